@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from raffed.core.params import Params, State
     from raffed.core.parts import Budget, ParameterSplit, Pass
     from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
+    from raffed.data.dataset import Dataset
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
     from raffed.methods.own import method
@@ -46,6 +47,7 @@ __all__ = [
     "Context",
     "Correction",
     "Data",
+    "Dataset",
     "Doc",
     "Faults",
     "Federation",
@@ -149,6 +151,7 @@ _NAMES = {
         "ServerRule",
         "ServerSGD",
     ),
+    "raffed.data.dataset": ("Dataset",),
     "raffed.experiments.result": ("RunResult",),
     "raffed.experiments.run": (
         "resume",

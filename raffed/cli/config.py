@@ -14,8 +14,6 @@ from raffed.cli.options import Flags, Typed, words_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
 from raffed.config.validation import Json, declarations, table_of
-from raffed.data.catalogue import dataset_name
-from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import method_info, method_name
 from raffed.models import MODELS
@@ -66,7 +64,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
-            raise UsageError(f"[{section}] is {table!r}, wanted a table")
+            raise UsageError(f"[{section}] is {table!r}, but must be a table")
         if name == "args":
             table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
         else:
@@ -101,15 +99,13 @@ def check_used(tables: Tables, flags: Flags) -> None:
         typed = f"runtime.{name}" in flags or "runtime.execution" not in flags
         if runtime.get("execution") == "serial" and runtime.get(name) and typed:
             raise UsageError(
-                f"runtime.{name} = {runtime[name]} with runtime.execution = 'serial', one process without "
-                f"actors; "
-                "give --execution ray, or leave out one of the two"
+                f"runtime.{name} = {runtime[name]} with runtime.execution = 'serial', which is one "
+                "process without actors; give --execution ray, or leave out one of the two"
             )
     for name in ("noise_at", "delta"):
         if name in privacy and "noise" not in privacy:
             raise UsageError(
-                f"privacy.{name} = {privacy[name]!r} without privacy.noise: no noise is added; give --noise "
-                f"with it"
+                f"privacy.{name} = {privacy[name]!r} has no effect without privacy.noise; also give --noise"
             )
 
 
@@ -133,8 +129,12 @@ def canonical(tables: Tables) -> None:
         tables["method"] = method_name(method)
     data, model = table_of(tables.get("data")), table_of(tables.get("model"))
     if isinstance(dataset := data.get("dataset"), str):
-        data["dataset"] = dataset_name(dataset)
+        from raffed.data.own_data import checked_name  # imported late because it loads NumPy
+
+        data["dataset"] = checked_name(dataset)
     if isinstance(split := data.get("split"), str):
+        from raffed.data.splits import parse_split  # late, because it loads NumPy
+
         data["split"] = parse_split(split).text
     if isinstance(model_name := model.get("name"), str):
         model["name"] = check_choice("model", model_name.lower(), MODELS)
@@ -180,7 +180,7 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
         takers = [method_name(owner)] if dot else [name for name, known in accepted.items() if key in known]
         if dot and takers[0] not in accepted:
             raise UsageError(
-                f"--set {key}: {takers[0]} is not among the methods compared ({', '.join(accepted)})"
+                f"--set {key}: {takers[0]} is not one of the compared methods ({', '.join(accepted)})"
             )
         if not takers:
             raise UnknownNameError("argument of the methods compared", key, set().union(*accepted.values()))

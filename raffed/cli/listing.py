@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raffed.config.validation import Declaration
+    from raffed.data.dataset import Dataset
     from raffed.data.partition import Partition
 
 SHOWN_CLIENTS = 20
@@ -28,7 +29,7 @@ SHOWN_CLIENTS = 20
 
 def methods(
     name: Annotated[
-        str | None, typer.Argument(help="A method or a reference to yours, to see its arguments.")
+        str | None, typer.Argument(help="Method, or reference to yours, whose arguments are shown.")
     ] = None,
 ) -> None:
     """List the methods, those of installed packages too, or show the arguments of one."""
@@ -73,11 +74,12 @@ def _show_arguments(arguments: Sequence[Declaration]) -> None:
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="A data set, to see its files.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Data set whose files are shown.")] = None,
 ) -> None:
     """List the data sets and where their files come from, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
+    from raffed.data.importers.kinds import KINDS
 
     rows = {}
     for key, info in DATASETS.items():
@@ -88,7 +90,9 @@ def datasets(
     titles = ("name", "also", "classes", "image", "train", "test", "origin")
     if name is None:
         show(titles, rows.values(), right="classes|train|test")
-        typer.echo("raffed doctor says which of them are usable here; digits always is.")
+        typer.echo("`raffed doctor` says which of them can be used here; digits always can.")
+        typer.echo("Data of your own (docs/own_data.md):")
+        show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return
     key = dataset_name(name)
     files = ", ".join(file.path for file in DATASETS[key].files) or DATASETS[key].folder
@@ -101,7 +105,7 @@ def datasets(
     typer.echo(f"Use it: raffed run --dataset {key}")
 
 
-def models(name: Annotated[str | None, typer.Argument(help="A network, to see it alone.")] = None) -> None:
+def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] = None) -> None:
     """List the networks and their layers, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.models import MODELS
@@ -131,7 +135,7 @@ def models(name: Annotated[str | None, typer.Argument(help="A network, to see it
 
 
 def metrics(
-    name: Annotated[str | None, typer.Argument(help="A metric, to see what its rows mean.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Metric whose rows are explained.")] = None,
 ) -> None:
     """List what runs measure, or show one metric: unit, rows and meaning."""
     from raffed.cli.tables import show, show_pairs
@@ -149,38 +153,67 @@ def metrics(
 
 
 def splits(
-    split: Annotated[str | None, typer.Argument(help="A split to carry out, e.g. p10c2.")] = None,
+    split: Annotated[str | None, typer.Argument(help="Split to show, such as p10c2.")] = None,
     dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
     local_test: Annotated[
-        float | None, typer.Option("--local-test", help="Share kept for local tests.")
+        float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
     ] = None,
     data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch missing data files.")] = False,
-    draw: Annotated[Path | None, typer.Option("--draw", help="Draw it: a png, svg or pdf file.")] = None,
-    save: Annotated[Path | None, typer.Option("--save", help="Save it for --split file:PATH.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download missing data files.")] = False,
+    draw: Annotated[
+        Path | None, typer.Option("--draw", help="File for a drawing of the split: png, svg or pdf.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="File to save the split in, for --split file:PATH.")
+    ] = None,
+    export_to: Annotated[
+        str | None,
+        typer.Option(
+            "--export",
+            metavar="KIND:PLACE",
+            help="Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.",
+        ),
+    ] = None,
 ) -> None:
     """List the ways to divide data, or show one: who has what."""
     if split is None:
-        if draw or save:
-            raise UsageError("--draw and --save need a split, as in: raffed splits p10c2 --draw out.png")
+        if draw or save or export_to:
+            raise UsageError(
+                "--draw, --save and --export need a split, as in: raffed splits p10c2 --draw out.png"
+            )
         _list_splits()
         return
-    from raffed.data.datasets import load_dataset
+    from raffed.config.run import Data, RunConfig
+    from raffed.data.own_data import checked_name
     from raffed.data.partition import make_partition
     from raffed.data.splits import parse_split
+    from raffed.runtime.data_source import load_data
 
     parsed = parse_split(split)
-    pool = load_dataset(dataset, data_root, download)
+    data = Data(dataset=checked_name(dataset), root=data_root, download=download)
+    pool, _ = load_data(RunConfig(data=data))
     tests = pool.y_test, pool.test_clients
     partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
     _show_split(partition, pool.y)
     if draw is not None:
-        _draw(partition, pool.y, pool.name, draw)
+        _draw(partition, pool, draw)
     if save is not None:
         with _writing(save):
             partition.save(save)
         typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
+    if export_to is not None:
+        _export(partition, pool, export_to)
+
+
+def _export(partition: Partition, pool: Dataset, target: str) -> None:
+    from raffed.data.export import DividedData, export
+
+    pools = {"train": (pool.x, pool.y), "test": (pool.x_test, pool.y_test)}
+    split = str(partition.recipe.get("split", "from a file"))
+    lists = partition.train, partition.test, partition.test_pool
+    divided = DividedData.of(pools, *lists, pool.num_classes, split)
+    typer.echo(visible(f"exported: {export(divided, target)}"))
 
 
 def _list_splits() -> None:
@@ -188,7 +221,10 @@ def _list_splits() -> None:
     from raffed.data.splits import SPLITS
 
     show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in SPLITS.values()])
-    typer.echo("raffed splits p10c2 --dataset digits --draw out.png carries one out and draws it.")
+    typer.echo(
+        "raffed splits p10c2 --dataset digits --draw out.png divides a data set in this way and draws "
+        "the result."
+    )
 
 
 def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
@@ -238,15 +274,14 @@ def _classes(row: NDArray[np.int64]) -> str:
     return "  ".join(found[:12]) + (" …" if len(found) > 12 else "")
 
 
-def _draw(partition: Partition, labels: NDArray[np.int64], name: str, path: Path) -> None:
-    from raffed.data.catalogue import DATASETS
+def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
     from raffed.data.picture import draw_partition
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--draw {path}: wanted a name ending in .png, .svg or .pdf")
+        raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")
     with _writing(path):
-        draw_partition(partition, labels, path, DATASETS[name].class_names or None)
-    typer.echo(visible(f"drawn: {path}"))
+        draw_partition(partition, pool.y, path, pool.class_names or None)
+    typer.echo(visible(f"drawing: {path}"))
 
 
 @contextlib.contextmanager

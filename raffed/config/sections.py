@@ -18,13 +18,19 @@ from raffed.config.validation import Doc, Range, Value, Words
 from raffed.errors import UsageError
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
+Transport: TypeAlias = Literal["auto", "ray", "socket"]
 
 
 @dataclass(frozen=True)
 class Data:
     """Which data a run uses, and how they are divided among the clients."""
 
-    dataset: Annotated[str, Doc("Name of the data set, see `raffed datasets`.")] = "digits"
+    dataset: Annotated[
+        str,
+        Doc(
+            "Name of the data set, or data of your own such as csv:table.csv?label=y, see `raffed datasets`."
+        ),
+    ] = "digits"
     split: Annotated[
         str, Doc("Rule that divides the data among clients, such as p10c2, see `raffed splits`.")
     ] = "p10c2"
@@ -64,6 +70,11 @@ class Data:
             "the seed."
         ),
     ] = 0
+
+    def __post_init__(self) -> None:
+        # A data set made in Python puts its arrays into the cache and is referred to by their hash
+        if (refer := getattr(self.dataset, "reference", None)) is not None:
+            object.__setattr__(self, "dataset", refer())
 
 
 @dataclass(frozen=True)
@@ -191,6 +202,13 @@ class Runtime:
             "is started on this machine for the run."
         ),
     ] = None
+    transport: Annotated[
+        Transport,
+        Doc(
+            "How client actors are called. socket: sockets and shared memory on one machine, ray: Ray's own "
+            "calls, which work everywhere, auto: sockets where they can be opened, and Ray elsewhere."
+        ),
+    ] = "auto"
     max_restarts: Annotated[
         int, Range(0), Doc("How many lost actors are replaced in a run before it ends with an error.")
     ] = 10
@@ -202,8 +220,9 @@ class Runtime:
         share = self.gpu_fraction
         if share and not math.isclose(1 / share, round(1 / share), rel_tol=1e-3):
             raise UsageError(
-                f"runtime.gpu_fraction = {share} is not 1/k: actors that do not fill a GPU can wait for ever "
-                f"(Ray); nearest: {1 / math.ceil(1 / share):.4f} or {1 / max(1, math.floor(1 / share)):.4f}"
+                f"runtime.gpu_fraction = {share} is not 1/k: Ray may never start actors that do not fill "
+                f"a GPU; nearest allowed: {1 / math.ceil(1 / share):.4f} or "
+                f"{1 / max(1, math.floor(1 / share)):.4f}"
             )
 
 

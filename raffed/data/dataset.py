@@ -11,16 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data import arrays
+from raffed.data.array_cache import CACHED, ArrayCache
 from raffed.data.files import InputArray, IntArray
+from raffed.data.importers.constructors import FromAnywhere
+from raffed.data.importers.imported import Imported
 from raffed.data.preparation import ChosenTransform, Transform, transform_in
 from raffed.data.randomness import stream
+from raffed.data.stored_arrays import StoredArrays
+from raffed.data.stored_transform import transform_from, transform_text
 from raffed.errors import UsageError, check_range
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Dataset:
+class Dataset(FromAnywhere):
     """A pool of training samples and, if there is one, a benchmark's test set.
 
     Inputs have any shape, the same for all samples: images [channels, H, W], rows of a table [F], sequences
@@ -95,7 +100,7 @@ class Dataset:
             raise UsageError(f"{label}: x_test and y_test belong together; give both or neither")
         x = arrays.inputs(f"{label}: x", x, max_value)
         if not len(x):
-            raise UsageError(f"{label}: there is no training sample")
+            raise UsageError(f"{label}: x holds no training sample")
         x_test = (
             x[:0]
             if x_test is None or not np.size(x_test)
@@ -126,6 +131,74 @@ class Dataset:
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
+
+    @classmethod
+    def of(cls, found: Imported) -> Dataset:
+        """Return the data set of what an importer found."""
+        return cls(
+            found.x,
+            found.y,
+            found.x_test,
+            found.y_test,
+            found.clients,
+            found.test_clients,
+            found.class_names,
+            found.name,
+            source=found.source,
+        )
+
+    def stored(self) -> StoredArrays:
+        """Return the arrays and all else that decides results, as the cache holds them."""
+        held = {name: array for name, array in self._arrays().items() if array is not None}
+        words = {
+            "class_names": self.class_names,
+            "numbers": (str(self.num_classes), str(self.max_value)),
+            "transform": (transform_text(self.transform),),
+            "transforms": tuple(f"{style} {transform_text(one)}" for style, one in self.transforms.items()),
+        }
+        return StoredArrays(held, words, self.name, self.source)
+
+    @classmethod
+    def restored(cls, stored: StoredArrays) -> Dataset:
+        """Return the data set that `stored` described."""
+        classes, largest = (int(one) for one in stored.words["numbers"])
+        pairs = [text.split(" ", 1) for text in stored.words["transforms"]]
+        styles = {style: transform_from(text) for style, text in pairs}
+        return cls(
+            stored.arrays["x"],
+            stored.arrays["y"],
+            stored.arrays["x_test"],
+            stored.arrays["y_test"],
+            stored.arrays.get("clients"),
+            stored.arrays.get("test_clients"),
+            stored.words["class_names"],
+            stored.name,
+            transform_from(stored.words["transform"][0]),
+            stored.source,
+            classes,
+            largest,
+            {style: one for style, one in styles.items() if one is not None},
+        )
+
+    def reference(self) -> str:
+        """Put the arrays into the cache, and return the text by which every process finds them.
+
+        `raffed.Data(dataset=mine)` calls it.
+
+        Raises:
+            DataFileError: The cache cannot be written, or is too small for the arrays.
+        """
+        return f"{CACHED}{ArrayCache.of_user().put(self.stored())}"
+
+    def _arrays(self) -> dict[str, InputArray | IntArray | None]:
+        return {
+            "x": self.x,
+            "y": self.y,
+            "x_test": self.x_test,
+            "y_test": self.y_test,
+            "clients": self.clients,
+            "test_clients": self.test_clients,
+        }
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -184,8 +257,8 @@ def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
     counts = np.bincount(dataset.y, minlength=dataset.num_classes)
     if rest or not 0 < each <= counts.min() or dataset.clients is not None:
         most = f"a multiple of {dataset.num_classes} up to {dataset.num_classes * int(counts.min())}"
-        wanted = most if dataset.clients is None else "0, its samples belong to natural clients"
-        raise UsageError(f"data.samples = {samples} for {dataset.name}: wanted {wanted}")
+        wanted = most if dataset.clients is None else "0, because its samples belong to natural clients"
+        raise UsageError(f"data.samples = {samples} for {dataset.name}: it must be {wanted}")
     draws = stream(seed, "samples")
     chosen = [
         draws.permutation(np.flatnonzero(dataset.y == label))[:each] for label in range(dataset.num_classes)
@@ -198,12 +271,13 @@ def _class_count(label: str, given: int, names: tuple[str, ...], y: IntArray, y_
     """Return the number of classes C, from the number given, the names or the labels."""
     check_range(f"{label}: num_classes", given, 0, 2**31)
     if given and names and len(names) != given:
-        raise UsageError(f"{label}: {len(names)} class_names for num_classes = {given}")
+        raise UsageError(f"{label}: there are {len(names)} class_names, but num_classes = {given}")
     return given or len(names) or 1 + max(int(part.max(initial=0)) for part in (y, y_test))
 
 
 def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:
     if len(x_test) and (x_test.shape[1:], x_test.dtype) != (x.shape[1:], x.dtype):
         raise UsageError(
-            f"{label}: x_test's inputs are {x_test.dtype} {x_test.shape[1:]}, x's are {x.dtype} {x.shape[1:]}"
+            f"{label}: inputs of x_test are {x_test.dtype} {x_test.shape[1:]}, but those of x are "
+            f"{x.dtype} {x.shape[1:]}"
         )

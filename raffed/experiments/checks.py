@@ -6,8 +6,6 @@ import importlib.util
 from collections.abc import Collection
 
 from raffed.config.run import RunConfig
-from raffed.data.catalogue import dataset_name
-from raffed.data.splits import parse_split
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
 from raffed.models import MODELS
@@ -21,12 +19,16 @@ def check_names(config: RunConfig) -> None:
         UsageError: A name does not exist. The message lists the most similar ones.
     """
     method_info(config.method).check_found()
-    dataset_name(config.data.dataset)
+    from raffed.data.own_data import checked_name  # imported late because it loads NumPy
+
+    checked_name(config.data.dataset)
+    from raffed.data.splits import parse_split  # late, because it loads NumPy
+
     parse_split(config.data.split)
     check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:
         raise UsageError(
-            f"privacy.noise = {config.privacy.noise} needs opacus to reckon ε: pip install 'raffed[privacy]'"
+            f"privacy.noise = {config.privacy.noise} needs opacus to compute ε: pip install 'raffed[privacy]'"
         )
 
 

@@ -18,6 +18,7 @@ from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.code_record import write_notebook
 from raffed.experiments.hashes import vaults_sha256
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
+from raffed.experiments.method_revision import check_revision
 from raffed.experiments.provenance import new_run
 from raffed.experiments.run_record import RunRecord
 from raffed.results.atomic import sync_file
@@ -81,7 +82,7 @@ def check_free(path: Path, config: RunConfig) -> None:
         )
         if same and state == "running":  # it was killed, or it is running and the file system has no locks
             advice = f"if nothing works on it any more, {advice}"
-        raise RunFolderError(f"{path} holds a run already ({state}); {advice}")
+        raise RunFolderError(f"{path} already holds a run ({state}); {advice}")
     if path.exists() and (not path.is_dir() or any(one.name != LOCK_FILE for one in path.iterdir())):
         raise RunFolderError(f"{path} exists and is not an empty folder; choose another --out")
 
@@ -99,7 +100,10 @@ class RunFolder:
             check_free(path, setup.config)
             contents = new_run(setup)
             make_folder(path)
-        self._record = RunRecord(path, read_run(path) if resume else contents, quiet=verifies)
+        else:
+            contents = read_run(path)
+            check_revision(path, contents.get("method_revision", 1), setup.config.method)
+        self._record = RunRecord(path, contents, quiet=verifies)
         self._checkpoints = CheckpointStore(setup, self._record)
         warnings = self._opened() if resume else []
         if not resume:
@@ -235,12 +239,13 @@ class RunFolder:
         contents = self._record.contents
         if contents["identity"] != self.setup.config.identity():
             raise RunFolderError(
-                f"{self.path}: the run there has another configuration; resume takes no new one, and no "
-                f"other number of threads "
-                f"(there {run_config(self.path).runtime.threads}) or kind of device: its bits would be others"
+                f"{self.path}: the run there has another configuration; resume accepts neither a new one "
+                f"nor another number of threads (there {run_config(self.path).runtime.threads}) or kind "
+                "of device, because these would change its results"
             )
         recorded, drawn = contents.get("partition_sha256"), self.setup.partition.sha256()
         if recorded != drawn:
             raise RunFolderError(
-                f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed"
+                f"{self.path}: its split has the hash {recorded}, but the present data give {drawn}; the "
+                "data have changed"
             )

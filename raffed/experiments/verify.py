@@ -15,6 +15,7 @@ from raffed.experiments.certificate import Certificate, VerificationCheck
 from raffed.experiments.checkpoint import checkpoint_state, checkpoints
 from raffed.experiments.code_record import accepted, check_code
 from raffed.experiments.folder import run_config
+from raffed.experiments.method_revision import check_revision
 from raffed.experiments.row_differences import difference_notes
 from raffed.experiments.verify_files import check_files, check_recipe, round_of
 from raffed.experiments.verify_rounds import Repetition
@@ -53,7 +54,8 @@ def verify(
         All checks with their outcomes.
 
     Raises:
-        RunFolderError: No run can be read there, or its own code is missing or has changed.
+        RunFolderError: No run can be read there, its method has another meaning today, or its own code is
+            missing or has changed.
         UsageError: The run cannot be set up here, because its data or a GPU is missing.
     """
     began = time.monotonic()
@@ -61,12 +63,13 @@ def verify(
         raise UsageError(f"rounds = {rounds} is below 0")
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
+    check_revision(path, about.get("method_revision", 1), config.method)
     check_code(path, about, config, accept_changed_code)
     build_method(config.method, config.args)  # registers the records that its client states consist of
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())
     checks = [identity, *check_files(path, about, recorded)]
-    setup = _setup(config)
+    setup = _setup(config, str(about.get("data_sha256", "")))
     drawn = setup.partition.sha256()
     split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), drawn)
     checks += [*check_recipe(path, setup.partition), split]
@@ -92,13 +95,14 @@ def verify(
     )
 
 
-def _setup(config: RunConfig) -> Setup:
+def _setup(config: RunConfig, data_sha256: str) -> Setup:
     """Return the setup of a run that is executed again, serially.
 
-    A folder may come from anybody, so nothing is downloaded or written for it.
+    A folder may come from anybody, so nothing is downloaded or written for it. The one exception are arrays
+    of one's own that left the cache: they go there again if their hash is `data_sha256`.
     """
     data, runtime = replace(config.data, download=False), replace(config.runtime, execution="serial")
-    return prepare_run(replace(config, data=data, runtime=runtime))
+    return prepare_run(replace(config, data=data, runtime=runtime), data_sha256=data_sha256)
 
 
 def _sound(checkpoint: Path, checks: list[VerificationCheck]) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
-from raffed.errors import check_choice
+from raffed.errors import UsageError, check_choice
 from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape
 
 if TYPE_CHECKING:
@@ -61,6 +61,23 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
 
     with forked(seed), torch.device("cpu"):
         return factory(shape, classes, **args)
+
+
+def check_kind(name: str, ids: bool) -> None:
+    """Check that a network takes samples of this kind.
+
+    Args:
+        name: A key of MODELS.
+        ids: Whether samples are integers that number words or categories, instead of measurements.
+
+    Raises:
+        UsageError: It does not.
+    """
+    if ids and not MODELS[name].takes_ids:
+        raise UsageError(
+            f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding, "
+            f"or give x as x.astype('float32') if they are measurements"
+        )
 
 
 def declared_args(name: str) -> Mapping[str, Declaration]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from raffed.models.net import Net
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
 Factory = Callable[..., "Net"]
 
 
@@ -24,6 +24,7 @@ class ModelInfo:
     in_shapes: tuple[Shape, ...]  # channels, height, width of the papers' inputs; the first is the default
     source: str
     module: str  # of this package, or with dots of another one
+    takes_ids: bool = False  # whether samples are integers that number words, instead of measurements
 
     def load(self) -> Factory:
         """Return the factory. It is imported only now, and torch with it."""

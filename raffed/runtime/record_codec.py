@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,21 +24,25 @@ from raffed.core.messages import Private, ServerState
 from raffed.core.params import Params, State
 from raffed.core.record import REGISTRY, Record, fields_of, stored_name
 from raffed.errors import RunFolderError, check_permitted
+from raffed.runtime.json_values import Json
 
+K = TypeVar("K", bound=Record)
 Arrays = dict[str, NDArray[Any]]
 
 
-def outline(value: Any, path: str, arrays: Arrays) -> Any:
+def outline(value: Any, path: str, arrays: Arrays) -> dict[str, Json]:
     """Return the JSON outline of a record. Its tensors are put into `arrays` under their paths."""
     if isinstance(value, Params):
         for name, tensor in value.tensors.items():
             arrays[f"{path}/{name}"] = np.array(tensor.detach().cpu().numpy(), order="C")
-        return {"params": list(value.names)}
+        return {"params": [*value.names]}
     if isinstance(value, Tensor):
         arrays[path] = np.array(value.detach().cpu().numpy(), order="C")
         return {"tensor": True}
     if isinstance(value, Record):
-        inner = {name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()}
+        inner: dict[str, Json] = {
+            name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()
+        }
         return {"record": stored_name(type(value)), "fields": inner}
     if isinstance(value, dict):
         return {"slots": {key: outline(one, f"{path}[{key}]", arrays) for key, one in value.items()}}
@@ -73,7 +77,7 @@ def _checked(record: Record) -> Record:
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         kind = dict if str(field.type).startswith("dict") else _KINDS.get(str(field.type), object)
         if not isinstance(getattr(record, field.name), kind):
-            raise TypeError(f"{type(record).__name__}.{field.name} is no {field.type}")
+            raise TypeError(f"{type(record).__name__}.{field.name} is not a {field.type}")
     return record
 
 
@@ -114,7 +118,7 @@ def save_record(record: Private, path: Path) -> None:
         raise
 
 
-def load_record(path: Path, kind: type[Any]) -> Any:
+def load_record(path: Path, kind: type[K]) -> K:
     """Read what `save_record` wrote.
 
     Raises:
@@ -135,12 +139,13 @@ def load_record(path: Path, kind: type[Any]) -> Any:
         RecursionError,
     ) as error:
         check_permitted(path, error)
-        raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
+        raise RunFolderError(
+            f"{path}: cannot be read as a {kind.__name__} ({error}); restore the file"
+        ) from error
     if not isinstance(record, kind):
-        raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")
+        raise RunFolderError(f"{path}: holds a {type(record).__name__}, but must hold a {kind.__name__}")
     return record
 
 
 def load_server(path: Path) -> ServerState:
-    server: ServerState = load_record(path, ServerState)
-    return server
+    return load_record(path, ServerState)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.references.carried import RunCode
+from raffed.runtime.data_source import load_data
 from raffed.runtime.own_code import code_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
     from raffed.data.preparation import Transform
     from raffed.data.splits import Split
+    from raffed.runtime.json_values import Json
+
+    SetupParts: TypeAlias = tuple[RunConfig, Dataset, Partition, Mapping[str, Json] | None, str, RunCode]
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,13 @@ class Setup:
     config: RunConfig
     dataset: Dataset
     partition: Partition
-    choice: Mapping[str, Any] | None = None  # the choice of `execution = auto`, for run.json
+    choice: Mapping[str, Json] | None = None  # the choice of `execution = auto`, for run.json
+    data_sha256: str = ""  # hash of the arrays of data of one's own, by which the cache finds them
     code: RunCode = field(default_factory=RunCode)
 
-    def __reduce__(self) -> tuple[Callable[..., Setup], tuple[RunCode, type[Setup], tuple[Any, ...]]]:
-        return _received, (self.code, type(self), tuple(getattr(self, one.name) for one in fields(self)))
+    def __reduce__(self) -> tuple[Callable[..., Setup], tuple[RunCode, type[Setup], SetupParts]]:
+        parts = (self.config, self.dataset, self.partition, self.choice, self.data_sha256, self.code)
+        return _received, (self.code, type(self), parts)
 
     @functools.cached_property
     def method(self) -> Method:
@@ -114,9 +120,9 @@ class Setup:
         return self.dataset.x[rows], self.dataset.y[rows]
 
 
-def _received(_: RunCode, kind: type[Setup], values: tuple[Any, ...]) -> Setup:
+def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
     """Return a setup that arrived in this process. Its code comes first, since pickles are read in order."""
-    return kind(*values)
+    return kind(*parts)
 
 
 def method_of(config: RunConfig) -> Method:
@@ -128,24 +134,24 @@ def method_of(config: RunConfig) -> Method:
         return made
     if made.mean.fixed:
         raise UsageError(
-            f"federation.weighting = {by!r}: {made.name} counts on the weights {made.mean.by!r}; leave it out"
+            f"federation.weighting = {by!r}: {made.name} requires the weights {made.mean.by!r}; leave it out"
         )
     return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
 
 
-def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) -> Setup:
+def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, data_sha256: str = "") -> Setup:
     """Load the data, draw the split, and check every name, range and combination.
 
     Args:
         config: The run's configuration.
         checked: Called when everything is checked that can be checked before the data are read. Reading may
             take minutes.
+        data_sha256: Hash of the arrays that the run to be continued has recorded, if its data are one's own.
 
     Raises:
         UsageError: Something in the configuration is invalid.
     """
     from raffed.data.dataset import fewer
-    from raffed.data.datasets import load_dataset
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
@@ -155,11 +161,10 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     check_before_reading(config, split)
     if checked is not None:
         checked()
-    dataset = fewer(
-        load_dataset(config.data.dataset, config.data.root, config.data.download),
-        config.data.samples,
-        config.seed,
-    )
+    whole, found = load_data(config, data_sha256)
+    if found:
+        split.check_data(whole.name, whole.num_classes)
+    dataset = fewer(whole, config.data.samples, config.seed)
     labels, classes = dataset.y, dataset.num_classes
     own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
     request = (
@@ -173,17 +178,13 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
         dataset.test_clients,
     )
     partition = partition_beside(own, *request)
-    setup = Setup(
-        config,
-        dataset,
-        held_out(partition, config.data.validation, config.seed),
-        code=code_of(config),
-    )
+    held = held_out(partition, config.data.validation, config.seed)
+    setup = Setup(config, dataset, held, data_sha256=found, code=code_of(config))
     setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
     setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
-    if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
+    if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
     assert setup.method is not None  # made now, while the working folder is the one in which it was named
     return setup
@@ -195,6 +196,18 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     Raises:
         UsageError: Something is invalid.
     """
+    from raffed.data.own_data import is_own
+
+    Stages.check_rounds(split.stage_count, config.federation.rounds)
+    if split.client_count is not None:
+        _check_numbers(config, split.client_count)
+    _check_gpu(config)
+    if not is_own(config.data.dataset):
+        _check_published(config, split)
+
+
+def _check_published(config: RunConfig, split: Split) -> None:
+    """Check what the catalogue knows about a data set."""
     from raffed.data.transforms import transform_for
 
     name = dataset_name(config.data.dataset)
@@ -204,22 +217,18 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     transform.check_fits(name, info.shape)
     if data.samples % info.num_classes:
         raise UsageError(
-            f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes"
+            f"data.samples = {data.samples} for {name}: it must be a multiple of its {info.num_classes} "
+            "classes"
         )
     if data.samples > info.num_train > 0:
         raise UsageError(
-            f"data.samples = {data.samples} for {name}, which has {info.num_train} training samples"
+            f"data.samples = {data.samples} for {name}, which has only {info.num_train} training samples"
         )
     split.check_data(name, info.num_classes)
-    Stages.check_rounds(split.stage_count, config.federation.rounds)
-    if clients is not None:
-        _check_numbers(config, clients)
-        if clients > (data.samples or info.num_train) > 0:
-            raise UsageError(
-                f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one "
-                f"each"
-            )
-    _check_gpu(config)
+    if clients is not None and clients > (data.samples or info.num_train) > 0:
+        raise UsageError(
+            f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one each"
+        )
     _check_network(config, transform.prepared_shape(info.shape), info.num_classes)
 
 
@@ -232,9 +241,8 @@ def check_new(setup: Setup) -> None:
     actors, each = config.runtime.actors, config.runtime.clients_per_actor
     if actors and each and actors != -(-clients // each):
         raise UsageError(
-            f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients by {each} "
-            f"are "
-            f"{-(-clients // each)} actors; give one of the two"
+            f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients at "
+            f"{each} per actor need {-(-clients // each)} actors; set only one of these options"
         )
     if config.faults.last_begin > config.federation.rounds:
         raise UsageError(
@@ -247,7 +255,12 @@ def check_model(setup: Setup) -> None:
 
     These are an unknown name or argument, and inputs that it cannot take.
     """
-    _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
+    from raffed.models import check_kind
+
+    dataset = setup.dataset
+    setup.transform.check_fits(dataset.name, dataset.input_shape)
+    check_kind(setup.config.model.name, dataset.x.dtype == np.int64)
+    _check_network(setup.config, setup.input_shape, dataset.num_classes)
 
 
 def _check_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> None:
@@ -276,7 +289,8 @@ def _check_clients(setup: Setup) -> None:
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
         raise UsageError(
-            f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} such)"
+            f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} "
+            "such clients)"
         )
     if not len(setup.dataset.y_test) and not any(len(part) for part in setup.partition.test):
         raise UsageError(f"{setup.dataset.name} has no test set of its own: set data.local_test above 0")
@@ -287,7 +301,8 @@ def _check_numbers(config: RunConfig, clients: int) -> None:
     per_actor = config.runtime.clients_per_actor
     if per_actor > clients:
         raise UsageError(
-            f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}"
+            f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to "
+            f"at most {clients}"
         )
     if config.faults.last_client >= clients:
         raise UsageError(

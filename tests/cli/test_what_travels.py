@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from raffed.errors import UsageError
-from raffed.runtime.job_files import DATA, packed, parcel_of
+from raffed.runtime.job_file_rules import DATA
+from raffed.runtime.job_files import packed, parcel_of
 from raffed.runtime.ray_backend import jobs
 from raffed.runtime.ray_backend.jobs import JobOrder
 from raffed.runtime.secret_files import secret_contents
@@ -339,7 +340,7 @@ def large(root: Path) -> Path:
 def test_more_than_50_mb_are_listed_and_not_sent_without_yes(cli: Cli, tmp_path: Path) -> None:
     done = cli("submit", "--working-dir", large(tmp_path), "run", *OUT)
     assert done.code == 2
-    assert "60.0 MB would travel, more than 50 MB" in done.err
+    assert "60.0 MB would be sent, more than 50 MB" in done.err
     assert "--yes" in done.err
     assert "30,000,000 bytes  a.txt" in done.err
 

@@ -30,7 +30,7 @@ BELOW: dict[
     "core": {"errors", "references", "config"},
     "methods": {"errors", "references", "config", "core"},
     "models": {"errors", "references", "config", "core"},
-    "data": FOUNDATION,
+    "data": FOUNDATION | {"references"},
     "results": FOUNDATION,
     "runtime": {"errors", "references", "config", "core", "methods", "models", "data"},
     "attacks": {"errors", "config", "core", "methods", "models"},

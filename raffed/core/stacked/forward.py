@@ -26,8 +26,7 @@ class StackedForward:
         recurrent = next((m for m in net.module.modules() if isinstance(m, nn.RNNBase)), None)
         if recurrent is not None:
             raise UsageError(
-                f"cohort execution: torch cannot stack networks with a layer of type "
-                f"{type(recurrent).__name__}; use cohort = 0"
+                f"torch cannot stack networks with a layer of type {type(recurrent).__name__}; use cohort = 0"
             )
         self._pass = net.functional
 

@@ -22,6 +22,25 @@ WHERE = (
 AUTO, LOCAL = "auto", "local"
 ANY_CALL = "/ray.rpc.JobInfoGcsService/GetAllJobInfo"  # a call for which the head asks for the token
 
+OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it only for the command of a job
+
+
+def meant(address: str | None) -> str:
+    """Return the address, or what none stands for: the cluster of a job, or a Ray of this process."""
+    if address is not None:
+        return address
+    return AUTO if OF_A_JOB in os.environ else LOCAL
+
+
+def same_ray(one: str, other: str) -> bool:
+    """Return whether two values of --address name one Ray, such as "auto" and the address behind it."""
+    if one == other or LOCAL in (one, other):
+        return one == other
+    try:
+        return found(one) == found(other)
+    except UsageError:  # one of them does not exist
+        return False
+
 
 def found(address: str) -> str:
     """Return the address of the cluster to join.
@@ -107,8 +126,8 @@ def check_answers(address: str) -> None:
     """
     if address.startswith(("http://", "https://")):
         raise UsageError(
-            f"--address {address}: that is a cluster's job server, which `raffed submit --address` takes; "
-            f"{WHERE}"
+            f"--address {address}: that is a cluster's job server, which is meant for `raffed submit "
+            f"--address`; {WHERE}"
         )
     match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
     if match is None or not (match["port"] or match["client"]):
@@ -123,7 +142,7 @@ def check_answers(address: str) -> None:
             f"or leave --address out"
         ) from error
     if len(said) > 3 and said[3] != SETTINGS:
-        raise UsageError(f"--address {address}: what answers there is no Ray; {WHERE}")
+        raise UsageError(f"--address {address}: what answers there is not Ray; {WHERE}")
 
 
 def _answer(connection: socket.socket) -> bytes:

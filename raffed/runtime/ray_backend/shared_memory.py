@@ -13,6 +13,7 @@ import socket
 import weakref
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
 from ray import cloudpickle
@@ -20,10 +21,10 @@ from ray import cloudpickle
 ASIDE = 1 << 16  # arrays with at least this many bytes are sent beside the pickle
 SHARES = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
 _ALIGN = 64
-_MAPS = 64  # maps that are read in place; each holds a descriptor, and a process may have about 1,000
+MAX_MAPS = 64  # maps that are read in place; each holds a descriptor, and a process may have about 1,000
 # All pages at once, because a page fault takes longer than copying the page
 _MAPPED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-_held: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+held_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class MappedMemory:
@@ -53,12 +54,12 @@ class MappedMemory:
 
         It is read in place, or copied if many received values are still held.
         """
-        room = self._mapped(sum(places[-1])) if len(_held) < _MAPS else self._copied(sum(places[-1]))
+        room = self._mapped(sum(places[-1])) if len(held_maps) < MAX_MAPS else self._copied(sum(places[-1]))
         return [room[at : at + length] for at, length in places]
 
     def _mapped(self, size: int) -> memoryview:
         room = mmap.mmap(self.descriptor, size, flags=_MAPPED, prot=mmap.PROT_READ)
-        _held.add(room)
+        held_maps.add(room)
         return memoryview(room)
 
     def _copied(self, size: int) -> memoryview:
@@ -81,6 +82,10 @@ class Packed(NamedTuple):
         )
 
 
+# (number of the call, name of the method or the traceback of an error), and the packed values
+Message = tuple[tuple[int, str | None], list[Packed]]
+
+
 def packed(value: Any) -> Packed:
     """Pack a value as Ray does, with classes of the user's own script by value.
 
@@ -88,8 +93,8 @@ def packed(value: Any) -> Packed:
     """
     aside: list[memoryview] = []
 
-    def stays(buffer: Any) -> bool:
-        raw: memoryview = buffer.raw()
+    def stays(buffer: PickleBuffer) -> bool:
+        raw = buffer.raw()
         if SHARES and raw.nbytes >= ASIDE:
             aside.append(raw)
             return False
@@ -113,7 +118,7 @@ class SocketEnd:
         # Descriptors are sent by a call that connections do not have
         self._beside = socket.socket(fileno=os.dup(connection.fileno()))
 
-    def send(self, head: tuple[Any, ...], parcels: Sequence[Packed]) -> None:
+    def send(self, head: tuple[int, str | None], parcels: Sequence[Packed]) -> None:
         """Send a message.
 
         Raises:
@@ -132,7 +137,7 @@ class SocketEnd:
                 self._beside.shutdown(socket.SHUT_RDWR)
             raise
 
-    def receive(self) -> tuple[tuple[Any, ...], list[Packed]]:
+    def receive(self) -> Message:
         """Return the next message.
 
         Raises:
