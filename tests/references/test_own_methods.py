@@ -54,7 +54,7 @@ def test_the_decorator_declares_title_source_and_space(lab: Path) -> None:
 
 @pytest.mark.parametrize(
     ("args", "words"),
-    [({"mu": 11.0}, "outside"), ({"mu": "a"}, "wanted float"), ({"nu": 1.0}, "argument of myprox")],
+    [({"mu": 11.0}, "outside"), ({"mu": "a"}, "must be a float"), ({"nu": 1.0}, "argument of myprox")],
 )
 def test_arguments_are_checked_by_their_declarations(lab: Path, args: dict[str, float], words: str) -> None:
     with pytest.raises(UsageError, match=words):
