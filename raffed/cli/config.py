@@ -18,7 +18,7 @@ from raffed.data.catalogue import dataset_name
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
-from raffed.models import MODELS
+from raffed.models import model_name
 
 Tables: TypeAlias = dict[str, Json]
 ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
@@ -136,8 +136,8 @@ def canonical(tables: Tables) -> None:
         data["dataset"] = dataset_name(dataset)
     if isinstance(split := data.get("split"), str):
         data["split"] = parse_split(split).text
-    if isinstance(model_name := model.get("name"), str):
-        model["name"] = check_choice("model", model_name.lower(), MODELS)
+    if isinstance(name := model.get("name"), str):
+        model["name"] = model_name(name)
 
 
 def method_name(text: str) -> str:

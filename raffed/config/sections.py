@@ -16,6 +16,7 @@ from raffed.config.privacy import Privacy
 from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value, Words
 from raffed.errors import UsageError
+from raffed.references.naming import reference_to
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
 
@@ -70,11 +71,22 @@ class Data:
 class Model:
     """Which neural network a run trains."""
 
-    name: Annotated[str, Doc("Name of the network, see `raffed models`.")] = "mlp"
+    name: Annotated[
+        str,
+        Doc(
+            "Name of the network, see `raffed models`; for your own ./file.py:NAME or package.module:NAME, "
+            "for torchvision's torchvision:NAME. In Python it may be the class itself, which is stored as "
+            "its reference."
+        ),
+    ] = "mlp"
     args: Annotated[
         Mapping[str, Value],
         Doc("Argument of the network, such as head_bias=true; repeat for more. See `raffed models NAME`."),
     ] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if callable(self.name):
+            object.__setattr__(self, "name", reference_to(self.name))
 
 
 @dataclass(frozen=True)

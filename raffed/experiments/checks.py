@@ -11,7 +11,7 @@ from raffed.data.catalogue import dataset_name
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
-from raffed.models import MODELS
+from raffed.models import MODELS, model_name
 from raffed.tune_spaces import has_space, no_space
 
 
@@ -25,7 +25,8 @@ def check_names(config: RunConfig) -> None:
         raise UnknownNameError("method", config.method, METHODS)
     dataset_name(config.data.dataset)
     parse_split(config.data.split)
-    check_choice("model", config.model.name, MODELS)
+    if model_name(config.model.name) != config.model.name:
+        check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:
         raise UsageError(
             f"privacy.noise = {config.privacy.noise} needs opacus to reckon ε: pip install 'raffed[privacy]'"

@@ -6,8 +6,10 @@
     logits, z = net(x)                      # x [B, 1, 32, 32] -> [B, 10], [B, 84]
 
 The arguments of a model are the keywords of its factory, which declares their types, ranges, defaults and
-meanings; `raffed models NAME` prints them. To add a network, write a factory
-`(in_shape, num_classes, *, keywords) -> Net` in this package and add one entry to MODELS in catalogue.py.
+meanings; `raffed models NAME` prints them. A network of one's own is named by a reference, such as
+`./net.py:SmallNet`, and torchvision's by `torchvision:resnet18` (docs/own_model.md). To add a network to
+raffed itself, write a factory `(in_shape, num_classes, *, keywords) -> Net` in this package and add one entry
+to MODELS in catalogue.py.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
-from raffed.errors import check_choice
-from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape
+from raffed.errors import UsageError, check_choice
+from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape, is_own, model_name
 
 if TYPE_CHECKING:
     from raffed.models.net import Net
@@ -32,8 +34,9 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
     torch's global generator is neither read nor changed.
 
     Args:
-        name: A key of MODELS, such as "lenet".
-        in_shape: Channels, height and width of an image. Each is at least 1.
+        name: A key of MODELS, such as "lenet", a reference, or "torchvision:resnet18".
+        in_shape: Shape of one input: channels, height and width of an image, or another shape if the network
+            takes it. Each is at least 1.
         num_classes: Number of classes C, at least 1.
         seed: Seed of the weights. Equal seeds give equal weights, bit for bit.
         **args: Keywords of the network's factory; `declared_args(name)` has their declarations.
@@ -42,25 +45,61 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
         A network that maps images [B, *in_shape] to logits [B, C] and features [B, D].
 
     Raises:
-        UnknownNameError: `name` is not in MODELS.
+        UnknownNameError: `name` is not in MODELS, and not a reference.
         UsageError: The network does not take this keyword, shape or number of classes.
+        UserCodeError: The user's own code raised an error.
 
     Example:
         >>> net = build("mlp", in_shape=(1, 8, 8), num_classes=10, seed=7, hidden=(64,))
         >>> sum(p.numel() for p in net.parameters())
         4810
     """
-    check_args(name, args)
-    factory = MODELS[name].load()
-    shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
-    classes = _plain(num_classes)
-    check_arguments(factory, {"in_shape": shape, "num_classes": classes})
+    return build_for(name, args, in_shape, num_classes, seed)
+
+
+def build_for(
+    name: str,
+    args: Mapping[str, Value],
+    in_shape: Sequence[int],
+    num_classes: int,
+    seed: int,
+    dtype: str = "float32",
+) -> Net:
+    """Do what `build` does, for inputs of type `dtype`: "float32", or "int64" for ids."""
     import torch
 
     from raffed.core.seeds import forked
 
+    check_args(name, args)
+    shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
+    classes = _plain(num_classes)
+    if is_own(name):
+        from raffed.models.own.branches import replace_branches
+        from raffed.models.own.factories import make_own
+        from raffed.models.own.heads import Inputs
+
+        with forked(seed), torch.device("cpu"):
+            net = make_own(name, args, Inputs(shape, dtype), classes)
+        replace_branches(net)
+        return net
+    factory = MODELS[name].load()
+    if not dtype.startswith("float"):
+        raise UsageError(f"{name} takes floats, and the inputs are {dtype} ids; {_OWN_ADVICE}")
+    _check_shape(name, factory, shape)
+    check_arguments(factory, {"in_shape": shape, "num_classes": classes})
     with forked(seed), torch.device("cpu"):
         return factory(shape, classes, **args)
+
+
+def _check_shape(name: str, factory: Factory, shape: Sequence[int]) -> None:
+    """Refuse inputs that are no images, for a network that is for images only."""
+    wanted = declarations(factory)["in_shape"].length
+    if wanted is not None and isinstance(shape, tuple) and len(shape) not in wanted:
+        got = "x".join(map(str, shape)) or "()"
+        raise UsageError(
+            f"{name} is for images (channels x height x width), and one input has the shape {got}; "
+            f"{_OWN_ADVICE}"
+        )
 
 
 def declared_args(name: str) -> Mapping[str, Declaration]:
@@ -87,6 +126,11 @@ def check_args(name: str, args: Mapping[str, Value]) -> None:
         UnknownNameError: `name` is not in MODELS, or the network has no such argument.
         UsageError: A value has another type or is outside its range.
     """
+    if is_own(name):
+        from raffed.models.own.factories import factory_of, keywords_of
+
+        keywords_of(name, factory_of(name), args)
+        return
     check_values(name, declared_args(name), args)
 
 
@@ -96,10 +140,25 @@ def accepted_args(name: str) -> dict[str, Value]:
     return {key: ast.literal_eval(one.default) for key, one in declared_args(name).items()}
 
 
+_OWN_ADVICE = "use `mlp`, which takes floats of any shape, or a network of your own (--model ./file.py:NAME)"
+
+
 def _plain(number: int) -> int:
     """Return Python's int for NumPy's. What is not an integer stays, and is refused by the check."""
     whole = hasattr(number, "__index__") and not isinstance(number, bool)
     return operator.index(number) if whole else number
 
 
-__all__ = ["MODELS", "Factory", "ModelInfo", "Shape", "accepted_args", "build", "check_args", "declared_args"]
+__all__ = [
+    "MODELS",
+    "Factory",
+    "ModelInfo",
+    "Shape",
+    "accepted_args",
+    "build",
+    "build_for",
+    "check_args",
+    "declared_args",
+    "is_own",
+    "model_name",
+]

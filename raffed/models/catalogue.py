@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raffed.errors import UsageError, check_choice
+from raffed.references.resolve import is_reference
+
 if TYPE_CHECKING:
     from raffed.models.net import Net
 
+TORCHVISION = "torchvision:"  # what the names of torchvision's networks begin with
 Shape = tuple[int, int, int]
 Factory = Callable[..., "Net"]
 
@@ -30,6 +34,32 @@ class ModelInfo:
         where = self.module if "." in self.module else f"raffed.models.{self.module}"
         found: Factory = getattr(importlib.import_module(where), self.name)
         return found
+
+
+def is_own(name: str) -> bool:
+    """Return whether a name stands for a network that is not raffed's own. Nothing is imported.
+
+    Args:
+        name: A key of MODELS, a reference such as "mylab.models:SmallNet", or "torchvision:resnet18".
+    """
+    return name not in MODELS and is_reference(name)
+
+
+def model_name(text: str) -> str:
+    """Return the one spelling of a network's name: small letters, unless it is a reference.
+
+    Raises:
+        UnknownNameError: It is neither one of raffed's names nor a reference.
+        UsageError: It looks like a reference and is not one.
+    """
+    if is_own(text.strip()):
+        return text.strip()
+    if ":" in text or text.endswith(".py"):
+        raise UsageError(
+            f"model {text!r} is not a reference; write ./file.py:NAME, package.module:NAME or "
+            f"torchvision:NAME"
+        )
+    return check_choice("model", text.strip().lower(), MODELS)
 
 
 _MAP = "Li et al., MAP, TKDE 2024"

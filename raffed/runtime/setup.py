@@ -16,6 +16,7 @@ from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.methods import build_method
+from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
@@ -64,6 +65,11 @@ class Setup:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one prepared input: (channels, height, width) for images."""
         return self.transform.prepared_shape(self.dataset.input_shape)
+
+    @property
+    def input_dtype(self) -> str:
+        """Type of the prepared inputs: "int64" for ids, otherwise "float32"."""
+        return prepared_dtype(self.dataset.x.dtype, self.transform)
 
     @functools.cached_property
     def sizes(self) -> list[int]:
@@ -165,8 +171,9 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
-    if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
+    if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape or setup.input_dtype != "float32":
         check_model(setup)
+    check_single_samples(config, setup.input_shape, dataset.num_classes, setup.input_dtype, setup.sizes)
     return setup
 
 
@@ -201,7 +208,7 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
                 f"each"
             )
     _check_gpu(config)
-    _check_network(config, transform.prepared_shape(info.shape), info.num_classes)
+    check_network(config, transform.prepared_shape(info.shape), info.num_classes)
 
 
 def check_new(setup: Setup) -> None:
@@ -228,14 +235,8 @@ def check_model(setup: Setup) -> None:
 
     These are an unknown name or argument, and inputs that it cannot take.
     """
-    _check_network(setup.config, setup.input_shape, setup.dataset.num_classes)
-
-
-def _check_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> None:
-    from raffed.models import build, check_args
-
-    check_args(config.model.name, config.model.args)
-    build(config.model.name, shape, classes, 0, **config.model.args)
+    shape, classes = setup.input_shape, setup.dataset.num_classes
+    check_network(setup.config, shape, classes, setup.input_dtype)
 
 
 def _check_gpu(config: RunConfig) -> None:

@@ -26,10 +26,10 @@ BELOW: dict[
 ] = {  # layer → the layers that it may import; a dotted name is one module of a layer
     "errors": set(),
     "references": {"errors"},
-    "config": {"errors"},
+    "config": {"errors", "references"},
     "core": {"errors", "config"},
     "methods": {"errors", "config", "core"},
-    "models": {"errors", "config", "core"},
+    "models": {"errors", "references", "config", "core"},
     "data": FOUNDATION,
     "results": FOUNDATION,
     "runtime": {"errors", "config", "core", "methods", "models", "data"},
