@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from raffed.config.training import Local
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
+    from raffed.experiments.saved_model import export, load_model
+    from raffed.models.own.wrapping import as_net
 
 __all__ = [
     "Data",
@@ -39,6 +41,9 @@ __all__ = [
     "RunResult",
     "Runtime",
     "__version__",
+    "as_net",
+    "export",
+    "load_model",
     "resume",
     "run",
 ]
@@ -50,6 +55,8 @@ _HOMES = {
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),
     "RunResult": "raffed.experiments.result",
     **dict.fromkeys(("resume", "run"), "raffed.experiments.run"),
+    **dict.fromkeys(("export", "load_model"), "raffed.experiments.saved_model"),
+    "as_net": "raffed.models.own.wrapping",
 }
 
 

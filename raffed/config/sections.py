@@ -6,9 +6,11 @@ and `privacy` have files of their own. This module imports neither torch nor Ray
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.faults import Faults
@@ -84,9 +86,20 @@ class Model:
         Doc("Argument of the network, such as head_bias=true; repeat for more. See `raffed models NAME`."),
     ] = field(default_factory=dict)
 
+    init: Annotated[
+        str,
+        Doc("File of weights to start from, a state_dict with the network's own names; without it: random."),
+    ] = ""
+    init_sha256: Annotated[
+        str, Doc("SHA-256 of that file. It is filled in when the configuration is made.")
+    ] = ""
+
     def __post_init__(self) -> None:
         if callable(self.name):
             object.__setattr__(self, "name", reference_to(self.name))
+        if isinstance(self.init, str) and self.init and not self.init_sha256:
+            object.__setattr__(self, "init_sha256", _sha256_of(self.init))
+            object.__setattr__(self, "init", str(Path(self.init).absolute()))
 
 
 @dataclass(frozen=True)
@@ -217,6 +230,13 @@ class Runtime:
                 f"runtime.gpu_fraction = {share} is not 1/k: actors that do not fill a GPU can wait for ever "
                 f"(Ray); nearest: {1 / math.ceil(1 / share):.4f} or {1 / max(1, math.floor(1 / share)):.4f}"
             )
+
+
+def _sha256_of(file: str) -> str:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"model.init = {file!r}: {error.strerror}; give a file of weights") from error
 
 
 Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Runtime

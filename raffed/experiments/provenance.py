@@ -37,6 +37,7 @@ def new_run(setup: Setup) -> RunContents:
         "classes": _classes(setup),
         "partition_sha256": setup.partition.sha256(),
         "transform": setup.style,
+        "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},
         "rounds_done": 0,
         "files": {},
         "segments": [segment],

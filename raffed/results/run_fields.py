@@ -12,6 +12,8 @@ clients, classes                of the partition
 partition_sha256                hash of the partition's lists
 transform                       style in which inputs were prepared: what `data.transform = auto` meant;
                                 absent in runs of earlier versions
+inputs                          shape and type of one prepared input of the network; absent in runs of
+                                earlier versions
 rounds_done, state, error       how far the run got
 placement, auto                 where the work was done; what `execution = auto` chose
 hashes                          of a finished run: of its weights, client states (`vaults`) and rows
@@ -124,6 +126,10 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "classes": (
         _fields(samples=_list_of(_count), holders=_list_of(_count)),
         "an object with lists of samples and holders",
+    ),
+    "inputs": (
+        _fields(shape=_list_of(_count), dtype=_name),
+        "an object with the shape and the dtype of an input",
     ),
     "placement": (_object, "an object"),
     "auto": (_object, "an object"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
     from raffed.data.preparation import Transform
     from raffed.data.splits import Split
+    from raffed.runtime.initial_weights import Arrays
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Setup:
     dataset: Dataset
     partition: Partition
     choice: Mapping[str, Any] | None = None  # the choice of `execution = auto`, for run.json
+    initial: Arrays | None = None  # the weights of `model.init`
 
     @property
     def method(self) -> Method:
@@ -142,8 +144,10 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
+    from raffed.runtime.initial_weights import read_initial
 
     method = method_of(config)
+    initial = read_initial(config.model)
     split = parse_split(config.data.split)
     check_before_reading(config, split)
     if checked is not None:
@@ -166,7 +170,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
         dataset.test_clients,
     )
     partition = partition_beside(own, *request)
-    setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
+    setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed), initial=initial)
     setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
     setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages

@@ -38,15 +38,18 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
         UserCodeError: The user's own code raised an error.
     """
     from raffed.models import build_for, is_own
+    from raffed.models.own.laws import Laws, check_seeded
+    from raffed.runtime.initial_weights import begin_from, read_initial
 
     name, args = config.model.name, config.model.args
     net = build_for(name, args, shape, classes, 0, dtype)
+    if is_own(name):
+        check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
+    begin_from(net, read_initial(config.model), config.model.init)
     if not is_own(name):
         return
     from raffed.models.own.heads import Inputs
-    from raffed.models.own.laws import Laws, check_seeded
 
-    check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
     Laws(net, name, Inputs(shape, dtype), classes).check(config.numerics.cohort)
 
 

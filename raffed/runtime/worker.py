@@ -35,6 +35,7 @@ from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.errors import StagePassedError
 from raffed.models import build_for
 from raffed.runtime.api import ActorShare, ParticipantOrder
+from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
     NO_SCORES,
@@ -72,6 +73,7 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     value = seeds.seed(config.seed, "weights")
     classes = setup.dataset.num_classes
     module = build_for(model.name, model.args, setup.input_shape, classes, value, setup.input_dtype)
+    begin_from(module, setup.initial, model.init)
     return Network(
         module,
         device,
