@@ -118,8 +118,13 @@ def own_errors(title: str) -> Iterator[None]:
     except RaffedError:
         raise
     except Exception as error:
-        text = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        if place := where_raised(error, ""):
+        text, place = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}", where_raised(error, "")
+        if "draws from torch's global generator" in text:
+            raise UsageError(
+                f"{place or title} draws random numbers by itself; use nn.Dropout layers, whose random "
+                f"numbers raffed makes from the seed"
+            ) from error
+        if place:
             raise UserCodeError(f"{place}: {title}: {text}") from error
         raise UsageError(f"{title}: {text}") from error
 
