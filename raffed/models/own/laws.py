@@ -14,6 +14,7 @@ from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
 from raffed.models.own.heads import Inputs
 from raffed.models.own.trials import Trial, as_double
+from raffed.models.own.wrapping import NOT_REPEATED
 
 
 class Laws:
@@ -68,11 +69,7 @@ class Laws:
         constants = self._constants()
         (loss, slopes), (again, same) = (self.trial.trained(x, y, seed) for seed in (1, 2))
         if not (torch.equal(loss, again) and all(torch.equal(slopes[n], same[n]) for n in slopes)):
-            raise UsageError(
-                f"{self.title} makes other scores of the same batch when it is called again: it draws random "
-                f"numbers by itself, or remembers earlier batches; use nn.Dropout layers, whose random "
-                f"numbers raffed makes from the seed, and keep nothing between calls"
-            )
+            raise UsageError(f"{self.title}{NOT_REPEATED}")
         if not torch.equal(self.trial.scores(x, False), self.trial.scores(x, False)):
             raise UsageError(
                 f"{self.title} makes other scores of the same batch in evaluation mode when it is called "

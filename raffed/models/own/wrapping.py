@@ -10,9 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from raffed.errors import UsageError
+from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
 from raffed.models.own.heads import Inputs, find_head, own_errors, scores_of
+
+NOT_REPEATED = (
+    " makes other scores of the same batch when it is called again: it draws random numbers by itself, or "
+    "remembers earlier batches; use nn.Dropout layers, whose random numbers raffed makes from the seed, and "
+    "keep nothing between calls"
+)
 
 
 class Headless(nn.Module):
@@ -124,21 +130,28 @@ def wrapped(module: nn.Module, head: str | None, inputs: Inputs | None, title: s
     """Do what `as_net` does, for messages that name the module by a title."""
     if isinstance(module, Net):
         return module
-    x = None if inputs is None else inputs.batch(2)
-    if x is not None and _is_lazy(module):
-        scores_of(module, x, title)  # gives lazy layers their shapes, and their weights from the present seed
+    if inputs is not None and _is_lazy(module):
+        scores_of(module, inputs.batch(2), title)  # gives lazy layers their shapes, and weights from the seed
     if _is_lazy(module):
         raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
     if head is None:
-        assert x is not None
-        head = find_head(module, x, title)
+        assert inputs is not None
+        head = find_head(module, inputs.batch(2), title)
     _check_head(module, head, title)
-    wanted = None if x is None else scores_of(module, x, title)
+    wanted = None if inputs is None else _repeated(module, inputs, title)
     with own_errors(title):
         net = OwnNet(module, head)
-    if x is not None and wanted is not None:
-        _check_parts(net, x, wanted, head, title)
+    if inputs is not None and wanted is not None:
+        _check_parts(net, inputs.batch(2), wanted, head, title)
     return net
+
+
+def _repeated(module: nn.Module, inputs: Inputs, title: str) -> Tensor:
+    """Return the scores of a batch, which have to be the same when it is given again."""
+    first, second = (scores_of(module, inputs.batch(2), title) for _ in range(2))
+    if not torch.equal(first, second):
+        raise UsageError(f"{title}{NOT_REPEATED}")
+    return first
 
 
 def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module, str]:
@@ -216,7 +229,10 @@ def _check_parts(net: Net, x: Tensor, wanted: Tensor, head: str, title: str) -> 
     """Refuse a module that computes something else once it is divided at its head."""
     why = f"{title}: the scores that it returns are not the output of its layer {head!r}"
     advice = "return that output as it is, or name another layer by head="
-    features = scores_of(net.body, x, title)
+    try:
+        features = scores_of(net.body, x, title)
+    except RaffedError as error:
+        raise UsageError(f"{why} alone: without it, {error}; {advice}") from error
     if features.dim() != 2 or features.shape[1] != net.feature_dim:
         got = "x".join(map(str, features.shape))
         raise UsageError(f"{why} of one vector a sample (its input is {got}); {advice}")
@@ -225,4 +241,4 @@ def _check_parts(net: Net, x: Tensor, wanted: Tensor, head: str, title: str) -> 
             raise UsageError(f"{why} alone; {advice}")
 
 
-__all__ = ["OwnNet", "as_net", "wrapped"]
+__all__ = ["NOT_REPEATED", "OwnNet", "as_net", "wrapped"]
