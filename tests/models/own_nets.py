@@ -89,6 +89,23 @@ def table(num_classes: int, kind: str = "LayerNorm") -> nn.Module:
     return nn.Sequential(OrderedDict(**layers, out=nn.Linear(8, num_classes)))
 
 
+def flat_norm(num_classes: int) -> nn.Module:
+    """BatchNorm on vectors, which cannot train on a batch of one sample."""
+    return nn.Sequential(nn.Flatten(1), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, num_classes))
+
+
+class Rows(nn.Module):
+    """An image of 8 x 8 as a sequence of 8 rows, through a recurrent layer."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.layer, self.out = nn.GRU(8, 8, batch_first=True), nn.Linear(8, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.out(self.layer(x.flatten(1, 2))[0][:, -1])
+        return scores
+
+
 class Trap(nn.Module):
     """A perceptron on rows [B, 13] whose forward or constructor does one thing that matters."""
 

@@ -110,7 +110,7 @@ class Laws:
             trial, x, worst = Trial(self._net, self.title, double=True), as_double(x), 1e-6
             _, alone = trial.trained(x, y, 1)
         except RaffedError:  # the module makes float32 tensors by itself
-            trial, x, worst = self.trial, self.inputs.batch(4), 1e-2
+            trial, x, worst = self.trial, self.inputs.batch(4), 1e-3
             _, alone = trial.trained(x, y, 1)
         try:
             stacked = trial.stacked(x, y)
@@ -119,9 +119,9 @@ class Laws:
         except Exception as error:
             text = " ".join(str(error).split())[:200]
             raise UsageError(f"{self.title} cannot be stacked ({text}); {advice}") from error
+        largest = max(float(slope.abs().max()) for slope in alone.values())
         for name, slope in alone.items():
-            scale = max(float(slope.abs().max()), 1e-6)
-            if not bool(((stacked[name] - slope).abs() <= worst * scale).all()):
+            if not bool(((stacked[name] - slope).abs() <= worst * largest).all()):
                 raise UsageError(f"{self.title} has other gradients of {name} when stacked; {advice}")
 
     def trains_on_one(self) -> bool:
