@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import tempfile
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,9 +101,11 @@ def export(
         net, inputs = _net(folder, client), _inputs(read_run(folder), run_config(folder))
     module = plain_module(net).eval()
     if out is not None:
-        _write(Path(out), _state_bytes(module))
+        with replacing(Path(out)) as part:
+            torch.save({name: one.detach().clone() for name, one in module.state_dict().items()}, part)
     if onnx is not None:
-        _write(Path(onnx), _onnx_bytes(module, inputs, isinstance(module, Net)))
+        with replacing(Path(onnx)) as part:
+            _write_onnx(module, inputs, part)
     return places
 
 
@@ -181,35 +183,24 @@ def _data(setup: Setup, net: Network, client: int) -> ClientData:
     return ClientData(net.arranged(x), y, torch.bincount(y, minlength=setup.dataset.num_classes))
 
 
-def _state_bytes(module: nn.Module) -> bytes:
-    content = io.BytesIO()
-    torch.save({name: value.detach().clone() for name, value in module.state_dict().items()}, content)
-    return content.getvalue()
-
-
-def _onnx_bytes(module: nn.Module, inputs: Inputs, has_features: bool) -> bytes:
-    content = io.BytesIO()
-    names = ["scores", "features"] if has_features else ["scores"]
-    torch.onnx.export(
-        module,
-        (inputs.batch(2),),
-        content,
-        input_names=["inputs"],
-        output_names=names,
-        dynamic_axes={name: {0: "batch"} for name in ("inputs", *names)},
-        dynamo=False,
-    )
-    return content.getvalue()
+def _write_onnx(module: nn.Module, inputs: Inputs, file: Path) -> None:
+    names = ["scores", "features"] if isinstance(module, Net) else ["scores"]
+    with warnings.catch_warnings():  # torch's newer exporter needs a further package
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.onnx.export(
+            module,
+            (inputs.batch(2),),
+            str(file),
+            input_names=["inputs"],
+            output_names=names,
+            dynamic_axes={name: {0: "batch"} for name in ("inputs", *names)},
+            dynamo=False,
+        )
 
 
 def _check_onnx() -> None:
     if importlib.util.find_spec("onnx") is None:
         raise UsageError("--onnx needs the package onnx: pip install 'raffed[onnx]'")
-
-
-def _write(place: Path, content: bytes) -> None:
-    with replacing(place) as part:
-        part.write_bytes(content)
 
 
 __all__ = ["export", "load_model"]

@@ -74,6 +74,8 @@ def build_for(
     shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
     classes = _plain(num_classes)
     if is_own(name):
+        if not isinstance(shape, tuple):
+            raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
         from raffed.models.own.branches import replace_branches
         from raffed.models.own.factories import make_own
         from raffed.models.own.heads import Inputs

@@ -42,7 +42,7 @@ def make_own(name: str, args: Mapping[str, Value], inputs: Inputs, num_classes: 
     head = keywords.pop(HEAD, None) if HEAD not in _parameters(factory, name) else None
     if head is not None and not isinstance(head, str):
         raise UsageError(f"{name}: head = {head!r} is not the name of a layer")
-    own = {"in_shape": inputs.shape, "num_classes": num_classes}
+    own: dict[str, Value] = {"in_shape": inputs.shape, "num_classes": num_classes}
     known = _parameters(factory, name)
     keywords = {**{key: value for key, value in own.items() if key in known}, **keywords}
     with own_errors(name):
