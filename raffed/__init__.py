@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.config.training import Local
+    from raffed.data.dataset import Dataset
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
     from raffed.experiments.saved_model import export, load_model
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Data",
+    "Dataset",
     "Faults",
     "Federation",
     "Local",
@@ -50,6 +52,7 @@ __all__ = [
 
 _HOMES = {
     "Local": "raffed.config.training",
+    "Dataset": "raffed.data.dataset",
     "Faults": "raffed.config.faults",
     "Privacy": "raffed.config.privacy",
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),

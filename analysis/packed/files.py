@@ -23,7 +23,7 @@ from raffed.results.metrics_part import write_part
 from raffed.results.storage import known_as
 
 from ..runs.files import read_bytes, read_object, replacing, write_text
-from .index import RUN_FILE, SCHEMA_VERSION, Packed, as_text, changed, contents, index_of, weights_of
+from .index import RUN_FILE, SCHEMA_VERSION, PackedFolder, as_text, changed, contents, index_of, weights_of
 from .rows import is_metrics, pack
 
 RECORDS_FILE, ROWS_FILE = "records.json", "records.parquet"
@@ -57,7 +57,7 @@ def pack_folder(folder: Path, out: Path) -> None:
     write_text(out / RECORDS_FILE, as_text(index))
 
 
-def read_records(folder: Path, check: bool = False) -> Packed:
+def read_records(folder: Path, check: bool = False) -> PackedFolder:
     """Return the contents of a packed folder.
 
     Args:
@@ -136,9 +136,9 @@ def packed_below(path: Path) -> list[Path]:
     return sorted(Path(place) for place, _, names in os.walk(path) if RECORDS_FILE in names)
 
 
-def _read_folder(folder: Path) -> Packed:
+def _read_folder(folder: Path) -> PackedFolder:
     """Return the JSON and Parquet files below a folder, except those of reports."""
-    found = Packed({}, {}, {}, {})
+    found = PackedFolder({}, {}, {}, {})
     for place, below, names in os.walk(folder):
         below[:] = sorted(set(below) - _MADE)
         for path in (Path(place) / name for name in sorted(names)):
@@ -154,7 +154,7 @@ def _read_folder(folder: Path) -> Packed:
     return found
 
 
-def _check(folder: Path, given: Packed, index: dict[str, Any], rows: pa.Table | None) -> None:
+def _check(folder: Path, given: PackedFolder, index: dict[str, Any], rows: pa.Table | None) -> None:
     """Refuse records that do not give back what was packed."""
     again = contents(index, rows)
     wrong = [name for name, about in given.objects.items() if _text(again.objects[name]) != _text(about)]

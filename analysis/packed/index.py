@@ -23,7 +23,7 @@ _IN_ROWS = "in the column weights of records.parquet"
 _ON_ONE_LINE = ("runs", "files", "texts", "parquet")
 
 
-class Packed(NamedTuple):
+class PackedFolder(NamedTuple):
     """The contents of a folder.
 
     Attributes:
@@ -39,7 +39,7 @@ class Packed(NamedTuple):
     made_of: dict[str, str]
 
 
-def index_of(found: Packed, rows: pa.Table | None) -> dict[str, Any]:
+def index_of(found: PackedFolder, rows: pa.Table | None) -> dict[str, Any]:
     """Return the contents of records.json. `rows` is the packed table; None without Parquet files."""
     runs = {name: one for name, one in found.objects.items() if _is_run(name)}
     known = {} if rows is None else _hashes_of_runs(rows)
@@ -58,7 +58,7 @@ def index_of(found: Packed, rows: pa.Table | None) -> dict[str, Any]:
     }
 
 
-def contents(index: Json, rows: pa.Table | None) -> Packed:
+def contents(index: Json, rows: pa.Table | None) -> PackedFolder:
     """Return the folder that `index_of` has described, with the rows of the packed table."""
     columns = {name: list(one.get("columns", SCHEMA.names)) for name, one in index["parquet"].items()}
     made_of = {name: str(one["file_sha256"]) for name, one in index["parquet"].items()}
@@ -68,10 +68,10 @@ def contents(index: Json, rows: pa.Table | None) -> Packed:
         one = merged(index["shared"], more)
         in_rows = one.get(_ROUND_HASHES) == _IN_ROWS
         objects[name] = {**one, _ROUND_HASHES: known[name]} if in_rows else one
-    return Packed(objects, dict(index["texts"]), {} if rows is None else unpack(rows, columns), made_of)
+    return PackedFolder(objects, dict(index["texts"]), {} if rows is None else unpack(rows, columns), made_of)
 
 
-def changed(index: Json, found: Packed) -> list[str]:
+def changed(index: Json, found: PackedFolder) -> list[str]:
     """Return the Parquet files whose rows are not those that records.json has the hash of."""
     return [
         name
@@ -98,7 +98,7 @@ def run_of(part: str) -> str:
     return (PurePosixPath(part).parent.parent / RUN_FILE).as_posix()
 
 
-def weights_of(found: Packed) -> Iterator[tuple[str, dict[int, bytes]]]:
+def weights_of(found: PackedFolder) -> Iterator[tuple[str, dict[int, bytes]]]:
     """Yield each Parquet file of a run, with the hash of the run's weights after each round."""
     for name in found.tables:
         hashes = found.objects.get(run_of(name), {}).get(_ROUND_HASHES)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from raffed import __version__
-from raffed.cli import checking, exporting, listing, reproducing, running, submitting, tuning
+from raffed.cli import checking, exporting, listing, reproducing, running, stores, submitting, tuning
 from raffed.runtime.json_logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
@@ -142,3 +142,5 @@ app.command("models", rich_help_panel=LOOK)(listing.models)
 app.command("metrics", rich_help_panel=LOOK)(listing.metrics)
 app.command("splits", rich_help_panel=LOOK)(listing.splits)
 app.command("doctor", rich_help_panel=LOOK)(checking.doctor)
+app.add_typer(stores.runs, name="runs", rich_help_panel=LOOK)
+app.add_typer(stores.cache, name="cache", rich_help_panel=LOOK)

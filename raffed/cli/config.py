@@ -14,8 +14,6 @@ from raffed.cli.options import Flags, Typed, words_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
 from raffed.config.validation import Json, declarations, table_of
-from raffed.data.catalogue import dataset_name
-from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
 from raffed.models import model_name
@@ -133,8 +131,12 @@ def canonical(tables: Tables) -> None:
         tables["method"] = method_name(method)
     data, model = table_of(tables.get("data")), table_of(tables.get("model"))
     if isinstance(dataset := data.get("dataset"), str):
-        data["dataset"] = dataset_name(dataset)
+        from raffed.data.own_data import checked_name  # imported late because it loads NumPy
+
+        data["dataset"] = checked_name(dataset)
     if isinstance(split := data.get("split"), str):
+        from raffed.data.splits import parse_split  # late, because it loads NumPy
+
         data["split"] = parse_split(split).text
     if isinstance(name := model.get("name"), str):
         model["name"] = model_name(name)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raffed.config.validation import Declaration
+    from raffed.data.dataset import Dataset
     from raffed.data.partition import Partition
 
 SHOWN_CLIENTS = 20
@@ -69,6 +70,7 @@ def datasets(
     """List the data sets and where their files come from, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
+    from raffed.data.importers.kinds import KINDS
 
     rows = {}
     for key, info in DATASETS.items():
@@ -80,6 +82,8 @@ def datasets(
     if name is None:
         show(titles, rows.values(), right="classes|train|test")
         typer.echo("raffed doctor says which of them are usable here; digits always is.")
+        typer.echo("Data of your own (docs/own_data.md):")
+        show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return
     key = dataset_name(name)
     files = ", ".join(file.path for file in DATASETS[key].files) or DATASETS[key].folder
@@ -150,28 +154,53 @@ def splits(
     download: Annotated[bool, typer.Option("--download", help="Fetch missing data files.")] = False,
     draw: Annotated[Path | None, typer.Option("--draw", help="Draw it: a png, svg or pdf file.")] = None,
     save: Annotated[Path | None, typer.Option("--save", help="Save it for --split file:PATH.")] = None,
+    export_to: Annotated[
+        str | None,
+        typer.Option(
+            "--export",
+            metavar="KIND:PLACE",
+            help="Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.",
+        ),
+    ] = None,
 ) -> None:
     """List the ways to divide data, or show one: who has what."""
     if split is None:
-        if draw or save:
-            raise UsageError("--draw and --save need a split, as in: raffed splits p10c2 --draw out.png")
+        if draw or save or export_to:
+            raise UsageError(
+                "--draw, --save and --export need a split, as in: raffed splits p10c2 --draw out.png"
+            )
         _list_splits()
         return
-    from raffed.data.datasets import load_dataset
+    from raffed.config.run import Data, RunConfig
+    from raffed.data.own_data import checked_name
     from raffed.data.partition import make_partition
     from raffed.data.splits import parse_split
+    from raffed.runtime.data_source import load_data
 
     parsed = parse_split(split)
-    pool = load_dataset(dataset, data_root, download)
+    data = Data(dataset=checked_name(dataset), root=data_root, download=download)
+    pool, _ = load_data(RunConfig(data=data))
     tests = pool.y_test, pool.test_clients
     partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
     _show_split(partition, pool.y)
     if draw is not None:
-        _draw(partition, pool.y, pool.name, draw)
+        _draw(partition, pool, draw)
     if save is not None:
         with _writing(save):
             partition.save(save)
         typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
+    if export_to is not None:
+        _export(partition, pool, export_to)
+
+
+def _export(partition: Partition, pool: Dataset, target: str) -> None:
+    from raffed.data.export import DividedData, export
+
+    pools = {"train": (pool.x, pool.y), "test": (pool.x_test, pool.y_test)}
+    split = str(partition.recipe.get("split", "from a file"))
+    lists = partition.train, partition.test, partition.test_pool
+    divided = DividedData.of(pools, *lists, pool.num_classes, split)
+    typer.echo(visible(f"exported: {export(divided, target)}"))
 
 
 def _list_splits() -> None:
@@ -229,14 +258,13 @@ def _classes(row: NDArray[np.int64]) -> str:
     return "  ".join(found[:12]) + (" …" if len(found) > 12 else "")
 
 
-def _draw(partition: Partition, labels: NDArray[np.int64], name: str, path: Path) -> None:
-    from raffed.data.catalogue import DATASETS
+def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
     from raffed.data.picture import draw_partition
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--draw {path}: wanted a name ending in .png, .svg or .pdf")
     with _writing(path):
-        draw_partition(partition, labels, path, DATASETS[name].class_names or None)
+        draw_partition(partition, pool.y, path, pool.class_names or None)
     typer.echo(visible(f"drawn: {path}"))
 
 

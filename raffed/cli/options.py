@@ -97,6 +97,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("runtime.actors", "--actors", WHERE),
     Flag("runtime.clients_per_actor", "--clients-per-actor", WHERE),
     Flag("runtime.address", "--address", WHERE),
+    Flag("runtime.transport", "--transport", WHERE),
     Flag("runtime.max_restarts", "--max-restarts", WHERE),
     Flag("runtime.checkpoint_every", "--checkpoint-every", WHERE),
     Flag("runtime.keep_checkpoints", "--keep-checkpoints", WHERE),

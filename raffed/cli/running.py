@@ -29,7 +29,6 @@ from raffed.cli.options import FLAGS, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
-from raffed.data.splits import style_words
 from raffed.errors import NumericsError, RunFolderError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
@@ -232,9 +231,11 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
 
 def free_folder(config: RunConfig) -> Path:
     """Return runs/METHOD-DATASET-SPLIT-sSEED, or the first of it with -2, -3, … that does not exist."""
+    from raffed.data.own_data import short_name  # imported late because it loads NumPy
+
     scheme, _, rest = config.data.split.partition(":")
     split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
-    text = f"{config.method}-{config.data.dataset}-{split}-s{config.seed}"
+    text = f"{config.method}-{short_name(config.data.dataset)}-{split}-s{config.seed}"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
     paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000))
     for path in paths:
@@ -245,6 +246,8 @@ def free_folder(config: RunConfig) -> Path:
 
 def headline(config: RunConfig, folder: Path) -> str:
     """Return one line about a run."""
+    from raffed.data.splits import style_words  # late, because it loads NumPy
+
     data, rounds = config.data, counted(config.federation.rounds, "round")
     return (
         f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "

@@ -21,13 +21,19 @@ from raffed.errors import UsageError
 from raffed.references.naming import reference_to
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
+Transport: TypeAlias = Literal["auto", "ray", "socket"]
 
 
 @dataclass(frozen=True)
 class Data:
     """Which data a run uses, and how they are divided among the clients."""
 
-    dataset: Annotated[str, Doc("Name of the data set, see `raffed datasets`.")] = "digits"
+    dataset: Annotated[
+        str,
+        Doc(
+            "Name of the data set, or data of your own such as csv:table.csv?label=y, see `raffed datasets`."
+        ),
+    ] = "digits"
     split: Annotated[
         str, Doc("Rule that divides the data among clients, such as p10c2, see `raffed splits`.")
     ] = "p10c2"
@@ -67,6 +73,11 @@ class Data:
             "the seed."
         ),
     ] = 0
+
+    def __post_init__(self) -> None:
+        # A data set made in Python puts its arrays into the cache and is referred to by their hash
+        if (refer := getattr(self.dataset, "reference", None)) is not None:
+            object.__setattr__(self, "dataset", refer())
 
 
 @dataclass(frozen=True)
@@ -216,6 +227,13 @@ class Runtime:
             "is started on this machine for the run."
         ),
     ] = None
+    transport: Annotated[
+        Transport,
+        Doc(
+            "How client actors are called. socket: sockets and shared memory on one machine, ray: Ray's own "
+            "calls, which work everywhere, auto: sockets where they can be opened, and Ray elsewhere."
+        ),
+    ] = "auto"
     max_restarts: Annotated[
         int, Range(0), Doc("How many lost actors are replaced in a run before it ends with an error.")
     ] = 10

@@ -61,7 +61,8 @@ def _usual(factory: Callable[..., T]) -> Iterator[Declaration]:
     if dataclasses.is_dataclass(factory):
         for field in dataclasses.fields(factory):
             made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            yield Declaration(field.name, type(made).__name__, repr(made))
+            given = made is not dataclasses.MISSING
+            yield Declaration(field.name, type(made).__name__ if given else "", repr(made) if given else "")
         return
     for name, one in inspect.signature(factory).parameters.items():
         given = one.default is not inspect.Parameter.empty

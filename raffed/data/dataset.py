@@ -11,16 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data import arrays
+from raffed.data.array_cache import CACHED, ArrayCache
 from raffed.data.files import InputArray, IntArray
+from raffed.data.importers.constructors import FromAnywhere
+from raffed.data.importers.imported import Imported
 from raffed.data.preparation import ChosenTransform, Transform, transform_in
 from raffed.data.randomness import stream
+from raffed.data.stored_arrays import StoredArrays
+from raffed.data.stored_transform import transform_from, transform_text
 from raffed.errors import UsageError, check_range
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Dataset:
+class Dataset(FromAnywhere):
     """A pool of training samples and, if there is one, a benchmark's test set.
 
     Inputs have any shape, the same for all samples: images [channels, H, W], rows of a table [F], sequences
@@ -126,6 +131,74 @@ class Dataset:
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
+
+    @classmethod
+    def of(cls, found: Imported) -> Dataset:
+        """Return the data set of what an importer found."""
+        return cls(
+            found.x,
+            found.y,
+            found.x_test,
+            found.y_test,
+            found.clients,
+            found.test_clients,
+            found.class_names,
+            found.name,
+            source=found.source,
+        )
+
+    def stored(self) -> StoredArrays:
+        """Return the arrays and all else that decides results, as the cache holds them."""
+        held = {name: array for name, array in self._arrays().items() if array is not None}
+        words = {
+            "class_names": self.class_names,
+            "numbers": (str(self.num_classes), str(self.max_value)),
+            "transform": (transform_text(self.transform),),
+            "transforms": tuple(f"{style} {transform_text(one)}" for style, one in self.transforms.items()),
+        }
+        return StoredArrays(held, words, self.name, self.source)
+
+    @classmethod
+    def restored(cls, stored: StoredArrays) -> Dataset:
+        """Return the data set that `stored` described."""
+        classes, largest = (int(one) for one in stored.words["numbers"])
+        pairs = [text.split(" ", 1) for text in stored.words["transforms"]]
+        styles = {style: transform_from(text) for style, text in pairs}
+        return cls(
+            stored.arrays["x"],
+            stored.arrays["y"],
+            stored.arrays["x_test"],
+            stored.arrays["y_test"],
+            stored.arrays.get("clients"),
+            stored.arrays.get("test_clients"),
+            stored.words["class_names"],
+            stored.name,
+            transform_from(stored.words["transform"][0]),
+            stored.source,
+            classes,
+            largest,
+            {style: one for style, one in styles.items() if one is not None},
+        )
+
+    def reference(self) -> str:
+        """Put the arrays into the cache, and return the text by which every process finds them.
+
+        `raffed.Data(dataset=mine)` calls it.
+
+        Raises:
+            DataFileError: The cache cannot be written, or is too small for the arrays.
+        """
+        return f"{CACHED}{ArrayCache.of_user().put(self.stored())}"
+
+    def _arrays(self) -> dict[str, InputArray | IntArray | None]:
+        return {
+            "x": self.x,
+            "y": self.y,
+            "x_test": self.x_test,
+            "y_test": self.y_test,
+            "clients": self.clients,
+            "test_clients": self.test_clients,
+        }
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -50,7 +50,8 @@ class Natural(Split):
     def _owners(pool: LabelPool) -> IntArray:
         if pool.clients is None:
             raise UsageError(
-                "split 'natural': this data set does not say who made which sample; femnist and isic2019 do"
+                "split 'natural': this data set does not say who made which sample; femnist and isic2019 do, "
+                "and data of your own with clients (csv:table.csv?label=y&client=site)"
             )
         if pool.clients.shape != pool.labels.shape:
             raise UsageError(f"groups have shape {pool.clients.shape}, labels {pool.labels.shape}")

@@ -148,6 +148,8 @@ def transform_in(
         return ChosenTransform(transforms[style])
     if own is not None:
         return ChosenTransform(own, f"{data} has no {style} preparation, so its own transform is used")
+    if style == "plain":
+        return ChosenTransform(AS_IT_IS)
     return ChosenTransform(
         AS_IT_IS,
         f"{data} has no {style} preparation: floats and integers stay as they are, uint8 becomes [0, 1]",

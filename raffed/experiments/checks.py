@@ -7,8 +7,6 @@ from collections.abc import Collection
 
 from raffed.config.run import RunConfig
 from raffed.config.source import described
-from raffed.data.catalogue import dataset_name
-from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.methods import METHODS
 from raffed.models import MODELS, model_name
@@ -23,7 +21,11 @@ def check_names(config: RunConfig) -> None:
     """
     if config.method not in METHODS:
         raise UnknownNameError("method", config.method, METHODS)
-    dataset_name(config.data.dataset)
+    from raffed.data.own_data import checked_name  # imported late because it loads NumPy
+
+    checked_name(config.data.dataset)
+    from raffed.data.splits import parse_split  # late, because it loads NumPy
+
     parse_split(config.data.split)
     if model_name(config.model.name) != config.model.name:
         check_choice("model", config.model.name, MODELS)

@@ -17,6 +17,7 @@ from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.hashes import vaults_sha256
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
+from raffed.experiments.method_revision import check_revision
 from raffed.experiments.provenance import new_run
 from raffed.experiments.run_record import RunRecord
 from raffed.results.atomic import sync_file
@@ -98,7 +99,10 @@ class RunFolder:
             check_free(path, setup.config)
             contents = new_run(setup)
             make_folder(path)
-        self._record = RunRecord(path, read_run(path) if resume else contents, quiet=verifies)
+        else:
+            contents = read_run(path)
+            check_revision(path, contents.get("method_revision", 1), setup.config.method)
+        self._record = RunRecord(path, contents, quiet=verifies)
         self._checkpoints = CheckpointStore(setup, self._record)
         warnings = self._opened() if resume else []
         if not resume:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from raffed.experiments.method_revision import revision_of
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
@@ -29,6 +30,7 @@ def new_run(setup: Setup) -> RunContents:
         "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
         "config": setup.config.canonical().as_dict(),
         "identity": identity,
+        "method_revision": revision_of(setup.config.method),
         "started": segment["started"],
         "versions": segment["versions"],
         "commit": commit(),
@@ -36,6 +38,7 @@ def new_run(setup: Setup) -> RunContents:
         "clients": setup.partition.num_clients,
         "classes": _classes(setup),
         "partition_sha256": setup.partition.sha256(),
+        **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "transform": setup.style,
         "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},
         "rounds_done": 0,

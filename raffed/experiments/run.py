@@ -17,7 +17,7 @@ from raffed.experiments.checks import check_names
 from raffed.experiments.folder_place import written
 from raffed.experiments.result import RunResult, result_of
 from raffed.results.lock import check_can_be_made, check_unused, this_process
-from raffed.results.runfile import read_run
+from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
 from raffed.results.tree import check_run_tree
@@ -201,7 +201,8 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     if not resumed:
         check_free(path, config)
         check_can_be_made(path)
-    setup = prepare_run(config, begun)
+    recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
+    setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))
     if not resumed:
         check_new(setup)
     warn(setup)

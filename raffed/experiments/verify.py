@@ -14,6 +14,7 @@ from raffed.errors import RaffedError, UsageError
 from raffed.experiments.certificate import Certificate, VerificationCheck
 from raffed.experiments.checkpoint import checkpoint_state, checkpoints
 from raffed.experiments.folder import run_config
+from raffed.experiments.method_revision import check_revision
 from raffed.experiments.row_differences import difference_notes
 from raffed.experiments.verify_files import check_files, check_recipe, round_of
 from raffed.experiments.verify_rounds import Repetition
@@ -45,7 +46,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         All checks with their outcomes.
 
     Raises:
-        RunFolderError: No run can be read there.
+        RunFolderError: No run can be read there, or its method has another meaning today.
         UsageError: The run cannot be set up here, because its data or a GPU is missing.
     """
     began = time.monotonic()
@@ -53,11 +54,12 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         raise UsageError(f"rounds = {rounds} is below 0")
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
+    check_revision(path, about.get("method_revision", 1), config.method)
     build_method(config.method, config.args)  # registers the records that its client states consist of
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())
     checks = [identity, *check_files(path, about, recorded)]
-    setup = _setup(config)
+    setup = _setup(config, str(about.get("data_sha256", "")))
     drawn = setup.partition.sha256()
     split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), drawn)
     checks += [*check_recipe(path, setup.partition), split]
@@ -79,13 +81,14 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
     )
 
 
-def _setup(config: RunConfig) -> Setup:
+def _setup(config: RunConfig, data_sha256: str) -> Setup:
     """Return the setup of a run that is executed again, serially.
 
-    A folder may come from anybody, so nothing is downloaded or written for it.
+    A folder may come from anybody, so nothing is downloaded or written for it. The one exception are arrays
+    of one's own that left the cache: they go there again if their hash is `data_sha256`.
     """
     data, runtime = replace(config.data, download=False), replace(config.runtime, execution="serial")
-    return prepare_run(replace(config, data=data, runtime=runtime))
+    return prepare_run(replace(config, data=data, runtime=runtime), data_sha256=data_sha256)
 
 
 def _sound(checkpoint: Path, checks: list[VerificationCheck]) -> bool:

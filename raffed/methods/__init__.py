@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """Where a factory lives and one line about it."""
+    """Where a factory lives and one line about it.
+
+    `revision` counts the meanings that the method's arguments have had. It is raised by a change after which
+    the same arguments give another result, so that a run of the earlier revision is not continued.
+    """
 
     title: str
     source: str
     module: str
     factory: str
     idea: str
+    revision: int = 1
 
     def load(self) -> Factory:
         found: Factory = getattr(importlib.import_module(f"raffed.methods.{self.module}"), self.factory)
@@ -52,7 +57,14 @@ METHODS: dict[str, MethodInfo] = {
     "fedavg": MethodInfo(
         "FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"
     ),
-    "fedavgm": MethodInfo("FedAvgM", "Hsu et al. 2019", "fedopt", "fedavgm", "momentum on the server"),
+    "fedavgm": MethodInfo(
+        "FedAvgM",
+        "Hsu et al. 2019",
+        "fedopt",
+        "fedavgm",
+        "momentum on the server",
+        revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
+    ),
     "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
     "feddc": MethodInfo(
         "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"

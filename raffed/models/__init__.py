@@ -85,8 +85,7 @@ def build_for(
         replace_branches(net)
         return net
     factory = MODELS[name].load()
-    if not dtype.startswith("float"):
-        raise UsageError(f"{name} takes floats, and the inputs are {dtype} ids; {_OWN_ADVICE}")
+    check_kind(name, not dtype.startswith("float"))
     _check_shape(name, factory, shape)
     check_arguments(factory, {"in_shape": shape, "num_classes": classes})
     with forked(seed), torch.device("cpu"):
@@ -99,8 +98,25 @@ def _check_shape(name: str, factory: Factory, shape: Sequence[int]) -> None:
     if wanted is not None and isinstance(shape, tuple) and len(shape) not in wanted:
         got = "x".join(map(str, shape)) or "()"
         raise UsageError(
-            f"{name} is for images (channels x height x width), and one input has the shape {got}; "
-            f"{_OWN_ADVICE}"
+            f"{name}: in_shape = {got} is not that of an image (channels x height x width); use `mlp`, or a "
+            f"network of your own (--model ./file.py:NAME)"
+        )
+
+
+def check_kind(name: str, ids: bool) -> None:
+    """Check that a network takes samples of this kind.
+
+    Args:
+        name: A key of MODELS.
+        ids: Whether samples are integers that number words or categories, instead of measurements.
+
+    Raises:
+        UsageError: It does not.
+    """
+    if ids and not MODELS[name].takes_ids:
+        raise UsageError(
+            f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding "
+            f"(--model ./file.py:NAME), or give x as x.astype('float32') if they are measurements"
         )
 
 
@@ -142,9 +158,6 @@ def accepted_args(name: str) -> dict[str, Value]:
     return {key: ast.literal_eval(one.default) for key, one in declared_args(name).items()}
 
 
-_OWN_ADVICE = "use `mlp`, which takes floats of any shape, or a network of your own (--model ./file.py:NAME)"
-
-
 def _plain(number: int) -> int:
     """Return Python's int for NumPy's. What is not an integer stays, and is refused by the check."""
     whole = hasattr(number, "__index__") and not isinstance(number, bool)
@@ -160,6 +173,7 @@ __all__ = [
     "build",
     "build_for",
     "check_args",
+    "check_kind",
     "declared_args",
     "is_own",
     "model_name",

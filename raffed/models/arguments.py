@@ -10,7 +10,9 @@ from raffed.config.validation import Doc, Length, Range
 ImageShape = Annotated[
     tuple[int, int, int], Length(3, 3), Range(1), Doc("Channels, height and width of an image.")
 ]
-InputShape = Annotated[Sequence[int], Length(1), Range(1), Doc("Shape of one input, without its batch.")]
+AnyShape = Annotated[
+    tuple[int, ...], Length(1), Range(1), Doc("Shape of one sample: (channels, height, width), or any other.")
+]
 Classes = Annotated[int, Range(1), Doc("Number of classes C.")]
 HeadBias = Annotated[bool, Doc("Whether the head has a bias.")]
 HiddenWidths = Annotated[Sequence[int], Length(1), Range(1), Doc("Widths of the hidden layers.")]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from raffed.models.net import Net
 
 TORCHVISION = "torchvision:"  # what the names of torchvision's networks begin with
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]
 Factory = Callable[..., "Net"]
 
 
@@ -28,6 +28,7 @@ class ModelInfo:
     in_shapes: tuple[Shape, ...]  # channels, height, width of the papers' inputs; the first is the default
     source: str
     module: str  # of this package, or with dots of another one
+    takes_ids: bool = False  # whether samples are integers that number words, instead of measurements
 
     def load(self) -> Factory:
         """Return the factory. It is imported only now, and torch with it."""

@@ -12,24 +12,24 @@ from collections.abc import Sequence
 from torch import nn
 
 from raffed.config.validation import checked
-from raffed.models.arguments import Classes, HeadBias, HiddenWidths, ImageShape, InputShape
+from raffed.models.arguments import AnyShape, Classes, HeadBias, HiddenWidths
 from raffed.models.net import Net, init_map
 
 
 @checked
 def mlp(
-    in_shape: InputShape,
+    in_shape: AnyShape,
     num_classes: Classes,
     *,
     hidden: HiddenWidths = (64, 64),
     head_bias: HeadBias = True,
 ) -> Net:
-    """Make a small multilayer perceptron for tiny images or tables, with PyTorch's default initialisation.
+    """Make a small multilayer perceptron for tiny images, with PyTorch's default initialisation.
 
     On 1x8x8 with 10 classes it has 8,970 parameters, or 4,810 with `hidden = (64,)`.
 
     Args:
-        in_shape: Shape of one input: channels, height and width, or any other.
+        in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
 
     Returns:
@@ -40,7 +40,7 @@ def mlp(
 
 @checked
 def mlpnet(
-    in_shape: ImageShape,
+    in_shape: AnyShape,
     num_classes: Classes,
     *,
     hidden: HiddenWidths = (512, 512),
@@ -51,7 +51,7 @@ def mlpnet(
     On 1x32x32 with 10 classes it has 792,576 parameters. On 1x28x28 with `head_bias` it has 669,706.
 
     Args:
-        in_shape: Channels, height and width.
+        in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
 
     Returns:
@@ -63,13 +63,13 @@ def mlpnet(
 
 
 @checked
-def mlpnet_authors(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
+def mlpnet_authors(in_shape: AnyShape, num_classes: Classes, *, head_bias: HeadBias = False) -> Net:
     """Make the MLPNet of the MAP authors' released code: flatten, 1024, 1024, 128 and a head; `init_map`.
 
     On 1x28x28 with 10 classes it has 1,985,920 parameters.
 
     Args:
-        in_shape: Channels, height and width.
+        in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
 
     Returns:
@@ -78,7 +78,7 @@ def mlpnet_authors(in_shape: ImageShape, num_classes: Classes, *, head_bias: Hea
     return mlpnet(in_shape, num_classes, hidden=(1024, 1024, 128), head_bias=head_bias)
 
 
-def _stack(in_shape: Sequence[int], num_classes: int, hidden: Sequence[int], head_bias: bool) -> Net:
+def _stack(in_shape: tuple[int, ...], num_classes: int, hidden: Sequence[int], head_bias: bool) -> Net:
     sizes = [math.prod(in_shape), *hidden]
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(1))
     for i, (width_in, width_out) in enumerate(itertools.pairwise(sizes), start=1):

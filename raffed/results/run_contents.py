@@ -33,10 +33,12 @@ class RunContents(TypedDict, total=False):
     run_id: str
     config: dict[str, Any]
     identity: str
+    method_revision: int
     state: str
     rounds_done: int
     seconds: float
     partition_sha256: str
+    data_sha256: str
     transform: str
     versions: dict[str, str]
     started: str

@@ -10,6 +10,7 @@ started, seconds                when the run began; how long all its segments to
 versions, hardware, commit      of the process that began the run
 clients, classes                of the partition
 partition_sha256                hash of the partition's lists
+data_sha256                     of data of one's own: hash of the arrays, which names them in the cache
 transform                       style in which inputs were prepared: what `data.transform = auto` meant;
                                 absent in runs of earlier versions
 inputs                          shape and type of one prepared input of the network; absent in runs of
@@ -116,12 +117,14 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "rounds_done": (_count, "a whole number of 0 or more"),
     "seconds": (_seconds, f"a number from 0 to {LONGEST_SECONDS:g}"),
     "partition_sha256": (_hash, "64 hexadecimal digits"),
+    "data_sha256": (_hash, "64 hexadecimal digits"),
     "transform": (_name, "a text"),
     "versions": (_VERSIONS, "an object of texts"),
     "started": (_name, "a text"),
     "hardware": (_HARDWARE, "an object of texts and whole numbers"),
     "commit": (_or_null(_text), "a text or null"),
     "error": (_or_null(_text), "a text or null"),
+    "method_revision": (_count, "a whole number"),
     "clients": (_count, "a whole number of 0 or more"),
     "classes": (
         _fields(samples=_list_of(_count), holders=_list_of(_count)),

@@ -11,7 +11,6 @@ import resource
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 
@@ -19,6 +18,7 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
+from raffed.runtime.json_values import Json
 from raffed.runtime.machine import free_memory, usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup
@@ -72,7 +72,7 @@ class Choice:
     seconds: float
     why: str
 
-    def describe(self, probe: Probe) -> dict[str, Any]:
+    def describe(self, probe: Probe) -> dict[str, Json]:
         """Return the choice and the measurements for run.json."""
         return {
             **asdict(self),

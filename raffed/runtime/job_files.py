@@ -10,73 +10,18 @@ import os
 import stat
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from raffed.errors import UsageError
 from raffed.runtime.ignore_files import ignore_rules
-from raffed.runtime.secret_files import SNIFFED, hidden_or_secret_name, is_login_folder, secret_contents
+from raffed.runtime.job_file_rules import DATA, Ignored, contents_against, no_file, reason_against
+from raffed.runtime.secret_files import is_login_folder, secret_contents
 
 LARGE = 50_000_000  # bytes in total; more is sent only if the user asks for it
 PACKAGE = "working_dir.zip"
-DATA = "data or results: they lie on the shared storage"
-_AT_THE_TOP = {"data", "datasets", "shared", "runs", "sweeps", "reproduce", "report", "bench", "demo"}
-_CACHES = {"__pycache__", "node_modules", "build", "dist", "site-packages", "htmlcov"}
-_RESULTS = {
-    "checkpoints",
-    "vaults",
-    "wandb",
-    "mlruns",
-    "mlartifacts",
-    "tensorboard",
-    "lightning_logs",
-    "ray_results",
-}
-_MARKS = {  # a file whose presence shows what its folder is
-    "pyvenv.cfg": "a virtual environment",
-    "conda-meta": "a virtual environment",
-    "CACHEDIR.TAG": "a cache",
-    "run.json": DATA,
-    "sweep.json": DATA,
-    "item.json": DATA,
-    "checkpoint.json": DATA,
-}
-_DATA = (
-    ".parquet",
-    ".safetensors",
-    ".npz",
-    ".npy",
-    ".pt",
-    ".pth",
-    ".ckpt",
-    ".h5",
-    ".hdf5",
-    ".pkl",
-    ".pickle",
-    ".onnx",
-    ".arrow",
-    ".feather",
-    ".lmdb",
-    ".mdb",
-    ".db",
-    ".sqlite",
-    ".sqlite3",
-    ".gz",
-    ".tgz",
-    ".bz2",
-    ".xz",
-    ".zst",
-    ".zip",
-    ".tar",
-    ".7z",
-    ".rar",
-    ".pyc",
-    ".pyo",
-    ".core",
-    ".dump",
-)
 
 
 class Sent(NamedTuple):
@@ -164,7 +109,7 @@ def files_alone(files: dict[str, Path]) -> Parcel:
     found = Parcel()
     for name, path in files.items():
         refused = "" if path.is_file() else "is no regular file"
-        refused = refused or _contents(path, name)
+        refused = refused or contents_against(path, name)
         if refused:
             raise UsageError(f"{path} {refused}; it would travel to the cluster, so nothing was sent")
         found.sent.append(Sent(name, path, path.stat().st_size))
@@ -217,11 +162,11 @@ class _Walk:
         self.top, self.found = top, found
         self.links: list[tuple[str, Path]] = []
 
-    def enter(self, folder: Path, name: str, ignored: list[_Ignore]) -> None:
+    def enter(self, folder: Path, name: str, ignored: list[Ignored]) -> None:
         """Decide about everything in a folder with the path `name` (empty, or with a slash at its end)."""
         try:
             entries = sorted(os.scandir(folder), key=lambda one: one.name)
-            ignored = [*ignored, *(_Ignore(name, file, rule) for file, rule in ignore_rules(folder).items())]
+            ignored = [*ignored, *(Ignored(name, file, rule) for file, rule in ignore_rules(folder).items())]
         except OSError as error:
             self._keep(name or "./", f"cannot be read ({error.strerror})")
             return
@@ -231,7 +176,7 @@ class _Walk:
                 Path(entry.path),
                 entry.is_dir(follow_symlinks=False),
             )
-            reason = ("" if is_folder else _refused(entry)) or _against(path, source, is_folder, ignored)
+            reason = ("" if is_folder else no_file(entry)) or reason_against(path, source, is_folder, ignored)
             if reason:
                 self._keep(f"{path}/" if is_folder else path, reason)
             elif is_folder:
@@ -265,64 +210,6 @@ class _Walk:
 
     def _keep(self, name: str, reason: str) -> None:
         self.found.withheld.append(Withheld(name, reason))
-
-
-def _refused(entry: os.DirEntry[str]) -> str:
-    """Return why an entry that is not a folder is not sent.
-
-    Only files are opened, because a pipe would wait for ever.
-    """
-    return "" if entry.is_symlink() or entry.is_file(follow_symlinks=False) else "no regular file"
-
-
-def _against(path: str, source: Path, is_folder: bool, ignored: list[_Ignore]) -> str:
-    """Return why a path is not sent: because of its name, its kind, or its contents."""
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return "its name is not UTF-8"
-    name = path.rpartition("/")[2]
-    found = _by_name(name, is_folder, "/" not in path) or (_by_mark(source) if is_folder else "")
-    for one in ignored:
-        below = path[len(one.folder) :] + ("/" if is_folder else "")
-        found = found or (f"named in {one.folder}{one.file}" if one.names(below) else "")
-    return found or ("" if is_folder or source.is_symlink() else _contents(source, name))
-
-
-class _Ignore(NamedTuple):
-    """An ignore file in the folder called `folder`, and whether it excludes a path below that."""
-
-    folder: str
-    file: str
-    names: Callable[[str], bool]
-
-
-def _by_name(name: str, is_folder: bool, at_the_top: bool) -> str:
-    plain = name.casefold()
-    secret = hidden_or_secret_name(name, is_folder)
-    if is_folder:
-        if (
-            plain in _CACHES
-            or plain.endswith((".egg-info", "_cache"))
-            or plain in {".cache", ".hypothesis", ".tox", ".nox"}
-        ):
-            return "a cache, made again where it is needed"
-        if plain in {".venv", "venv", ".virtualenv"}:
-            return "a virtual environment"
-        return secret or (DATA if plain in _RESULTS or (at_the_top and plain in _AT_THE_TOP) else "")
-    return secret or (DATA if plain.endswith(_DATA) else "")
-
-
-def _by_mark(folder: Path) -> str:
-    return next((reason for mark, reason in _MARKS.items() if os.path.lexists(folder / mark)), "")
-
-
-def _contents(path: Path, name: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return secret_contents(file.read(SNIFFED), name)
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
 
 
 def gathered(withheld: list[Withheld], several: int = 6) -> Iterator[tuple[str, str]]:

@@ -8,10 +8,11 @@ import logging
 import math
 import os
 import threading
-from typing import Any
+from typing import TypeVar
 
 from raffed.errors import UsageError
 
+T = TypeVar("T")
 VARIABLE = "RAFFED_LOG"
 _mine = threading.local()  # per thread, because a process may execute several runs at once, each in a thread
 _all: set[str] = set()  # ids of all runs of this process
@@ -41,7 +42,7 @@ class JsonFormatter(logging.Formatter):
         when = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc).isoformat(
             timespec="milliseconds"
         )
-        told: dict[str, Any] = {
+        told = {
             "time": when,
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -78,6 +79,6 @@ def configure() -> None:
     logger.propagate = False
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: T) -> T | None:
     """Return a value that JSON can hold, since JSON has neither NaN nor infinity."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

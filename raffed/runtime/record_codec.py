@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,21 +24,25 @@ from raffed.core.messages import Private, ServerState
 from raffed.core.params import Params, State
 from raffed.core.record import REGISTRY, Record, fields_of, stored_name
 from raffed.errors import RunFolderError, check_permitted
+from raffed.runtime.json_values import Json
 
+K = TypeVar("K", bound=Record)
 Arrays = dict[str, NDArray[Any]]
 
 
-def outline(value: Any, path: str, arrays: Arrays) -> Any:
+def outline(value: Any, path: str, arrays: Arrays) -> dict[str, Json]:
     """Return the JSON outline of a record. Its tensors are put into `arrays` under their paths."""
     if isinstance(value, Params):
         for name, tensor in value.tensors.items():
             arrays[f"{path}/{name}"] = np.array(tensor.detach().cpu().numpy(), order="C")
-        return {"params": list(value.names)}
+        return {"params": [*value.names]}
     if isinstance(value, Tensor):
         arrays[path] = np.array(value.detach().cpu().numpy(), order="C")
         return {"tensor": True}
     if isinstance(value, Record):
-        inner = {name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()}
+        inner: dict[str, Json] = {
+            name: outline(one, f"{path}.{name}", arrays) for name, one in fields_of(value).items()
+        }
         return {"record": stored_name(type(value)), "fields": inner}
     if isinstance(value, dict):
         return {"slots": {key: outline(one, f"{path}[{key}]", arrays) for key, one in value.items()}}
@@ -114,7 +118,7 @@ def save_record(record: Private, path: Path) -> None:
         raise
 
 
-def load_record(path: Path, kind: type[Any]) -> Any:
+def load_record(path: Path, kind: type[K]) -> K:
     """Read what `save_record` wrote.
 
     Raises:
@@ -142,5 +146,4 @@ def load_record(path: Path, kind: type[Any]) -> Any:
 
 
 def load_server(path: Path) -> ServerState:
-    server: ServerState = load_record(path, ServerState)
-    return server
+    return load_record(path, ServerState)

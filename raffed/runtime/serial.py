@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from raffed.core.aggregation.accumulator import PartialSum
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.client_data import chunks
 from raffed.runtime.machine import gpu_of, keep_freed_memory
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
 from raffed.runtime.torch_settings import set_threads
-from raffed.runtime.worker import ClientWorker, chunks, total
+from raffed.runtime.worker import ClientWorker, total
 
 
 class SerialBackend:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.methods import build_method
+from raffed.runtime.data_source import load_data
 from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from raffed.data.preparation import Transform
     from raffed.data.splits import Split
     from raffed.runtime.initial_weights import Arrays
+    from raffed.runtime.json_values import Json
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Setup:
     config: RunConfig
     dataset: Dataset
     partition: Partition
-    choice: Mapping[str, Any] | None = None  # the choice of `execution = auto`, for run.json
+    choice: Mapping[str, Json] | None = None  # the choice of `execution = auto`, for run.json
+    data_sha256: str = ""  # hash of the arrays of data of one's own, by which the cache finds them
     initial: Arrays | None = None  # the weights of `model.init`
 
     @property
@@ -128,19 +131,19 @@ def method_of(config: RunConfig) -> Method:
     return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
 
 
-def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) -> Setup:
+def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, data_sha256: str = "") -> Setup:
     """Load the data, draw the split, and check every name, range and combination.
 
     Args:
         config: The run's configuration.
         checked: Called when everything is checked that can be checked before the data are read. Reading may
             take minutes.
+        data_sha256: Hash of the arrays that the run to be continued has recorded, if its data are one's own.
 
     Raises:
         UsageError: Something in the configuration is invalid.
     """
     from raffed.data.dataset import fewer
-    from raffed.data.datasets import load_dataset
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
@@ -152,11 +155,10 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
     check_before_reading(config, split)
     if checked is not None:
         checked()
-    dataset = fewer(
-        load_dataset(config.data.dataset, config.data.root, config.data.download),
-        config.data.samples,
-        config.seed,
-    )
+    whole, found = load_data(config, data_sha256)
+    if found:
+        split.check_data(whole.name, whole.num_classes)
+    dataset = fewer(whole, config.data.samples, config.seed)
     labels, classes = dataset.y, dataset.num_classes
     own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
     request = (
@@ -170,12 +172,13 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
         dataset.test_clients,
     )
     partition = partition_beside(own, *request)
-    setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed), initial=initial)
+    held = held_out(partition, config.data.validation, config.seed)
+    setup = Setup(config, dataset, held, data_sha256=found, initial=initial)
     setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
     setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
-    if setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape or setup.input_dtype != "float32":
+    if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
     check_single_samples(config, setup.input_shape, dataset.num_classes, setup.input_dtype, setup.sizes)
     return setup
@@ -187,6 +190,18 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
     Raises:
         UsageError: Something is invalid.
     """
+    from raffed.data.own_data import is_own
+
+    Stages.check_rounds(split.stage_count, config.federation.rounds)
+    if split.client_count is not None:
+        _check_numbers(config, split.client_count)
+    _check_gpu(config)
+    if not is_own(config.data.dataset):
+        _check_published(config, split)
+
+
+def _check_published(config: RunConfig, split: Split) -> None:
+    """Check what the catalogue knows about a data set."""
     from raffed.data.transforms import transform_for
 
     name = dataset_name(config.data.dataset)
@@ -203,15 +218,10 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
             f"data.samples = {data.samples} for {name}, which has {info.num_train} training samples"
         )
     split.check_data(name, info.num_classes)
-    Stages.check_rounds(split.stage_count, config.federation.rounds)
-    if clients is not None:
-        _check_numbers(config, clients)
-        if clients > (data.samples or info.num_train) > 0:
-            raise UsageError(
-                f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one "
-                f"each"
-            )
-    _check_gpu(config)
+    if clients is not None and clients > (data.samples or info.num_train) > 0:
+        raise UsageError(
+            f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one each"
+        )
     check_network(config, transform.prepared_shape(info.shape), info.num_classes)
 
 
@@ -239,8 +249,9 @@ def check_model(setup: Setup) -> None:
 
     These are an unknown name or argument, and inputs that it cannot take.
     """
-    shape, classes = setup.input_shape, setup.dataset.num_classes
-    check_network(setup.config, shape, classes, setup.input_dtype)
+    dataset = setup.dataset
+    setup.transform.check_fits(dataset.name, dataset.input_shape)
+    check_network(setup.config, setup.input_shape, dataset.num_classes, setup.input_dtype)
 
 
 def _check_gpu(config: RunConfig) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.aggregation.exact_sums import PointSum, together
-from raffed.core.context import ClientData, Spec
+from raffed.core.context import Spec
 from raffed.core.divergence import explained
 from raffed.core.measures import feature_spectrum
 from raffed.core.messages import Broadcast, Upload
@@ -32,9 +32,9 @@ from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
 from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
-from raffed.errors import StagePassedError
 from raffed.models import build_for
 from raffed.runtime.api import ActorShare, ParticipantOrder
+from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
@@ -49,9 +49,6 @@ from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
 from raffed.runtime.vault_store import VaultStore
-
-# Prepared data that a worker keeps; other clients' data are prepared in every round they take part in
-DATA_BYTES = 1024 * 2**20
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -92,8 +89,7 @@ def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
 class ClientWorker:
     """Trains and scores clients.
 
-    Prepared data of clients are kept up to DATA_BYTES, first those of the clients in `home` (default: all).
-    Of the test set, the chunks that are scored here are kept.
+    Their data are kept up to a limit (client_data.py), first those of the clients in `home` (default: all).
     """
 
     def __init__(
@@ -123,20 +119,11 @@ class ClientWorker:
         self.session = TrainingSession(
             self.net, setup.config.local, setup.config.seed, spec, augmented, execute
         )
-        self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
-        self._kept_bytes = 0
-        self._data: dict[int, ClientData] = {}
-        self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
-        self._test: dict[int, tuple[Tensor, Tensor]] = {}
-        self._stage: int | None = None
+        self.data = ClientDataCache(setup, self.net, self.device, home)
 
     def warm_up(self) -> None:
         """Load the home clients' data and let torch do its one-time work, before the first round."""
-        # With stages, the round decides which part of the data exists
-        if self.setup.partition.stages is None:
-            for client in sorted(self._home):
-                if self._kept_bytes < DATA_BYTES // 2:
-                    self._client(client)
+        self.data.fill()
         x = prepare_inputs(self.setup.dataset.x[:1], self.transform, self.setup.dataset.max_value)
         x, y = torch.zeros(2, *x.shape[1:], dtype=x.dtype), torch.zeros(2, dtype=torch.int64)
         self.net.noise.generator = seeds.generator_on(self.device, self.setup.config.seed, "dropout")
@@ -146,7 +133,7 @@ class ClientWorker:
 
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
-        self._enter(self.setup.stage(broadcast.round))
+        self.data.enter(self.setup.stage(broadcast.round))
         fold, reports = UploadAccumulator(self.method.server.each), []
         waiting: list[
             tuple[ParticipantOrder, Upload]
@@ -188,7 +175,7 @@ class ClientWorker:
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
         state = joined(self.method, broadcast, None, self.net)
-        return {chunk: self.judge.of(state, *self._test_chunk(chunk)) for chunk in chunks}
+        return {chunk: self.judge.of(state, *self.data.test_chunk(chunk)) for chunk in chunks}
 
     def survey(
         self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare
@@ -200,7 +187,7 @@ class ClientWorker:
             whole: The server's model with all its layers, or None if it does not have all of them.
             share: The clients.
         """
-        self._enter(self.setup.stage(broadcast.round - 1))
+        self.data.enter(self.setup.stage(broadcast.round - 1))
         here = moved(broadcast, self.device)
         full = None if whole is None else State(whole.w, whole.b).to(self.device)
         found = []
@@ -209,7 +196,7 @@ class ClientWorker:
             if len(self.setup.partition.test[client]):
                 guest = self._guest(entry)
                 held = between_rounds(self.method, here, guest, self.session)
-                x, y = self._local_part("test", client)
+                x, y = self.data.local_part("test", client)
                 found.append(
                     SurveyedClient(client, self.judge.standing(held, full, x, y, guest.data.class_counts > 0))
                 )
@@ -228,7 +215,7 @@ class ClientWorker:
         return Participant(
             entry.client,
             self.store.get(entry.client, entry.version),
-            self._client(entry.client),
+            self.data.client(entry.client),
             entry.fate.completed_fraction,
         )
 
@@ -240,12 +227,12 @@ class ClientWorker:
         partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
         found = NO_SCORES
         if len(partition.test[client]):
-            x, y = self._local_part("test", client)
-            found = self.judge.after(done, x, y, observed, partition.test_lengths(client, self._stage))
+            x, y = self.data.local_part("test", client)
+            found = self.judge.after(done, x, y, observed, partition.test_lengths(client, self.data.stage))
         if last and self._asks("spectrum"):
             found = found._replace(extra={"eigenvalue_variance": self._spectrum(guest, done)})
         if partition.val and len(partition.val[client]):
-            held = self.judge.personal(done, *self._local_part("val", client), observed)
+            held = self.judge.personal(done, *self.data.local_part("val", client), observed)
             found = found._replace(validation=held)
         return found
 
@@ -258,80 +245,6 @@ class ClientWorker:
         order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
         z = features_of(self.net, done.trained, data.x, data.y)
         return feature_spectrum.by_batch(z, torch.from_numpy(order))
-
-    def _enter(self, stage: int | None) -> None:
-        """Move all clients to a stage, and drop the data that they hold of another stage.
-
-        In `outer` order a stage that has passed never comes back.
-        """
-        stages, before = self.setup.partition.stages, self._stage
-        if stage is None or stages is None or stage == before:
-            return
-        if stages.order == "outer" and before is not None and stage < before:
-            raise StagePassedError(
-                f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it"
-            )
-        self._stage = stage
-        self._data.clear()
-        self._parts.clear()
-        self._kept_bytes = 0
-
-    def _client(self, client: int) -> ClientData:
-        if client in self._data:
-            return self._data[client]
-        x, y = self._samples(self.setup.partition.train_at(client, self._stage), "train")
-        made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
-        if self._keeps(client, x):
-            self._data[client] = made
-        return made
-
-    def _local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
-        """Return a client's local test part, or its validation part ("val")."""
-        if (role, client) in self._parts:
-            return self._parts[role, client]
-        partition = self.setup.partition
-        if role == "test":
-            made = self._samples(partition.test_at(client, self._stage), partition.test_pool)
-        else:
-            made = self._samples(partition.val[client], "train")
-        if self._keeps(client, made[0]):
-            self._parts[role, client] = made
-        return made
-
-    def _keeps(self, client: int, x: Tensor) -> bool:
-        """Return whether prepared data are kept.
-
-        They are kept while there is room. Clients whose home is elsewhere may use half of it.
-        """
-        size = x.numel() * x.element_size()
-        if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
-            return False
-        self._kept_bytes += size
-        return True
-
-    def _samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
-        """Return prepared inputs and labels from the training pool or the benchmark's test set."""
-        dataset = self.setup.dataset
-        inputs, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x, dataset.y)
-        x = prepare_inputs(inputs[index], self.transform, dataset.max_value)
-        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
-
-    def _test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
-        if chunk not in self._test:
-            part = "test" if chunk in chunks(self.setup) else "val"
-            pool, rows = self.setup.scored_rows[part]
-            first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
-            self._test[chunk] = self._samples(rows[first : first + EVAL_CHUNK], pool)
-        return self._test[chunk]
-
-
-def chunks(setup: Setup, part: str = "test") -> range:
-    """Return the numbers of the chunks of the global test set, or of the clients' validation parts ("val").
-
-    The chunks of the validation parts are numbered after those of the test set.
-    """
-    tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
-    return range(tests) if part == "test" else range(tests, tests + held)
 
 
 def total(tallies: dict[int, ScoreCounts]) -> ScoreCounts:

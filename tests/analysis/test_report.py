@@ -180,7 +180,7 @@ def test_a_section_that_cannot_be_made_says_so_and_leaves_the_others(
 def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
-    """pandas raises NotImplementedError of a comparison with an object."""
+    """A table as the name of a place cannot be looked up."""
     write_run("a", [0.5])
     item = {
         "schema": 1,
@@ -202,7 +202,7 @@ def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(
     loaded = load_runs([tmp_path])
     page = report_module.write_loaded(loaded, tmp_path / "out", report_module.find_items([tmp_path]))
     text = page.read_text(encoding="utf-8")
-    assert f"{tmp_path / 'item.json'}</code>: damaged (NotImplementedError" in text
+    assert f"{tmp_path / 'item.json'}</code>: damaged (TypeError" in text
 
 
 def test_nothing_to_report_on_is_an_error_that_says_why(

@@ -120,14 +120,15 @@ def recorded(ledger: Counter[str], hashes: dict[str, str], expected: dict[str, s
     assert hashes == expected
 
 
-@pytest.mark.usefixtures("ray_here", "carrier")
+@pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize(("method", "plan"), CASES)
 def test_actors_that_die_or_dawdle_change_no_bit(
-    method: str, plan: str, reference: Reference, ledger: Counter[str], tmp_path: Path
+    method: str, plan: str, carrier: str, reference: Reference, ledger: Counter[str], tmp_path: Path
 ) -> None:
     (tmp_path / "marks").mkdir()
     faults = struck_by(plan, method)
-    about = struck(on(config(method), execution="ray", actors=2), tmp_path, faults)
+    here = on(config(method), execution="ray", actors=2, transport=carrier)
+    about = struck(here, tmp_path, faults)
     assert len(Marks(str(tmp_path / "marks"))) == len(faults) > 0  # every fault of the plan did happen
     assert about["placement"]["restarts"] == sum(fault.kind != "slow" for fault in faults)
     recorded(ledger, about["hashes"], reference(method), *(fault.kind for fault in faults))

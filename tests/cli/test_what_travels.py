@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from raffed.errors import UsageError
-from raffed.runtime.job_files import DATA, packed, parcel_of
+from raffed.runtime.job_file_rules import DATA
+from raffed.runtime.job_files import packed, parcel_of
 from raffed.runtime.ray_backend import jobs
 from raffed.runtime.ray_backend.jobs import JobOrder
 from raffed.runtime.secret_files import secret_contents

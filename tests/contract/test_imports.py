@@ -30,7 +30,7 @@ BELOW: dict[
     "core": {"errors", "config"},
     "methods": {"errors", "config", "core"},
     "models": {"errors", "references", "config", "core"},
-    "data": FOUNDATION,
+    "data": FOUNDATION | {"references"},
     "results": FOUNDATION,
     "runtime": {"errors", "config", "core", "methods", "models", "data"},
     "attacks": {"errors", "config", "core", "methods", "models"},

@@ -224,7 +224,7 @@ def test_incomplete_covers_all_classes_even_with_one_client_or_says_why_not(
     assert set(labels[only].tolist()) == set(range(10))
     with pytest.raises(UsageError, match="too few for 50 clients"):
         random_shares.incomplete(labels, 10, 50, seed=0)
-    monkeypatch.setattr(schemes, "MAX_REDRAWS", 3)
+    monkeypatch.setattr(random_shares, "MAX_REDRAWS", 3)
     with pytest.raises(UsageError, match="2 clients do not cover 2000 classes"):
         random_shares.incomplete(np.arange(2000, dtype=np.int64), 2000, 2, seed=1)
 

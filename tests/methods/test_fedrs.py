@@ -123,7 +123,7 @@ def test_the_observed_set_comes_from_training_labels_alone() -> None:
     host = ClientWorker(prepare_run(config), None)
     labels, partition, only_tested = host.setup.dataset.y, host.setup.partition, 0
     for client in range(partition.num_clients):
-        counts = host._client(client).class_counts
+        counts = host.data.client(client).class_counts
         trained, tested = (
             set(labels[partition.train[client]].tolist()),
             set(labels[partition.test[client]].tolist()),

@@ -192,17 +192,17 @@ def test_the_number_of_classes_must_be_a_positive_integer(num_classes: object) -
         build("mlp", (1, 8, 8), num_classes, 0)
 
 
-@pytest.mark.parametrize("in_shape", [64, "1x8", (0, 8, 8), (1, 8.0, 8)])
-@pytest.mark.parametrize("name", ["mlp", "lenet"])
-def test_an_input_shape_must_be_positive_integers(name: str, in_shape: object) -> None:
-    with pytest.raises(UsageError, match=rf"{name}: .*in_shape"):
-        build(name, in_shape, 10, 0)
-
-
-@pytest.mark.parametrize("in_shape", [(8, 8), (1, 1, 8, 8)])
-def test_networks_for_images_refuse_other_shapes(in_shape: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match="lenet is for images"):
+@pytest.mark.parametrize("in_shape", [(8, 8), (1, 1, 8, 8), 64, "1x8", (0, 8, 8), (1, 8.0, 8)])
+def test_an_image_s_shape_must_be_three_positive_integers(in_shape: object) -> None:
+    with pytest.raises(UsageError, match=r"lenet: .*in_shape"):
         build("lenet", in_shape, 10, 0)
+
+
+@pytest.mark.parametrize("in_shape", [(), 64, "1x8", (0, 8, 8), (1, 8.0, 8)])
+def test_a_perceptron_takes_samples_of_any_shape_of_positive_integers(in_shape: object) -> None:
+    assert build("mlp", (13,), 3, 0)(torch.zeros(2, 13))[0].shape == (2, 3)
+    with pytest.raises(UsageError, match=r"mlp: .*in_shape"):
+        build("mlp", in_shape, 10, 0)
 
 
 REFUSED = [

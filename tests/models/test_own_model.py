@@ -176,7 +176,7 @@ def test_mlp_takes_floats_of_any_shape_and_the_others_are_for_images(shape: tupl
     scores, _ = build("mlp", shape, CLASSES, 0)(torch.rand(2, *shape))
     assert scores.shape == (2, CLASSES)
     if len(shape) != 3:
-        with pytest.raises(UsageError, match=r"resnet8 is for images .*a network of your own"):
+        with pytest.raises(UsageError, match=r"resnet8: in_shape = .*a network of your own"):
             build("resnet8", shape, CLASSES, 0)
 
 

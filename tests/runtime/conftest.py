@@ -45,17 +45,14 @@ def on(config: RunConfig, **runtime: Any) -> RunConfig:
     return replace(config, runtime=replace(config.runtime, **runtime))
 
 
-@pytest.fixture(params=["sockets", "shared memory", "ray"])
+@pytest.fixture(params=["socket", "shared memory", "ray"])
 def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a pool in this process calls its actors: as for small networks, as for large ones, and as those
-    of other nodes.
+    """The transport by which a pool in this process calls its actors. Sockets are used as for small networks,
+    and with every array in shared memory.
     """
     if request.param == "shared memory":
         monkeypatch.setattr("raffed.runtime.ray_backend.shared_memory.ASIDE", 1)
-    if request.param == "ray":
-        monkeypatch.setattr("raffed.runtime.ray_backend.actor_pool.INLINE_BYTES", 0)
-        monkeypatch.setattr("raffed.runtime.ray_backend.actor_pool.SHARES", False)
-    return str(request.param)
+    return "ray" if request.param == "ray" else "socket"
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from raffed.runtime.ray_backend.socket_calls import Serving
+from raffed.runtime.ray_backend.serving import Serving
 
 
 class Plain(Serving):

@@ -15,9 +15,10 @@ from raffed.core.round import server_init
 from raffed.errors import StagePassedError, UsageError
 from raffed.experiments.participation import draw_participants
 from raffed.runtime.api import RoundOrder
+from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.worker import ClientWorker, make_network, make_spec
+from raffed.runtime.worker import make_network, make_spec
 from tests.runtime.conftest import on, small
 
 SPLIT = "stages:4:3:3:if4"
@@ -35,13 +36,13 @@ class Watched:
 
     def __init__(self, setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
         self.setup, self.read = setup, []
-        usual = ClientWorker._samples
+        usual = ClientDataCache.samples
 
-        def spy(host: ClientWorker, index: np.ndarray, pool: str) -> Any:
+        def spy(host: ClientDataCache, index: np.ndarray, pool: str) -> Any:
             self.read.append((pool, index.tolist()))
             return usual(host, index, pool)
 
-        monkeypatch.setattr(ClientWorker, "_samples", spy)
+        monkeypatch.setattr(ClientDataCache, "samples", spy)
         self.runtime = SerialBackend(setup)
 
     def round(self, number: int, clients: tuple[int, ...]) -> list[tuple[str, list[int]]]:
@@ -80,7 +81,7 @@ def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_erro
     watched = Watched(prepare_run(staged("outer")), monkeypatch)
     watched.round(0, (0, 1))
     watched.round(2, (1,))
-    assert not watched.runtime._host._data.keys() - {1}, (
+    assert not watched.runtime._host.data.held - {1}, (
         "client 0 holds nothing of stage 1 although it was not drawn again"
     )
     with pytest.raises(StagePassedError, match="stage 1 has passed: clients are in stage 2"):

@@ -108,7 +108,7 @@ def test_an_open_federation_has_the_bits_of_a_run(method: str, tmp_path: Path) -
     )
     setup = prepare_run(config)
     host, net = ClientWorker(setup, None), make_network(setup)
-    data = [host._client(client) for client in range(6)]
+    data = [host.data.client(client) for client in range(6)]
     federation = OpenFederation(
         build_method(method, {}), net, data, config.local, config.seed, config.federation, setup.transform
     )

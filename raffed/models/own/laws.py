@@ -107,10 +107,10 @@ class Laws:
         advice = f"use cohort = 0 in place of {cohort}"
         try:
             # In float64, because BatchNorm on small maps magnifies rounding
-            trial, x, worst = Trial(self._net, self.title, double=True), as_double(x), 1e-6
+            trial, x, worst = Trial(self._net, self.title, double=True), as_double(x), 1e-3
             _, alone = trial.trained(x, y, 1)
         except RaffedError:  # the module makes float32 tensors by itself
-            trial, x, worst = self.trial, self.inputs.batch(4), 1e-3
+            trial, x, worst = self.trial, self.inputs.batch(4), 1e-2
             _, alone = trial.trained(x, y, 1)
         try:
             stacked = trial.stacked(x, y)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import ray
@@ -19,20 +20,29 @@ from ray.exceptions import RayActorError
 
 from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.messages import Broadcast
-from raffed.errors import ActorsLostError, ActorStartError, RaffedError
+from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.client_data import chunks
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
-from raffed.runtime.ray_backend.client_actor import MEND, why_not_started
-from raffed.runtime.ray_backend.shared_memory import SHARES
-from raffed.runtime.ray_backend.socket_calls import CallId, CallOutcome, Shared, SocketCalls
+from raffed.runtime.ray_backend.choose_transport import opened, pays
+from raffed.runtime.ray_backend.client_actor import MEND, Place, why_not_started
+from raffed.runtime.ray_backend.ray_calls import RayCalls
+from raffed.runtime.ray_backend.transport import Call, CallId, Shared, Transport
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
-from raffed.runtime.worker import chunks, total
+from raffed.runtime.worker import total
 
-Call = tuple[str, tuple[Any, ...]]
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+    from raffed.runtime.ray_backend.transport import Handle
+
+Trained = tuple[PartialSum, list[Report]]
 # Words of Python, of CUDA, and of torch's allocator
 NO_MEMORY = "MemoryError|out of memory|can't allocate memory"
-Start = Callable[[Any, PlacementPlan, int, Path], Any]
+# Starts an actor: the reference to the setup, the plan, the number of the actor, the folder of client states
+Start = Callable[["ObjectRef[Setup]", PlacementPlan, int, Path], "Handle"]
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -40,20 +50,28 @@ class RayPool:
     """The actors of a run. Exact sums make the order of their answers irrelevant."""
 
     def __init__(
-        self, setup: Setup, setup_ref: Any, plan: PlacementPlan, vaults: Path, actors: list[Any], start: Start
+        self,
+        setup: Setup,
+        setup_ref: ObjectRef[Setup],
+        plan: PlacementPlan,
+        vaults: Path,
+        actors: list[Handle],
+        start: Start,
     ) -> None:
         self._setup, self._setup_ref, self._plan, self._vaults = setup, setup_ref, plan, vaults
         self._actors, self._start = actors, start
         self._restarts, self._retired, self._cut = 0, set[int](), False
         self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
         self._nodes: dict[int, str] = {}
-        self._channels: SocketCalls | None = None
+        self._through_ray = RayCalls(dict(enumerate(actors)))
+        self._transport: Transport = self._through_ray
+        self._connected = False
 
-    def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
+    def train(self, job: RoundOrder) -> Asked[Trained]:
         self._connect(job.broadcast)
-        asked = self._ask(self._spread("train", (_shared(job.broadcast),), job))
+        asked = self._ask(self._spread(Call[Trained]("train", (_shared(job.broadcast),)), job))
 
-        def trained() -> tuple[PartialSum, list[Report]]:
+        def trained() -> Trained:
             fold = UploadAccumulator()
             reports: dict[int, Report] = {}
             for partial, theirs in asked():
@@ -65,29 +83,27 @@ class RayPool:
 
     def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         sent = _shared(job.broadcast), None if whole is None else _shared(whole)
-        answers = self._ask(self._spread("survey", sent, job))()
+        answers = self._ask(self._spread(Call[list[SurveyedClient]]("survey", sent), job))()
         found = {standing.client: standing for answer in answers for standing in answer}
         return [found[client] for client in job.participants if client in found]
 
     def own_layers(self, job: RoundOrder) -> list[NDArray[np.int64]]:
-        answers = self._ask(self._spread("own_layers", (), job))()
+        answers = self._ask(self._spread(Call[NDArray[np.int64] | None]("own_layers"), job))()
         return [answer for answer in answers if answer is not None]
 
-    def _spread(self, name: str, before: tuple[Any, ...], job: RoundOrder) -> dict[int, Call]:
-        """Return a call for every actor that has a share of the work."""
+    def _spread(self, call: Call[T], job: RoundOrder) -> dict[int, Call[T]]:
+        """Return the call for every actor that has a share of the work, with this share as last argument."""
         # A survey after the last round uses the sizes of that round
         last = self._setup.config.federation.rounds - 1
         local, sizes = self._setup.config.local, self._setup.sizes_at(min(job.round, last))
         work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
         shares = enumerate(self._plan.shares(job.stacks, work, self._retired))
-        return {actor: (name, (*before, job.share(stacks))) for actor, stacks in shares if stacks}
+        return {actor: call.then(job.share(stacks)) for actor, stacks in shares if stacks}
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
-        calls: dict[int, Call] = {
-            actor: ("evaluate", (sent, numbers[i :: len(left)]))
-            for i, actor in enumerate(left[: len(numbers)])
-        }
+        call = Call[dict[int, ScoreCounts]]("evaluate", (sent,))
+        calls = {actor: call.then(numbers[i :: len(left)]) for i, actor in enumerate(left[: len(numbers)])}
         asked = self._ask(calls)
         return lambda: total({chunk: tally for answer in asked() for chunk, tally in answer.items()})
 
@@ -96,14 +112,14 @@ class RayPool:
         mine = {actor: {c: versions[c] for c in home if c in versions} for actor, home in homes}
         for gone in self._retired:  # their clients' states are in the store
             mine[self._left()[0]].update(mine.pop(gone))
-        calls: dict[int, Call] = {actor: ("digests", (those,)) for actor, those in mine.items()}
+        calls = {actor: Call[dict[int, str]]("digests", (those,)) for actor, those in mine.items()}
         return {client: text for answer in self._ask(calls)() for client, text in answer.items()}
 
     def placement(self) -> dict[str, object]:
         """Return how the work is placed, after every actor has loaded torch and its data."""
         asked = self._left()  # if one of them runs out of memory while it loads, another one answers
-        places = self._ask(dict.fromkeys(asked, ("ready", ())))()
-        self._nodes = {actor: place["node"] for actor, place in zip(asked, places, strict=True)}
+        places = self._ask(dict.fromkeys(asked, Call[Place]("ready")))()
+        self._nodes = {actor: str(place["node"]) for actor, place in zip(asked, places, strict=True)}
         about = {
             **self._plan.describe(),
             "driver_pid": os.getpid(),
@@ -116,8 +132,7 @@ class RayPool:
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
         self._actors = []
-        if self._channels is not None:
-            self._channels.settle()
+        self._transport.close()
 
     def cut(self) -> None:
         """End the actors. A thread that waits for their answers gets a KeyboardInterrupt."""
@@ -125,76 +140,62 @@ class RayPool:
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
 
-    def _ask(self, calls: dict[int, Call]) -> Asked[list[Any]]:
+    def _ask(self, calls: Mapping[int, Call[T]]) -> Asked[list[T]]:
         """Call actors now, and return a function that waits for the answers, in order of actor number.
 
         An actor that is lost is replaced and asked again. An actor that ran out of memory is not replaced:
         its calls go to another one. An actor that could not start ends the run.
         """
-        pending = {
-            self._call(actor, call): (actor, actor, self._actors[actor], call)
-            for actor, call in calls.items()
-        }
+        pending = dict(self._made(actor, actor, call) for actor, call in calls.items())
         return lambda: self._answers(pending)
 
+    def _made(self, asked: int, actor: int, call: Call[T]) -> tuple[CallId[T], _Pending[T]]:
+        return self._transport.call(actor, call), _Pending(asked, actor, self._actors[actor], call)
+
     def _connect(self, broadcast: Broadcast) -> None:
-        """Open sockets to the actors on this node, once.
+        """Open the transport that the run wants, once it is known where the actors are.
 
-        This is done for large networks, if the node has memory to share.
-
-        An actor that replaces another one has no socket.
+        An actor that replaces another one is called through Ray.
         """
-        if self._channels is None and self._nodes and (SHARES or broadcast.nbytes() <= INLINE_BYTES):
-            here = ray.get_runtime_context().get_node_id()
-            self._channels = SocketCalls(
-                {actor: self._actors[actor] for actor in self._left() if self._nodes[actor] == here}
-            )
+        if self._connected or not self._nodes:
+            return
+        wanted = self._setup.config.runtime.transport
+        if wanted == "auto" and not pays(broadcast.nbytes(), INLINE_BYTES):
+            wanted = "ray"
+        here = ray.get_runtime_context().get_node_id()
+        near = [actor for actor in self._left() if self._nodes[actor] == here]
+        far = [actor for actor in self._left() if self._nodes[actor] != here]
+        self._transport = opened(wanted, self._through_ray, near, far)
+        self._connected = True
 
-    def _first(self, calls: Collection[Any]) -> tuple[Any, CallOutcome]:
-        """Wait until one of these calls has an outcome.
-
-        Calls through Ray are waited for only if no others are left.
-        """
-        tickets = [call for call in calls if isinstance(call, CallId)]
-        if tickets and self._channels is not None:
-            return self._channels.first(tickets)
-        (ref,), _ = ray.wait(list(calls), num_returns=1)
-        return ref, lambda: ray.get(ref)
-
-    def _answers(self, pending: dict[Any, tuple[int, int, Any, Call]]) -> list[Any]:
-        """Wait for the answers of all pending calls.
-
-        Args:
-            pending: Reference or call id → (actor that was to answer, actor that was called, its handle, the
-                call).
-        """
-        answers: dict[int, Any] = {}
+    def _answers(self, pending: dict[CallId[T], _Pending[T]]) -> list[T]:
+        """Wait for the answers of all pending calls, and return them in order of the actors asked."""
+        answers: dict[int, T] = {}
         while pending:
-            made, outcome = self._first(pending)
-            asked, actor, handle, call = pending.pop(made)
+            made, outcome = self._transport.first(pending)
+            one = pending.pop(made)
             try:
-                answers[asked] = outcome()
-                continue
-            except RayActorError as error:
-                if self._cut:
-                    raise KeyboardInterrupt from error
-                if actor in self._retired or _out_of_memory(error):
-                    actor = self._retire(actor, error)
-                elif (why := why_not_started(error)) is not None:
-                    raise ActorStartError(f"client actor {actor} could not start: {why}{MEND}") from error
-                elif (
-                    self._actors[actor] is handle
-                ):  # otherwise it was already replaced because of another call
-                    self._replace(actor, error)
-            except Exception as error:  # raised by the work itself, and perhaps wrapped by Ray
-                if not _out_of_memory(error):
-                    cause = getattr(error, "cause", None)
-                    if isinstance(cause, RaffedError | OSError):  # OSError: the disk is full, for example
-                        raise cause from error
-                    raise
-                actor = self._retire(actor, error)
-            pending[self._call(actor, call)] = asked, actor, self._actors[actor], call
+                answers[one.asked] = outcome()
+            except Exception as error:  # noqa: BLE001 (raised unless another actor can answer)
+                again = self._made(one.asked, self._instead(one, error), one.call)
+                pending.update([again])
         return [answers[asked] for asked in sorted(answers)]
+
+    def _instead(self, one: _Pending[T], error: Exception) -> int:
+        """Return the actor that answers a call that failed, or raise an error that ends the run."""
+        if not isinstance(error, RayActorError):  # raised by the work itself
+            if _out_of_memory(error):
+                return self._retire(one.actor, error)
+            raise error
+        if self._cut:
+            raise KeyboardInterrupt from error
+        if one.actor in self._retired or _out_of_memory(error):
+            return self._retire(one.actor, error)
+        if (why := why_not_started(error)) is not None:
+            raise ActorStartError(f"client actor {one.actor} could not start: {why}{MEND}") from error
+        if self._actors[one.actor] is one.handle:  # otherwise it was replaced because of another call
+            self._replace(one.actor, error)
+        return one.actor
 
     def _left(self) -> list[int]:
         """Return the actors that still work."""
@@ -218,13 +219,6 @@ class RayPool:
             log.warning("%s; %s. %s Next time: %s", what, same, _first_line(error), advice)
         return self._left()[0]
 
-    def _call(self, actor: int, call: Call) -> Any:
-        name, arguments = call
-        if self._channels is not None and self._channels.reaches(actor):
-            return self._channels.call(actor, name, arguments)
-        given = [argument.reference if isinstance(argument, Shared) else argument for argument in arguments]
-        return getattr(self._actors[actor], name).remote(*given)
-
     def _replace(self, actor: int, error: RayActorError) -> None:
         self._restarts += 1
         limit = self._setup.config.runtime.max_restarts
@@ -237,9 +231,20 @@ class RayPool:
             ) from error
         log.warning("client actor %d was lost and is replaced (%d of %d)", actor, self._restarts, limit)
         self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._vaults)
+        self._transport.replace(actor, self._actors[actor])
 
 
-def _shared(broadcast: Broadcast) -> Shared:
+@dataclass(frozen=True)
+class _Pending(Generic[T]):
+    """A call without an answer: the actor that was to answer, the one that was called, and its handle."""
+
+    asked: int
+    actor: int
+    handle: Handle
+    call: Call[T]
+
+
+def _shared(broadcast: Broadcast) -> Shared[Broadcast]:
     """Return an argument of which each node has one copy, which every actor reads in place."""
     return Shared(broadcast, broadcast.nbytes() <= INLINE_BYTES)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ray
 from ray.exceptions import RayActorError
 
 from raffed.runtime.json_logs import configure
 from raffed.runtime.machine import begin_training, gpu_of
-from raffed.runtime.ray_backend.socket_calls import Serving
+from raffed.runtime.ray_backend.serving import Serving
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MEND = (
     "; mend that where it runs (`raffed doctor` looks at a machine), then `raffed resume` continues the run"
 )
+
+Place = dict[str, str | int | float]  # where an actor runs, for run.json
 
 
 def why_not_started(error: RayActorError) -> str | None:
@@ -72,7 +74,7 @@ class ClientActor(Serving):
         # CUDA_VISIBLE_DEVICES holds only the assigned GPU, so its name is cuda:0
         return "cuda" if assigned else "cpu"
 
-    def ready(self) -> dict[str, Any]:
+    def ready(self) -> Place:
         """Return where the actor runs, for run.json and the tests, once torch and the data are loaded."""
         node, device = ray.get_runtime_context().get_node_id(), self._host.device
         return {

@@ -9,29 +9,48 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import ray
 
 from raffed.runtime.json_logs import configure, run_id
 from raffed.runtime.machine import begin_training
 from raffed.runtime.ray_backend.client_actor import ClientActor
+from raffed.runtime.ray_backend.ray_calls import RayCalls
+from raffed.runtime.ray_backend.transport import Call
 
 if TYPE_CHECKING:
+    from ray import ObjectRef
+
     from raffed.runtime.placement import PlacementPlan
     from raffed.runtime.ray_backend.actor_pool import RayPool
+    from raffed.runtime.ray_backend.metrics import Measured
+    from raffed.runtime.ray_backend.transport import Handle
     from raffed.runtime.setup import Setup
 
-Conduct = Callable[..., Iterator[Any]]
+E = TypeVar("E", bound="Measured")  # the event of a round, whose class is in a higher layer
+# Runs the rounds: the setup, the run's folder, whether it is resumed, the backend, and whether to stop
+Conduct = Callable[["Setup", Path, bool, "RayPool", Callable[[], bool]], Iterator[E]]
 
 
-def start_actor(setup_ref: Any, plan: PlacementPlan, actor: int, vaults: Path) -> Any:
+class ActorsStarting(NamedTuple):
+    """How far the client actors have come: they have no process yet, or it is loading, or they are ready."""
+
+    ready: int
+    loading: int
+    total: int
+
+
+def start_actor(setup_ref: ObjectRef[Setup], plan: PlacementPlan, actor: int, vaults: Path) -> Handle:
     """Create client actor number `actor` of the plan.
 
     It returns at once, and the actor loads in the background.
     """
-    options: dict[str, Any] = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
-    return ClientActor.options(**options).remote(setup_ref, str(vaults), plan.homes[actor])  # type: ignore[attr-defined]
+    options = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
+    made: Handle = ClientActor.options(**options).remote(  # type: ignore[attr-defined]
+        setup_ref, str(vaults), plan.homes[actor]
+    )
+    return made
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)
@@ -39,7 +58,7 @@ class Driver:
     """Conducts a run in an actor.
 
     It starts its client actors before it imports torch itself, so that everything loads at the same time. It
-    is created with max_concurrency=2, so that `stop`, `cut` and `missing` are answered while `rounds` runs.
+    is created with max_concurrency=2, so that `stop`, `cut` and `starting` are answered while `rounds` runs.
 
     Args:
         setup_ref: A list that holds the reference to the setup. In a list, Ray passes on the reference and
@@ -49,10 +68,14 @@ class Driver:
         vaults: The folder of client states.
     """
 
-    def __init__(self, setup_ref: list[Any], plan: PlacementPlan, path: str, vaults: str) -> None:
+    def __init__(
+        self, setup_ref: list[ObjectRef[Setup]], plan: PlacementPlan, path: str, vaults: str
+    ) -> None:
         self._ref, self._plan, self._path, self._vaults = setup_ref[0], plan, Path(path), Path(vaults)
         self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
-        self._ready = [actor.__ray_ready__.remote() for actor in self._actors]
+        through_ray = RayCalls(dict(enumerate(self._actors)))
+        loaded = Call[bool]("__ray_ready__")  # a method of Ray's
+        self._ready = [through_ray.call(actor, loaded).reference for actor in range(len(self._actors))]
         self._stop = threading.Event()
         self._pool: RayPool | None = None
         configure()
@@ -70,11 +93,17 @@ class Driver:
         if self._pool is not None:
             self._pool.cut()
 
-    def missing(self) -> int:
-        """Return how many client actors have not started yet."""
-        return len(ray.wait(self._ready, num_returns=len(self._ready), timeout=0, fetch_local=False)[1])
+    def starting(self) -> ActorsStarting:
+        """Return how many client actors are ready, and how many have a process that is still loading."""
+        from ray._private import state
 
-    def rounds(self, conduct: Conduct, resumed: bool) -> Iterator[Any]:
+        total = len(self._ready)
+        ready = len(ray.wait(self._ready, num_returns=total, timeout=0, fetch_local=False)[0])
+        # Ray gives an actor a process, and so a Pid, when its cores are free
+        begun = sum(state.actors(one._actor_id.hex()).get("Pid", 0) > 0 for one in self._actors)
+        return ActorsStarting(ready, max(begun - ready, 0), total)
+
+    def rounds(self, conduct: Conduct[E], resumed: bool) -> Iterator[E]:
         """Yield the events of the run, one per round.
 
         `conduct` runs the rounds on a backend (experiments/run.py). It is an argument because this layer may

@@ -12,12 +12,12 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ray.exceptions import RayError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
 from raffed.errors import RaffedError, UsageError
+from raffed.runtime.json_values import Json
 
 ENVIRONMENT = "runtime_env.yaml"
 RECONNECTS = 20  # lost connections to the log that are tolerated, at first a second apart
@@ -41,7 +41,7 @@ class JobOrder:
     env: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
 
-    def runtime_env(self) -> dict[str, Any]:
+    def runtime_env(self) -> dict[str, Json]:
         """Return the runtime environment of cluster/runtime_env.yaml with this job's package and variables.
 
         What the file excludes is meant for Ray's own command. The package contains nothing that should stay
@@ -51,18 +51,19 @@ class JobOrder:
         found.pop("excludes", None)
         if self.package is not None:
             found["working_dir"] = str(self.package)
-        found["env_vars"] = {**found.get("env_vars", {}), **self.env}
+        given = found.get("env_vars")
+        found["env_vars"] = {**(given if isinstance(given, dict) else {}), **self.env}
         return found
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, Json]:
     """Return the contents of cluster/runtime_env.yaml."""
     import importlib.resources
 
     import yaml
 
     text = (importlib.resources.files("raffed.cluster") / ENVIRONMENT).read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
+    found: dict[str, Json] = yaml.safe_load(text)
     return found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -16,20 +16,26 @@ from raffed.errors import ActorsLostError, ActorStartError, RaffedError
 from raffed.runtime.machine import free_memory
 from raffed.runtime.placement import PlacementPlan, Resources, make_plan
 from raffed.runtime.ray_backend.client_actor import MEND, why_not_started
-from raffed.runtime.ray_backend.driver import Conduct, Driver
+from raffed.runtime.ray_backend.driver import ActorsStarting, Conduct, Driver
 from raffed.runtime.ray_backend.endings import lost, within
 from raffed.runtime.ray_backend.nodes import beside_this_process, check_shared
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.setup import Setup
 
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
+    from raffed.runtime.ray_backend.metrics import Measured
+
+E = TypeVar("E", bound="Measured")  # the event of a round
 POLL_SECONDS = 0.2  # seconds between two calls of `stop` during a round
 LAST_SECONDS = 2.0  # seconds in which the driver writes a checkpoint if there is no time to end the round
 log = logging.getLogger(__name__)
 
 
 def launched(
-    setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct, stop: Callable[[], bool]
-) -> Iterator[Any]:
+    setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct[E], stop: Callable[[], bool]
+) -> Iterator[E]:
     """Yield the events of a run in a driver actor. Ray must be running.
 
     A driver that dies is replaced, and resumes from its checkpoint. The events end early and without an error
@@ -77,38 +83,76 @@ def available() -> Resources:
     return Resources(float(found.get("CPU", 1.0)), float(found.get("GPU", 0.0)), memory)
 
 
-def _awaited(driver: Any, plan: PlacementPlan) -> str | None:
-    """Return what keeps the first round from beginning: actors for which there is no room.
+def _awaited(driver: DriverHandle, plan: PlacementPlan) -> str | None:
+    """Return what keeps the first round from beginning.
 
     Returns None if all actors work, or if the driver has ended.
     """
-    asked = driver.missing.remote()
+    asked = driver.starting.remote()
     if not ray.wait([asked], timeout=1.0, fetch_local=False)[0]:
         return "the driver actor to start"
     try:
-        missing: int = ray.get(asked)
+        now = ray.get(asked)
     except RayError:
         return None  # the cause is reported by whoever waits for its events
-    if not missing:
-        return None
-    free, each = ray.available_resources(), f"{plan.num_cpus:g} cores"  # type: ignore[no-untyped-call]
-    each += f" and {plan.num_gpus:g} GPUs" if plan.num_gpus else ""
-    has = f"{free.get('CPU', 0.0):g} cores" + (f" and {free.get('GPU', 0.0):g} GPUs" if plan.num_gpus else "")
-    return f"{missing} of {len(plan.homes)} client actors to start, of {each} each; free are {has}"
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return awaited_of(now, plan, free)
+
+
+def awaited_of(now: ActorsStarting, plan: PlacementPlan, free: Mapping[str, float]) -> str | None:
+    """Return in words which client actors are waited for: those without room, or else those that are loading.
+
+    Args:
+        now: How far they have come.
+        plan: How many cores and GPUs each of them needs.
+        free: What is free in the cluster, by Ray's names of resources.
+    """
+    without = now.total - now.ready - now.loading
+    if not without:
+        return (
+            f"{now.loading} client actors to load ({now.ready} of {now.total} are ready)"
+            if now.loading
+            else None
+        )
+    each, has = f"{plan.num_cpus:g} cores", f"{free.get('CPU', 0.0):g} cores"
+    if plan.num_gpus:
+        each += f" and {plan.num_gpus:g} GPUs"
+        has += f" and {free.get('GPU', 0.0):g} GPUs"
+    return (
+        f"room for {without} of {now.total} client actors, of {each} each; free are {has} "
+        f"({now.ready} are ready, {now.loading} are loading)"
+    )
+
+
+class _StartingMethod(Protocol):
+    def remote(self) -> ObjectRef[ActorsStarting]: ...
+
+
+class _EndingMethod(Protocol):
+    def remote(self) -> ObjectRef[None]: ...
+
+
+class DriverHandle(Protocol):
+    """The methods of a `Driver` that are called while it conducts a run."""
+
+    starting: _StartingMethod
+    stop: _EndingMethod
+    cut: _EndingMethod
 
 
 def _watch(
     plan: PlacementPlan,
-    reference: Any,
+    reference: ObjectRef[Setup],
     path: Path,
     vaults: Path,
     resumed: bool,
-    conduct: Conduct,
+    conduct: Conduct[E],
     stop: Callable[[], bool],
-) -> Iterator[Any]:
+) -> Iterator[E]:
     options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
-    driver = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
-    events = driver.rounds.options(num_returns="streaming").remote(conduct, resumed)
+    started = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
+    driver: DriverHandle = started
+    events = started.rounds.options(num_returns="streaming").remote(conduct, resumed)
     asked, begun, until, patience = False, False, float("inf"), Patience()
     try:
         while time.monotonic() < until:
@@ -134,10 +178,10 @@ def _watch(
         raise
     finally:
         if lost() is None:
-            within(LAST_SECONDS, lambda: ray.kill(driver, no_restart=True))
+            within(LAST_SECONDS, lambda: ray.kill(started, no_restart=True))
 
 
-def _cut_short(driver: Any, events: Any) -> None:
+def _cut_short(driver: DriverHandle, events: Iterator[ObjectRef[E]]) -> None:
     """Let the driver keep the rounds that are done, and drop the current one."""
 
     def ended() -> None:

@@ -5,7 +5,7 @@ They appear on the dashboard's Grafana and at every node's Prometheus endpoint.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from ray.util.metrics import Counter, Gauge
 
@@ -21,6 +21,27 @@ COUNTERS = {
     "bytes_down": "Bytes sent to clients",
     "clients": "Clients trained",
 }
+
+
+class Measured(Protocol):
+    """What this module reads of a RoundEvent (experiments/events.py), which this layer may not import."""
+
+    @property
+    def round(self) -> int: ...
+    @property
+    def loss(self) -> float: ...
+    @property
+    def accuracy(self) -> float | None: ...
+    @property
+    def participants(self) -> int: ...
+    @property
+    def straggling(self) -> int: ...
+    @property
+    def bytes_up(self) -> int: ...
+    @property
+    def bytes_down(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
 
 
 class RunMetrics:
@@ -39,11 +60,11 @@ class RunMetrics:
         for one in (*self._gauges.values(), *self._counters.values()):
             one.set_default_tags({"run_id": run_id})
 
-    def __call__(self, event: Any) -> None:
+    def __call__(self, event: Measured) -> None:
         """Update the metrics.
 
         Args:
-            event: A RoundEvent (experiments/events.py), which this layer may not import.
+            event: What was measured in a round.
         """
         speed = event.participants / max(event.seconds, 1e-9)
         now = {

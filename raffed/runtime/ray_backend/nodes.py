@@ -6,7 +6,7 @@ import contextlib
 import logging
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -14,10 +14,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raffed.errors import RunFolderError
 from raffed.runtime.ray_backend.patience import Patience
 
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
 log = logging.getLogger(__name__)
 
 
-def beside_this_process() -> dict[str, Any]:
+def beside_this_process() -> dict[str, NodeAffinitySchedulingStrategy]:
     """Return options that start an actor on the node of this process, which has the run's folder on its disk.
 
     In a placement group (a trial of a sweep) there are none. The actor belongs to the group, and all nodes
@@ -47,7 +50,7 @@ def check_shared(folder: Path, what: str) -> None:
     sign = folder / f".seen-{uuid.uuid4().hex}"
     sign.touch()
     try:
-        answers = _answers([_on(node).remote(str(sign)) for node in nodes], folder)
+        answers = _answers([_asked(node, sign) for node in nodes], folder)
     finally:
         sign.unlink()
         with contextlib.suppress(OSError):  # another command has begun to use the folder
@@ -62,7 +65,7 @@ def check_shared(folder: Path, what: str) -> None:
         )
 
 
-def _answers(asked: list[Any], folder: Path) -> list[bool]:
+def _answers(asked: list[ObjectRef[bool]], folder: Path) -> list[bool]:
     """Return the nodes' answers.
 
     A node may have no room for another process. So a line is logged if they take long.
@@ -71,8 +74,7 @@ def _answers(asked: list[Any], folder: Path) -> list[bool]:
     while len(ray.wait(asked, num_returns=len(asked), timeout=1.0)[0]) < len(asked):
         if waited := patience.due():
             log.warning("waiting for %d nodes to say whether they see %s, %s", len(asked), folder, waited)
-    answers: list[bool] = ray.get(asked)
-    return answers
+    return ray.get(asked)
 
 
 @ray.remote(num_cpus=0)
@@ -80,5 +82,8 @@ def _sees(path: str) -> bool:
     return Path(path).exists()
 
 
-def _on(node: str) -> Any:
-    return _sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+def _asked(node: str, sign: Path) -> ObjectRef[bool]:
+    """Ask a node whether it sees a file."""
+    return _sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+        str(sign)
+    )

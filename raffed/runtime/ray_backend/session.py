@@ -14,13 +14,12 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
-from typing import Any
+from types import FrameType, TracebackType
 
 from raffed.errors import UsageError
 from raffed.runtime.memory_limit import check_room
 from raffed.runtime.ray_backend import endings
-from raffed.runtime.ray_backend.address import AUTO, LOCAL, WHERE, check_token, found
+from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WHERE, check_token, found
 from raffed.runtime.ray_backend.own_ray import OwnRay
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
@@ -28,7 +27,7 @@ from raffed.runtime.ray_backend.shared_ray import End, SharedRay
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 2.0  # seconds in which a start that is no longer wanted may end by itself
 HURRIED_SECONDS = 0.5  # the same time after Ctrl-C
-OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it only for the command of a job
+Handler = Callable[[int, FrameType | None], None] | int | None
 log = logging.getLogger(__name__)
 
 
@@ -135,7 +134,7 @@ def _is_worker() -> bool:
     return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
 
 
-def _handlers() -> dict[signal.Signals, Any]:
+def _handlers() -> dict[signal.Signals, Handler]:
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -13,6 +13,7 @@ import socket
 import weakref
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
 from ray import cloudpickle
@@ -81,6 +82,10 @@ class Packed(NamedTuple):
         )
 
 
+# (number of the call, name of the method or the traceback of an error), and the packed values
+Message = tuple[tuple[int, str | None], list[Packed]]
+
+
 def packed(value: Any) -> Packed:
     """Pack a value as Ray does, with classes of the user's own script by value.
 
@@ -88,8 +93,8 @@ def packed(value: Any) -> Packed:
     """
     aside: list[memoryview] = []
 
-    def stays(buffer: Any) -> bool:
-        raw: memoryview = buffer.raw()
+    def stays(buffer: PickleBuffer) -> bool:
+        raw = buffer.raw()
         if SHARES and raw.nbytes >= ASIDE:
             aside.append(raw)
             return False
@@ -113,7 +118,7 @@ class SocketEnd:
         # Descriptors are sent by a call that connections do not have
         self._beside = socket.socket(fileno=os.dup(connection.fileno()))
 
-    def send(self, head: tuple[Any, ...], parcels: Sequence[Packed]) -> None:
+    def send(self, head: tuple[int, str | None], parcels: Sequence[Packed]) -> None:
         """Send a message.
 
         Raises:
@@ -132,7 +137,7 @@ class SocketEnd:
                 self._beside.shutdown(socket.SHUT_RDWR)
             raise
 
-    def receive(self) -> tuple[tuple[Any, ...], list[Packed]]:
+    def receive(self) -> Message:
         """Return the next message.
 
         Raises:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from raffed.errors import UsageError
+from raffed.runtime.ray_backend.address import LOCAL, meant, same_ray
 
 End = Callable[[], None]
 PATIENCE = (
@@ -49,8 +50,9 @@ class SharedRay:
                 _current.append(SharedRay(address, begin))
                 _current[0]._thread.start()
             shared = _current[0]
-            if address not in (None, shared.address):
-                there = "a Ray of its own" if shared.address is None else f"the Ray at {shared.address}"
+            used = meant(shared.address)
+            if address is not None and not same_ray(address, used):
+                there = "a Ray of its own" if used == LOCAL else f"the Ray at {used}"
                 raise UsageError(
                     f"--address {address}: another run of this process uses {there}; use a process of its own"
                 )

@@ -220,7 +220,7 @@ def test_every_server_of_ray_s_refuses_calls_without_the_token_and_with_a_wrong_
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becomes another user")
 def test_another_user_reaches_neither_the_sockets_nor_the_token() -> None:
     """Of Ray's, and raffed's own."""
-    from raffed.runtime.ray_backend.socket_calls import Serving
+    from raffed.runtime.ray_backend.serving import Serving
 
     serving = Serving()
     own = serving.listen()

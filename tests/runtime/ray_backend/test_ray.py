@@ -12,19 +12,10 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed import Faults, Numerics, Privacy, RunConfig
-from raffed.errors import ActorsLostError, ActorStartError, NumericsError, UsageError
+from raffed import Faults, Numerics, Privacy
+from raffed.errors import ActorsLostError, NumericsError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import on, small
-from tests.runtime.odd_actors import (
-    BrokenActor,
-    BrokenDriver,
-    CrampedActor,
-    HungryActor,
-    JudgedActor,
-    SlowActor,
-    TightActor,
-)
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -131,122 +122,6 @@ def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes,
     assert (result.state, result.hashes, rounds) == ("stopped", {}, [1, 2, 3])
     resumed = raffed.resume(tmp_path / "run", runtime=on(small(), execution="ray", actors=3).runtime)
     assert resumed.hashes == reference["scamap"]
-
-
-def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict[str, Any]:
-    """A run on a pool of odd actors; its run.json."""
-    import ray
-
-    from raffed.experiments.conduct import conduct_at
-    from raffed.runtime.placement import Resources, make_plan
-    from raffed.runtime.ray_backend.actor_pool import RayPool
-    from raffed.runtime.setup import prepare_run
-
-    setup = prepare_run(config)
-    plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
-    reference_to_setup = ray.put(setup)
-
-    def start(ref: Any, plan: Any, actor: int, vaults: Path) -> Any:
-        return kind.options(num_cpus=0).remote(ref, str(vaults), plan.homes[actor], actor)
-
-    started = [start(reference_to_setup, plan, actor, path / "vaults") for actor in range(actors)]
-    pool = RayPool(setup, reference_to_setup, plan, path / "vaults", started, start)
-    for _ in conduct_at(setup, path, False, pool, lambda: False):
-        pass
-    return read_run(path)
-
-
-def test_a_pool_that_is_closed_holds_no_call_of_an_actor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a
-    process shuts Ray down.
-    """
-    import ray
-
-    from raffed.runtime.ray_backend.socket_calls import SocketCalls
-
-    calls: list[Any] = []
-    made: list[SocketCalls] = []
-    settle = SocketCalls.settle
-
-    def seen(self: SocketCalls) -> None:
-        calls.extend(self._serving.values())
-        settle(self)
-        made.append(self)
-        assert len(ray.wait(calls, num_returns=2, timeout=0)[0]) == 2
-
-    monkeypatch.setattr(SocketCalls, "settle", seen)
-    conducted(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run", SlowActor)
-    assert len(calls) == 2
-    assert [channels._serving for channels in made] == [{}]
-
-
-@pytest.mark.usefixtures("carrier")
-def test_answers_in_any_order_fold_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
-    """Two actors of which now the one, now the other answers last."""
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
-    assert about["hashes"] == reference["scamap"]
-
-
-@pytest.mark.usefixtures("carrier")
-def test_an_actor_lost_with_two_things_to_do_is_replaced_once(reference: Hashes, tmp_path: Path) -> None:
-    """It was scoring a round, and the next round's training was asked of it already."""
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", JudgedActor)
-    assert about["hashes"] == reference["scamap"]
-    assert (tmp_path / "run/died").exists()
-    assert about["placement"]["restarts"] == 1
-
-
-@pytest.mark.usefixtures("carrier")
-def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
-    reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", HungryActor)
-    assert about["hashes"] == reference["scamap"]
-    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
-    assert "CUDA out of memory" in caplog.text
-    assert "--actors" in caplog.text
-
-
-def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        ActorStartError,
-        match=r"^client actor 1 could not start: RuntimeError: Found no NVIDIA driver here\.;",
-    ):
-        conducted(on(small(), execution="ray", actors=2), tmp_path / "run", BrokenActor)
-    assert read_run(tmp_path / "run")["state"] == "failed"
-    assert (tmp_path / "starts").read_text() == "1\n"
-
-
-def test_a_driver_that_cannot_start_is_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("raffed.runtime.ray_backend.launch.Driver", BrokenDriver)
-    with pytest.raises(
-        ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"
-    ):
-        raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run")
-
-
-@pytest.mark.parametrize("kind", [CrampedActor, TightActor], ids=["amid its data", "with its first byte"])
-def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
-    reference: Hashes, tmp_path: Path, kind: Any
-) -> None:
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", kind)
-    assert about["hashes"] == reference["scamap"]
-    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
-
-
-@pytest.mark.usefixtures("carrier")
-def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
-    reference: Hashes, tmp_path: Path
-) -> None:
-    with pytest.raises(
-        ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"
-    ):
-        conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
-    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
 
 
 @pytest.mark.parametrize(

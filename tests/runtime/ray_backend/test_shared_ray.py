@@ -107,3 +107,33 @@ def test_runs_on_ray_do_not_leave_a_thread_behind_each() -> None:
 
     first = go()
     assert [go() for _ in range(4)][-1] < first + 4
+
+
+def test_an_own_ray_that_was_asked_for_by_name_is_the_one_of_a_run_that_named_none() -> None:
+    ray = Counted()
+    for first, second in ((None, "local"), ("local", None), ("local", "local")):
+        users = [SharedRay.taken(address, ray.begin) for address in (first, second)]
+        assert users[0] is users[1]
+        for user in users:
+            user.let_go()
+
+
+def test_an_own_ray_is_not_the_cluster_of_the_job_that_a_run_without_address_joins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    joined = SharedRay.taken(None, Counted().begin)
+    with pytest.raises(UsageError, match="--address local: another run of this process uses the Ray at auto"):
+        SharedRay.taken("local", Counted().begin)
+    joined.let_go()
+
+
+def test_a_cluster_may_be_named_by_its_address_or_by_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"auto": "10.0.0.1:6379", "10.0.0.1:6379": "10.0.0.1:6379", "10.0.0.2:6379": "10.0.0.2:6379"}
+    monkeypatch.setattr("raffed.runtime.ray_backend.address.found", named.__getitem__)
+    ray = Counted()
+    first, second = SharedRay.taken("auto", ray.begin), SharedRay.taken("10.0.0.1:6379", ray.begin)
+    assert first is second
+    with pytest.raises(UsageError, match="uses the Ray at auto"):
+        SharedRay.taken("10.0.0.2:6379", ray.begin)
+    first.let_go(), second.let_go()

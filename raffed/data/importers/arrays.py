@@ -1,0 +1,237 @@
+"""Arrays in memory, npz files, and data sets of PyTorch's kind (`len(ds)`; `ds[i]` is sample and label)."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.data.files import read_npz
+from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
+from raffed.errors import DataFileError, UsageError
+
+MAX_BYTES = 2**37
+ALIASES = {
+    "x": ("x_train", "X", "data"),
+    "y": ("y_train", "labels", "label"),
+    "clients": ("client", "groups"),
+}
+
+
+class MapStyle(Protocol):
+    """A data set of PyTorch's kind: torch.utils.data.Dataset and torchvision's data sets are."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Sequence[npt.ArrayLike]: ...
+
+
+def import_arrays(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    x_test: npt.ArrayLike | None = None,
+    y_test: npt.ArrayLike | None = None,
+    clients: npt.ArrayLike | None = None,
+    test_clients: npt.ArrayLike | None = None,
+    class_names: Iterable[str] = (),
+    test: float = 0.0,
+    seed: int = 0,
+    name: str = "data",
+    source: str = "",
+) -> Imported:
+    """Check arrays and number their classes and clients.
+
+    Args:
+        x: Samples [N, ...]: uint8 pixels, floats, or integers that are ids.
+        y: Labels [N]: integers, yes/no or text.
+        x_test, y_test: The test set, if there is one.
+        clients: The client of each sample [N], as integers or text.
+        test_clients: The same of the test samples.
+        class_names: Names of the classes 0, 1, ...; by default the labels found.
+        test: Fraction of the samples that becomes the test set if none is given. Default 0: none.
+        seed: Decides which samples are drawn for the test set.
+        name: Beginning of every message.
+        source: Where the arrays came from, as typed.
+
+    Raises:
+        UsageError: The arrays cannot be used. The message names the array and the sample.
+    """
+    if (x_test is None) != (y_test is None):
+        given, absent = ("y_test", "x_test") if x_test is None else ("x_test", "y_test")
+        raise UsageError(f"{name}: {given} is given without {absent}; give both or neither")
+    if test_clients is not None and x_test is None:
+        raise UsageError(f"{name}: test_clients is given without x_test and y_test")
+    given_names = tuple(str(one) for one in class_names)
+    if len(set(given_names)) < len(given_names):
+        twice = next(one for one in given_names if given_names.count(one) > 1)
+        raise UsageError(f"{name}: class_names has {twice!r} twice; every class needs a name of its own")
+    rest = None if x_test is None or y_test is None else Columns(x_test, y_test, test_clients)
+    train = Columns(x, y, clients)
+    return imported(name, train, rest, share=test, seed=seed, class_names=given_names, source=source)
+
+
+def import_npz(
+    path: str | Path,
+    *,
+    x: str = "x",
+    y: str = "y",
+    clients: str = "clients",
+    test: float = TEST_SHARE,
+    seed: int = 0,
+    name: str = "",
+    source: str = "",
+) -> Imported:
+    """Read an npz file with the arrays x and y, and perhaps x_test, y_test, clients and others.
+
+    Args:
+        path: The file. It may also hold test_clients and class_names. Pickled objects are refused.
+        x, y, clients: Other names of these arrays. `x_train`, `y_train` and some more need no mention.
+        test: Fraction of the samples that becomes the test set if the file has none.
+        seed: Decides which samples are drawn.
+        name: Beginning of every message; by default the file's name.
+        source: Where the data came from, as typed.
+
+    Raises:
+        UsageError: The file is missing or damaged, or its arrays cannot be used.
+    """
+    where = Path(path).expanduser()
+    members = _members(where)
+    names = {role: _named(role, asked, members) for role, asked in (("x", x), ("y", y), ("clients", clients))}
+    wanted = [names["x"], names["y"]]
+    optional = [names["clients"], "x_test", "y_test", "test_clients", "class_names"]
+    stored = read_npz(where, wanted, DataFileError, MAX_BYTES, optional)
+    return import_arrays(
+        stored[names["x"]],
+        stored[names["y"]],
+        x_test=stored.get("x_test"),
+        y_test=stored.get("y_test"),
+        clients=stored.get(names["clients"]),
+        test_clients=stored.get("test_clients"),
+        class_names=[str(one) for one in stored["class_names"].flat] if "class_names" in stored else (),
+        test=0.0 if "x_test" in stored or "y_test" in stored else test,
+        seed=seed,
+        name=name or str(path),
+        source=source,
+    )
+
+
+def import_torch(
+    data: MapStyle,
+    *,
+    test_data: MapStyle | None = None,
+    clients: npt.ArrayLike | None = None,
+    test_clients: npt.ArrayLike | None = None,
+    class_names: Iterable[str] = (),
+    test: float = 0.0,
+    seed: int = 0,
+    name: str = "",
+) -> Imported:
+    """Read a map-style data set of PyTorch's kind, sample by sample.
+
+    Each item is (sample, label). Samples are tensors, arrays or PIL images of one shape. A transform of the
+    data set is carried out once, here; random augmentation would be frozen.
+
+    Args:
+        data: The training part.
+        test_data: The test part, if there is one.
+        clients: The client of each sample.
+        test_clients: The same of the test samples.
+        class_names: Names of the classes; by default `data.classes`, as torchvision's data sets have it.
+        test: Fraction of the samples that becomes the test set if none is given.
+        seed: Decides which samples are drawn.
+        name: Beginning of every message; by default the data set's class.
+
+    Raises:
+        UsageError: The data set has no length, or an item is not (sample, label).
+    """
+    name = name or type(data).__name__
+    x, y = _items(data, name)
+    x_test, y_test = _items(test_data, f"{name} (test)") if test_data is not None else (None, None)
+    classes = tuple(class_names) or _class_names(data, y)
+    return import_arrays(
+        x,
+        y,
+        x_test=x_test,
+        y_test=y_test,
+        clients=clients,
+        test_clients=test_clients,
+        class_names=classes,
+        test=test,
+        seed=seed,
+        name=name,
+    )
+
+
+def _items(data: MapStyle, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise UsageError(f"{name} has no length or no items by number; wanted a map-style data set")
+    samples: list[npt.NDArray[np.generic]] = []
+    labels: list[npt.ArrayLike] = []
+    for number in range(len(data)):
+        item = data[number]
+        if not isinstance(item, tuple | list) or len(item) < 2:
+            raise UsageError(f"{name}: item {number} is a {type(item).__name__}; wanted (sample, label)")
+        sample = _pixels(np.asarray(item[0]), item[0])
+        if samples and sample.shape != samples[0].shape:
+            raise UsageError(
+                f"{name}: item {number} has shape {sample.shape}, item 0 {samples[0].shape}; make them alike"
+            )
+        samples.append(sample)
+        labels.append(np.asarray(item[1]).reshape(-1)[0] if np.size(item[1]) == 1 else item[1])
+    if not samples:
+        raise UsageError(f"{name} has no items")
+    try:
+        return np.stack(samples), np.asarray(labels)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name}: its labels do not fit in one array: {error}") from error
+
+
+def _pixels(sample: npt.NDArray[np.generic], given: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    """Put the channels of a PIL image first."""
+    if hasattr(given, "getbands") and sample.ndim == 3:
+        return sample.transpose(2, 0, 1)
+    return sample
+
+
+def _class_names(data: MapStyle, y: npt.NDArray[np.generic]) -> tuple[str, ...]:
+    """Return the names that a data set of torchvision's gives its classes, if they fit the labels."""
+    classes = getattr(data, "classes", None)
+    if isinstance(classes, list | tuple) and y.dtype.kind in "iu" and len(classes) > int(y.max()):
+        names = tuple(str(one) for one in classes)
+        return names if len(np.unique(y)) == len(names) == len(set(names)) else ()
+    return ()
+
+
+def _named(role: str, asked: str, members: dict[str, bool]) -> str:
+    if asked in members or asked != role:
+        return asked
+    return next((alias for alias in ALIASES[role] if alias in members), asked)
+
+
+def _members(path: Path) -> dict[str, bool]:
+    """Return the arrays of an npz file, and refuse one that holds Python objects.
+
+    Nothing is unpickled: only headers are read.
+    """
+    found: dict[str, bool] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                name = member.removesuffix(".npy")
+                with archive.open(member) as file:
+                    found[name] = b"'descr': '|O'" in file.read(256)
+    except FileNotFoundError as error:
+        raise DataFileError(f"{path} is missing") from error
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise DataFileError(f"{path} cannot be read as an npz file: {error}") from error
+    if objects := [name for name, is_object in found.items() if is_object]:
+        raise DataFileError(
+            f"{path}: the array {objects[0]!r} holds Python objects, which are not read from files; save "
+            f"it as numbers or text (astype)"
+        )
+    return found

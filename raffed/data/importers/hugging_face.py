@@ -1,0 +1,285 @@
+"""Data sets of Hugging Face's library `datasets` (an optional extra), and partitions of flwr-datasets.
+
+Local folders and arrow files are read without a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.data.importers.arrays import import_arrays
+from raffed.data.importers.image_folder import stacked_images
+from raffed.data.importers.imported import TEST_SHARE, Imported
+from raffed.data.importers.tables import import_table
+from raffed.errors import DataFileError, UnknownNameError, UsageError
+
+if TYPE_CHECKING:
+    import datasets as hf
+
+Array = npt.NDArray[np.generic]
+INSTALL = "Hugging Face's library is not installed: pip install 'raffed[hf]'"
+
+
+def import_hf(
+    data: hf.Dataset,
+    *,
+    image: str = "",
+    x: str = "",
+    label: str = "label",
+    client: str = "",
+    test_data: hf.Dataset | None = None,
+    features: tuple[str, ...] = (),
+    drop: tuple[str, ...] = (),
+    size: int = 0,
+    colour: str = "auto",
+    test: float = TEST_SHARE,
+    seed: int = 0,
+    name: str = "hf",
+    source: str = "",
+) -> Imported:
+    """Read a data set of Hugging Face's.
+
+    Args:
+        data: The training part.
+        image: Column of images. By default the only column of images, if there is one.
+        x: Column of numbers or of lists of equal lengths, such as token ids.
+        label: Column of the classes. The names of a ClassLabel are kept.
+        client: Column of the clients.
+        test_data: The test part, if there is one.
+        features, drop: Columns of a table; see `import_table`. Used without `image` and `x`.
+        size, colour: See `import_folder`.
+        test: Fraction of the rows that becomes the test set if there is no test part.
+        seed: Decides which rows are drawn.
+        name: Beginning of every message.
+        source: Where the data came from, as typed.
+
+    Raises:
+        UsageError: A column is missing or cannot be used. The message names the column and row.
+    """
+    image = image or ("" if x or features else _image_column(data))
+    if not image and not x:
+        return _table(data, test_data, label, client, features, drop, test, seed, name, source)
+    parts = [data] if test_data is None else [data, test_data]
+    samples = [
+        _images(part, image, size, colour, name) if image else _column(part, x, name) for part in parts
+    ]
+    labels = [_column(part, label, name) for part in parts]
+    owners = [_column(part, client, name) if client else None for part in parts[:1]]
+    # A test part without the column belongs to nobody
+    owners += [_column(part, client, name) if client in part.column_names else None for part in parts[1:]]
+    return import_arrays(
+        samples[0],
+        labels[0],
+        x_test=samples[1] if test_data is not None else None,
+        y_test=labels[1] if test_data is not None else None,
+        clients=owners[0],
+        test_clients=owners[1] if test_data is not None else None,
+        class_names=_names(data, label, labels[0]),
+        test=0.0 if test_data is not None else test,
+        seed=seed,
+        name=name,
+        source=source,
+    )
+
+
+def import_hf_place(
+    place: str,
+    *,
+    image: str = "",
+    x: str = "",
+    label: str = "label",
+    client: str = "",
+    features: tuple[str, ...] = (),
+    drop: tuple[str, ...] = (),
+    size: int = 0,
+    colour: str = "auto",
+    split: str = "train",
+    test_split: str = "test",
+    test: float = TEST_SHARE,
+    seed: int = 0,
+    name: str = "",
+    source: str = "",
+) -> Imported:
+    """Read a folder that `save_to_disk` wrote, an arrow file, a folder of data files, or a name of the hub's.
+
+    Args:
+        place: The folder, file or name.
+        split: The part that is trained on.
+        test_split: The part that is tested on, if there is one of that name.
+        image, x, label, client, features, drop, size, colour, test, seed, name, source: See `import_hf`.
+
+    Raises:
+        UsageError: The place cannot be read, has no such part, or cannot be used.
+    """
+    parts = load_parts(place)
+    if split not in parts:
+        raise UnknownNameError(f"split of {place}", split, parts)
+    return import_hf(
+        parts[split],
+        image=image,
+        x=x,
+        label=label,
+        client=client,
+        test_data=parts.get(test_split) if test_split != split else None,
+        features=features,
+        drop=drop,
+        size=size,
+        colour=colour,
+        test=test,
+        seed=seed,
+        name=name or place,
+        source=source,
+    )
+
+
+def load_parts(place: str) -> Mapping[str, hf.Dataset]:
+    """Return the parts of a data set by name. One without parts is called "train"."""
+    try:
+        import datasets as hf
+    except ImportError as error:
+        raise UsageError(INSTALL) from error
+    path = Path(place).expanduser()
+    try:
+        if path.is_file() and path.suffix == ".arrow":
+            found = hf.Dataset.from_file(str(path))
+        elif (path / "state.json").exists() or (path / "dataset_dict.json").exists():
+            found = hf.load_from_disk(str(path))
+        else:
+            found = hf.load_dataset(str(path) if path.exists() else place)
+    except Exception as error:
+        # The library raises errors of many types, its own and those of the network
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataFileError(f"{place} cannot be read by Hugging Face's library: {reason}") from error
+    return dict(found) if isinstance(found, dict) else {"train": found}
+
+
+def import_flwr(
+    partitions: Sequence[hf.Dataset],
+    *,
+    image: str = "",
+    x: str = "",
+    label: str = "label",
+    test_data: hf.Dataset | None = None,
+    size: int = 0,
+    colour: str = "auto",
+    test: float = TEST_SHARE,
+    seed: int = 0,
+    name: str = "flwr",
+) -> Imported:
+    """Read the partitions of flwr-datasets, one for each client: `[fds.load_partition(i) for i in range(n)]`.
+
+    Args:
+        partitions: The clients' parts, in the order of their numbers.
+        test_data: The test part, as `fds.load_split("test")` returns it.
+        image, x, label, size, colour, test, seed, name: See `import_hf`.
+
+    Raises:
+        UsageError: There is no partition, one is empty, or their columns differ.
+    """
+    if not len(partitions):
+        raise UsageError(f"{name}: there are no partitions")
+    try:
+        import datasets as hf
+    except ImportError as error:
+        raise UsageError(INSTALL) from error
+    client = "raffed_client"
+    numbered = []
+    for number, part in enumerate(partitions):
+        if not len(part):
+            raise UsageError(f"{name}: partition {number} has no rows")
+        if part.column_names != partitions[0].column_names:
+            raise UsageError(f"{name}: partition {number} has other columns than partition 0")
+        numbered.append(part.add_column(client, [number] * len(part)))
+    joined = hf.concatenate_datasets(numbered)
+    if not image and not x:
+        image = _image_column(joined)
+    return import_hf(
+        joined,
+        image=image,
+        x=x,
+        label=label,
+        client=client,
+        test_data=test_data,
+        size=size,
+        colour=colour,
+        test=test,
+        seed=seed,
+        name=name,
+    )
+
+
+def _table(
+    data: hf.Dataset,
+    test_data: hf.Dataset | None,
+    label: str,
+    client: str,
+    features: tuple[str, ...],
+    drop: tuple[str, ...],
+    test: float,
+    seed: int,
+    name: str,
+    source: str,
+) -> Imported:
+    if test_data is not None:
+        raise UsageError(
+            f"{name}: a table with a test part of its own: save both as Parquet and use parquet:"
+        )
+    table = data.with_format("arrow")[:]
+    return import_table(
+        table,
+        label=label,
+        client=client,
+        features=features,
+        drop=drop,
+        test=test,
+        seed=seed,
+        name=name,
+        source=source,
+    )
+
+
+def _image_column(data: hf.Dataset) -> str:
+    found = [key for key, kind in data.features.items() if type(kind).__name__ == "Image"]
+    return str(found[0]) if len(found) == 1 else ""
+
+
+def _column(data: hf.Dataset, column: str, name: str) -> Array:
+    if column not in data.column_names:
+        raise UnknownNameError(f"column of {name}", column, data.column_names)
+    values = data.with_format(None)[:][column]
+    missing = next((row for row, one in enumerate(values) if one is None), None)
+    if missing is not None:
+        raise UsageError(
+            f"{name}: column {column!r} has no value in row {missing}; fill it or remove the row"
+        )
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise UsageError(
+            f"{name}: column {column!r} holds lists of unequal lengths; pad or cut them to one length"
+        ) from error
+
+
+def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> npt.NDArray[np.uint8]:
+    if column not in data.column_names:
+        raise UnknownNameError(f"column of {name}", column, data.column_names)
+    if type(data.features[column]).__name__ != "Image":
+        raise UsageError(
+            f"{name}: column {column!r} holds {data.features[column]}, not images; use x={column}"
+        )
+    images = data.with_format(None)[:][column]
+    missing = next((row for row, one in enumerate(images) if one is None), None)
+    if missing is not None:
+        raise UsageError(f"{name}: column {column!r} has no image in row {missing}; remove the row")
+    return stacked_images(images, [f"{name}: row {row}" for row in range(len(images))], size, colour)
+
+
+def _names(data: hf.Dataset, label: str, y: Array) -> tuple[str, ...]:
+    """Return the names of a ClassLabel if every class occurs; a part of a data set may lack some."""
+    names = tuple(str(one) for one in getattr(data.features[label], "names", None) or ())
+    return names if len(names) and len(np.unique(y)) == len(names) else ()

@@ -1,0 +1,196 @@
+"""Folders of images: CLASS/file or CLIENT/CLASS/file, perhaps below train/ and test/."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
+from raffed.errors import DataFileError, check_choice, check_range
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+ByteArray = npt.NDArray[np.uint8]
+COLOURS = ("auto", "grey", "rgb")
+NOT_DATA = ("thumbs.db", "desktop.ini")
+GREY_MODES = ("1", "L", "LA")
+KNOWN_MODES = (*GREY_MODES, "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One image, with the names of its class and, if there are clients, its client."""
+
+    path: Path
+    label: str
+    client: str = ""
+
+
+def import_folder(
+    folder: str | Path,
+    *,
+    size: int = 0,
+    colour: str = "auto",
+    test: float = TEST_SHARE,
+    seed: int = 0,
+    name: str = "",
+    source: str = "",
+) -> Imported:
+    """Read a folder of images. The names of the folders are those of the classes and clients.
+
+    Args:
+        folder: The folder. Below it, or below its train and test, lie CLASS/file or CLIENT/CLASS/file.
+        size: Side in pixels to which all images are resized (bilinear). Default 0: all have one size already.
+        colour: "grey" (one channel), "rgb" (three), or "auto": grey if all images are.
+        test: Fraction of the images that becomes the test set if there is no folder test.
+        seed: Decides which images are drawn.
+        name: Beginning of every message; by default the folder.
+        source: Where the data came from, as typed.
+
+    Returns:
+        The data set; samples are uint8 [N, channels, H, W].
+
+    Raises:
+        UsageError: A file is not an image, sizes differ, or the layout is mixed. The message names the file.
+    """
+    check_choice(f"{folder}: colour", colour, COLOURS)
+    check_range(f"{folder}: size", size, 0, 4096)
+    root = Path(folder).expanduser()
+    parts = _parts(root)
+    files = [one for part in parts.values() for one in part]
+    x = read_images([one.path for one in files], size, colour)
+    count = len(parts["train"])
+    made = [_columns(part, own) for part, own in zip(parts.values(), (x[:count], x[count:]), strict=False)]
+    rest = made[1] if "test" in parts else None
+    share = 0.0 if rest else test
+    return imported(name or str(folder), made[0], rest, share=share, seed=seed, source=source)
+
+
+def _columns(files: Sequence[ImageFile], x: ByteArray) -> Columns:
+    clients = [one.client for one in files] if files[0].client else None
+    return Columns(x, [one.label for one in files], clients)
+
+
+def _parts(root: Path) -> dict[str, list[ImageFile]]:
+    """Return "train" and perhaps "test" → its images."""
+    if not root.is_dir():
+        raise DataFileError(f"{root} is missing" if not root.exists() else f"{root} is not a folder")
+    below = {path.name for path in _folders(root)}
+    if below in ({"train", "test"}, {"train", "test", "val"}, {"train", "test", "valid"}):
+        found = {part: _images(root / part) for part in ("train", "test")}
+        if bool(found["train"][0].client) != bool(found["test"][0].client):
+            raise DataFileError(
+                f"{root}: train and test have different layouts; wanted CLASS/file or CLIENT/CLASS/file in "
+                f"both"
+            )
+        return found
+    return {"train": _images(root)}
+
+
+def _images(root: Path) -> list[ImageFile]:
+    """Return all images below a folder, in the order of their names.
+
+    Raises:
+        DataFileError: There are none, a folder is empty, or images lie at different depths.
+    """
+    found: list[ImageFile] = []
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root).parts
+        if any(part.startswith(".") for part in inside) or path.name.lower() in NOT_DATA:
+            continue
+        if path.is_dir():
+            if not any(path.iterdir()):
+                raise DataFileError(f"{path} is empty; remove it or put images into it")
+            continue
+        # Files beside the folders of the classes, such as a licence, are not data
+        if len(inside) == 1:
+            continue
+        if len(inside) > 3:
+            raise DataFileError(f"{path} lies too deep; wanted CLASS/file or CLIENT/CLASS/file below {root}")
+        found.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
+    if not found:
+        raise DataFileError(f"{root} holds no images; wanted CLASS/file or CLIENT/CLASS/file")
+    other = next((one for one in found if bool(one.client) != bool(found[0].client)), None)
+    if other is not None:
+        raise DataFileError(
+            f"{root}: {found[0].path.relative_to(root)} and {other.path.relative_to(root)} lie at different "
+            f"depths; wanted CLASS/file or CLIENT/CLASS/file throughout"
+        )
+    return found
+
+
+def _folders(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
+
+
+def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> ByteArray:
+    """Read image files as uint8 [n, channels, H, W], turned upright as their EXIF data say.
+
+    Raises:
+        DataFileError: A file is not an image, has pixels of more than 8 bits, or another size than the first.
+    """
+    with ThreadPoolExecutor() as pool:
+        read = list(pool.map(lambda path: _read(path, size), paths))
+    return stacked_images(read, [str(path) for path in paths], size, colour)
+
+
+def _read(path: Path, size: int) -> Image.Image:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as file:
+            if file.mode not in KNOWN_MODES:
+                raise DataFileError(f"{path} has pixels of mode {file.mode}; wanted 8 bits a channel")
+            image = ImageOps.exif_transpose(file)
+            image.load()
+    except UnidentifiedImageError as error:
+        raise DataFileError(f"{path} is not an image that can be read; remove it or convert it") from error
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataFileError(f"{path} is damaged or cannot be read: {error}") from error
+    return _resized(image, size)
+
+
+def _resized(image: Image.Image, size: int) -> Image.Image:
+    from PIL import Image
+
+    if not size:
+        return image
+    # A palette and transparency cannot be interpolated
+    plain = image.convert("L" if image.mode in GREY_MODES else "RGB")
+    return plain.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def stacked_images(
+    images: Sequence[Image.Image], names: Sequence[str], size: int = 0, colour: str = "auto"
+) -> ByteArray:
+    """Return decoded images as uint8 [n, channels, H, W].
+
+    Args:
+        images: At least one image.
+        names: What messages call each image.
+        size: Side in pixels to which all are resized; 0 for no change.
+        colour: See `import_folder`.
+
+    Raises:
+        DataFileError: Two images have different sizes and `size` is 0.
+    """
+    grey = colour == "grey" or (colour == "auto" and all(image.mode in GREY_MODES for image in images))
+    first = _resized(images[0], size)
+    made = np.empty((len(images), 1 if grey else 3, first.height, first.width), np.uint8)
+    for place, image in enumerate(images):
+        alike = _resized(image, size)
+        if alike.size != first.size:
+            raise DataFileError(
+                f"{names[place]} is {alike.width}x{alike.height} pixels, {names[0]} "
+                f"{first.width}x{first.height}; give size=N to resize all images to N x N"
+            )
+        pixels = np.asarray(alike.convert("L" if grey else "RGB"))
+        made[place] = pixels[None] if grey else pixels.transpose(2, 0, 1)
+    return made

@@ -1,0 +1,249 @@
+"""Tables: csv and Parquet files, pandas data frames, dictionaries of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.data.importers.clients import as_clients
+from raffed.data.importers.encoding import Column, TableEncoder, categorical, label_column, numeric
+from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
+from raffed.data.importers.labels import as_labels
+from raffed.data.importers.test_part import drawn_test_part
+from raffed.errors import DataFileError, UnknownNameError, UsageError, check_permitted, check_range
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Array = npt.NDArray[np.generic]
+MISSING = ["", "?", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", "None", "none"]
+"""Texts that mean a missing value in a csv file."""
+
+
+@dataclass(frozen=True)
+class TableRoles:
+    """Which column of a table is what.
+
+    Attributes:
+        label: Column of the classes.
+        client: Column of the clients; "" without clients.
+        features: Columns that are features; all others by default.
+        drop: Columns that are not used.
+        categorical: Columns of integers that are categories, such as postcodes.
+    """
+
+    label: str
+    client: str = ""
+    features: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+    def feature_names(self, where: str, columns: Sequence[str]) -> list[str]:
+        """Return the feature columns of a table with these columns."""
+        asked: dict[str, tuple[str, ...]] = {
+            "label": (self.label,),
+            "client": (self.client,) if self.client else (),
+            "features": self.features,
+            "drop": self.drop,
+            "categorical": self.categorical,
+        }
+        for role, names in asked.items():
+            for name in names:
+                if name not in columns:
+                    raise UnknownNameError(f"column of {where} for {role}", name, columns)
+        taken = {self.label, self.client, *self.drop}
+        if clash := sorted(taken & set(self.features)):
+            raise UsageError(
+                f"{where}: column {clash[0]!r} is a feature and also a label, client or dropped column"
+            )
+        found = list(self.features) or [name for name in columns if name not in taken]
+        if not found:
+            raise UsageError(f"{where}: no column is left for the features; it has {', '.join(columns)}")
+        return found
+
+
+def import_table(
+    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path,
+    *,
+    label: str = "",
+    client: str = "",
+    features: tuple[str, ...] = (),
+    drop: tuple[str, ...] = (),
+    categorical: tuple[str, ...] = (),
+    test: str | float = TEST_SHARE,
+    seed: int = 0,
+    name: str = "table",
+    source: str = "",
+) -> Imported:
+    """Read a table with a column of classes and perhaps a column of clients.
+
+    Numeric columns are standardised with mean and standard deviation of the training rows. Columns of text
+    become one column of 0 and 1 for each category of the training rows; a category that occurs in the test
+    rows only becomes zeros.
+
+    Args:
+        table: Path of a csv or Parquet file, a data frame, or columns by name.
+        label, client, features, drop, categorical: See `TableRoles`.
+        test: Fraction of the rows that becomes the test set, or path of a second table with the test rows.
+        seed: Decides which rows are drawn for the test set.
+        name: Beginning of every message.
+        source: Where the table came from, as typed.
+
+    Returns:
+        The data set; samples are float32 [N, columns].
+
+    Raises:
+        UsageError: The table cannot be used. The message names the column and the row.
+    """
+    train, where = _opened(table, name)
+    if not label:
+        columns = ", ".join(train.column_names[:20])
+        raise UsageError(f"{where}: give the column of the classes (label=...); the columns are {columns}")
+    roles = TableRoles(label, client, features, drop, categorical)
+    whole = _Part.read(train, where, roles)
+    share = _share(test)
+    if share is None:
+        other = _Part.read(*_opened(str(test), str(test)), roles)
+    else:
+        whole, other = whole.divided(share, seed)
+    encoder = TableEncoder.fitted(whole.features, where)
+    rest = other.encoded(encoder) if len(other.y) else None
+    return imported(name, whole.encoded(encoder), rest, source=source)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The rows of one part of a table, not encoded yet."""
+
+    where: str
+    features: Sequence[Column]
+    y: Array
+    clients: Array | None
+
+    @staticmethod
+    def read(table: pa.Table, where: str, roles: TableRoles) -> _Part:
+        features = []
+        for name in roles.feature_names(where, table.column_names):
+            _check_complete(table, name, where)
+            column = table.column(name)
+            text = name in roles.categorical
+            features.append(categorical(name, column) if text else numeric(name, column, where))
+        ends = [_ends(table, name, where) if name else None for name in (roles.label, roles.client)]
+        assert ends[0] is not None
+        return _Part(where, features, ends[0], ends[1])
+
+    def divided(self, share: float, seed: int) -> tuple[_Part, _Part]:
+        """Draw the test rows. This comes before the statistics, which only training rows may enter."""
+        check_range(f"{self.where}: test", share, 0.0, 0.9)
+        numbers, _ = as_labels(f"{self.where}: label", self.y, len(self.y))
+        owners, _ = as_clients(f"{self.where}: client", self.clients, len(self.y))
+        drawn = drawn_test_part(numbers, owners, share, seed)
+        return self._rows(np.setdiff1d(np.arange(len(self.y)), drawn)), self._rows(drawn)
+
+    def _rows(self, chosen: npt.NDArray[np.int64]) -> _Part:
+        clients = None if self.clients is None else self.clients[chosen]
+        return _Part(self.where, [column.rows(chosen) for column in self.features], self.y[chosen], clients)
+
+    def encoded(self, encoder: TableEncoder) -> Columns:
+        return Columns(encoder.encode(self.features, self.where), self.y, self.clients)
+
+
+def _ends(table: pa.Table, name: str, where: str) -> Array:
+    """Return the column of the labels or clients."""
+    _check_complete(table, name, where)
+    return label_column(name, table.column(name), where)
+
+
+def _opened(
+    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path, name: str
+) -> tuple[pa.Table, str]:
+    """Return a table of pyarrow's, and what messages call it."""
+    import pyarrow as pa
+
+    if isinstance(table, str | Path):
+        found = read_table(Path(table).expanduser())
+        where = str(table)
+    elif isinstance(table, pa.Table):
+        found, where = table, name
+    else:
+        found, where = _from_memory(table, name), name
+    if len(set(found.column_names)) < len(found.column_names):
+        twice = next(one for one in found.column_names if found.column_names.count(one) > 1)
+        raise UsageError(f"{where}: two columns are named {twice!r}; rename one")
+    if not found.num_rows:
+        raise UsageError(f"{where} has no rows")
+    return found, where
+
+
+def _from_memory(table: pd.DataFrame | Mapping[str, npt.ArrayLike], name: str) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        if isinstance(table, Mapping):
+            return pa.table({str(key): pa.array(np.asarray(value)) for key, value in table.items()})
+        return pa.Table.from_pandas(table, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(f"{name} cannot be read as a table: {str(error).splitlines()[0]}") from error
+
+
+def read_table(path: Path) -> pa.Table:
+    """Read a csv file (with a header line) or a Parquet file, by the ending of its name.
+
+    Raises:
+        DataFileError: The file is missing, damaged, or of another kind.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if not path.is_file():
+        raise DataFileError(f"{path} is missing" if not path.exists() else f"{path} is not a file")
+    try:
+        if path.suffix.lower() in (".parquet", ".pq"):
+            return parquet.read_table(path)
+        try:
+            return _read_csv(path, use_threads=True)
+        except pa.ArrowInvalid:
+            # In one thread the message names the row
+            return _read_csv(path, use_threads=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        check_permitted(path, error)
+        raise DataFileError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
+
+
+def _read_csv(path: Path, use_threads: bool) -> pa.Table:
+    from pyarrow import csv
+
+    return csv.read_csv(
+        path,
+        csv.ReadOptions(use_threads=use_threads),
+        csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ","),
+        csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
+    )
+
+
+def _check_complete(table: pa.Table, name: str, where: str) -> None:
+    from pyarrow import compute
+
+    missing = np.asarray(compute.is_null(table.column(name), nan_is_null=True).to_numpy())
+    if missing.any():
+        row = int(np.argmax(missing))
+        # The header of a csv file is line 1
+        place = f"line {row + 2}" if where.lower().endswith((".csv", ".tsv")) else f"row {row}"
+        raise UsageError(
+            f"{where}: column {name!r} has {int(missing.sum())} missing values, the first in {place}; fill "
+            f"them, remove the rows, or leave the column out"
+        )
+
+
+def _share(test: str | float) -> float | None:
+    """Return the fraction that `test` means, or None if it is a path."""
+    try:
+        return float(test)
+    except ValueError:
+        return None

@@ -1,0 +1,116 @@
+"""Data of one's own, by a text that every process can resolve: `KIND:PATH?key=value`, or arrays in the cache.
+
+The arrays go into the cache once, and a run names their hash. A later process finds them there, or reads them
+again from where they came from and checks that they are the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from raffed.data.array_cache import CACHED, ArrayCache
+from raffed.data.catalogue import dataset_name
+from raffed.data.dataset import Dataset
+from raffed.data.importers.reference import guessed, parse_reference
+from raffed.errors import DataFileError, UnknownNameError, UsageError
+from raffed.references.resolve import is_reference, load
+
+
+class OwnData(NamedTuple):
+    """A data set of one's own, and the hash under which its arrays lie in the cache."""
+
+    dataset: Dataset
+    sha256: str
+
+
+def is_own(text: str) -> bool:
+    """Return whether a text names data of one's own: a file or folder, arrays in the cache, or code.
+
+    Raises:
+        UsageError: It begins as such a text and is mistyped.
+    """
+    return text.startswith(CACHED) or parse_reference(text) is not None or is_reference(text)
+
+
+def checked_name(text: str) -> str:
+    """Return the canonical spelling of what was typed after `--dataset`. Nothing is read.
+
+    Raises:
+        UsageError: It is neither data of one's own nor a key of DATASETS.
+    """
+    if is_own(text):
+        return text.strip()
+    try:
+        return dataset_name(text)
+    except UnknownNameError as error:
+        if near := guessed(text):
+            raise UsageError(f"unknown dataset {text!r}; did you mean {near}?") from error
+        raise
+
+
+def short_name(text: str) -> str:
+    """Return a few words for a data set, for the name of a folder: `csv:a/wine.csv?label=y` is csv-wine."""
+    if text.startswith(CACHED):
+        return f"arrays-{text.removeprefix(CACHED)[:8]}"
+    found = parse_reference(text)
+    if found is not None:
+        return f"{found.kind}-{Path(found.place).stem}"
+    return text.rpartition(":")[2]
+
+
+def load_own(text: str, sha256: str = "") -> OwnData:
+    """Read data of one's own, and put its arrays into the cache.
+
+    Args:
+        text: `KIND:PATH?key=value`, `cache:HASH`, or a reference to a function of the user's that returns a
+            `Dataset` (or to a `Dataset`).
+        sha256: The hash that a run recorded; "" for a new run.
+
+    Raises:
+        UsageError: The data cannot be used, or are not those of the run.
+    """
+    cache = ArrayCache.of_user()
+    if text.startswith(CACHED):
+        found = text.removeprefix(CACHED)
+        return OwnData(Dataset.restored(cache.get(found)), found)
+    if sha256 and cache.holds(sha256):
+        return OwnData(Dataset.restored(cache.get(sha256)), sha256)
+    try:
+        dataset = _imported(text, again=bool(sha256))
+    except DataFileError as error:
+        if sha256:
+            raise DataFileError(
+                f"the data of this run ({sha256[:12]}…) are not in the cache {cache.folder}, and cannot be "
+                f"read again: {error}"
+            ) from error
+        raise
+    got = dataset.stored().sha256()
+    if sha256 and got != sha256:
+        raise DataFileError(
+            f"{text} has changed since the run: its arrays had the hash {sha256[:12]}… and have {got[:12]}…; "
+            f"put the old data back, or start a new run"
+        )
+    return OwnData(dataset, cache.put(dataset.stored()))
+
+
+def _imported(text: str, again: bool) -> Dataset:
+    found = parse_reference(text)
+    if found is None:
+        return _called(text)
+    # A folder of a run may come from anybody, so nothing is downloaded because it says so
+    if again and found.kind == "hf" and not Path(found.place).expanduser().exists():
+        raise DataFileError(f"{text} would be downloaded; start a run from it anew, which fills the cache")
+    return Dataset.of(found.load())
+
+
+def _called(text: str) -> Dataset:
+    """Return the data set that a user's function makes, or that a name of the user's holds."""
+    found = load(text)
+    made = found() if callable(found) else found
+    if not isinstance(made, Dataset):
+        raise UsageError(
+            f"--dataset {text}: it gives a {type(made).__name__}; wanted a raffed.Dataset, or a function "
+            f"without arguments that returns one"
+        )
+    return made

@@ -1,0 +1,135 @@
+"""The prepared data of the clients in one process: images and labels, ready for the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raffed.core.context import ClientData
+from raffed.core.round import EVAL_CHUNK
+from raffed.core.training.network import Network
+from raffed.data.transforms import prepare_inputs
+from raffed.errors import StagePassedError
+from raffed.runtime.setup import Setup
+
+# Prepared data that a process keeps; other clients' data are prepared in every round they take part in
+DATA_BYTES = 1024 * 2**20
+
+
+class ClientDataCache:
+    """Prepares clients' data, and keeps them up to DATA_BYTES.
+
+    Of the test set, the chunks that are scored here are kept.
+    """
+
+    def __init__(
+        self, setup: Setup, net: Network, device: torch.device, home: frozenset[int] | None = None
+    ) -> None:
+        """Keep nothing yet.
+
+        Args:
+            setup: The run.
+            net: The network, which decides how images are laid out in memory.
+            device: Where the data are put.
+            home: The clients whose data are kept first. Default None: all.
+        """
+        self.setup, self.net, self.device = setup, net, device
+        self.stage: int | None = None
+        self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
+        self._kept_bytes = 0
+        self._data: dict[int, ClientData] = {}
+        self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
+        self._test: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def held(self) -> set[int]:
+        """Clients whose prepared training data are kept at present."""
+        return set(self._data)
+
+    def fill(self) -> None:
+        """Prepare the home clients' data before the first round, up to half of what is kept.
+
+        With stages nothing is done, because the round decides which part of the data exists.
+        """
+        if self.setup.partition.stages is None:
+            for client in sorted(self._home):
+                if self._kept_bytes < DATA_BYTES // 2:
+                    self.client(client)
+
+    def enter(self, stage: int | None) -> None:
+        """Move all clients to a stage, and drop the data that they hold of another stage.
+
+        In `outer` order a stage that has passed never comes back.
+        """
+        stages, before = self.setup.partition.stages, self.stage
+        if stage is None or stages is None or stage == before:
+            return
+        if stages.order == "outer" and before is not None and stage < before:
+            raise StagePassedError(
+                f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it"
+            )
+        self.stage = stage
+        self._data.clear()
+        self._parts.clear()
+        self._kept_bytes = 0
+
+    def client(self, client: int) -> ClientData:
+        """Return a client's training data in the present stage."""
+        if client in self._data:
+            return self._data[client]
+        x, y = self.samples(self.setup.partition.train_at(client, self.stage), "train")
+        made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
+        if self._keeps(client, x):
+            self._data[client] = made
+        return made
+
+    def local_part(self, role: str, client: int) -> tuple[Tensor, Tensor]:
+        """Return a client's local test part, or its validation part ("val")."""
+        if (role, client) in self._parts:
+            return self._parts[role, client]
+        partition = self.setup.partition
+        if role == "test":
+            made = self.samples(partition.test_at(client, self.stage), partition.test_pool)
+        else:
+            made = self.samples(partition.val[client], "train")
+        if self._keeps(client, made[0]):
+            self._parts[role, client] = made
+        return made
+
+    def _keeps(self, client: int, x: Tensor) -> bool:
+        """Return whether prepared data are kept.
+
+        They are kept while there is room. Clients whose home is elsewhere may use half of it.
+        """
+        size = x.numel() * x.element_size()
+        if self._kept_bytes + size > (DATA_BYTES if client in self._home else DATA_BYTES // 2):
+            return False
+        self._kept_bytes += size
+        return True
+
+    def samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
+        """Return prepared inputs and labels from the training pool or the benchmark's test set."""
+        dataset = self.setup.dataset
+        inputs, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x, dataset.y)
+        x = prepare_inputs(inputs[index], self.setup.transform, dataset.max_value)
+        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
+
+    def test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
+        """Return the samples of a chunk (see `chunks`)."""
+        if chunk not in self._test:
+            part = "test" if chunk in chunks(self.setup) else "val"
+            pool, rows = self.setup.scored_rows[part]
+            first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
+            self._test[chunk] = self.samples(rows[first : first + EVAL_CHUNK], pool)
+        return self._test[chunk]
+
+
+def chunks(setup: Setup, part: str = "test") -> range:
+    """Return the numbers of the chunks of the global test set, or of the clients' validation parts ("val").
+
+    The chunks of the validation parts are numbered after those of the test set.
+    """
+    tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
+    return range(tests) if part == "test" else range(tests, tests + held)

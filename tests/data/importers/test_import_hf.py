@@ -1,0 +1,86 @@
+"""Data sets of Hugging Face's library, from memory and from disk; skipped where it is not installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from raffed.data.importers.hugging_face import import_flwr, import_hf, import_hf_place
+from raffed.errors import UsageError
+
+hf = pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")
+WRITERS = ["w1", "w2"] * 4
+
+
+@pytest.fixture
+def images() -> hf.Dataset:
+    pictures = [Image.fromarray(np.full((5, 4), value, np.uint8)) for value in range(8)]
+    kinds = hf.Features(
+        {"img": hf.Image(), "y": hf.ClassLabel(names=["cat", "dog"]), "writer": hf.Value("string")}
+    )
+    return hf.Dataset.from_dict({"img": pictures, "y": [0, 1] * 4, "writer": WRITERS}, features=kinds)
+
+
+def test_images_classes_and_clients_are_those_of_the_columns(images: hf.Dataset) -> None:
+    found = import_hf(images, label="y", client="writer", test=0.0)
+    assert found.x[:, 0, 0, 0].tolist() == list(range(8))
+    assert found.x.shape == (8, 1, 5, 4)
+    assert found.class_names == ("cat", "dog")
+    assert found.client_names == ("w1", "w2")
+
+
+@pytest.mark.parametrize("form", ["folder", "parts", "arrow", "parquet"])
+def test_a_place_on_disk_is_read_without_a_network(images: hf.Dataset, tmp_path: Path, form: str) -> None:
+    place = tmp_path / form
+    if form == "parts":
+        hf.DatasetDict({"train": images, "test": images}).save_to_disk(str(place))
+    elif form == "parquet":
+        place.mkdir()
+        images.to_parquet(str(place / "train.parquet"))
+    else:
+        images.save_to_disk(str(place))
+        place = next(place.glob("*.arrow")) if form == "arrow" else place
+    found = import_hf_place(str(place), image="img", label="y", client="writer", test=0.0)
+    assert found.x[:, 0, 0, 0].tolist() == list(range(8))
+    assert len(found.x_test) == (8 if form == "parts" else 0)
+
+
+def test_token_ids_and_tables_are_columns_too() -> None:
+    data = hf.Dataset.from_dict({"ids": [[1, 2], [3, 4]] * 4, "age": list(range(8)), "label": ["a", "b"] * 4})
+    ids = import_hf(data, x="ids", test=0.0)
+    assert ids.x.dtype == np.int64
+    assert ids.x[1].tolist() == [3, 4]
+    assert import_hf(data, drop=("ids",), test=0.0).x.shape == (8, 1)
+
+
+def test_partitions_of_flwr_datasets_are_the_clients(images: hf.Dataset) -> None:
+    parts = [images.select(range(0, 3)), images.select(range(3, 8))]
+    found = import_flwr(parts, label="y", test_data=images)
+    assert found.clients is not None
+    assert found.clients.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert len(found.y_test) == 8
+    assert found.test_clients is None
+
+
+def test_a_fault_is_refused_in_one_line_that_names_the_column(images: hf.Dataset, tmp_path: Path) -> None:
+    ragged = hf.Dataset.from_dict({"ids": [[1], [2, 3]], "label": [0, 1]})
+    cases = [
+        (lambda: import_hf(images, label="yy"), "column of hf 'yy'; nearest: y"),
+        (lambda: import_hf(images, image="image", label="y"), "column of hf 'image'"),
+        (lambda: import_hf(images, image="writer", label="y"), "column 'writer' holds"),
+        (lambda: import_hf(ragged, x="ids"), "column 'ids' holds lists of unequal lengths"),
+        (
+            lambda: import_hf_place(str(tmp_path / "nowhere")),
+            "nowhere cannot be read by Hugging Face's library",
+        ),
+        (lambda: import_flwr([]), "there are no partitions"),
+        (lambda: import_flwr([images, images.select([])]), "partition 1 has no rows"),
+        (lambda: import_flwr([images, ragged]), "partition 1 has other columns"),
+    ]
+    for call, words in cases:
+        with pytest.raises(UsageError, match=words) as error:
+            call()
+        assert "\n" not in str(error.value)

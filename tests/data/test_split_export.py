@@ -1,0 +1,95 @@
+"""A divided data set goes to another tool, and comes back as the same samples of the same clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from raffed.data.export import DividedData, export
+from raffed.data.importers.pfllib import import_pfllib
+from raffed.data.importers.tables import import_table
+from raffed.errors import UsageError
+
+X = np.random.RandomState(0).randint(0, 256, (40, 1, 3, 2)).astype(np.uint8)
+Y = np.arange(40) % 4
+TRAIN = [np.array([3, 1, 2, 8, 9]), np.array([20, 10, 11, 12, 13, 14, 15])]
+TEST = [np.array([4, 5]), np.array([6])]
+
+
+def divided(x: np.ndarray = X, tests: bool = True) -> DividedData:
+    test = TEST if tests else [np.zeros(0, np.int64)] * 2
+    return DividedData.of({"train": (x, Y)}, TRAIN, test, "train", 4, "p2c4")
+
+
+def test_pfllib_reads_back_what_was_written(tmp_path: Path) -> None:
+    path = export(divided(), f"pfllib:{tmp_path / 'out'}")
+    found = import_pfllib(path)
+    rows, tests = np.concatenate(TRAIN), np.concatenate(TEST)
+    assert np.array_equal(found.x, X[rows].astype(np.float32) / np.float32(255))
+    assert found.y.tolist() == Y[rows].tolist()
+    assert found.y_test.tolist() == Y[tests].tolist()
+    assert found.clients is not None
+    assert found.clients.tolist() == [0] * 5 + [1] * 7
+
+
+def test_pfllib_itself_can_open_the_files(tmp_path: Path) -> None:
+    """Its `read_data` is np.load(file, allow_pickle=True)["data"].tolist()."""
+    path = export(divided(), f"pfllib:{tmp_path / 'out'}")
+    with (path / "train" / "1.npz").open("rb") as file:
+        data = np.load(file, allow_pickle=True)["data"].tolist()
+    assert data["y"].tolist() == Y[TRAIN[1]].tolist()
+
+
+def test_the_parquet_files_for_flwr_hold_the_samples_in_their_shape(tmp_path: Path) -> None:
+    ids = np.arange(120).reshape(40, 3)
+    path = export(divided(ids), f"flwr:{tmp_path / 'out'}")
+    table = parquet.read_table(path / "train.parquet").to_pydict()
+    assert table["x"] == ids[np.concatenate(TRAIN)].tolist()
+    assert table["client"] == [0] * 5 + [1] * 7
+    assert "NaturalIdPartitioner" in (path / "README.txt").read_text()
+
+
+def test_hugging_face_reads_the_files_for_flwr_back(tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")
+    from raffed.data.importers.hugging_face import import_hf_place
+
+    path = export(divided(), f"flwr:{tmp_path / 'out'}")
+    found = import_hf_place(str(path), x="x", label="y", client="client")
+    assert np.array_equal(found.x, X[np.concatenate(TRAIN)].astype(np.float32) / np.float32(255))
+    assert found.y_test.tolist() == Y[np.concatenate(TEST)].tolist()
+
+
+def test_a_csv_table_has_a_row_for_each_sample_with_its_client_and_part(tmp_path: Path) -> None:
+    path = export(divided(), f"csv:{tmp_path / 'out.csv'}")
+    lines = path.read_text().splitlines()
+    assert lines[0] == "client,part,label,x0,x1,x2,x3,x4,x5"
+    assert lines[1] == ",".join(map(str, [0, "train", Y[3], *X[3].reshape(-1)]))
+    assert len(lines) == 1 + 12 + 3
+    found = import_table(path, label="label", client="client", drop=("part",), test=0.0)
+    assert found.client_names == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("pfl:out", "kind of export 'pfl'; nearest: pfllib"),
+        ("pfllib", "wanted pfllib:DIR"),
+        ("csv:taken.csv", r"taken\.csv exists already"),
+        ("pfllib:out", "client 0 has none; give --local-test"),
+    ],
+)
+def test_an_export_that_is_not_possible_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("taken.csv").touch()
+    with pytest.raises(UsageError, match=words):
+        export(divided(tests=False), target)
+
+
+def test_a_table_with_too_many_columns_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="5000 values and a csv table gets at most 4096"):
+        export(divided(np.zeros((40, 5000))), f"csv:{tmp_path / 'a.csv'}")

@@ -1,0 +1,30 @@
+"""What a run says that it waits for before its first round."""
+
+from __future__ import annotations
+
+import pytest
+
+from raffed.runtime.placement import PlacementPlan
+from raffed.runtime.ray_backend.driver import ActorsStarting
+from raffed.runtime.ray_backend.launch import awaited_of
+
+PLAN = PlacementPlan(((0,), (1,), (2,)), num_cpus=1.0, num_gpus=0.0, sticky=True)
+
+
+@pytest.mark.parametrize(
+    ("now", "free", "words"),
+    [
+        (ActorsStarting(3, 0, 3), 0.0, None),
+        (ActorsStarting(1, 2, 3), 0.0, "2 client actors to load (1 of 3 are ready)"),
+        (
+            ActorsStarting(1, 1, 3),
+            0.5,
+            "room for 1 of 3 client actors, of 1 cores each; free are 0.5 cores (1 are ready, 1 are loading)",
+        ),
+    ],
+    ids=["all ready", "loading", "no room"],
+)
+def test_free_cores_are_named_only_if_an_actor_waits_for_them(
+    now: ActorsStarting, free: float, words: str | None
+) -> None:
+    assert awaited_of(now, PLAN, {"CPU": free}) == words

@@ -1,0 +1,45 @@
+"""A run is only continued and verified by the revision of its method that began it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed.errors import RunFolderError
+from raffed.experiments.verify import verify
+from raffed.methods import METHODS
+from raffed.results.runfile import read_run
+from tests.runtime.conftest import small
+
+
+def stopped(method: str, path: Path) -> Path:
+    rounds: list[int] = []
+    raffed.run(small(method), path, watch=lambda e: rounds.append(e.round), stop=lambda: len(rounds) == 2)
+    return path
+
+
+def test_a_run_of_an_earlier_revision_is_refused_by_resume_and_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any method: here one that has had a single meaning, and gets a second one."""
+    run = stopped("fedavg", tmp_path / "run")
+    assert read_run(run)["method_revision"] == 1
+    assert verify(run).ok
+    monkeypatch.setitem(METHODS, "fedavg", dataclasses.replace(METHODS["fedavg"], revision=2))
+    for command in (raffed.resume, verify):
+        with pytest.raises(RunFolderError, match="revision 1 of fedavg, and this raffed has revision 2"):
+            command(run)
+
+
+def test_fedavgm_with_the_weights_of_before_is_not_continued_with_those_of_today(tmp_path: Path) -> None:
+    run = stopped("fedavgm", tmp_path / "run")
+    assert read_run(run)["method_revision"] == 2
+    about = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    del about["method_revision"]
+    (run / "run.json").write_text(json.dumps(about), encoding="utf-8")
+    with pytest.raises(RunFolderError, match="revision 1 of fedavgm"):
+        raffed.resume(run)
