@@ -49,7 +49,7 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
                 print(visible(f"{folder}: the rows of {count} files have their recorded hashes"))
         return
     if arguments.out is None or len(arguments.folders) != 1:
-        parser.error("to pack or to unpack, give one folder, and --out")
+        parser.error("packing and unpacking need exactly one folder and --out")
     (folder,) = arguments.folders
     if arguments.unpack:
         unpack_folder(folder, arguments.out)
@@ -61,7 +61,7 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
 def _packed(given: Path) -> list[Path]:
     found = packed_below(given)
     if not found:
-        raise ValueError(f"{given}: no records.json at or below it")
+        raise ValueError(f"{given}: there is no records.json at or below it")
     return found
 
 

@@ -61,7 +61,7 @@ def values(space: Space, keyword: str) -> list[Value]:
     if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
         axis = axis["grid_search"]
     if not isinstance(axis, list | tuple):
-        raise UsageError(f"{keyword} = {axis!r}: wanted a list of values")
+        raise UsageError(f"{keyword} = {axis!r}: it must be a list of values")
     return list(axis)
 
 
@@ -72,6 +72,7 @@ def points(space: Space) -> list[GridPoint]:
     if size > LARGEST_GRID:
         names = ", ".join(space)
         raise UsageError(
-            f"a grid over {names} has {size:,} settings, wanted at most {LARGEST_GRID:,}; leave values out"
+            f"a grid over {names} has {size:,} settings, but may have at most {LARGEST_GRID:,}; leave "
+            "values out"
         )
     return [dict(zip(space, chosen, strict=True)) for chosen in itertools.product(*axes)]

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raffed.results.metrics_part import write_part
+from raffed.results.packed_records import RECORDS_FILE
 from raffed.results.storage import known_as
 
 from ..runs.files import read_bytes, read_object, replacing, write_text
 from .index import RUN_FILE, SCHEMA_VERSION, PackedFolder, as_text, changed, contents, index_of, weights_of
 from .rows import is_metrics, pack
 
-RECORDS_FILE, ROWS_FILE = "records.json", "records.parquet"
+ROWS_FILE = "records.parquet"
 _CONSTANT = ("run_id", "method", "dataset", "partition", "seed")  # of a run
 _MADE = frozenset({"report"})  # folders that a command makes again
 _TEXTS = "tuning.md"  # scores of final runs, of which records hold no rows
@@ -45,7 +46,7 @@ def pack_folder(folder: Path, out: Path) -> None:
     """
     found = _read_folder(folder)
     if not found.objects:
-        raise ValueError(f"{folder}: it holds no run, item or sweep")
+        raise ValueError(f"{folder}: it holds no run, item or sweep; give a folder that raffed made")
     rows = pack(found.tables, dict(weights_of(found))) if found.tables else None
     index = index_of(found, rows)
     _check(folder, found, index, rows)
@@ -71,11 +72,14 @@ def read_records(folder: Path, check: bool = False) -> PackedFolder:
     try:
         index = read_object(folder / RECORDS_FILE)
         if index["schema"] != SCHEMA_VERSION:
-            raise ValueError(f"schema {index['schema']}, this version reads {SCHEMA_VERSION}; update raffed")
+            raise ValueError(
+                f"it has schema {index['schema']}, but this raffed reads schema {SCHEMA_VERSION}; update "
+                "raffed"
+            )
         rows = _read_rows(folder, index) if index["parquet"] else None
         found = contents(index, rows)
         if check and (wrong := changed(index, found)):
-            raise ValueError(f"rows of {wrong[0]} differ from their hash")
+            raise ValueError(f"the rows of {wrong[0]} do not have their recorded hash")
     except (ValueError, KeyError, TypeError, AttributeError, OSError, pa.ArrowException) as error:
         raise DamagedRecordsError(
             f"{folder}: the records are damaged ({type(error).__name__}: {error}); put back a copy of both "
@@ -159,13 +163,13 @@ def _check(folder: Path, given: PackedFolder, index: dict[str, Any], rows: pa.Ta
     again = contents(index, rows)
     wrong = [name for name, about in given.objects.items() if _text(again.objects[name]) != _text(about)]
     if wrong := wrong + changed(index, again):
-        raise ValueError(f"{folder}: {wrong[0]} cannot be packed without loss")
+        raise ValueError(f"{folder}: {wrong[0]} would differ after unpacking, so nothing was packed")
 
 
 def _read_rows(folder: Path, index: Mapping[str, Any]) -> pa.Table:
     raw = read_bytes(folder / ROWS_FILE)
     if _sha256(raw) != index["sha256"]:
-        raise ValueError(f"{ROWS_FILE} is not the one that belongs to {RECORDS_FILE}")
+        raise ValueError(f"{ROWS_FILE} does not belong to this {RECORDS_FILE}")
     return pq.ParquetFile(pa.BufferReader(raw)).read()
 
 

@@ -33,7 +33,7 @@ def load_item(path: Path | str) -> Reproduction:
     """Return the reproduction of an item.json. ValueError or OSError if the file is not one."""
     about = read_object(Path(path))
     if "cells" not in about:
-        raise ValueError(f"{path}: no item of a reproduction")
+        raise ValueError(f"{path}: this is not the item of a reproduction")
     return Reproduction(Path(path).parent, about)
 
 

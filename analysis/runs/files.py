@@ -30,7 +30,7 @@ def read_bytes(path: Path) -> bytes:
     """
     if not path.is_file():
         raise UnfitFileError(
-            "is missing" if not path.exists() else "is a folder" if path.is_dir() else "is no regular file"
+            "is missing" if not path.exists() else "is a folder" if path.is_dir() else "is not a regular file"
         )
     return path.read_bytes()
 
@@ -45,7 +45,7 @@ def read_object(path: Path) -> JsonDict:
         raise UnfitFileError(f"leads out of its folder, to {path.resolve()}")
     raw = read_bytes(path)
     if len(raw) > LARGEST:
-        raise UnfitFileError(f"has {len(raw):,} bytes, wanted at most {LARGEST:,}")
+        raise UnfitFileError(f"has {len(raw):,} bytes, but may have at most {LARGEST:,}")
     try:
         found = json.loads(
             raw.decode("utf-8"), parse_int=_integer, parse_float=_real, parse_constant=_no_number
@@ -54,13 +54,13 @@ def read_object(path: Path) -> JsonDict:
     except RecursionError as error:
         raise UnfitFileError("is nested too deeply") from error
     except UnicodeError as error:
-        raise UnfitFileError("holds what is no text in UTF-8") from error
+        raise UnfitFileError("holds bytes that are not UTF-8 text") from error
     except UnfitFileError:
         raise
     except ValueError as error:
         raise UnfitFileError(f"is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise UnfitFileError(f"holds a {type(found).__name__}, wanted an object")
+        raise UnfitFileError(f"holds a {type(found).__name__}, but must hold an object")
     return found
 
 
@@ -77,7 +77,7 @@ def _real(text: str) -> float:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise UnfitFileError(f"holds {text}, which is no number")
+    raise UnfitFileError(f"holds {text}, which is not a number")
 
 
 def as_written(raw: bytes, name: str, files: JsonObject | None) -> str:

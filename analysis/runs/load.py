@@ -173,7 +173,9 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
         found = list(_run_folders(path))
         folders |= {folder.resolve(): folder for folder in reversed(found)}
         if not found:
-            unreadable[str(path)] = "no run.json at or below it" if path.is_dir() else "no such folder"
+            unreadable[str(path)] = (
+                "there is no run.json at or below it" if path.is_dir() else "there is no such folder"
+            )
     files: dict[str, JsonObject] = {}
     named = {}
     for name, folder in _names(sorted(folders.values())).items():
@@ -265,7 +267,7 @@ def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> 
     if (folder / "metrics").is_dir():
         return file
     unreadable[str(folder)] = (
-        f"metrics is {'a file' if (folder / 'metrics').exists() else 'missing'}, wanted a folder"
+        f"metrics is {'a file' if (folder / 'metrics').exists() else 'missing'}, but must be a folder"
     )
     return None
 

@@ -64,7 +64,9 @@ def read_run_file(folder: Path) -> JsonObject:
     file = read_object(folder / "run.json")
     schema = file.get("schema", 1)
     if not isinstance(schema, int) or not 1 <= schema <= RUN_SCHEMA:
-        raise ValueError(f"schema {schema}, and this version reads 1 to {RUN_SCHEMA}; update raffed")
+        raise ValueError(
+            f"it has schema {schema}, but this raffed reads schemas 1 to {RUN_SCHEMA}; update raffed"
+        )
     return file
 
 
@@ -132,7 +134,10 @@ def _read_part(raw: bytes) -> tuple[pa.Table, JsonDict]:
     with pq.ParquetFile(pa.BufferReader(raw)) as file:
         version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", SCHEMA_VERSION))
         if version > SCHEMA_VERSION:
-            raise ValueError(f"schema {version}, this analysis reads up to {SCHEMA_VERSION}; update raffed")
+            raise ValueError(
+                f"it has schema {version}, but this raffed reads schemas up to {SCHEMA_VERSION}; update "
+                "raffed"
+            )
         table = file.read(columns=COLUMNS.names, use_threads=False)
         said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
         first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)

@@ -87,7 +87,7 @@ def load_study(folder: Path | str) -> Study:
     """Return the study in a folder. ValueError or OSError if there is no finished one."""
     about = read_object(Path(folder) / "study.json")
     if about.get("state") != "finished":
-        raise ValueError(f"{folder}: no finished study")
+        raise ValueError(f"{folder}: there is no finished study")
     frames = {}
     for name in PARTS:
         path = Path(folder) / f"{name}.parquet"

@@ -47,7 +47,7 @@ class Setting:
             check_range(name, value, 1, 3)
         if self.head != "random" and self.cl != self.at:
             raise UsageError(
-                f"{self.name}: an attacker who has the head knows its {self.cl} layers, not {self.at}"
+                f"{self.name}: an attacker with the head knows {self.cl} layers, so it cannot have {self.at}"
             )
         if self.centre and self.cl != 1:
             raise UsageError(

@@ -50,9 +50,7 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
     """
     shared = [one for one in method.passes if one.part in ("all", "body", "base")]
     if method.solver is not None or [one.epochs or 1.0 for one in shared] != [1.0]:
-        raise UsageError(
-            f"{method.name}: the shared weights do not take exactly one step of SGD on one image"
-        )
+        raise UsageError(f"{method.name}: the attack needs exactly one step of SGD on one image")
     classes = net.initial.w["head.weight"].shape[0]
     label = torch.tensor([y])
     data = ClientData(net.arranged(x[None]), label, torch.bincount(label, minlength=classes))

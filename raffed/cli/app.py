@@ -27,13 +27,13 @@ raffed report runs/ --out report/
 
 [bold]Exit codes[/bold]
 
-0 done, 1 failed, 2 impossible as asked, 129, 130 or 143 stopped and resumable"""
+0: done, 1: failed, 2: the request was refused, 129, 130 or 143: stopped and can be resumed"""
 
 app = typer.Typer(
     name="raffed",
     help=(
-        "Federated learning where clients miss classes: Ray actors with private state, the same bits "
-        "everywhere."
+        "Federated learning where clients miss classes: Ray actors with private state, and results that "
+        "are reproducible bit for bit."
     ),
     epilog=EPILOG,
     no_args_is_help=True,
@@ -58,7 +58,7 @@ def _top(
     log_json: Annotated[
         bool,
         typer.Option(
-            "--log-json", help="Logs on stderr as JSON lines with the run's id; as RAFFED_LOG=json does."
+            "--log-json", help="Write logs to stderr as JSON lines with the run's id, like RAFFED_LOG=json."
         ),
     ] = False,
 ) -> None:
@@ -78,18 +78,20 @@ raffed run experiment.toml --seed 1 --execution serial
 [bold]Files[/bold]
 
 A TOML file holds method and seed, then \\[args] for the method, \\[data],
-\\[model] (name, args), \\[local], \\[federation], \\[privacy], \\[faults] and \\[runtime]; the keys are those above.
+\\[model] (name, args), \\[local], \\[federation], \\[privacy], \\[faults] and \\[runtime].
+The keys have the names of the options above.
 
 [bold]Stopping[/bold]
 
-Ctrl-C or SIGTERM once: finish the round (4 s at most), write a checkpoint, stop; in the first round, stop at once."""  # noqa: E501
+After one Ctrl-C or SIGTERM, the run finishes the round (in at most 4 s), writes a checkpoint and stops.
+In the first round it stops at once."""
 COMPARE_EPILOG = """[bold]Example[/bold]
 
 raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both
 
 All methods get the same split, participants and batches.
 
-The same command again keeps what is finished and goes on."""
+Repeat the same command to continue; finished runs are kept."""
 
 TUNE_EPILOG = """[bold]Examples[/bold]
 

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 SHORT = 16
 MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
 
 
 def verify(
     place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
     rounds: Annotated[
-        int, typer.Option("--rounds", help="Rounds to execute again; as many as were run means all.")
+        int, typer.Option("--rounds", help="Number of rounds to execute again, at most those of the run.")
     ] = 3,
     as_json: Json = False,
 ) -> None:
     """Check a run's hashes, and execute some of its rounds again.
 
-    Exit code 0 if everything has the recorded bits, 1 if anything differs. Nothing in the folder is changed.
+    The exit code is 0 if everything has the recorded bits, else 1. Nothing in the folder is changed.
     """
     from raffed.experiments.verify import verify as verified
 
@@ -90,7 +90,7 @@ def _show_certificate(certificate: Certificate) -> None:
     checks, executed = counted(len(certificate.checks), "check"), counted(len(certificate.rounds), "round")
     count = f"{checks}, {executed} executed again, {duration(certificate.seconds)}"
     if certificate.ok and not certificate.rounds_done:
-        print(f"NOTHING TO EXECUTE: no round of the run is recorded yet; {checks} of its files passed")
+        print(f"NOTHING TO EXECUTE: the run has not recorded a round yet; {checks} of its files passed")
     else:
         so_far = (
             ""
@@ -131,18 +131,21 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def report(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUNS...", help="Run folders, or folders or URLs that hold some.")
+        list[str],
+        typer.Argument(metavar="RUNS...", help="Folders or URLs of runs, or of folders that hold runs."),
     ],
     place: Annotated[
         str,
-        typer.Option("--out", metavar="PLACE", help="For report.html, summary.md, summary.csv, curves.png."),
+        typer.Option(
+            "--out", metavar="PLACE", help="Folder for report.html, summary.md, summary.csv and curves.png."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
-    Accuracies are means over seeds with 95 % t-intervals; the HTML file needs no network. Exit code 1 if a
-    sweep.json is damaged.
+    Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
+    if a sweep.json is damaged.
     """
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
         places = [stack.enter_context(fetched(one)) for one in runs]
@@ -209,7 +212,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     item = load_item(path)
     if not showable(item):
         print(
-            visible(f"raffed: {item.title}: nothing is finished, there is nothing to compare"),
+            visible(f"raffed: {item.title}: no run is finished yet, so there is nothing to compare"),
             file=sys.stderr,
         )
         return
@@ -252,17 +255,16 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
 def doctor(
     flags: Flags,
     file: Annotated[
-        Path | None, typer.Argument(help="TOML file of a run to be measured.", metavar="EXPERIMENT.toml")
+        Path | None, typer.Argument(help="TOML file of a run to measure.", metavar="EXPERIMENT.toml")
     ] = None,
     data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
-    ray: Annotated[bool, typer.Option("--ray", help="Start a small Ray as well (seconds).")] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="Also start a small Ray, which takes seconds.")] = False,
     as_json: Json = False,
 ) -> None:
     """Look at this machine and say what to do about what is wrong.
 
-    With a run (its file or its options): train a few of its clients as well, and say what one costs and how
-    to place them. Exit code 1 where something essential is broken; 2 where that is Ray alone, as a run on it
-    would be refused.
+    If a run is given (by its file or its options), a few of its clients are trained as well, to say what one
+    costs and how to place them. The exit code is 1 if something essential is broken, or 2 if only Ray is.
     """
     from raffed.cli.tables import console, line
     from raffed.experiments.diagnostics import RAY_STARTS, examine, sized

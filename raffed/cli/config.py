@@ -64,7 +64,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         section, _, name = field.rpartition(".")
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
-            raise UsageError(f"[{section}] is {table!r}, wanted a table")
+            raise UsageError(f"[{section}] is {table!r}, but must be a table")
         if name == "args":
             table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
         else:
@@ -99,15 +99,13 @@ def check_used(tables: Tables, flags: Flags) -> None:
         typed = f"runtime.{name}" in flags or "runtime.execution" not in flags
         if runtime.get("execution") == "serial" and runtime.get(name) and typed:
             raise UsageError(
-                f"runtime.{name} = {runtime[name]} with runtime.execution = 'serial', one process without "
-                f"actors; "
-                "give --execution ray, or leave out one of the two"
+                f"runtime.{name} = {runtime[name]} with runtime.execution = 'serial', which is one "
+                "process without actors; give --execution ray, or leave out one of the two"
             )
     for name in ("noise_at", "delta"):
         if name in privacy and "noise" not in privacy:
             raise UsageError(
-                f"privacy.{name} = {privacy[name]!r} without privacy.noise: no noise is added; give --noise "
-                f"with it"
+                f"privacy.{name} = {privacy[name]!r} has no effect without privacy.noise; also give --noise"
             )
 
 
@@ -187,7 +185,7 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
         takers = [method_name(owner)] if dot else [name for name, known in accepted.items() if key in known]
         if dot and takers[0] not in accepted:
             raise UsageError(
-                f"--set {key}: {takers[0]} is not among the methods compared ({', '.join(accepted)})"
+                f"--set {key}: {takers[0]} is not one of the compared methods ({', '.join(accepted)})"
             )
         if not takers:
             raise UnknownNameError("argument of the methods compared", key, set().union(*accepted.values()))

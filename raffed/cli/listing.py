@@ -28,7 +28,7 @@ SHOWN_CLIENTS = 20
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, to see its arguments.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Method whose arguments are shown.")] = None,
 ) -> None:
     """List the methods, or show the arguments of one."""
     from raffed.cli.config import method_name
@@ -65,7 +65,7 @@ def _show_arguments(arguments: Sequence[Declaration]) -> None:
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="A data set, to see its files.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Data set whose files are shown.")] = None,
 ) -> None:
     """List the data sets and where their files come from, or show one."""
     from raffed.cli.tables import show, show_pairs
@@ -81,7 +81,7 @@ def datasets(
     titles = ("name", "also", "classes", "image", "train", "test", "origin")
     if name is None:
         show(titles, rows.values(), right="classes|train|test")
-        typer.echo("raffed doctor says which of them are usable here; digits always is.")
+        typer.echo("`raffed doctor` says which of them can be used here; digits always can.")
         typer.echo("Data of your own (docs/own_data.md):")
         show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return
@@ -96,7 +96,7 @@ def datasets(
     typer.echo(f"Use it: raffed run --dataset {key}")
 
 
-def models(name: Annotated[str | None, typer.Argument(help="A network, to see it alone.")] = None) -> None:
+def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] = None) -> None:
     """List the networks and their layers, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.models import MODELS
@@ -126,7 +126,7 @@ def models(name: Annotated[str | None, typer.Argument(help="A network, to see it
 
 
 def metrics(
-    name: Annotated[str | None, typer.Argument(help="A metric, to see what its rows mean.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Metric whose rows are explained.")] = None,
 ) -> None:
     """List what runs measure, or show one metric: unit, rows and meaning."""
     from raffed.cli.tables import show, show_pairs
@@ -144,16 +144,20 @@ def metrics(
 
 
 def splits(
-    split: Annotated[str | None, typer.Argument(help="A split to carry out, e.g. p10c2.")] = None,
+    split: Annotated[str | None, typer.Argument(help="Split to show, such as p10c2.")] = None,
     dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
     local_test: Annotated[
-        float | None, typer.Option("--local-test", help="Share kept for local tests.")
+        float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
     ] = None,
     data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch missing data files.")] = False,
-    draw: Annotated[Path | None, typer.Option("--draw", help="Draw it: a png, svg or pdf file.")] = None,
-    save: Annotated[Path | None, typer.Option("--save", help="Save it for --split file:PATH.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download missing data files.")] = False,
+    draw: Annotated[
+        Path | None, typer.Option("--draw", help="File for a drawing of the split: png, svg or pdf.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="File to save the split in, for --split file:PATH.")
+    ] = None,
     export_to: Annotated[
         str | None,
         typer.Option(
@@ -208,7 +212,10 @@ def _list_splits() -> None:
     from raffed.data.splits import SPLITS
 
     show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in SPLITS.values()])
-    typer.echo("raffed splits p10c2 --dataset digits --draw out.png carries one out and draws it.")
+    typer.echo(
+        "raffed splits p10c2 --dataset digits --draw out.png divides a data set in this way and draws "
+        "the result."
+    )
 
 
 def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
@@ -262,10 +269,10 @@ def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
     from raffed.data.picture import draw_partition
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--draw {path}: wanted a name ending in .png, .svg or .pdf")
+        raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")
     with _writing(path):
         draw_partition(partition, pool.y, path, pool.class_names or None)
-    typer.echo(visible(f"drawn: {path}"))
+    typer.echo(visible(f"drawing: {path}"))
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from raffed.cli.screen import Screen, make_screen
 from raffed.cli.tuning import seconds_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError, UsageError, check_choice
+from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.tree import check_tree
 from raffed.results.visible import visible, visible_lines
@@ -35,35 +36,47 @@ PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") 
 def reproduce(
     flags: Flags,
     item: Annotated[
-        str | None, typer.Argument(metavar="PAPER/ITEM", help="As in --list: fedmr/table1, map/fig11.")
+        str | None,
+        typer.Argument(
+            metavar="PAPER/ITEM", help="Item to reproduce, such as fedmr/table1; --list shows all."
+        ),
     ] = None,
     scale: Annotated[
-        str, typer.Option("--scale", help="smoke, proxy or full (the paper's settings).")
+        str, typer.Option("--scale", help="Size of the runs: smoke, proxy or full (as in the paper).")
     ] = "smoke",
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="TEXT,..", help="Rows, columns with one of these.")
+        list[str] | None,
+        typer.Option(
+            "--only", metavar="TEXT,..", help="Run only rows and columns that contain one of these texts."
+        ),
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="Runs per cell; 1 for smoke, else 3.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="Runs per cell; without it: 1 for smoke, 3 otherwise.")
+    ] = None,
     released: Annotated[
-        bool, typer.Option("--released", help="The authors' code: its best setting a row.")
+        bool, typer.Option("--released", help="Use the best settings of the authors' released code.")
     ] = False,
-    budget: Annotated[str | None, typer.Option("--budget", help="Time that may be spent: 30m, 2h.")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Most time to spend, such as 30m or 2h.")
+    ] = None,
     place: Annotated[
-        str, typer.Option("--out", metavar="PLACE", help="Folder or URL of all reproductions.")
+        str, typer.Option("--out", metavar="PLACE", help="Folder or URL that holds all reproductions.")
     ] = "reproduce",
-    plan: Annotated[bool, typer.Option("--plan", help="Say what would run, and stop.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would run, and run nothing.")] = False,
     tables: Annotated[
-        bool, typer.Option("--tables", help="Run nothing: tables and report of what is finished.")
+        bool, typer.Option("--tables", help="Run nothing; make tables and report of finished runs.")
     ] = False,
-    listed: Annotated[bool, typer.Option("--list", help="Every table and figure with its state.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List all tables and figures and their state.")
+    ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
+        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
     ] = False,
 ) -> None:
     """Reproduce a table or figure of a paper.
 
-    Says first what will run, how long it may take, and what it leaves out. The same command again goes on
-    where it stopped.
+    The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
+    command to continue where it stopped.
     """
     from raffed.experiments.reproduction import planner as work
     from raffed.experiments.reproduction.catalogue import find_item
@@ -83,6 +96,7 @@ def reproduce(
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         check_tree(out)
+        check_unpacked(out)
         runs = work.planned_runs(found, scale, out, only or [], count, _runtime(scale, flags))
         runs = [_with_root(job, flags) for job in runs]
         runs = runs if tables else estimated(runs, lambda text: typer.echo(visible(text), err=True))
@@ -94,8 +108,8 @@ def reproduce(
         if not plan:
             if all(job.left_out and not job.done for job in planned):
                 raise UsageError(
-                    f"{found.key}: nothing of it {'is finished' if tables else 'can be run'} here, as said "
-                    f"above"
+                    f"{found.key}: none of its cells {'is finished' if tables else 'can be run'} here, "
+                    "for the reasons above"
                 )
             _reproduce(found, scale, out, planned, seconds, flags, screen)
 
@@ -129,7 +143,7 @@ def _reproduce(
     write_paper_item(written, screen)
     if lost:
         folders = ", ".join(str(job.folder) for job in lost)
-        raise NumericsError(f"{counted(len(lost), 'run')} diverged, in no table: {folders}")
+        raise NumericsError(f"{counted(len(lost), 'run')} diverged; the tables leave out {folders}")
 
 
 def _run(job: PlannedRun, screen: Screen) -> None:
@@ -230,6 +244,7 @@ def _list(out: Path) -> None:
     from raffed.experiments.reproduction.catalogue import items
     from raffed.experiments.reproduction.planner import state
 
+    check_unpacked(out)
     rows = []
     for key, item in items().items():
         missing = item.missing()
@@ -237,4 +252,4 @@ def _list(out: Path) -> None:
         cells = "study" if item.study and not item.cells else str(len(item.cells))
         rows.append((key, item.title, cells, state(item, out), shown))
     show(("item", "what", "cells", "state", "missing for the whole of it"), rows, right="cells")
-    typer.echo("raffed reproduce PAPER/ITEM runs what is there; --plan says what that is.")
+    typer.echo("raffed reproduce PAPER/ITEM runs the cells that can be run here; --plan lists them first.")

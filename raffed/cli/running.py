@@ -40,19 +40,19 @@ from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
 
 File = Annotated[
-    Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")
+    Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
 Board = Annotated[
     Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")
 ]
 Tracker = Annotated[
-    str | None, typer.Option("--mlflow", help="MLflow tracking server or data base.", metavar="URI")
+    str | None, typer.Option("--mlflow", help="MLflow tracking server or database.", metavar="URI")
 ]
 Project = Annotated[
-    str | None, typer.Option("--wandb", help="Project of Weights & Biases.", metavar="PROJECT")
+    str | None, typer.Option("--wandb", help="Project in Weights & Biases.", metavar="PROJECT")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder of the finished run only.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the folder of the finished run.")]
 OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
 Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
 NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.")]
@@ -136,7 +136,8 @@ def compare(
         list[str], typer.Option("--method", help="Method to compare; repeat for more.", metavar="NAME")
     ],
     place: Annotated[
-        str, typer.Option("--out", metavar="PLACE", help="Folder or URL for a run per method and the report.")
+        str,
+        typer.Option("--out", metavar="PLACE", help="Folder or URL for the report and one run per method."),
     ],
     file: File = None,
     as_json: Json = False,
@@ -144,7 +145,7 @@ def compare(
 ) -> None:
     """Run several methods on the same split and seed, and report.
 
-    Where one diverges the others run all the same; the report shows how far it came, and the exit code is 1.
+    If one diverges, the others still run. The report shows how far it came, and the exit code is 1.
     """
     lost: list[str] = []
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
@@ -241,7 +242,7 @@ def free_folder(config: RunConfig) -> Path:
     for path in paths:
         if not path.exists():
             return path
-    raise UsageError(f"runs/{name}-9999 is taken; give --out")
+    raise UsageError(f"all names up to runs/{name}-9999 are taken; give --out")
 
 
 def headline(config: RunConfig, folder: Path) -> str:

@@ -168,7 +168,7 @@ class LineScreen(Screen):
         self._pace = Pace()
 
     def chose(self, why: str, options: str) -> None:
-        print(visible(f"auto: {why} ({options} repeats it)"), flush=True)
+        print(visible(f"auto: {why} ({options} chooses the same again)"), flush=True)
 
     def round(self, event: RoundEvent) -> None:
         self._pace.add(event)
@@ -215,7 +215,7 @@ class BarScreen(LineScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bar: Progress | None = None
+        self.bar: Progress | None = None
         self._task: TaskID | None = None
 
     def start(self, title: str, method: str, rounds: int) -> None:
@@ -231,34 +231,34 @@ class BarScreen(LineScreen):
         words = TextColumn("{task.description}{task.fields[waiting]}", markup=False, table_column=rest)
         bar = [BarColumn(bar_width=16)] if Console().width >= ROOMY else []
         columns = (SpinnerColumn(), *bar, MofNCompleteColumn(table_column=Column(no_wrap=True)), words)
-        self._bar = Progress(*columns, refresh_per_second=5, expand=True)
-        self._task = self._bar.add_task("", total=rounds, waiting=Waiting())
-        self._bar.start()
+        self.bar = Progress(*columns, refresh_per_second=5, expand=True)
+        self._task = self.bar.add_task("", total=rounds, waiting=Waiting())
+        self.bar.start()
 
     def round(self, event: RoundEvent) -> None:
         self._pace.add(event)
-        if self._bar is not None and self._task is not None:
+        if self.bar is not None and self._task is not None:
             text = f"{measured(event, short=True)}  {self._pace.text(event)}"
-            self._bar.update(self._task, completed=event.round, description=text, waiting="")
+            self.bar.update(self._task, completed=event.round, description=text, waiting="")
 
     def studying(self, what: str, share: float) -> None:
-        if self._bar is None or self._task is None or share == 0:
+        if self.bar is None or self._task is None or share == 0:
             self.start(what, "", 100)
         elif share == 1:
             self.close()
         else:
-            self._bar.update(self._task, completed=round(100 * share), description=visible(what), waiting="")
+            self.bar.update(self._task, completed=round(100 * share), description=visible(what), waiting="")
 
     def stopping(self) -> None:
-        if self._bar is None or self._task is None:
+        if self.bar is None or self._task is None:
             super().stopping()
         else:
-            self._bar.update(self._task, description=STOPPING, waiting="")
+            self.bar.update(self._task, description=STOPPING, waiting="")
 
     def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
 
 
 def make_screen(as_json: bool, quiet: bool) -> Screen:

@@ -29,17 +29,26 @@ PASSED = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_inter
 def submit(
     context: typer.Context,
     command: Annotated[
-        str, typer.Argument(metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, then its own options.")
+        str,
+        typer.Argument(
+            metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, followed by its own options."
+        ),
     ],
     address: Annotated[
-        str | None, typer.Option("--address", help="Job server, else RAY_API_SERVER_ADDRESS.")
+        str | None,
+        typer.Option("--address", help="Job server; without it: the one in RAY_API_SERVER_ADDRESS."),
     ] = None,
     working_dir: Annotated[
         Path | None,
-        typer.Option("--working-dir", help="Folder to send, such as a checkout; else the TOML file alone."),
+        typer.Option(
+            "--working-dir", help="Folder to send, such as a checkout; without it: the TOML file alone."
+        ),
     ] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable of the job; no secrets.")
+        list[str] | None,
+        typer.Option(
+            "--env", metavar="NAME=VALUE", help="Environment variable of the job; it must not be a secret."
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--id", help="Id of the job; chosen by Ray if not given.")
@@ -50,7 +59,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Send even more than 50 MB.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Also send more than 50 MB.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Follow the log and end with the job's exit code.")
     ] = True,
@@ -99,8 +108,8 @@ def checked(command: str, arguments: Sequence[str], group: Any) -> list[str]:
     if not place or not (is_url(place) or Path(place).is_absolute()):
         what = "--out" if command != "resume" else "RUN"
         raise UsageError(
-            f"{what} {place or ''}: a job's results go to shared storage; give a URL (s3://…) or an absolute "
-            f"path"
+            f"{what} {place or ''}: a job must write its results to shared storage; give a URL (s3://…) "
+            "or an absolute path"
         )
     if is_url(place):
         check_url(str(place))
@@ -142,14 +151,15 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
         there = {Path(word).name: Path(word) for word in files}
         if len(there) < len({Path(word).resolve() for word in files}):
             raise UsageError(
-                "two TOML files of one name would travel as one: rename one, or give --working-dir"
+                "two TOML files have the same name, so only one could be sent; rename one, or give "
+                "--working-dir"
             )
         return (files_alone(there) if files else None), [Path(w).name if w in files else w for w in words]
     root = check_root(working_dir)
     outside = [word for word in files if not Path(word).resolve().is_relative_to(root)]
     if outside:
         raise UsageError(
-            f"{outside[0]} is not in --working-dir {working_dir}, so it would not travel; copy it there"
+            f"{outside[0]} is not in --working-dir {working_dir}, so it would not be sent; copy it there"
         )
     parcel, names = (
         parcel_of(root),
@@ -158,8 +168,8 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
     for word, name in names.items():
         if reason := parcel.reason_against(name):
             raise UsageError(
-                f"{word} would not travel ({reason}), so the job could not read it; give it another place or "
-                f"name"
+                f"{word} would not be sent ({reason}), so the job could not read it; give it another "
+                "place or name"
             )
     return parcel, [names.get(word, word) for word in words]
 
@@ -183,10 +193,9 @@ def _check_size(parcel: Parcel | None, yes: bool) -> None:
     if parcel is not None and parcel.size > LARGE and not yes:
         largest = max(parcel.sent, key=lambda one: one.size)
         raise UsageError(
-            f"{parcel.size / 1e6:.1f} MB would travel, more than {LARGE / 1e6:.0f} MB (the largest: "
-            f"{largest.name}, "
-            f"{largest.size / 1e6:.1f} MB); nothing was sent: add --yes to send it, or name what should stay "
-            f"in .rayignore"
+            f"{parcel.size / 1e6:.1f} MB would be sent, more than {LARGE / 1e6:.0f} MB (the largest: "
+            f"{largest.name}, {largest.size / 1e6:.1f} MB); nothing was sent: add --yes to send it, or "
+            "name what should stay in .rayignore"
         )
 
 
@@ -207,7 +216,7 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             # Not repeated, because it may be something that should not be logged
-            raise UsageError("--env: wanted NAME=VALUE")
+            raise UsageError("--env: each variable must have the form NAME=VALUE")
         if secret := secret_contents(text.encode("utf-8", "replace")):
             raise UsageError(
                 f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it "

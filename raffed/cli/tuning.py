@@ -49,7 +49,7 @@ PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "r
 SWEEP = "The search"
 GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."
 File = Annotated[
-    Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")
+    Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
 ]
 Methods = Annotated[
     list[str] | None, typer.Option("--method", help="Method to tune; repeat for more.", metavar="NAME")
@@ -83,21 +83,26 @@ def tune(
     search: Annotated[str | None, _asked("search")] = None,
     budget: Annotated[
         str | None,
-        typer.Option("--budget", help="Time for all trials: 90s, 30m, 2h.", rich_help_panel=SWEEP),
+        typer.Option(
+            "--budget", help="Most time for all trials, such as 90s, 30m or 2h.", rich_help_panel=SWEEP
+        ),
     ] = None,
     at_once: Annotated[
-        int, typer.Option("--at-once", help="Trials at a time; 0: as many as fit.", rich_help_panel=SWEEP)
+        int,
+        typer.Option(
+            "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
+        ),
     ] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in --out.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
+        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
     ] = False,
 ) -> None:
     """Search hyper-parameters, and report the choice fairly.
 
     Every method gets the same number of trials. They are compared on a validation part of the clients'
-    training data; the chosen setting then runs again, with fresh seeds and all training data, and only these
-    runs are scored on test data.
+    training data. The chosen setting then runs again with new seeds and all training data. Only these runs
+    are scored on test data.
     """
     seconds = None if budget is None else seconds_of(budget)
     options = {
@@ -130,7 +135,7 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     other += [f"--{name}" for name in asked]
     if other:
         raise UsageError(
-            f"--resume goes on with the sweep in {out} as it was asked for, and {', '.join(other)} would "
+            f"--resume continues the sweep in {out} as it was requested, but {', '.join(other)} would "
             f"change it; leave that "
             "out, or start another sweep in a new folder"
         )
@@ -164,7 +169,8 @@ def _sweep(
             raise SystemExit(signals.code or (130 if lost() is None else 1)) from None
     if not complete:
         raise RaffedError(
-            f"{out}: not every method has a choice and finished final runs; `{_again(out)}` goes on"
+            f"{out}: not every method has chosen settings and finished its final runs; `{_again(out)}` "
+            "goes on"
         )
 
 
@@ -216,7 +222,7 @@ def requested(
     named = names or [str(tables.get("method", ""))]
     methods = tuple(dict.fromkeys(method_name(name) for name in named if name))
     if not methods:
-        raise UsageError("nothing to tune: give --method, once or more")
+        raise UsageError("there is nothing to tune; give --method at least once")
     searched = axes(grid)
     for name in methods:
         check_space(name, searched)
@@ -239,7 +245,9 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
     for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
         among = [read_value(value) for value in text.split(",") if value.strip()]
         if not name or not among:
-            raise UsageError(f"--grid {name}={text}: wanted NAME=VALUE,VALUE,..., as in --grid mu1=0.01,0.1")
+            raise UsageError(
+                f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,..., as in --grid mu1=0.01,0.1"
+            )
         found[name] = among
     return found
 
@@ -248,7 +256,7 @@ def seconds_of(text: str) -> float:
     """Parse "90s", "30m", "2h" or "1.5h" to seconds."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
     if not match or not float(match[1]):
-        raise UsageError(f"--budget {text!r}: wanted a time such as 90s, 30m or 2h")
+        raise UsageError(f"--budget {text!r}: it must be a time such as 90s, 30m or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 

@@ -181,10 +181,12 @@ class Declaration:
             return
         label = f"{prefix}{self.name} = {value!r}"
         if not any(_fits(value, kind) for kind in kinds):
-            raise UsageError(f"{label} is {_a(type(value).__name__)}, wanted {self.kind}")
+            shown = LIST in kinds and re.fullmatch(r"[\d, ]*\d[\d, ]*", str(value))
+            remedy = f"; write {self.name}=[{value}]" if shown else ""
+            raise UsageError(f"{label} is {_a(type(value).__name__)}, but must be {_a(self.kind)}{remedy}")
         if isinstance(value, list | tuple):
             if self.length is not None and len(value) not in self.length:
-                raise UsageError(f"{label} has {len(value)} numbers, wanted {self.length}")
+                raise UsageError(f"{label} has {len(value)} numbers, but must have {self.length}")
             for one in value:
                 self._check_number(one, f"{label}: {one!r}")
         else:

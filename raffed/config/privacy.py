@@ -62,4 +62,7 @@ class Privacy:
     def __post_init__(self) -> None:
         check_fields("privacy", self)
         if self.noise and self.clip is None:
-            raise UsageError(f"privacy.noise = {self.noise} is in units of privacy.clip, which is not given")
+            raise UsageError(
+                f"privacy.noise = {self.noise} is measured in units of privacy.clip; set privacy.clip "
+                "(--clip-update) too"
+            )

@@ -70,13 +70,13 @@ class RunConfig:
         for name, kind in SECTIONS.items():
             section = getattr(self, name)
             if not isinstance(section, kind):
-                raise UsageError(f"{name} = {section!r}: wanted a {kind.__name__}")
+                raise UsageError(f"{name} = {section!r}: it must be a {kind.__name__}")
             check_fields(name, section)
         self.runtime.check_share()
         if self.numerics.cohort > 1 and self.runtime.clients_per_actor == 1:
             raise UsageError(
-                "numerics.cohort stacks clients of one actor, runtime.clients_per_actor = 1 gives each its "
-                "own"
+                "numerics.cohort stacks clients of one actor, but runtime.clients_per_actor = 1 gives "
+                "each client its own; leave one of them out"
             )
 
     def as_dict(self) -> dict[str, Value]:
@@ -139,7 +139,7 @@ class RunConfig:
         """
         _check_known("", values, declarations(RunConfig))
         if not isinstance(values.get("args", {}), Mapping):
-            raise UsageError(f"[args] is {values['args']!r}, wanted a table of the method's arguments")
+            raise UsageError(f"[args] is {values['args']!r}, but must be a table of the method's arguments")
         sections = {name: _section(name, values[name]) for name in SECTIONS if name in values}
         return _made(RunConfig, {**values, **sections})
 
@@ -168,7 +168,7 @@ def _check_known(where: str, values: Mapping[str, V], known: Mapping[str, Declar
 
 def _section(name: str, values: Value) -> Section:
     if not isinstance(values, Mapping):
-        raise UsageError(f"[{name}] is {values!r}, wanted a table")
+        raise UsageError(f"[{name}] is {values!r}, but must be a table")
     kind: Callable[..., Section] = SECTIONS[name]
     _check_known(f"[{name}]", values, declarations(kind))
     return _made(kind, values)

@@ -245,8 +245,9 @@ class Runtime:
         share = self.gpu_fraction
         if share and not math.isclose(1 / share, round(1 / share), rel_tol=1e-3):
             raise UsageError(
-                f"runtime.gpu_fraction = {share} is not 1/k: actors that do not fill a GPU can wait for ever "
-                f"(Ray); nearest: {1 / math.ceil(1 / share):.4f} or {1 / max(1, math.floor(1 / share)):.4f}"
+                f"runtime.gpu_fraction = {share} is not 1/k: Ray may never start actors that do not fill "
+                f"a GPU; nearest allowed: {1 / math.ceil(1 / share):.4f} or "
+                f"{1 / max(1, math.floor(1 / share)):.4f}"
             )
 
 

@@ -44,7 +44,7 @@ def read_toml(path: Path) -> dict[str, Json]:
         raise UsageError(f"{path}: not a TOML file: {error}; save it as UTF-8") from error
     if "\0" in text:
         raise UsageError(
-            f"{path}: not a TOML file: it holds NUL characters, as UTF-16 does; save it as UTF-8"
+            f"{path}: not a TOML file: it holds NUL characters, as files in UTF-16 do; save it as UTF-8"
         )
     return parse_toml(text, str(path))
 

@@ -49,7 +49,7 @@ def _read(factory: Callable[..., T]) -> Mapping[str, Declaration]:
     except NameError as error:
         raise UsageError(
             f"{owner(factory)}: its signature cannot be read ({error}); import what its annotations name "
-            f"also when it runs, not under TYPE_CHECKING alone"
+            "at run time, not only under TYPE_CHECKING"
         ) from error
     return {
         one.name: _declared(one, hints[one.name]) if one.name in hints else one for one in _usual(factory)

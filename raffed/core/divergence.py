@@ -18,4 +18,4 @@ def explained(m: Method) -> Iterator[None]:
         if not m.strengths:
             raise
         own = ", ".join(f"{name} = {value:g}" for name, value in m.strengths)
-        raise NumericsError(f"{error}; or a smaller coefficient of {m.name}'s own: {own}") from error
+        raise NumericsError(f"{error}; or a smaller value of {m.name}'s own coefficients: {own}") from error

@@ -64,11 +64,14 @@ class Method:
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(
-                    f"{self.name}: two terms of class {name}; their memories would share one slot"
+                    f"{self.name}: two terms of class {name}; their memories would share one slot; give "
+                    "them different classes"
                 )
         if self.solver is not None and any(type(term).note is not Term.note for term in self.terms):
             rule = type(self.solver).__name__
-            raise UsageError(f"{self.name}: a term that notes something at every step needs SGD, not {rule}")
+            raise UsageError(
+                f"{self.name}: one of its terms records something at every step, which needs SGD, not {rule}"
+            )
         if (
             self.correction is not None
             and self.correction.plain_sgd

@@ -54,7 +54,7 @@ class Params:
         """
         if flat.shape != (layout.size,):
             raise ValueError(
-                f"Params: the buffer has {tuple(flat.shape)} numbers, the layout wants ({layout.size},)"
+                f"Params: the buffer has {tuple(flat.shape)} numbers, but the layout needs ({layout.size},)"
             )
         made = cls.__new__(cls)
         made._tensors, made._flat, made._layout = None, flat, layout

@@ -73,7 +73,7 @@ def limit_bytes() -> int:
     except ValueError:
         size = -1.0
     if not 0 < size < 1e9:
-        raise UsageError(f"{LIMIT} = {text!r}; wanted a number of gigabytes above 0")
+        raise UsageError(f"{LIMIT} = {text!r}; it must be a number of gigabytes above 0")
     return int(size * 1e9)
 
 

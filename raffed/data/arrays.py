@@ -23,7 +23,9 @@ def inputs(where: str, given: Given, max_value: int) -> InputArray:
     """
     x = _array(where, given)
     if x.ndim < 2 or 0 in x.shape[1:]:
-        raise UsageError(f"{where} has shape {x.shape}, wanted (N, ...): N samples of one shape, not empty")
+        raise UsageError(
+            f"{where} has shape {x.shape}, but must have the shape (N, ...), with N > 0 samples of one shape"
+        )
     if x.dtype == np.uint8:
         return _pixels(where, x, max_value)
     if x.dtype.kind == "f":
@@ -31,7 +33,7 @@ def inputs(where: str, given: Given, max_value: int) -> InputArray:
     if x.dtype.kind == "b":
         return x.astype(np.float32)
     if x.dtype.kind not in "iu":
-        raise UsageError(f"{where} is {x.dtype} {x.shape}, wanted uint8 for pixels, floats, or integers")
+        raise UsageError(f"{where} is {x.dtype} {x.shape}, but must be uint8 for pixels, floats, or integers")
     return x.astype(np.int64, copy=False)
 
 
@@ -39,18 +41,20 @@ def labels(where: str, given: Given, count: int) -> IntArray:
     """Return labels of any integer type as int64 [N], one for each of `count` samples."""
     y = _array(where, given)
     if y.ndim != 1 or (y.size and y.dtype.kind not in "biu"):
-        raise UsageError(f"{where} is {y.dtype} {y.shape}, wanted one integer a sample, ({count},)")
+        raise UsageError(f"{where} is {y.dtype} {y.shape}, but must be one integer per sample, ({count},)")
     if len(y) != count:
-        raise UsageError(f"{where} has {len(y)} entries for {count} samples")
+        raise UsageError(f"{where} has {len(y)} entries, but there are {count} samples")
     if y.size and int(y.max()) >= MOST:
-        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, wanted less than 2^62")
+        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay below 2^62")
     return y.astype(np.int64, copy=False)
 
 
 def below(where: str, y: IntArray, num_classes: int) -> IntArray:
     """Return the labels, all of which must be classes from 0 to num_classes - 1."""
     if y.size and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
-        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, wanted 0 to {num_classes - 1}")
+        raise UsageError(
+            f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay within 0 to {num_classes - 1}"
+        )
     return y
 
 
@@ -58,7 +62,7 @@ def owners(where: str, given: Given, count: int, least: int = 0) -> IntArray:
     """Return the natural client of each of `count` samples, int64 [N]; -1 for none, if `least` allows it."""
     found = labels(where, given, count)
     if found.size and int(found.min()) < least:
-        raise UsageError(f"{where} goes from {int(found.min())}, wanted {least} or more")
+        raise UsageError(f"{where} goes from {int(found.min())}, but must not be below {least}")
     return found
 
 
@@ -67,13 +71,13 @@ def _pixels(where: str, x: InputArray, max_value: int) -> InputArray:
         x = x[:, None]
     if x.ndim == 4 and x.shape[1] > FEW >= x.shape[3]:
         raise UsageError(
-            f"{where} has shape {x.shape}, the channels last; wanted (N, channels, H, W): transpose(0, 3, 1, "
-            f"2)"
+            f"{where} has shape {x.shape}, with the channels last, but must be (N, channels, H, W): "
+            "transpose(0, 3, 1, 2)"
         )
     pixels = x.astype(np.uint8, copy=False)
     if max_value < 255 and x.size and int(pixels.max()) > max_value:
         raise UsageError(
-            f"{where} goes up to {int(pixels.max())}, and max_value, the pixel that means 1.0, is {max_value}"
+            f"{where} goes up to {int(pixels.max())}, but max_value, the pixel that means 1.0, is {max_value}"
         )
     return pixels
 
@@ -95,4 +99,4 @@ def _array(where: str, given: Given) -> InputArray:
     try:
         return np.asarray(given)
     except (TypeError, ValueError) as error:  # such as lists of unequal lengths, or a tensor on a GPU
-        raise UsageError(f"{where} is no array of NumPy's, and cannot be made one: {error}") from error
+        raise UsageError(f"{where} is not a NumPy array and cannot be turned into one: {error}") from error

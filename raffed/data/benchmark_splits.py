@@ -32,7 +32,7 @@ class _WithBenchmarkTests(Split):
         """Return the shuffled training and test indices of every class."""
         if pool.test_labels is None or len(pool.test_labels) == 0:
             raise UsageError(
-                f"{self.text}: this data set has no test set of its own to cut local test parts from"
+                f"{self.text}: this data set has no test set from which local test parts could be cut"
             )
         return (
             schemes.shuffled_classes(pool.labels, pool.num_classes, seed, "class order"),

@@ -38,7 +38,7 @@ def long_tail(available: IntArray, imbalance: float, n_max: int | None = None) -
         )
     counts = np.floor((most if n_max is None else n_max) * shares + TINY).astype(np.int64)
     if counts.min() < 1:
-        raise UsageError(f"if{imbalance:g}: the last class would have no sample; use less imbalance")
+        raise UsageError(f"if{imbalance:g}: the last class would have no sample; use a smaller imbalance")
     return counts
 
 
@@ -130,5 +130,5 @@ def equal_slots(classes: int, units: int, each: int, what: str) -> IntArray:
     if each > classes:
         raise UsageError(f"{what}: {each} classes each, but the data has {classes}")
     if units * each % classes:
-        raise UsageError(f"{what}: {units} x {each} places are no multiple of {classes} classes")
+        raise UsageError(f"{what}: {units} x {each} places are not a multiple of the {classes} classes")
     return np.full(classes, units * each // classes, dtype=np.int64)

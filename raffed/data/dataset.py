@@ -100,7 +100,7 @@ class Dataset(FromAnywhere):
             raise UsageError(f"{label}: x_test and y_test belong together; give both or neither")
         x = arrays.inputs(f"{label}: x", x, max_value)
         if not len(x):
-            raise UsageError(f"{label}: there is no training sample")
+            raise UsageError(f"{label}: x holds no training sample")
         x_test = (
             x[:0]
             if x_test is None or not np.size(x_test)
@@ -257,8 +257,8 @@ def fewer(dataset: Dataset, samples: int, seed: int) -> Dataset:
     counts = np.bincount(dataset.y, minlength=dataset.num_classes)
     if rest or not 0 < each <= counts.min() or dataset.clients is not None:
         most = f"a multiple of {dataset.num_classes} up to {dataset.num_classes * int(counts.min())}"
-        wanted = most if dataset.clients is None else "0, its samples belong to natural clients"
-        raise UsageError(f"data.samples = {samples} for {dataset.name}: wanted {wanted}")
+        wanted = most if dataset.clients is None else "0, because its samples belong to natural clients"
+        raise UsageError(f"data.samples = {samples} for {dataset.name}: it must be {wanted}")
     draws = stream(seed, "samples")
     chosen = [
         draws.permutation(np.flatnonzero(dataset.y == label))[:each] for label in range(dataset.num_classes)
@@ -271,12 +271,13 @@ def _class_count(label: str, given: int, names: tuple[str, ...], y: IntArray, y_
     """Return the number of classes C, from the number given, the names or the labels."""
     check_range(f"{label}: num_classes", given, 0, 2**31)
     if given and names and len(names) != given:
-        raise UsageError(f"{label}: {len(names)} class_names for num_classes = {given}")
+        raise UsageError(f"{label}: there are {len(names)} class_names, but num_classes = {given}")
     return given or len(names) or 1 + max(int(part.max(initial=0)) for part in (y, y_test))
 
 
 def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:
     if len(x_test) and (x_test.shape[1:], x_test.dtype) != (x.shape[1:], x.dtype):
         raise UsageError(
-            f"{label}: x_test's inputs are {x_test.dtype} {x_test.shape[1:]}, x's are {x.dtype} {x.shape[1:]}"
+            f"{label}: inputs of x_test are {x_test.dtype} {x_test.shape[1:]}, but those of x are "
+            f"{x.dtype} {x.shape[1:]}"
         )

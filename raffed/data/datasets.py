@@ -58,13 +58,15 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
     folder = data_root(root)
     if DATASETS[name].folder:
         if download:
-            raise DataFileError(f"{name} cannot be downloaded here; put there: {DATASETS[name].origin}")
+            raise DataFileError(
+                f"{name} cannot be downloaded here; put these files there: {DATASETS[name].origin}"
+            )
         return _FOLDERS[name](name, folder)
     if download:
-        _download(name, folder)
+        download_files(name, folder)
     elif not folder.is_dir():
         raise DataFileError(
-            f"the data folder {folder} does not exist; set RAFFED_DATA or --data-root, or --download"
+            f"the data folder {folder} does not exist; set RAFFED_DATA or --data-root, or give --download"
         )
     train, test = _LOADERS[name](name, folder)
     return _published(name, train, test)
@@ -199,7 +201,7 @@ _FOLDERS: dict[str, Callable[[str, Path], Dataset]] = {
 }
 
 
-def _download(name: str, folder: Path) -> None:
+def download_files(name: str, folder: Path) -> None:
     """Let torchvision download and unpack the files that are missing."""
     from torchvision import datasets as vision
 
@@ -220,5 +222,5 @@ def _download(name: str, folder: Path) -> None:
     except (OSError, RuntimeError, ValueError, EOFError, zipfile.BadZipFile) as cause:
         wanted = ", ".join(file.path for file in DATASETS[name].files)
         raise DataFileError(
-            f"{name} could not be downloaded to {folder} ({cause}); put there: {wanted}"
+            f"{name} could not be downloaded to {folder} ({cause}); put these files there: {wanted}"
         ) from cause

@@ -83,7 +83,7 @@ def export(data: DividedData, target: str) -> Path:
     if kind not in EXPORTS:
         raise UnknownNameError("kind of export", kind, EXPORTS)
     if not colon or not place.strip():
-        raise UsageError(f"--export {target}: wanted {EXPORTS[kind]}")
+        raise UsageError(f"--export {target}: give {EXPORTS[kind]}")
     path = Path(place).expanduser()
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UsageError(f"--export {target}: {path} exists already; choose another place")

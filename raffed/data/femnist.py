@@ -106,7 +106,7 @@ def _from_npz(path: Path) -> WriterPool:
     count = len(images) if images.ndim else 0
     if images.dtype != np.uint8 or images.shape != (count, SIDE, SIDE) or count == 0:
         raise DataFileError(
-            f"{path}: images are {images.dtype} {images.shape}, wanted uint8 (N, {SIDE}, {SIDE})"
+            f"{path}: images are {images.dtype} {images.shape}, but must be uint8 (N, {SIDE}, {SIDE})"
         )
     labels = _column(path, "labels", stored["labels"], count, NUM_CLASSES)
     writers = _column(path, "writer", stored["writer"], count, stored["writer_ids"].size)
@@ -116,9 +116,13 @@ def _from_npz(path: Path) -> WriterPool:
 def _column(path: Path, name: str, values: npt.NDArray[np.generic], count: int, limit: int) -> IntArray:
     """Return `values` as int64 if they are a column of `count` integers in 0..limit-1."""
     if values.dtype.kind not in "iu" or values.shape != (count,):
-        raise DataFileError(f"{path}: {name} is {values.dtype} {values.shape}, wanted integers ({count},)")
+        raise DataFileError(
+            f"{path}: {name} is {values.dtype} {values.shape}, but must be integers ({count},)"
+        )
     if int(values.min()) < 0 or int(values.max()) >= limit:
-        raise DataFileError(f"{path}: {name} lies in {values.min()}..{values.max()}, wanted 0..{limit - 1}")
+        raise DataFileError(
+            f"{path}: {name} lies in {values.min()}..{values.max()}, but must lie in 0..{limit - 1}"
+        )
     return values.astype(np.int64)
 
 
@@ -148,10 +152,10 @@ def _read_leaf_file(path: Path) -> dict[str, tuple[ByteArray, IntArray]]:
     except (OSError, ValueError, RecursionError) as cause:
         raise DataFileError(f"{path} cannot be read as json: {cause}") from cause
     if not isinstance(content, dict):
-        raise DataFileError(f"{path}: wanted an object with users, num_samples and user_data")
+        raise DataFileError(f"{path}: it must hold an object with users, num_samples and user_data")
     users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
     if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
-        raise DataFileError(f"{path}: wanted the lists users, num_samples and the object user_data")
+        raise DataFileError(f"{path}: users and num_samples must be lists, and user_data an object")
     if (
         not all(isinstance(user, str) for user in users)
         or len(set(users)) != len(users)
@@ -180,7 +184,7 @@ def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray
         or not isinstance(data.get("x"), list)
         or not isinstance(data.get("y"), list)
     ):
-        raise DataFileError(f"{where}: wanted the lists x and y")
+        raise DataFileError(f"{where}: x and y must be lists")
     labels = data["y"]
     if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
         raise DataFileError(f"{where}: y must be integers in 0..{NUM_CLASSES - 1}")
@@ -194,7 +198,7 @@ def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray
         raise DataFileError(f"{where}: x are not lists of {SIDE * SIDE} numbers each") from cause
     if values.dtype.kind not in "fiu" or values.shape != (len(labels), SIDE * SIDE):
         raise DataFileError(
-            f"{where}: x is {values.dtype} {values.shape}, wanted {SIDE * SIDE} numbers per image"
+            f"{where}: x is {values.dtype} {values.shape}, but must be {SIDE * SIDE} numbers per image"
         )
     if not bool(np.all((values >= 0) & (values <= 1))):  # the comparison is false for NaN
         raise DataFileError(f"{where}: x must lie in [0, 1]")

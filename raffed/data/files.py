@@ -80,7 +80,7 @@ def read_npz(
         with zipfile.ZipFile(path) as archive:
             claimed = sum(member.file_size for member in archive.infolist())
         if claimed > max_bytes:
-            raise error(f"{path} claims {claimed} bytes unpacked; at most {max_bytes} are read")
+            raise error(f"{path} would have {claimed} bytes when unpacked; at most {max_bytes} are read")
         with np.load(path, allow_pickle=False) as stored:
             absent = sorted(set(names) - set(stored.files))
             if absent:
@@ -115,8 +115,8 @@ def _checked_bytes(path: Path, md5: str) -> bytes:
 def _check_md5(path: Path, wanted: str, got: str) -> None:
     if got != wanted:
         raise DataFileError(
-            f"{path} is damaged or another file: its md5 is {got}, the published file has {wanted}; "
-            f"delete it, then {_WHERE}"
+            f"{path} is damaged or another file: its md5 is {got}, but that of the published file is "
+            f"{wanted}; delete it, then {_WHERE}"
         )
 
 

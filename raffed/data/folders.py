@@ -49,7 +49,8 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
     wnids = sorted(_lines(folder / "wnids.txt"))
     if len(set(wnids)) != info.num_classes:
         raise DataFileError(
-            f"{folder / 'wnids.txt'} names {len(set(wnids))} classes, the published file {info.num_classes}"
+            f"{folder / 'wnids.txt'} names {len(set(wnids))} classes, but the published file names "
+            f"{info.num_classes}"
         )
     each, few = info.num_train // info.num_classes, info.num_test // info.num_classes
     train = [_images(folder / "train" / wnid / "images", "*.JPEG", each) for wnid in wnids]
@@ -59,12 +60,13 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
         file, _, rest = line.partition("\t")
         wnid = rest.split("\t")[0]
         if wnid not in listed or "/" in file or "\\" in file:
-            raise DataFileError(f"{annotations}: {line[:80]!r} is no image of a class in wnids.txt")
+            raise DataFileError(f"{annotations}: {line[:80]!r} is not an image of a class in wnids.txt")
         listed[wnid].append(folder / "val" / "images" / file)
     wrong = [wnid for wnid, paths in listed.items() if len(set(paths)) != few]
     if wrong:
         raise DataFileError(
-            f"{annotations}: class {wrong[0]} has {len(set(listed[wrong[0]]))} images, published are {few}"
+            f"{annotations}: class {wrong[0]} has {len(set(listed[wrong[0]]))} images, but {few} were "
+            "published"
         )
     return _labelled(train, info.shape), _labelled([sorted(paths) for paths in listed.values()], info.shape)
 
@@ -101,7 +103,7 @@ def read_images(
         pixels = pixels if bend is None else bend(pixels)
         if pixels.shape != (shape[1], shape[2], 3):
             got, wanted = "x".join(map(str, pixels.shape[:2])), f"{shape[1]}x{shape[2]}"
-            raise DataFileError(f"{path} is {got} pixels, the published images are {wanted}")
+            raise DataFileError(f"{path} is {got} pixels, but the published images are {wanted}")
         made[place] = pixels.transpose(2, 0, 1)
 
     with ThreadPoolExecutor() as pool:
@@ -128,7 +130,8 @@ def _images(folder: Path, pattern: str, count: int) -> list[Path]:
     found = sorted(folder.glob(pattern))
     if len(found) != count:
         raise DataFileError(
-            f"{folder} holds {len(found)} files {pattern}, published are {count}; unpack the archive again"
+            f"{folder} holds {len(found)} files {pattern}, but {count} were published; unpack the "
+            "archive again"
         )
     return found
 

@@ -50,11 +50,11 @@ class Natural(Split):
     def _owners(pool: LabelPool) -> IntArray:
         if pool.clients is None:
             raise UsageError(
-                "split 'natural': this data set does not say who made which sample; femnist and isic2019 do, "
-                "and data of your own with clients (csv:table.csv?label=y&client=site)"
+                "split 'natural': this data set does not say who made which sample; use femnist, "
+                "isic2019, or data of your own with clients (csv:table.csv?label=y&client=site)"
             )
         if pool.clients.shape != pool.labels.shape:
-            raise UsageError(f"groups have shape {pool.clients.shape}, labels {pool.labels.shape}")
+            raise UsageError(f"groups have the shape {pool.clients.shape}, but labels {pool.labels.shape}")
         return pool.clients
 
 
@@ -75,7 +75,7 @@ class FromFile(Split):
         found = Partition.load(self.path, len(pool.labels), tests)
         if found.num_classes != pool.num_classes:
             raise UsageError(
-                f"{self.path} is for {found.num_classes} classes, the data has {pool.num_classes}"
+                f"{self.path} is for {found.num_classes} classes, but the data has {pool.num_classes}"
             )
         wanted = labels_sha256(pool.labels)
         if found.recipe.get("labels_sha256", wanted) != wanted:

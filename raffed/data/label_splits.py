@@ -60,8 +60,8 @@ class ClassesPerClient(Split):
     def check_local_test(self, share: float) -> None:
         if share and self.duplicates:
             raise UsageError(
-                f"{self.text} lists every sample twice, so local tests would be trained on; set local_test "
-                f"to 0"
+                f"{self.text} lists every sample twice, so clients would train on their local test "
+                "samples; set local_test to 0"
             )
 
     def shrunk(self) -> Split:

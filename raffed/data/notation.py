@@ -107,7 +107,7 @@ class TypedRecord:
     @classmethod
     def refusal(cls, text: str) -> UsageError:
         """Return the error for a text that is about this class and cannot be read."""
-        return UsageError(f"split {text!r}: wanted {cls.syntax} ({cls.meaning})")
+        return UsageError(f"split {text!r} must have the form {cls.syntax} ({cls.meaning})")
 
     @classmethod
     def declared(cls) -> dict[str, Declaration]:

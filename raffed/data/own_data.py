@@ -110,7 +110,7 @@ def _called(text: str) -> Dataset:
     made = found() if callable(found) else found
     if not isinstance(made, Dataset):
         raise UsageError(
-            f"--dataset {text}: it gives a {type(made).__name__}; wanted a raffed.Dataset, or a function "
-            f"without arguments that returns one"
+            f"--dataset {text}: it gives a {type(made).__name__}; it must be a raffed.Dataset, or a "
+            "function without arguments that returns one"
         )
     return made

@@ -82,8 +82,8 @@ def held_out(partition: Partition, share: float, seed: int) -> Partition:
         return partition
     if partition.recipe.get("doubled"):
         raise UsageError(
-            f"data.validation = {share}: clients have samples twice and train on what is held out; set it to "
-            f"0"
+            f"data.validation = {share}: clients have samples twice and would train on what is held out; "
+            "set it to 0"
         )
     if partition.stages is not None:
         raise UsageError(

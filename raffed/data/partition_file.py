@@ -125,7 +125,7 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
     _check_lists(path, train, test if test_pool == "train" else (), val, recipe, pool_size)
     if len(train) != len(test):
         raise UsageError(
-            f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client"
+            f"{path}: {len(train)} train and {len(test)} test lists; there must be one of each per client"
         )
     if test_pool == "test" and test_size is not None and int(_joined(test).max(initial=-1)) >= test_size:
         raise UsageError(
@@ -148,7 +148,8 @@ def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | N
         values = stored[name]
         if values.ndim != 2 or values.dtype.kind not in "iu" or len(values) != len(lists):
             raise UsageError(
-                f"{path}: {name} is {values.dtype} {values.shape}, wanted integers ({len(lists)}, stages)"
+                f"{path}: {name} is {values.dtype} {values.shape}, but must be integers ({len(lists)}, "
+                "stages)"
             )
         lengths = values.astype(np.int64)
         if lengths.size and (
@@ -172,16 +173,16 @@ def _joined(parts: Sequence[IntArray]) -> IntArray:
 def _one_integer(path: Path, name: str, stored: Stored) -> int:
     value = stored[name]
     if value.shape != () or value.dtype.kind not in "iu":
-        raise UsageError(f"{path}: {name} is {value.dtype} {value.shape}, wanted one integer")
+        raise UsageError(f"{path}: {name} is {value.dtype} {value.shape}, but must be one integer")
     return int(value)
 
 
 def _integer_row(path: Path, name: str, stored: Stored) -> IntArray:
     values = stored[name]
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise UsageError(f"{path}: {name} is {values.dtype} {values.shape}, wanted integers in one row")
+        raise UsageError(f"{path}: {name} is {values.dtype} {values.shape}, but must be integers in one row")
     if values.size and not 0 <= int(values.min()) <= int(values.max()) < 2**63:
-        raise UsageError(f"{path}: {name} lies in {values.min()}..{values.max()}, wanted 0 or more")
+        raise UsageError(f"{path}: {name} lies in {values.min()}..{values.max()}, but must not be below 0")
     return values.astype(np.int64)
 
 
@@ -205,11 +206,12 @@ def _check_lists(
 ) -> None:
     if not train or len(test) not in (0, len(train)):
         raise UsageError(
-            f"{path}: {len(train)} train and {len(test)} test lists; wanted one of each per client"
+            f"{path}: {len(train)} train and {len(test)} test lists; there must be one of each per client"
         )
     if val and len(val) != len(train):
         raise UsageError(
-            f"{path}: {len(val)} validation lists for {len(train)} clients; wanted one per client, or none"
+            f"{path}: {len(val)} validation lists for {len(train)} clients; there must be one per "
+            "client, or none"
         )
     empty = [client for client, part in enumerate(train) if len(part) == 0]
     if empty:
@@ -220,10 +222,10 @@ def _check_lists(
         recipe.get("doubled", 0),
     )
     if repeats([everything]) != reused:
-        raise UsageError(f"{path}: a sample is listed twice, other than the recipe's reused = {reused}")
+        raise UsageError(f"{path}: a sample is listed twice, but the recipe says reused = {reused}")
     if repeats(train) != doubled:
         raise UsageError(
-            f"{path}: a sample is listed twice for one client, other than the recipe's doubled = {doubled}"
+            f"{path}: a sample is listed twice for one client, but the recipe says doubled = {doubled}"
         )
     for own, *held_out in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
         if held_out and repeats([_joined([np.unique(own), *held_out])]):

@@ -81,7 +81,7 @@ class Transform:
         check_choice("padding_mode", self.padding_mode, ("zeros", "reflect"))
         check_range("rotation_degrees", self.rotation_degrees, 0, 180)
         if len(self.mean) != len(self.std) or min(self.std, default=1.0) <= 0:
-            raise UsageError(f"mean {self.mean} and std {self.std}: wanted one of each per channel, std > 0")
+            raise UsageError(f"mean {self.mean} and std {self.std}: each channel needs a mean and a std > 0")
         if not self.mean and (self.augments or self.size is not None or self.centre is not None):
             raise UsageError("a transform that changes images needs a mean and a std for each channel")
 
@@ -114,7 +114,9 @@ class Transform:
                 f"{shape}; use a transform without mean and std"
             )
         if shape[0] != len(self.mean):
-            raise UsageError(f"{data}: images of {shape[0]} channels, and a transform for {len(self.mean)}")
+            raise UsageError(
+                f"{data}: its images have {shape[0]} channels, but the transform is for {len(self.mean)}"
+            )
 
 
 AS_IT_IS = Transform(mean=(), std=())  # floats and numbers of words stay; pixels in uint8 become [0, 1]

@@ -106,7 +106,9 @@ def shards(labels: IntArray, num_classes: int, clients: int, each: int, seed: in
     client.
     """
     if clients * each > len(labels):
-        raise UsageError(f"shards:{clients}:{each}: {clients * each} shards of {len(labels)} samples")
+        raise UsageError(
+            f"shards:{clients}:{each}: {clients * each} shards need more than {len(labels)} samples"
+        )
     pieces = np.array_split(np.concatenate(shuffled_classes(labels, num_classes, seed)), clients * each)
     order = stream(seed, "shards").permutation(len(pieces)).reshape(clients, each)
     return [np.concatenate([pieces[piece] for piece in row]) for row in order]

@@ -27,8 +27,8 @@ def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed
         held = np.flatnonzero(labels == label)
         if per_class >= len(held):
             raise UsageError(
-                f"the server wants {per_class} samples of class {label}, which has {len(held)} for all; ask "
-                f"for fewer"
+                f"the server needs {per_class} samples of class {label}, but there are only {len(held)}; "
+                "ask for fewer"
             )
         chosen.append(draws.permutation(held)[:per_class])
     return np.sort(np.concatenate(chosen)).astype(np.int64)
@@ -91,8 +91,7 @@ def _without(whole: Partition, reserve: IntArray) -> Partition:
         when = replace(when, train=np.stack(lengths))
         if when.train.min() < 1:
             raise UsageError(
-                "a client's stage has no training sample beside those that the server's rule takes; ask for "
-                "fewer"
+                "the server's rule would take all training samples of a client's stage; let it ask for fewer"
             )
     listed = np.concatenate([*train, *val, *(test if whole.test_pool == "train" else ())])
     recipe: Recipe = {**whole.recipe, "reused": repeats([listed]), "reserved": len(reserve)}

@@ -40,7 +40,9 @@ class LabelPool:
         """Raise a UsageError unless the labels are those of a pool and the seed is one."""
         labels = self.labels
         if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) == 0:
-            raise UsageError(f"labels are {labels.dtype} {labels.shape}, wanted integers (N,) with N > 0")
+            raise UsageError(
+                f"labels are {labels.dtype} {labels.shape}, but must be integers (N,) with N > 0"
+            )
         check_range("smallest label", int(labels.min()), 0, self.num_classes - 1)
         check_range("largest label", int(labels.max()), 0, self.num_classes - 1)
         check_range("seed", seed, 0, 2**63 - 1)

@@ -60,7 +60,7 @@ def register_split(split: type[Split]) -> type[Split]:
         if not getattr(split, text):
             raise UsageError(f"split {split.__name__} has no {text}; set it in the class")
     if SPLITS.setdefault(split.name, split) is not split:
-        raise UsageError(f"two splits are called {split.name!r}; choose another name")
+        raise UsageError(f"there already is a split called {split.name!r}; choose another name")
     return split
 
 

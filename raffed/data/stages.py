@@ -54,7 +54,7 @@ class Stages:
     def check_rounds(count: int, rounds: int) -> None:
         """Raise a UsageError unless `rounds` is a multiple of the number of stages."""
         if rounds % count:
-            raise UsageError(f"federation.rounds = {rounds} is no multiple of the {count} stages")
+            raise UsageError(f"federation.rounds = {rounds} is not a multiple of the {count} stages")
 
     @property
     def turn(self) -> int:
@@ -230,8 +230,8 @@ def matching_tests(
         for label, number in enumerate(apportioned(shares, size).tolist()):
             if number > len(decks[label]):
                 raise UsageError(
-                    f"class {label} has {len(decks[label])} test samples, {number} are wanted of it for one "
-                    f"stage"
+                    f"class {label} has {len(decks[label])} test samples, but one stage needs {number} "
+                    "of it; stage"
                 )
             if number:
                 part.append(decks[label][(used[label] + np.arange(number)) % len(decks[label])])

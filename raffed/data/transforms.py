@@ -53,7 +53,7 @@ def prepare_inputs(inputs: InputArray, t: Transform, max_value: int = 255) -> Te
     if inputs.dtype == np.uint8:
         return torch.from_numpy(inputs.astype(np.float32)).div_(max_value)
     if inputs.dtype.kind not in "biuf":
-        raise UsageError(f"inputs are {inputs.dtype}, wanted numbers")
+        raise UsageError(f"inputs are {inputs.dtype}, but must be numbers")
     return torch.from_numpy(inputs.astype(np.int64 if inputs.dtype.kind in "iu" else np.float32))
 
 
@@ -75,7 +75,7 @@ def prepare_images(images: InputArray, t: Transform, max_value: int = 255) -> Te
     is_bytes = images.dtype == np.uint8
     if images.ndim != 4 or images.shape[1] != len(t.mean) or not (is_bytes or images.dtype.kind == "f"):
         raise UsageError(
-            f"images are {images.dtype} {images.shape}, wanted uint8 or floats (n, {len(t.mean)}, H, W)"
+            f"images are {images.dtype} {images.shape}, but must be uint8 or floats (n, {len(t.mean)}, H, W)"
         )
     x = torch.from_numpy(images.astype(np.float32))
     if is_bytes:

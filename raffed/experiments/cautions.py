@@ -18,7 +18,7 @@ def warn(setup: Setup) -> None:
     config, federation, clients = setup.config, setup.config.federation, setup.partition.num_clients
     if federation.participation * clients < 0.5:  # rounding would give 0 participants
         log.warning(
-            "federation.participation = %g of %d clients is %.2g of one: one client is trained a round",
+            "federation.participation = %g of %d clients is %.2g of one: one client is trained per round",
             federation.participation,
             clients,
             federation.participation * clients,
@@ -27,8 +27,8 @@ def warn(setup: Setup) -> None:
         log.warning("%s", note)
     if config.faults.takes_all:
         log.warning(
-            "faults: with drop, late or corrupt = 1 no upload ever counts, and the server's model stays as "
-            "it began"
+            "faults: with drop, late or corrupt = 1 no upload ever counts, so the server's model never "
+            "changes"
         )
     if not setup.method.has_global and not any(
         len(part) for part in (*setup.partition.test, *setup.partition.val)
@@ -45,7 +45,8 @@ def warn(setup: Setup) -> None:
     ):
         why = "has no instructions for it" if bf16_in_hardware() is False else "is slower in it"
         log.warning(
-            "numerics.precision bf16: this processor %s: a product takes %.1f times as long as in fp32",
+            "numerics.precision bf16: this processor %s: a matrix product takes %.1f times as long as "
+            "in fp32",
             why,
             1 / gain,
         )

@@ -22,7 +22,7 @@ from raffed.runtime.vault_store import UNREADABLE, frozen_hashes, frozen_vaults
 VAULTS = "vaults"
 CHECKPOINTS = "checkpoints"
 MISSING = "missing"
-NOT_TEXTS = "its hashes are no texts"
+NOT_TEXTS = "its hashes are not texts"
 
 
 class CheckpointState(TypedDict):

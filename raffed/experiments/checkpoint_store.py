@@ -111,7 +111,9 @@ class CheckpointStore:
                 unread = error
                 continue
             if about["identity"] != self._record.contents["identity"]:
-                raise RunFolderError(f"{checkpoint}: a checkpoint of another run; put back the run's own")
+                raise RunFolderError(
+                    f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
+                )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
             self._vault_hashes = about.get("vaults", {})
             return said

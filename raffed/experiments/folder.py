@@ -81,7 +81,7 @@ def check_free(path: Path, config: RunConfig) -> None:
         )
         if same and state == "running":  # it was killed, or it is running and the file system has no locks
             advice = f"if nothing works on it any more, {advice}"
-        raise RunFolderError(f"{path} holds a run already ({state}); {advice}")
+        raise RunFolderError(f"{path} already holds a run ({state}); {advice}")
     if path.exists() and (not path.is_dir() or any(one.name != LOCK_FILE for one in path.iterdir())):
         raise RunFolderError(f"{path} exists and is not an empty folder; choose another --out")
 
@@ -237,12 +237,13 @@ class RunFolder:
         contents = self._record.contents
         if contents["identity"] != self.setup.config.identity():
             raise RunFolderError(
-                f"{self.path}: the run there has another configuration; resume takes no new one, and no "
-                f"other number of threads "
-                f"(there {run_config(self.path).runtime.threads}) or kind of device: its bits would be others"
+                f"{self.path}: the run there has another configuration; resume accepts neither a new one "
+                f"nor another number of threads (there {run_config(self.path).runtime.threads}) or kind "
+                "of device, because these would change its results"
             )
         recorded, drawn = contents.get("partition_sha256"), self.setup.partition.sha256()
         if recorded != drawn:
             raise RunFolderError(
-                f"{self.path}: its split has hash {recorded}, the data now give {drawn}; the data changed"
+                f"{self.path}: its split has the hash {recorded}, but the present data give {drawn}; the "
+                "data have changed"
             )

@@ -129,7 +129,9 @@ def _told(path: Path, error: OSError) -> None:
     """
     then = f"`raffed resume {path}` continues the run" if _begun(path) else "repeat the command"
     if is_full(error):
-        raise DiskFullError(f"no space left at {error.filename or path}; free some, then {then}") from error
+        raise DiskFullError(
+            f"there is no space left at {error.filename or path}; free some space, then {then}"
+        ) from error
     if error.errno in CLOSED:
         what = f"{error.filename or path}: {os.strerror(error.errno)}"
         raise FolderLostError(

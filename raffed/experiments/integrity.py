@@ -33,10 +33,12 @@ def check_file(path: Path, name: str, files: Mapping[str, str] | None, advice: s
         raise RunFolderError(f"{path / name}: cannot be read ({error.strerror}); {advice}") from error
     if name not in files:
         raise RunFolderError(
-            f"{path / name}: this run did not write it, {RUN_FILE} does not know it; {advice}"
+            f"{path / name}: this run did not write it, because {RUN_FILE} does not list it; {advice}"
         )
     if files[name] != found:
-        raise RunFolderError(f"{path / name}: damaged or exchanged ({RUN_FILE} has another hash); {advice}")
+        raise RunFolderError(
+            f"{path / name}: it is damaged or was replaced ({RUN_FILE} has another hash); {advice}"
+        )
 
 
 def check_partition(path: Path, about: RunContents, drawn: Partition | None = None) -> list[str]:

@@ -95,9 +95,8 @@ class InterClass(Term[None, ClassSums, Prototypes]):
             return Prototypes.empty(spec.num_classes, spec.feature_dim)
         if spec.feature_dim < spec.num_classes:
             raise UsageError(
-                f"prototype_from = 'one_hot' needs a feature for every class, got {spec.feature_dim} "
-                f"features for "
-                f"{spec.num_classes} classes; take another network"
+                "prototype_from = 'one_hot' needs at least one feature per class, but there are "
+                f"{spec.feature_dim} features for {spec.num_classes} classes; use another network"
             )
         return Prototypes(
             torch.eye(spec.num_classes, spec.feature_dim), torch.ones(spec.num_classes, dtype=torch.bool)

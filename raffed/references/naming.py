@@ -29,7 +29,7 @@ def reference_to(value: object) -> str:
     home = getattr(value, "__module__", None)
     if not isinstance(name, str) or not isinstance(home, str) or inspect.ismodule(value):
         raise UsageError(
-            f"{value!r} is a {type(value).__name__}; wanted a function or a class that other processes can "
+            f"{value!r} is a {type(value).__name__}; give a function or a class that other processes can "
             f"import, or its reference as a text (package.module:name)"
         )
     if "<lambda>" in name:

@@ -58,7 +58,7 @@ def create(path: Path) -> None:
     except (IsADirectoryError, PermissionError) as error:  # macOS raises PermissionError for a folder
         if not path.is_dir():
             raise
-        raise RunFolderError(f"{path}: is a folder, and a file of that name is wanted; remove it") from error
+        raise RunFolderError(f"{path}: is a folder, but must be a file; remove it") from error
     path.open("xb").close()
 
 

@@ -53,7 +53,7 @@ def read_json(path: Path) -> dict[str, Json]:
     except ValueError as error:  # not JSON, or an integer with more digits than Python reads
         raise JsonFileError(path, f"is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise JsonFileError(path, f"holds a {type(found).__name__}, wanted an object: {{...}}")
+        raise JsonFileError(path, f"holds a {type(found).__name__}, but must hold an object: {{...}}")
     why = _unfit(found)
     if why:
         raise JsonFileError(path, why)
@@ -68,7 +68,8 @@ def check_inside(folder: Path, path: Path) -> None:
         raise RunFolderError(f"{path}: a link that cannot be followed ({error}); remove it") from error
     if outside:
         raise RunFolderError(
-            f"{path}: leads out of {folder}, to {path.resolve()}; raffed follows no such link, remove it"
+            f"{path}: leads out of {folder}, to {path.resolve()}; raffed does not follow such links, so "
+            "remove it"
         )
 
 
@@ -92,9 +93,11 @@ def _text(path: Path) -> str:
 
 def _check_file(path: Path, about: os.stat_result) -> None:
     if not stat.S_ISREG(about.st_mode):
-        raise JsonFileError(path, f"is {_KINDS.get(stat.S_IFMT(about.st_mode), 'a device')}, wanted a file")
+        raise JsonFileError(
+            path, f"is {_KINDS.get(stat.S_IFMT(about.st_mode), 'a device')}, but must be a file"
+        )
     if about.st_size > LARGEST:
-        raise JsonFileError(path, f"has {about.st_size:,} bytes, wanted at most {LARGEST:,}")
+        raise JsonFileError(path, f"has {about.st_size:,} bytes, but may have at most {LARGEST:,}")
 
 
 def _without_waiting(path: str, flags: int) -> int:

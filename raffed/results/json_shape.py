@@ -31,7 +31,7 @@ class MisfitError(ValueError):
     def __init__(self, place: str, value: Json, wanted: str) -> None:
         shown = "null" if value is None else _NAMES[type(value)]
         shown += "" if value is None or isinstance(value, dict | list) else f" ({ascii(value)[:80]})"
-        super().__init__(f"{place or 'the file'} is {shown}, wanted {wanted}")
+        super().__init__(f"{place or 'the file'} is {shown}, but must be {wanted}")
 
 
 def anything(place: str, value: Json) -> None:

@@ -139,7 +139,7 @@ def _lock_file(folder: Path) -> IO[bytes]:
     empty.
     """
     if (folder / LOCK_FILE).is_symlink():
-        raise RunFolderError(f"{folder / LOCK_FILE}: is a link, wanted a file; remove it")
+        raise RunFolderError(f"{folder / LOCK_FILE}: is a link, but must be a file; remove it")
     return open(folder / LOCK_FILE, "ab+", buffering=0, opener=_without_links)
 
 
@@ -169,7 +169,7 @@ def _take(handle: int | None, file: IO[bytes] | None, folder: Path, until: float
             return
         except BlockingIOError as error:
             if time.monotonic() >= until:
-                raise RunFolderError(f"{folder}: in use by {_who(file)}; {WAIT}") from error
+                raise RunFolderError(f"{folder}: it is in use by {_who(file)}; {WAIT}") from error
             time.sleep(POLL)
         except OSError:
             return  # a file system without locks

@@ -128,7 +128,7 @@ class Metric:
         if (level not in self.levels) if level else not {"global", "mean"} & {*self.levels}:
             raise UsageError(f"metric {self.name} of {self.model} models has no {level or 'common'} rows")
         if self.numbered != (number is not None):
-            raise UsageError(f"metric {self.name}: give a number to a numbered metric, and to no other")
+            raise UsageError(f"metric {self.name}: only a numbered metric takes a number, and it needs one")
         name = f"{self.name}{number}" if self.numbered else self.name
         return Row(
             round, self.model, self.split, name, value, client, None, class_, n, bytes_up, bytes_down, seconds

@@ -71,7 +71,9 @@ class Known:
             return table
         recorded = self.files.get(f"{path.parent.name}/{path.name}")
         if recorded is None:
-            raise RunFolderError(f"{path}: this run did not write it, {RUN_FILE} does not know it; remove it")
+            raise RunFolderError(
+                f"{path}: this run did not write it, because {RUN_FILE} does not list it; remove it"
+            )
         if recorded != hashlib.sha256(raw).hexdigest():
             raise DamagedPartError(
                 f"{path}: damaged (it was changed: {RUN_FILE} has another hash); put back a copy of it"
@@ -134,7 +136,8 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
     except (OSError, ValueError) as error:
         raise DamagedPartError(f"{path}: damaged ({error}); put back a copy of it") from error
     raise RunFolderError(
-        f"{path}: schema {version}, this raffed reads {SCHEMA_VERSION} at most; use the raffed that wrote it"
+        f"{path}: it has schema {version}, but this raffed reads schemas up to {SCHEMA_VERSION}; use the "
+        "raffed that wrote it"
     )
 
 

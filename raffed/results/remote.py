@@ -105,7 +105,7 @@ class Remote:
 
         Files may appear and disappear meanwhile.
         """
-        here = _local(folder)
+        here = local_stamps(folder)
         changed = [name for name, stamp in here.items() if self._sent.get(name) != stamp]
         missing: set[str] = set()
         with _told(f"{self.url}: cannot be written"):
@@ -205,7 +205,9 @@ def _opened(url: str) -> tuple[FileSystem, str]:
         found, root = fs.FileSystem.from_uri(url)
     except (OSError, ValueError, pa.ArrowException) as error:
         known = "s3://, gs://, abfs://, hdfs:// or file:///"
-        raise UsageError(f"{url}: no place for results ({_one_line(error)}); wanted {known}") from error
+        raise UsageError(
+            f"{url}: results cannot be stored there ({_one_line(error)}); give {known}"
+        ) from error
     return found, root.rstrip("/")
 
 
@@ -220,7 +222,7 @@ def target_inside(folder: Path, name: str, url: str) -> Path:
         or any(part in ("..", ".") for part in name.split("/"))
         or "\\" in name
     ):
-        raise UsageError(f"{url}: holds the name {name!r}, which leads elsewhere; remove it")
+        raise UsageError(f"{url}: holds the name {name!r}, which leads out of the folder; remove it")
     return folder.joinpath(*parts)
 
 
@@ -239,7 +241,7 @@ def _whole(names: list[str]) -> list[str]:
     return kept
 
 
-def _local(folder: Path) -> dict[str, Stamp]:
+def local_stamps(folder: Path) -> dict[str, Stamp]:
     """Return name → stamp of the files to be sent.
 
     Hidden files are incomplete and are left out. So are the live client states in `vaults`, which are in a

@@ -198,7 +198,7 @@ def _wrong(found: Mapping[str, Json]) -> str:
     for name, value in found.items():
         test, wanted = _FIELDS[name]
         if not test(value):
-            return f"{name} is {_shown(value)}, wanted {wanted}"
+            return f"{name} is {_shown(value)}, but must be {wanted}"
     return ""
 
 

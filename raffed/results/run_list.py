@@ -50,7 +50,7 @@ def run_lines(folder: Path) -> Iterator[RunLine]:
         RunFolderError: The folder does not exist or cannot be read.
     """
     if not folder.is_dir():
-        raise RunFolderError(f"{folder}: no such folder; give one that holds runs, such as runs/")
+        raise RunFolderError(f"{folder}: there is no such folder; give one that holds runs, such as runs/")
     for path in sorted(_run_folders(folder)):
         yield _line(path, folder)
 

@@ -12,6 +12,7 @@ from typing import Any
 from raffed.errors import RunFolderError, check_permitted
 from raffed.results.atomic import write_text
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
+from raffed.results.packed_records import check_unpacked
 from raffed.results.run_contents import RunContents
 from raffed.results.run_fields import is_run, problem
 
@@ -54,6 +55,7 @@ def read_object(folder: Path, name: str) -> dict[str, Json]:
     try:
         return read_json(path)
     except NoJsonFileError as error:
+        check_unpacked(folder)
         raise RunFolderError(
             f"{folder}: no {name} here; name a folder that `raffed run --out` made"
         ) from error

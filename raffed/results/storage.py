@@ -99,7 +99,7 @@ def _check_said(place: str | Path) -> None:
     not set.
     """
     if not str(place).strip():
-        raise UsageError(f"{str(place)!r} is no place for results: wanted a folder or a URL")
+        raise UsageError(f"{str(place)!r} cannot hold results; give a folder or a URL")
     check_name(place)
 
 
@@ -125,7 +125,8 @@ def check_name(place: str | Path) -> None:
     if len(longest) > NAME_BYTES:
         shown = f"{longest[:20].decode(errors='ignore')}…"
         raise UsageError(
-            f"{shown} is a name of {len(longest)} bytes; file systems take {NAME_BYTES}; choose a shorter one"
+            f"{shown} is a name of {len(longest)} bytes, but file systems allow {NAME_BYTES}; choose a "
+            "shorter one"
         )
     if len(encoded) + ROOM > PATH_BYTES:
         raise UsageError(
@@ -226,7 +227,7 @@ def _sending(remote: Remote, local: Path, every: float) -> Iterator[None]:
             try:
                 remote.send(local)
             except RaffedError as error:
-                log.warning("%s; tried again in %g s", error, every)
+                log.warning("%s; the next attempt is in %g s", error, every)
 
     thread = threading.Thread(target=work, name="raffed-storage", daemon=True)
     thread.start()

@@ -23,6 +23,7 @@ from raffed.results.json_shape import (
     table,
     text,
 )
+from raffed.results.packed_records import check_unpacked
 
 SWEEP_FILE = "sweep.json"
 SWEEP_SCHEMA = 1
@@ -150,6 +151,7 @@ def read_sweep(folder: Path) -> SweepRecord:
     try:
         found = read_json(path)
     except NoJsonFileError as error:
+        check_unpacked(folder)
         raise RunFolderError(
             f"{folder}: no {SWEEP_FILE} here; name a folder that `raffed tune --out` made"
         ) from error
@@ -193,5 +195,6 @@ def _check_names(found: SweepRecord) -> None:
             wanted = f"{method}/{FINALS}/seed-{one['seed']}"
             if one["folder"] != wanted:
                 raise ValueError(
-                    f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, wanted {wanted!r}"
+                    f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, but must be "
+                    f"{wanted!r}"
                 )

@@ -35,12 +35,14 @@ def check_run_tree(folder: Path) -> None:
     check_tree(folder)
     for name in FILES:
         if (folder / name).is_dir():
-            raise RunFolderError(f"{folder / name}: is a folder, wanted a file; put back the run's own")
+            raise RunFolderError(f"{folder / name}: is a folder, but must be a file; put back the run's own")
         if (folder / name).is_symlink() and not (folder / name).exists():
-            raise RunFolderError(f"{folder / name}: a link to nothing; put back the run's own")
+            raise RunFolderError(
+                f"{folder / name}: is a link to a file that does not exist; put back the run's own"
+            )
     for name in FOLDERS:
         if (folder / name).is_file():
-            raise RunFolderError(f"{folder / name}: is a file, wanted a folder; put back the run's own")
+            raise RunFolderError(f"{folder / name}: is a file, but must be a folder; put back the run's own")
 
 
 def check_tree(folder: Path) -> None:
@@ -66,7 +68,7 @@ def check_regular(path: Path, about: os.stat_result) -> None:
     """Raise a RunFolderError unless `about` describes a file with contents of its own."""
     if not stat.S_ISREG(about.st_mode):
         what = "a folder" if stat.S_ISDIR(about.st_mode) else KINDS.get(stat.S_IFMT(about.st_mode), "no file")
-        raise RunFolderError(f"{path}: is {what}, wanted a file; remove it")
+        raise RunFolderError(f"{path}: is {what}, but must be a file; remove it")
 
 
 def read_regular(path: Path) -> bytes:

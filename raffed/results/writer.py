@@ -180,7 +180,7 @@ def read_metrics(run_dir: Path) -> pa.Table:
             schema. The message names the file.
     """
     if not Path(run_dir).is_dir():
-        raise RunFolderError(f"{run_dir}: no such run folder")
+        raise RunFolderError(f"{run_dir}: there is no such run folder")
     found = [(path, read_regular(path)) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
     # Read after the parts, because a running run records a part's hash before the part exists
     known = known_parts(run_dir)

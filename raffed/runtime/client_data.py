@@ -68,7 +68,7 @@ class ClientDataCache:
             return
         if stages.order == "outer" and before is not None and stage < before:
             raise StagePassedError(
-                f"stage {stage + 1} has passed: clients are in stage {before + 1} and hold nothing of it"
+                f"stage {stage + 1} has passed: clients are in stage {before + 1} and no longer hold its data"
             )
         self.stage = stage
         self._data.clear()

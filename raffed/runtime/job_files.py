@@ -92,7 +92,7 @@ def check_root(working_dir: Path) -> Path:
     """
     root = Path(os.path.realpath(working_dir))
     if not root.is_dir():
-        raise UsageError(f"--working-dir {working_dir}: no such folder")
+        raise UsageError(f"--working-dir {working_dir}: there is no such folder")
     if login := next((part for part in root.parts if part[:1] == "." and is_login_folder(part)), ""):
         raise UsageError(
             f"--working-dir {working_dir}: lies in {login}, where logins and histories are; nothing was sent"
@@ -108,10 +108,10 @@ def files_alone(files: dict[str, Path]) -> Parcel:
     """
     found = Parcel()
     for name, path in files.items():
-        refused = "" if path.is_file() else "is no regular file"
+        refused = "" if path.is_file() else "is not a regular file"
         refused = refused or contents_against(path, name)
         if refused:
-            raise UsageError(f"{path} {refused}; it would travel to the cluster, so nothing was sent")
+            raise UsageError(f"{path} {refused}; it would be sent to the cluster, so nothing was sent")
         found.sent.append(Sent(name, path, path.stat().st_size))
     return found
 

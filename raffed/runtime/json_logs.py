@@ -68,7 +68,7 @@ def configure() -> None:
     logger, wanted = logging.getLogger("raffed"), os.environ.get(VARIABLE, "")
     if wanted not in ("", "json"):
         raise UsageError(
-            f"{VARIABLE} = {wanted!r} is no format of logs; set it to json, or to nothing for plain lines"
+            f"{VARIABLE} = {wanted!r} is not a log format; set it to json, or leave it empty for plain lines"
         )
     if not wanted or any(isinstance(one.formatter, JsonFormatter) for one in logger.handlers):
         return

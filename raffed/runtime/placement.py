@@ -136,7 +136,8 @@ def _actors(config: RunConfig, clients: int, resources: Resources) -> int:
     if runtime.actors:
         if runtime.actors > clients:
             raise UsageError(
-                f"runtime.actors = {runtime.actors} with {clients} clients; wanted at most {clients}"
+                f"runtime.actors = {runtime.actors}, but there are only {clients} clients; set it to at "
+                f"most {clients}"
             )
         return runtime.actors
     at_once = config.federation.participants(clients)

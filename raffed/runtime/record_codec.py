@@ -77,7 +77,7 @@ def _checked(record: Record) -> Record:
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         kind = dict if str(field.type).startswith("dict") else _KINDS.get(str(field.type), object)
         if not isinstance(getattr(record, field.name), kind):
-            raise TypeError(f"{type(record).__name__}.{field.name} is no {field.type}")
+            raise TypeError(f"{type(record).__name__}.{field.name} is not a {field.type}")
     return record
 
 
@@ -139,9 +139,11 @@ def load_record(path: Path, kind: type[K]) -> K:
         RecursionError,
     ) as error:
         check_permitted(path, error)
-        raise RunFolderError(f"{path}: not a readable {kind.__name__} ({error}); restore the file") from error
+        raise RunFolderError(
+            f"{path}: cannot be read as a {kind.__name__} ({error}); restore the file"
+        ) from error
     if not isinstance(record, kind):
-        raise RunFolderError(f"{path}: holds a {type(record).__name__}, wanted a {kind.__name__}")
+        raise RunFolderError(f"{path}: holds a {type(record).__name__}, but must hold a {kind.__name__}")
     return record
 
 

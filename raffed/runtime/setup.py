@@ -126,7 +126,7 @@ def method_of(config: RunConfig) -> Method:
         return made
     if made.mean.fixed:
         raise UsageError(
-            f"federation.weighting = {by!r}: {made.name} counts on the weights {made.mean.by!r}; leave it out"
+            f"federation.weighting = {by!r}: {made.name} requires the weights {made.mean.by!r}; leave it out"
         )
     return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
 
@@ -211,11 +211,12 @@ def _check_published(config: RunConfig, split: Split) -> None:
     transform.check_fits(name, info.shape)
     if data.samples % info.num_classes:
         raise UsageError(
-            f"data.samples = {data.samples} for {name}: wanted a multiple of its {info.num_classes} classes"
+            f"data.samples = {data.samples} for {name}: it must be a multiple of its {info.num_classes} "
+            "classes"
         )
     if data.samples > info.num_train > 0:
         raise UsageError(
-            f"data.samples = {data.samples} for {name}, which has {info.num_train} training samples"
+            f"data.samples = {data.samples} for {name}, which has only {info.num_train} training samples"
         )
     split.check_data(name, info.num_classes)
     if clients is not None and clients > (data.samples or info.num_train) > 0:
@@ -234,9 +235,8 @@ def check_new(setup: Setup) -> None:
     actors, each = config.runtime.actors, config.runtime.clients_per_actor
     if actors and each and actors != -(-clients // each):
         raise UsageError(
-            f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients by {each} "
-            f"are "
-            f"{-(-clients // each)} actors; give one of the two"
+            f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients at "
+            f"{each} per actor need {-(-clients // each)} actors; set only one of these options"
         )
     if config.faults.last_begin > config.federation.rounds:
         raise UsageError(
@@ -273,7 +273,8 @@ def _check_clients(setup: Setup) -> None:
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
         raise UsageError(
-            f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} such)"
+            f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} "
+            "such clients)"
         )
     if not len(setup.dataset.y_test) and not any(len(part) for part in setup.partition.test):
         raise UsageError(f"{setup.dataset.name} has no test set of its own: set data.local_test above 0")
@@ -284,7 +285,8 @@ def _check_numbers(config: RunConfig, clients: int) -> None:
     per_actor = config.runtime.clients_per_actor
     if per_actor > clients:
         raise UsageError(
-            f"runtime.clients_per_actor = {per_actor} with {clients} clients; wanted at most {clients}"
+            f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to "
+            f"at most {clients}"
         )
     if config.faults.last_client >= clients:
         raise UsageError(

@@ -93,7 +93,7 @@ def check_switches() -> None:
     for name, (found, wanted) in _switches().items():
         if found != wanted:
             raise UsageError(
-                f"{name} is {found} in this process, and a run gives the same bits with {wanted} only; set "
+                f"{name} is {found} in this process, but a run is only reproducible with {wanted}; set "
                 f"it back, "
                 "or run it in processes of its own: runtime.execution = 'ray'"
             )
@@ -108,9 +108,8 @@ def check_unchanged() -> None:
     for name, (found, wanted) in _switches().items():
         if found != wanted:
             raise RaffedError(
-                f"{name} became {found} while the run was going on, and decides on its bits; the rounds "
-                f"before are kept: "
-                f"set it back to {wanted} and resume the run"
+                f"{name} became {found} during the run, and it changes results; the rounds before are "
+                f"kept: set it back to {wanted} and resume the run"
             )
 
 

@@ -71,9 +71,9 @@ class UploadPipeline:
         ]
         if extra:
             raise UsageError(
-                f"privacy.clip: {where}: the server gets {', '.join(extra)} besides the sum of the weights, "
-                f"which clipping and "
-                "noise do not cover; use a method that sends weights alone, and a network without BatchNorm"
+                f"privacy.clip: {where}: the server also gets {', '.join(extra)}, not only the sum of "
+                "the weights, which clipping and noise do not cover; use a method that sends weights "
+                "alone, and a network without BatchNorm"
             )
         w = clip_update(upload.w, broadcast.w, privacy.clip)
         if privacy.noise_at == "client":

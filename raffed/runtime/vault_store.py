@@ -67,7 +67,7 @@ class VaultStore:
             return held[1]
         if self.folder is None:
             raise ValueError(
-                f"client {client}: version {version} of its vault is gone, and there is no folder to read it "
+                f"client {client}: version {version} of its state is gone, and there is no folder to read it "
                 f"from"
             )
         vault: ClientState = load_record(vault_file(self.folder, client, version), ClientState)
@@ -128,11 +128,12 @@ def freeze_vaults(
         source = vault_file(store, client, version)
         if not source.exists():
             raise RunFolderError(
-                f"{source}: the vault of client {client} after round {version} is missing; no checkpoint made"
+                f"{source}: the state of client {client} after round {version} is missing, so no "
+                "checkpoint was made"
             )
         frozen = target / f"{source.parent.name}@{source.name}"
         _link(source, frozen)
-        hashes[frozen.name] = known.get(frozen.name) or _file_sha256(frozen)
+        hashes[frozen.name] = known.get(frozen.name) or file_sha256(frozen)
     return hashes
 
 
@@ -146,13 +147,14 @@ def frozen_hashes(folder: Path) -> dict[str, str]:
     hashes = {}
     for path in frozen_vaults(folder):
         try:
-            hashes[path.name] = _file_sha256(path)
+            hashes[path.name] = file_sha256(path)
         except OSError:
             hashes[path.name] = UNREADABLE
     return hashes
 
 
-def _file_sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 (hex) of the bytes of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

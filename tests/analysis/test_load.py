@@ -35,7 +35,7 @@ def test_one_path_is_as_a_list_of_it(tmp_path: Path, write_run: WriteRun) -> Non
 def test_paths_without_a_run_are_named_with_the_reason(tmp_path: Path) -> None:
     gone = str(tmp_path / "nope")
     for asked in (gone, [gone, tmp_path]):
-        with pytest.raises(NoRunsError, match=f"{gone}: no such folder"):
+        with pytest.raises(NoRunsError, match=f"{gone}: there is no such folder"):
             load_runs(asked)
     assert load_runs([]).runs.empty
 
@@ -126,8 +126,8 @@ def test_a_path_without_runs_is_named(tmp_path: Path, write_run: WriteRun) -> No
     (tmp_path / "empty").mkdir()
     said = load_runs([write_run("a", [0.5]), tmp_path / "empty", tmp_path / "missing"]).unreadable
     assert said == {
-        str(tmp_path / "empty"): "no run.json at or below it",
-        str(tmp_path / "missing"): "no such folder",
+        str(tmp_path / "empty"): "there is no run.json at or below it",
+        str(tmp_path / "missing"): "there is no such folder",
     }
 
 

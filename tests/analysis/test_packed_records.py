@@ -158,7 +158,7 @@ def test_a_changed_row_is_found_by_the_check_although_the_files_belong_together(
     (name,) = index["parquet"]
     index["parquet"][name]["rows_sha256"] = "0" * 64
     (packed / "records.json").write_text(json.dumps(index))
-    with pytest.raises(DamagedRecordsError, match="differ from their hash"):
+    with pytest.raises(DamagedRecordsError, match="do not have their recorded hash"):
         read_records(packed, check=True)
 
 
@@ -219,7 +219,7 @@ def test_the_command_packs_checks_and_unpacks(tmp_path: Path, capsys: pytest.Cap
     assert (again / "a" / "run.json").is_file()
     assert "## All runs" in (tmp_path / "packed" / README).read_text()
     assert main(["--check", str(again)]) == 2
-    assert "no records.json" in capsys.readouterr().err
+    assert "there is no records.json" in capsys.readouterr().err
 
 
 def test_a_report_on_packed_records_has_the_summary_of_the_runs_and_names_the_packed_folder(

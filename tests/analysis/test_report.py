@@ -208,7 +208,7 @@ def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(
 def test_nothing_to_report_on_is_an_error_that_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(NoRunsError, match="missing: no such folder"):
+    with pytest.raises(NoRunsError, match="missing: there is no such folder"):
         write_report([tmp_path / "missing"], tmp_path / "out")
     assert main([str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 2
     assert "no such folder" in capsys.readouterr().err

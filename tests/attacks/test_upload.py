@@ -106,9 +106,9 @@ def test_mpfedcon_sends_the_representation_of_a_single_image_under_its_label() -
 
 
 def test_a_method_whose_difference_is_no_gradient_is_refused() -> None:
-    with pytest.raises(UsageError, match="not take exactly one step"):
+    with pytest.raises(UsageError, match="needs exactly one step"):
         seen("fedrep", body_epochs=2.0)
-    with pytest.raises(UsageError, match="not take exactly one step"):
+    with pytest.raises(UsageError, match="needs exactly one step"):
         seen("pfedme")
 
 

@@ -215,7 +215,8 @@ def test_a_full_disk_ends_the_run_resumably(
     raffed.run(config(method), tmp_path / "whole")
     disk.left = int(share * disk.writes)
     with pytest.raises(
-        DiskFullError, match=r"no space left at .*; free some, then `raffed resume .*run` continues the run"
+        DiskFullError,
+        match=r"there is no space left at .*; free some space, then `raffed resume .*run` continues the run",
     ):
         raffed.run(config(method), tmp_path / "run")
     disk.left = 10**9

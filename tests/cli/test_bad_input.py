@@ -62,7 +62,7 @@ REFUSED = [
     ("--clients-per-actor 2", ["runtime.clients_per_actor = 2", "serial", "--execution ray"]),
     (
         "--execution auto --actors 3 --clients-per-actor 2",
-        ["actors = 3", "clients_per_actor = 2", "4 clients by 2 are 2 actors"],
+        ["actors = 3", "clients_per_actor = 2", "4 clients at 2 per actor need 2 actors"],
     ),
     ("--noise-at client", ["privacy.noise_at = 'client'", "--noise"]),
     ("--clip-update 1 --delta 1e-6", ["privacy.delta = 1e-06", "--noise"]),
@@ -124,7 +124,7 @@ def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, c
     mine = cli("run", *QUICK, "--rounds", "2", "--out", tmp_path / "mine")
     file = cli("run", *QUICK, "--rounds", "2", "--out", tmp_path / "mine" / "notes.txt")
     assert (other.code, mine.code, file.code) == (2, 2, 2)
-    assert "holds a run already" in other.err
+    assert "already holds a run" in other.err
     assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
     assert (tmp_path / "mine" / "notes.txt").read_text() == "dear diary"
 
@@ -154,7 +154,7 @@ def test_an_empty_place_is_refused_and_is_not_this_folder(
     """As `--out "$RUNS"` has it where RUNS is not set."""
     monkeypatch.chdir(tmp_path)
     done = cli(*argv, "--out", "")
-    assert (done.code, done.err) == (2, "raffed: '' is no place for results: wanted a folder or a URL\n")
+    assert (done.code, done.err) == (2, "raffed: '' cannot hold results; give a folder or a URL\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,7 +181,7 @@ def test_resume_refuses_another_number_of_threads_whose_bits_would_be_others(cli
     (copied / "run.json").write_text(json.dumps({**about, "state": "stopped"}))
     done = cli("resume", copied, "--threads", "2")
     assert done.code == 2
-    assert "no other number of threads (there 1)" in done.err
+    assert "nor another number of threads (there 1)" in done.err
 
 
 def test_resume_refuses_the_checkpoint_of_another_run(cli: Cli, copied: Path) -> None:

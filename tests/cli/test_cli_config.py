@@ -130,13 +130,13 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"seed": "x"}, "seed = 'x' is a str, wanted int"),
-        ({"seed": True}, "seed = True is a bool, wanted int"),
-        ({"local": Local(lr="0.1")}, "local.lr = '0.1' is a str, wanted float"),  # type: ignore[arg-type]
-        ({"local": {"lr": 0.1}}, "local = .*: wanted a Local"),
-        ({"local": Federation()}, "local = .*: wanted a Local"),
-        ({"model": Data}, "model = .*: wanted a Model"),
-        ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, wanted int"),  # type: ignore[arg-type]
+        ({"seed": "x"}, "seed = 'x' is a str, but must be an int"),
+        ({"seed": True}, "seed = True is a bool, but must be an int"),
+        ({"local": Local(lr="0.1")}, "local.lr = '0.1' is a str, but must be a float"),  # type: ignore[arg-type]
+        ({"local": {"lr": 0.1}}, "local = .*: it must be a Local"),
+        ({"local": Federation()}, "local = .*: it must be a Local"),
+        ({"model": Data}, "model = .*: it must be a Model"),
+        ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, but must be an int"),  # type: ignore[arg-type]
     ],
 )
 def test_a_configuration_written_in_python_is_checked_as_one_in_a_file(
@@ -186,11 +186,11 @@ def test_a_run_writes_its_numbers_in_one_spelling(tmp_path: Path) -> None:
     [
         ("[locl]\nlr = 1", "local"),
         ("[local]\nlrr = 1", "nearest: lr"),
-        ("local = 3", "wanted a table"),
+        ("local = 3", "must be a table"),
         ("[local]\nlr = 'a'", "local.lr = 'a'"),
-        ("method = 3", "wanted str"),
+        ("method = 3", "must be a str"),
         ("lr =\nx = 1", "line 1"),
-        ("args = 3", "wanted a table"),
+        ("args = 3", "must be a table"),
         ("rounds = 3", "'rounds' in no section: it belongs in [federation]"),
         ("[data]\nlr = 1", "'lr' in [data]: it belongs in [local]"),
         ("[model]\nseed = 1", "it belongs in the lines before"),

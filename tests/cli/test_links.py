@@ -115,7 +115,7 @@ def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(
     assert done.code == 2
     assert (outside / "file").read_text() == "mine"
     with (
-        pytest.raises(RunFolderError, match=r"\.lock: is a link, wanted a file; remove it"),
+        pytest.raises(RunFolderError, match=r"\.lock: is a link, but must be a file; remove it"),
         lock.held(tmp_path / "new"),
     ):
         pass
@@ -140,7 +140,7 @@ def test_what_is_no_file_and_no_folder_is_named_and_not_waited_for(
     with socket.socket(socket.AF_UNIX) as made, in_time():
         os.mkfifo(path) if make else made.bind(str(path))
         for command in ("resume", "verify"):
-            assert f"{path}: is {kind}, wanted a file; remove it" in cli(command, stopped).err
+            assert f"{path}: is {kind}, but must be a file; remove it" in cli(command, stopped).err
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
 
 def test_a_temporary_name_that_is_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / ".run.json.tmp").mkdir()
-    with pytest.raises(
-        RunFolderError, match=r"\.run\.json\.tmp: is a folder, and a file of that name is wanted; remove it"
-    ):
+    with pytest.raises(RunFolderError, match=r"\.run\.json\.tmp: is a folder, but must be a file; remove it"):
         write_json(tmp_path / "run.json", {})
 
 
@@ -248,7 +246,7 @@ def test_verify_downloads_nothing_whatever_the_folder_says(
     depend on either.
     """
     asked = list[object]()
-    monkeypatch.setattr(datasets, "_download", lambda *given: asked.append(given))
+    monkeypatch.setattr(datasets, "download_files", lambda *given: asked.append(given))
     config = RunConfig.from_dict(
         {
             **small().as_dict(),

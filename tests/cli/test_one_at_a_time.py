@@ -107,7 +107,7 @@ def test_of_two_commands_that_begin_at_the_same_moment_one_does_the_run_and_the_
     told = {process.communicate(timeout=120)[1]: process.returncode for process in both}
     assert sorted(told.values()) == [0, 2]
     (refusal,) = (text for text, code in told.items() if code == 2)
-    assert re.fullmatch(r"raffed: .*(in use by process|holds a run already).*\n", refusal)
+    assert re.fullmatch(r"raffed: .*(in use by process|already holds a run).*\n", refusal)
     assert read_run(tmp_path / "run")["state"] == "finished"
 
 

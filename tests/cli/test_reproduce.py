@@ -175,6 +175,38 @@ def test_what_cannot_be_is_told_before_anything_runs(cli: Cli) -> None:
     assert cli("reproduce", "map/table1", "--budget", "soon").code == 2
 
 
+def packed_records(folder: Path) -> Path:
+    """A folder that has the names of packed records, which is what commands go by."""
+    folder.mkdir(parents=True)
+    for name in ("records.json", "records.parquet"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("reproduce", "map/table2", "--out"),
+        ("reproduce", "map/table2", "--tables", "--out"),
+        ("reproduce", "--list", "--out"),
+        ("tune", "--resume", "--out"),
+        ("resume",),
+        ("verify",),
+    ],
+)
+@pytest.mark.parametrize("below", [True, False])
+def test_packed_records_are_refused_in_one_line_that_says_how_to_unpack_them(
+    tmp_path: Path, cli: Cli, command: tuple[str, ...], below: bool
+) -> None:
+    packed = packed_records(tmp_path / "records" / "map")
+    done = cli(*command, packed.parent if below else packed)
+    assert done.code == 2
+    assert done.err.startswith(f"raffed: {packed}: these are packed records, ")
+    assert f"-m raffed.analysis.pack_records --unpack {packed} --out NEW_FOLDER" in done.err
+    assert done.err.count("\n") == 1
+    assert sorted(path.name for path in packed.iterdir()) == ["records.json", "records.parquet"]
+
+
 def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> None:
     found = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
     assert len(found) == 4
@@ -236,7 +268,7 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
         tmp_path,
     )
     assert done.code == 1
-    assert "1 run diverged, in no table: " in done.err
+    assert "1 run diverged; the tables leave out " in done.err
     about = json.loads((tmp_path / "map" / "table2" / "smoke" / "item.json").read_text())
     assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {
         "FedAvg": 1,
@@ -274,6 +306,6 @@ def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli,
     )
     empty = cli("reproduce", "map/table1", "--tables", "--out", out)
     assert (none.code, empty.code) == (2, 2)
-    assert "map/table1: nothing of it can be run here" in none.err
+    assert "map/table1: none of its cells can be run here" in none.err
     assert str(gone) in none.err
-    assert "map/table1: nothing of it is finished here" in empty.err
+    assert "map/table1: none of its cells is finished here" in empty.err

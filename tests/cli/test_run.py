@@ -172,8 +172,8 @@ def test_what_auto_chose_is_told_with_the_options_that_repeat_it(
     plain, told = tmp_path / "plain", tmp_path / "told"
     done = cli(*asked, "--execution", "auto", "--out", plain)
     assert (
-        "\nauto: stacks of 2 on 1 process: about 0 s for 4 clients (--execution serial --cohort 2 repeats "
-        "it)\n" in done.out
+        "\nauto: stacks of 2 on 1 process: about 0 s for 4 clients (--execution serial --cohort 2 chooses "
+        "the same again)\n" in done.out
     )
     (event, *_) = cli(*asked, "--execution", "auto", "--json", "--out", told).events
     assert (event["event"], event["options"]) == ("auto", "--execution serial --cohort 2")

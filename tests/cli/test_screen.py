@@ -19,8 +19,8 @@ def test_a_narrow_terminal_keeps_the_number_of_the_round_and_drops_the_rest(
     screen, shown = BarScreen(), io.StringIO()
     screen.start("a run", "fedavg", 2000)
     screen.round(RoundEvent(1234, 2000, 2.3014, 0.1234, 0.5678, 10, 1, 1, 0.5))
-    assert screen._bar is not None
-    Console(file=shown, width=width).print(screen._bar.get_renderable())
+    assert screen.bar is not None
+    Console(file=shown, width=width).print(screen.bar.get_renderable())
     screen.close()
     [line] = shown.getvalue().splitlines()
     assert len(line) <= width

@@ -204,7 +204,7 @@ def test_a_file_outside_the_folder_that_travels_is_refused(cli: Cli, server: Ser
     (tmp_path / "inside").mkdir()
     done = cli("submit", "--working-dir", tmp_path / "inside", "run", tmp_path / "exp.toml", *OUT)
     assert done.code == 2
-    assert "would not travel" in done.err
+    assert "would not be sent" in done.err
 
 
 def test_where_no_server_answers_it_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:

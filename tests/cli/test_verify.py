@@ -202,7 +202,7 @@ def test_of_a_run_without_a_round_it_is_said_that_there_was_nothing_to_execute(
     shutil.rmtree(copied / "metrics")
     done = cli("verify", copied)
     assert done.code == 0
-    assert "NOTHING TO EXECUTE: no round of the run is recorded yet" in done.out
+    assert "NOTHING TO EXECUTE: the run has not recorded a round yet" in done.out
     assert "VERIFIED" not in done.out
 
 

@@ -340,7 +340,7 @@ def large(root: Path) -> Path:
 def test_more_than_50_mb_are_listed_and_not_sent_without_yes(cli: Cli, tmp_path: Path) -> None:
     done = cli("submit", "--working-dir", large(tmp_path), "run", *OUT)
     assert done.code == 2
-    assert "60.0 MB would travel, more than 50 MB" in done.err
+    assert "60.0 MB would be sent, more than 50 MB" in done.err
     assert "--yes" in done.err
     assert "30,000,000 bytes  a.txt" in done.err
 

@@ -174,7 +174,7 @@ def test_private_state_on_a_node_that_does_not_see_the_folder_is_refused(tmp_pat
             two, "run", "--method", "scamap", "--split", "iid:4", "--rounds", "1", "--out", shared / "kept"
         )
         assert kept.returncode == 2, kept.stdout + kept.stderr
-        assert "is not seen by 1 of 2 nodes" in kept.stdout
+        assert "cannot be seen by 1 of 2 nodes" in kept.stdout
         assert not (shared / "kept").exists()
         free = submit(
             two, "run", "--method", "fedavg", "--split", "iid:4", "--rounds", "1", "--out", shared / "free"

@@ -64,21 +64,21 @@ def test_a_later_marker_replaces_an_earlier_one() -> None:
         ("mu", 0.0, r"made: mu = 0\.0 is outside \(0\.0, 10\.0\]"),
         ("mu", 11, r"made: mu = 11 is outside \(0\.0, 10\.0\]"),
         ("mu", math.nan, r"made: mu = nan is outside"),
-        ("mu", "1", r"made: mu = '1' is a str, wanted float"),
-        ("mu", True, r"made: mu = True is a bool, wanted float"),
-        ("mu", None, r"made: mu = None is a NoneType, wanted float"),
+        ("mu", "1", r"made: mu = '1' is a str, but must be a float"),
+        ("mu", True, r"made: mu = True is a bool, but must be a float"),
+        ("mu", None, r"made: mu = None is a NoneType, but must be a float"),
         ("steps", 0, r"made: steps = 0 is below 1"),
-        ("steps", 2.0, r"made: steps = 2\.0 is a float, wanted int"),
+        ("steps", 2.0, r"made: steps = 2\.0 is a float, but must be an int"),
         ("form", "c", r"unknown form 'c'; known: a, b"),
         ("place", "ther", r"unknown place 'ther'; nearest: there"),
         ("share", 2.0, r"made: share = 2\.0 is outside \[0\.0, 1\.0\]"),
-        ("fast", 1, r"made: fast = 1 is an int, wanted bool"),
+        ("fast", 1, r"made: fast = 1 is an int, but must be a bool"),
         ("place", "here, ther", r"unknown place 'ther'; nearest: there"),
-        ("sizes", 8, r"made: sizes = 8 is an int, wanted list of int"),
-        ("sizes", "8", r"made: sizes = '8' is a str, wanted list of int"),
-        ("sizes", [8, "8"], r"made: sizes = \[8, '8'\] is a list, wanted list of int"),
-        ("sizes", (8, True), r"made: sizes = \(8, True\) is a tuple, wanted list of int"),
-        ("sizes", [], r"made: sizes = \[\] has 0 numbers, wanted 1 to 2"),
+        ("sizes", 8, r"made: sizes = 8 is an int, but must be a list of int"),
+        ("sizes", "8", r"made: sizes = '8' is a str, but must be a list of int"),
+        ("sizes", [8, "8"], r"made: sizes = \[8, '8'\] is a list, but must be a list of int"),
+        ("sizes", (8, True), r"made: sizes = \(8, True\) is a tuple, but must be a list of int"),
+        ("sizes", [], r"made: sizes = \[\] has 0 numbers, but must have 1 to 2"),
         ("sizes", [8, 0], r"made: sizes = \[8, 0\]: 0 is below 1"),
         ("step", 1, r"unknown argument of made 'step'; nearest: steps"),
     ],
@@ -105,7 +105,7 @@ def test_a_list_may_be_a_tuple_and_words_may_be_several_or_none() -> None:
 def test_without_an_annotation_the_default_says_the_type_and_other_types_are_not_checked() -> None:
     def loose(n=1, sizes: tuple[str, ...] = ("a",)): ...
 
-    with pytest.raises(UsageError, match="loose: n = 'x' is a str, wanted int"):
+    with pytest.raises(UsageError, match="loose: n = 'x' is a str, but must be an int"):
         check_arguments(loose, {"n": "x"})
     check_arguments(loose, {"sizes": [1, 2]})
 

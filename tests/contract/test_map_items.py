@@ -335,7 +335,8 @@ def _takes(method: str) -> set[str]:
 
 def test_items_without_a_released_code_say_which_have_one() -> None:
     with pytest.raises(
-        UsageError, match=r"fedmr/table1: no settings .* they are for map/table1, map/table2$"
+        UsageError,
+        match=r"fedmr/table1: it has no settings .* have some: map/table1, map/table2$",
     ):
         as_released(find_item("fedmr/table1"))
 

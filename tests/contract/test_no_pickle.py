@@ -20,12 +20,19 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*.py")
 ]
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+HARMLESS = {"PickleBuffer"}  # a view of memory; it reads nothing
+# Allows NumPy's arrays and refuses every other name: tests/data/importers/test_import_files.py sets the traps
+RESTRICTED = {"raffed/data/importers/safe_pickle.py"}
 READERS = {"load", "read_pickle", "fromfile", "restore"}  # of torch, numpy, pandas, Tune
 
 
 def imports(tree: ast.AST) -> set[str]:
     names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names += [
+        node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not {alias.name for alias in node.names} <= HARMLESS
+    ]
     return {name.partition(".")[0] for name in names}
 
 
@@ -50,19 +57,19 @@ def test_no_source_imports_a_module_that_unpickles() -> None:
         for path in SOURCES
         if imports(ast.parse(path.read_text())) & UNPICKLERS
     }
-    assert users == set()
+    assert users == RESTRICTED
 
 
 def test_every_call_that_could_unpickle_forbids_it_or_is_known() -> None:
-    seen: dict[str, str] = {}
+    seen: dict[str, set[str]] = {}
     for path in SOURCES:
         for call, constants in calls(ast.parse(path.read_text())):
             owner = call.rpartition(".")[0]
             if owner in ("np", "numpy"):
                 assert constants.get("allow_pickle") is False, f"{path}: {call}"
             if owner in ("np", "torch", "pd", "tune.Tuner"):
-                seen[call] = path.relative_to(ROOT).as_posix()
-    assert seen == {"np.load": "raffed/data/files.py"}
+                seen.setdefault(call, set()).add(path.relative_to(ROOT).as_posix())
+    assert seen == {"np.load": {"raffed/data/array_cache.py", "raffed/data/files.py"}}
 
 
 def test_resuming_verifying_and_reporting_unpickle_nothing(

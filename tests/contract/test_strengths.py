@@ -28,7 +28,7 @@ def test_they_are_numbers_and_a_value_given_is_the_one_named(name: str) -> None:
     assert all(one.kind == "float" for one in strengths(name))
     first = strengths(name)[0].name
     method = build_method(name, {first: 0.0625})
-    said = f"too large; or a smaller coefficient of .*'s own: {first} = 0.0625"
+    said = f"too large; or a smaller value of .*'s own coefficients: {first} = 0.0625"
     with pytest.raises(NumericsError, match=said), explained(method):
         raise NumericsError("too large")
 
@@ -43,5 +43,5 @@ def test_a_coefficient_of_0_and_a_method_without_any_are_not_spoken_of() -> None
 def test_a_run_that_diverges_names_them() -> None:
     config = small("fedmr", 2)
     wild = {**config.as_dict(), "args": {"mu1": 1e6}, "local": {**config.as_dict()["local"], "lr": 10.0}}
-    with pytest.raises(NumericsError, match=r"FedMR's own: mu1 = 1e\+06, mu2 = 0\.1"):
+    with pytest.raises(NumericsError, match=r"FedMR's own coefficients: mu1 = 1e\+06, mu2 = 0\.1"):
         raffed.run(raffed.RunConfig.from_dict(wild))

@@ -106,7 +106,7 @@ def test_every_tensor_starts_on_a_64_byte_boundary_and_the_gaps_hold_zeros(count
 
 def test_a_buffer_of_another_length_is_refused_with_both_lengths() -> None:
     layout = Layout.of({"a": torch.zeros(3)})
-    with pytest.raises(ValueError, match=r"has \(4,\) numbers, the layout wants \(16,\)"):
+    with pytest.raises(ValueError, match=r"has \(4,\) numbers, but the layout needs \(16,\)"):
         Params.from_flat(layout, torch.zeros(4))
 
 

@@ -38,7 +38,7 @@ def test_a_correction_that_is_no_control_variate_and_a_term_that_notes_say_where
     """FedNova's pull is right with momentum; what a term notes at every step is summed by SGD alone."""
     Method("Pulled", correction=PullAfterClipping(0.1))
     Method("Noted", terms=fedproto(preset="authors").terms)
-    with pytest.raises(UsageError, match="notes something at every step needs SGD, not MoreauSteps"):
+    with pytest.raises(UsageError, match="records something at every step, which needs SGD, not MoreauSteps"):
         Method("Neither", terms=fedproto(preset="authors").terms, solver=pfedme().solver)
 
 

@@ -94,7 +94,7 @@ def test_bytes_are_divided_by_the_value_that_means_one() -> None:
 
 
 def test_words_as_text_are_refused() -> None:
-    with pytest.raises(UsageError, match="wanted numbers"):
+    with pytest.raises(UsageError, match="must be numbers"):
         prepare_inputs(np.array([["a"]]), AS_IT_IS)
 
 
@@ -123,7 +123,7 @@ def test_a_new_data_set_in_the_catalogue_can_be_divided_in_any_way(
 def test_a_transform_for_images_is_refused_for_what_is_none() -> None:
     with pytest.raises(UsageError, match="one input has the shape"):
         Transform().check_fits("mine", (5,))
-    with pytest.raises(UsageError, match="images of 3 channels, and a transform for 1"):
+    with pytest.raises(UsageError, match="images have 3 channels, but the transform is for 1"):
         Transform().check_fits("mine", (3, 8, 8))
     AS_IT_IS.check_fits("mine", (5,))
     with pytest.raises(UsageError, match="needs a mean and a std"):

@@ -192,7 +192,7 @@ def test_a_failed_download_says_which_files_to_put_where(
 def test_a_data_set_in_a_folder_cannot_be_downloaded_and_its_absence_names_the_folder(
     name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(DataFileError, match=f"{name} cannot be downloaded here; put there: "):
+    with pytest.raises(DataFileError, match=f"{name} cannot be downloaded here; put these files there: "):
         load_dataset(name, tmp_path, download=True)
     with pytest.raises(DataFileError, match=DATASETS[name].folder) as caught:
         load_dataset(name, tmp_path)
@@ -292,6 +292,6 @@ def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order() -> 
 def test_a_pool_that_cannot_be_equal_by_class_is_refused_with_what_can(samples: int) -> None:
     most = 10 * np.bincount(load_dataset("digits").y).min()
     with pytest.raises(
-        UsageError, match=f"data.samples = {samples} for digits: wanted a multiple of 10 up to {most}"
+        UsageError, match=f"data.samples = {samples} for digits: it must be a multiple of 10 up to {most}"
     ):
         fewer(load_dataset("digits"), samples, seed=0)

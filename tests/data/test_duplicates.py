@@ -63,7 +63,7 @@ def test_its_file_is_read_back_and_refused_where_the_recipe_hides_what_is_double
 
 
 def test_nothing_that_is_trained_on_is_held_out() -> None:
-    with pytest.raises(UsageError, match="local tests would be trained on"):
+    with pytest.raises(UsageError, match="clients would train on their local test samples"):
         made("p10c2:duplicates", local_test=0.2)
     with pytest.raises(UsageError, match="train on what is held out"):
         held_out(made("p10c2:duplicates"), 0.2, 0)

@@ -81,7 +81,7 @@ def test_with_duplicates_a_third_of_the_clients_miss_a_class_of_their_five_as_in
     ("text", "said"),
     [
         ("equal:100:11", "11 classes each, but the data has 10"),
-        ("equal:7:3", "7 x 3 places are no multiple of 10 classes"),
+        ("equal:7:3", "7 x 3 places are not a multiple of the 10 classes"),
         ("equal:10000:10", "10000 shards of a class, but the smallest has 1000 samples"),
         ("lognormal:10:11", "11 classes a client, but the data has 10"),
     ],

@@ -100,7 +100,7 @@ def test_a_grey_image_is_read_as_three_equal_channels(tiny: Images, tmp_path: Pa
 
 def test_a_missing_image_is_counted_and_its_folder_named(cinic: Images, tmp_path: Path) -> None:
     (tmp_path / "CINIC-10/train/dog/a.png").unlink()
-    with pytest.raises(DataFileError, match=r"train/dog holds 1 files \*\.png, published are 2"):
+    with pytest.raises(DataFileError, match=r"train/dog holds 1 files \*\.png, but 2 were published"):
         load_dataset("cinic10", tmp_path)
 
 
@@ -115,19 +115,25 @@ def test_a_damaged_image_is_named(fault: str, cinic: Images, tmp_path: Path) -> 
 
 def test_an_image_of_another_size_is_named_with_both_sizes(cinic: Images, tmp_path: Path) -> None:
     save(tmp_path / "CINIC-10/train/frog/a.png", picture(31, 0))
-    with pytest.raises(DataFileError, match=r"frog/a\.png is 31x31 pixels, the published images are 32x32"):
+    with pytest.raises(
+        DataFileError, match=r"frog/a\.png is 31x31 pixels, but the published images are 32x32"
+    ):
         load_dataset("cinic10", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("wnids.txt", "n01\nn02\n", "names 2 classes, the published file 3"),
+        ("wnids.txt", "n01\nn02\n", "names 2 classes, but the published file names 3"),
         ("wnids.txt", "n01\nn02\nn02\n", "names 2 classes"),
         ("wnids.txt", None, r"wnids\.txt cannot be read"),
-        ("val/val_annotations.txt", "val_0.JPEG\tn01\n", "class n02 has 0 images, published are 1|class n10"),
-        ("val/val_annotations.txt", "val_0.JPEG\tn77\n", "is no image of a class"),
-        ("val/val_annotations.txt", "../../secret\tn01\n", "is no image of a class"),
+        (
+            "val/val_annotations.txt",
+            "val_0.JPEG\tn01\n",
+            "class n02 has 0 images, but 1 were published|class n10",
+        ),
+        ("val/val_annotations.txt", "val_0.JPEG\tn77\n", "is not an image of a class"),
+        ("val/val_annotations.txt", "../../secret\tn01\n", "is not an image of a class"),
         (
             "val/val_annotations.txt",
             "val_0.JPEG\tn01\nval_1.JPEG\tn02\ngone.JPEG\tn10\n",

@@ -89,7 +89,7 @@ def test_the_number_of_classes_is_that_of_the_names_or_else_of_the_labels() -> N
     assert Dataset(TABLE, Y).num_classes == 3
     assert Dataset(TABLE, Y, TABLE, Y + 2).num_classes == 5
     assert Dataset(TABLE, Y, class_names=tuple("abcd")).num_classes == 4
-    with pytest.raises(UsageError, match="the data set: y goes from 0 to 2, wanted 0 to 1"):
+    with pytest.raises(UsageError, match="the data set: y goes from 0 to 2, but must stay within 0 to 1"):
         Dataset(TABLE, Y, class_names=("a", "b"))
 
 
@@ -104,21 +104,21 @@ def test_former_names_of_the_arrays_warn_and_give_the_same_array(old: str, new: 
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), wanted one integer a sample"),
-    "labels in a column": ({"y": Y[:, None]}, r"y is int64 \(6, 1\), wanted one integer a sample"),
-    "labels as text": ({"y": Y.astype(str)}, "wanted one integer a sample"),
+    "labels as floats": ({"y": Y.astype(float)}, r"y is float64 \(6,\), but must be one integer per sample"),
+    "labels in a column": ({"y": Y[:, None]}, r"y is int64 \(6, 1\), but must be one integer per sample"),
+    "labels as text": ({"y": Y.astype(str)}, "must be one integer per sample"),
     "labels as objects": ({"y": Y.astype(object)}, "y is object"),
-    "labels in lists of unequal lengths": ({"y": [[0], [1, 2]]}, "is no array of NumPy's"),
-    "a label too many": ({"y": [*Y.tolist(), 0]}, "y has 7 entries for 6 samples"),
-    "no labels": ({"y": []}, "y has 0 entries for 6 samples"),
-    "labels from 1": ({"y": Y + 1}, "y goes from 1 to 3, wanted 0 to 2"),
-    "labels below 0": ({"y": Y - 1}, "y goes from -1 to 1, wanted 0 to 2"),
+    "labels in lists of unequal lengths": ({"y": [[0], [1, 2]]}, "is not a NumPy array"),
+    "a label too many": ({"y": [*Y.tolist(), 0]}, "y has 7 entries, but there are 6 samples"),
+    "no labels": ({"y": []}, "y has 0 entries, but there are 6 samples"),
+    "labels from 1": ({"y": Y + 1}, "y goes from 1 to 3, but must stay within 0 to 2"),
+    "labels below 0": ({"y": Y - 1}, "y goes from -1 to 1, but must stay within 0 to 2"),
     "a label beyond int64": (
         {"y": np.array([0, 1, 2, 0, 1, 2**64 - 1], np.uint64)},
         "goes from 0 to 18446744073709551615",
     ),
     "a test label out of range": ({"y_test": [0, 3]}, "y_test goes from 0 to 3"),
-    "test labels for other samples": ({"y_test": [0]}, "y_test has 1 entries for 2 samples"),
+    "test labels for other samples": ({"y_test": [0]}, "y_test has 1 entries, but there are 2 samples"),
     "test samples without labels": ({"y_test": None}, "x_test and y_test belong together"),
     "floats with NaN": (
         {"x": np.where(X == 41, np.nan, X)},
@@ -126,23 +126,26 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "floats beyond float32": ({"x": X * 1e300}, "not finite in float32"),
     "inputs of objects": ({"x": X.astype(object)}, "x is object"),
-    "inputs of text": ({"x": X.astype(str)}, "wanted uint8 for pixels, floats, or integers"),
-    "channels last": ({"x": X.transpose(0, 2, 3, 1)}, r"shape \(6, 8, 5, 1\), the channels last"),
-    "one number a sample": ({"x": Y.astype(float)}, r"shape \(6,\), wanted \(N, \.\.\.\)"),
-    "one image": ({"x": X[0, 0]}, "y has 6 entries for 8 samples"),
-    "images of no size": ({"x": X[:, :, :0]}, "not empty"),
-    "no training sample": ({"x": X[:0], "y": []}, "there is no training sample"),
+    "inputs of text": ({"x": X.astype(str)}, "must be uint8 for pixels, floats, or integers"),
+    "channels last": ({"x": X.transpose(0, 2, 3, 1)}, r"shape \(6, 8, 5, 1\), with the channels last"),
+    "one number a sample": ({"x": Y.astype(float)}, r"shape \(6,\), but must have the shape \(N, \.\.\.\)"),
+    "one image": ({"x": X[0, 0]}, "y has 6 entries, but there are 8 samples"),
+    "images of no size": ({"x": X[:, :, :0]}, "with N > 0 samples of one shape"),
+    "no training sample": ({"x": X[:0], "y": []}, "x holds no training sample"),
     "test images of another size": (
         {"x_test": X[:2, :, :4]},
-        r"x_test's inputs are uint8 \(1, 4, 5\), x's are uint8 \(1, 8, 5\)",
+        r"inputs of x_test are uint8 \(1, 4, 5\), but those of x are uint8 \(1, 8, 5\)",
     ),
-    "test images of another type": ({"x_test": X[:2] / 255}, "x_test's inputs are float32"),
-    "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, and max_value"),
-    "clients of other samples": ({"clients": [0, 1]}, "clients has 2 entries for 6 samples"),
+    "test images of another type": ({"x_test": X[:2] / 255}, "inputs of x_test are float32"),
+    "pixels above the one that means 1": ({"max_value": 16}, "goes up to 239, but max_value"),
+    "clients of other samples": ({"clients": [0, 1]}, "clients has 2 entries, but there are 6 samples"),
     "clients below 0": ({"clients": Y - 1}, "clients goes from -1"),
-    "test clients below none": ({"test_clients": [-2, 0]}, "test_clients goes from -2, wanted -1 or more"),
+    "test clients below none": (
+        {"test_clients": [-2, 0]},
+        "test_clients goes from -2, but must not be below -1",
+    ),
     "fewer than no classes": ({"num_classes": -1}, "num_classes = -1"),
-    "too few names": ({"class_names": ("a", "b")}, "2 class_names for num_classes = 3"),
+    "too few names": ({"class_names": ("a", "b")}, "2 class_names, but num_classes = 3"),
 }
 
 
@@ -156,7 +159,7 @@ def test_anything_else_is_refused_in_one_line_that_names_the_array(case: str) ->
 
 
 def test_a_replacement_is_checked_as_well() -> None:
-    with pytest.raises(UsageError, match="y has 5 entries for 6 samples"):
+    with pytest.raises(UsageError, match="y has 5 entries, but there are 6 samples"):
         replace(made(), y=Y[:5])
 
 

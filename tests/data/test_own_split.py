@@ -48,9 +48,9 @@ def test_it_is_typed_with_its_parameters_in_order_and_may_leave_defaults_out() -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("halves", "wanted halves:CLIENTS:SHARE"),
-        ("halves:3:0.5:1", "wanted halves:CLIENTS:SHARE"),
-        ("halves:x", "wanted halves:CLIENTS:SHARE"),
+        ("halves", "must have the form halves:CLIENTS:SHARE"),
+        ("halves:3:0.5:1", "must have the form halves:CLIENTS:SHARE"),
+        ("halves:x", "must have the form halves:CLIENTS:SHARE"),
         ("halves:1", "clients = 1 is outside"),
         ("halves:3:1.5", "share = 1.5 is outside"),
         ("halve:3", "nearest: halves:CLIENTS:SHARE"),
@@ -81,7 +81,7 @@ def test_a_name_belongs_to_one_class() -> None:
         pass
 
     assert register_split(Iid) is Iid
-    with pytest.raises(UsageError, match="two splits are called 'iid'"):
+    with pytest.raises(UsageError, match="there already is a split called 'iid'"):
         register_split(Other)
     with pytest.raises(UsageError, match="split Nameless has no name"):
         register_split(Nameless)

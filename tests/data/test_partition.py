@@ -155,9 +155,9 @@ def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(
         ("p10c11", {}, "11 classes a client, but the data has 10"),
         ("p4c2", {}, "4 x 2 places cannot hold 10 classes"),
         ("p500c3", {}, "use fewer clients"),
-        ("shards:10:100", {}, "1000 shards of 700 samples"),
+        ("shards:10:100", {}, "1000 shards need more than 700 samples"),
         ("natural", {"groups": None}, "does not say who made which sample"),
-        ("natural", {"groups": np.zeros(3, np.int64)}, "groups have shape"),
+        ("natural", {"groups": np.zeros(3, np.int64)}, "groups have the shape"),
         ("natural:10", {}, "the data has 9 groups"),
         ("natural", {"groups": np.arange(700) // 699}, "client 1 has 1 samples, not 2 samples"),
         ("iid:5", {"seed": -1}, "seed = -1"),
@@ -192,7 +192,7 @@ def test_a_file_split_is_the_saved_one_whatever_the_seed(tmp_path: Path) -> None
     p.save(tmp_path / "a.npz")
     split = parse_split(f"file:{tmp_path / 'a.npz'}")
     assert make_partition(split, labels, 10, None, seed=99).sha256() == p.sha256()
-    with pytest.raises(UsageError, match="for 10 classes, the data has 11"):
+    with pytest.raises(UsageError, match="for 10 classes, but the data has 11"):
         make_partition(split, labels, 11, None, 0)
     with pytest.raises(UsageError, match="labels_sha256"):
         make_partition(split, labels[::-1], 10, None, 0)

@@ -55,14 +55,14 @@ def test_the_file_of_a_stranger_is_read_when_nothing_is_wrong_with_it(tmp_path: 
         ({"num_classes": np.float64(10)}, "num_classes is float64"),
         ({"train_indices": np.array([5, 1, 1])}, "listed twice"),
         ({"test_indices": np.array([1])}, "listed twice"),
-        ({"train_indices": np.array([5, 1, -2])}, "wanted 0 or more"),
+        ({"train_indices": np.array([5, 1, -2])}, "must not be below 0"),
         ({"train_indices": np.array([5, 1, 10])}, "index 10, but the data has 10"),
-        ({"train_indices": np.array([5, 1, 2**64 - 1], dtype=np.uint64)}, "wanted 0 or more"),
+        ({"train_indices": np.array([5, 1, 2**64 - 1], dtype=np.uint64)}, "must not be below 0"),
         ({"train_indices": np.array([5.0, 1, 2])}, "train_indices is float64"),
         ({"train_indices": np.array([[5, 1, 2]])}, "train_indices is int64 (1, 3)"),
         ({"train_lengths": np.array([2, 2])}, "add up to 4, but there are 3"),
         ({"train_lengths": np.array([3, 0])}, "client 1 has nothing to train on"),
-        ({"train_lengths": np.array([4, -1])}, "wanted 0 or more"),
+        ({"train_lengths": np.array([4, -1])}, "must not be below 0"),
         ({"train_lengths": np.array([2**62, 2**62, 2**62, 2**62, 3])}, "add up to"),
         ({"test_lengths": np.array([1])}, "2 train and 1 test lists"),
         ({"recipe": np.str_("{")}, "recipe is not json"),
@@ -100,7 +100,7 @@ def test_a_file_that_claims_to_unpack_to_more_than_the_limit_is_refused_before_i
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("train_indices.npy", bytes(2**20 + 1))
     assert path.stat().st_size < 5000
-    with pytest.raises(UsageError, match="1048577 bytes unpacked; at most 1048576"):
+    with pytest.raises(UsageError, match="1048577 bytes when unpacked; at most 1048576"):
         Partition.load(path)
 
 

@@ -20,10 +20,10 @@ def test_a_class_is_never_taken_whole() -> None:
     taken = draw_server_holdout(pool, 3, 2, seed=5)
     assert np.bincount(pool[taken]).tolist() == [2, 2, 2]
     assert taken.tolist() == sorted(set(taken.tolist())) == draw_server_holdout(pool, 3, 2, seed=5).tolist()
-    with pytest.raises(UsageError, match="wants 3 samples of class 0, which has 3"):
+    with pytest.raises(UsageError, match="needs 3 samples of class 0, but there are only 3"):
         draw_server_holdout(pool, 3, 3, seed=5)
 
 
 def test_a_class_without_samples_is_named() -> None:
-    with pytest.raises(UsageError, match="class 2, which has 0"):
+    with pytest.raises(UsageError, match="class 2, but there are only 0"):
         draw_server_holdout(LABELS, 4, 1, seed=0)

@@ -76,7 +76,7 @@ def test_a_csv_table_has_a_row_for_each_sample_with_its_client_and_part(tmp_path
     ("target", "words"),
     [
         ("pfl:out", "kind of export 'pfl'; nearest: pfllib"),
-        ("pfllib", "wanted pfllib:DIR"),
+        ("pfllib", "give pfllib:DIR"),
         ("csv:taken.csv", r"taken\.csv exists already"),
         ("pfllib:out", "client 0 has none; give --local-test"),
     ],

@@ -192,7 +192,7 @@ def test_fedrep_shards_give_every_class_equally_many_slots_and_units_different_s
     assert p.stages is not None
     assert len(set(p.stages.train.flatten().tolist())) > 1
     assert p.recipe["leftovers"] == 5000 - class_sets.long_tail(np.full(10, 500), 10).sum()
-    with pytest.raises(UsageError, match="no multiple of 10 classes"):
+    with pytest.raises(UsageError, match="not a multiple of the 10 classes"):
         made("stages:3:3:1:if10:fedrep_shards")
 
 
@@ -233,7 +233,7 @@ def test_inner_order_visits_all_stages_in_every_round_and_outer_order_each_once(
     assert [inner.draw(t) for t in range(6)] == [0, 0, 0, 1, 1, 1]
     assert [outer.draw(t) for t in range(6)] == [0, 1, 2, 3, 4, 5]
     assert (inner.turn, outer.turn) == (3, 1)
-    with pytest.raises(UsageError, match=r"rounds = 7 is no multiple of the 3 stages"):
+    with pytest.raises(UsageError, match=r"rounds = 7 is not a multiple of the 3 stages"):
         inner.at(0, 7)
 
 
@@ -302,7 +302,7 @@ def test_what_the_data_cannot_give_in_stages_is_refused(text: str, said: str) ->
 
 def test_stages_need_a_test_set_and_take_no_local_test() -> None:
     labels = labels_of(10, 500)
-    with pytest.raises(UsageError, match="no test set of its own"):
+    with pytest.raises(UsageError, match="no test set from which local test parts"):
         make_partition(parse_split("stages:4:4:5:if10"), labels, 10, None, 0)
     with pytest.raises(UsageError, match="leave local_test out"):
         make_partition(parse_split("equal:10:3"), labels, 10, None, 0, 0.2, labels[:100])

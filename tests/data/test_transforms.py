@@ -67,7 +67,7 @@ def test_prepare_copies_read_only_images_and_takes_any_number_of_them(n: int) ->
     "raw", [np.zeros((2, 1, 8, 8), np.uint8), np.zeros((2, 3, 8, 8), int), np.zeros((3, 8, 8), np.uint8)]
 )
 def test_prepare_refuses_other_shapes_and_types(raw: np.ndarray) -> None:
-    with pytest.raises(UsageError, match=r"wanted uint8 or floats \(n, 3, H, W\)"):
+    with pytest.raises(UsageError, match=r"must be uint8 or floats \(n, 3, H, W\)"):
         prepare_images(raw, Transform(**COLOUR), 255)
 
 

@@ -119,7 +119,7 @@ def test_a_metric_makes_no_row_of_a_level_that_it_does_not_have() -> None:
         PERSONAL_F1.row(1, 0.5, class_=3)
     with pytest.raises(UsageError, match="accuracy_stage of personal models has no common rows"):
         STAGE_ACCURACY.row(1, 0.5, number=0)
-    with pytest.raises(UsageError, match="give a number to a numbered metric"):
+    with pytest.raises(UsageError, match="only a numbered metric takes a number"):
         STAGE_ACCURACY.row(1, 0.5, client=0)
     assert STAGE_ACCURACY.row(1, 0.5, client=0, number=3).metric == "accuracy_stage3"
 

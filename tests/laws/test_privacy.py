@@ -86,7 +86,7 @@ def test_noise_on_the_mean_is_what_was_asked_for(place: str, expected: float, tm
 
 @pytest.mark.parametrize("method", ["scaffold", "fedproto"])
 def test_what_clipping_does_not_cover_is_refused(method: str) -> None:
-    with pytest.raises(UsageError, match=r"privacy\.clip: .* besides the sum of the weights"):
+    with pytest.raises(UsageError, match=r"privacy\.clip: .*, not only the sum of the weights"):
         raffed.run(guarded(method, clip=1.0))
 
 

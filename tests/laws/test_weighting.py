@@ -64,7 +64,7 @@ def test_a_method_that_counts_on_its_weights_refuses_others_before_anything_runs
     from uniform means.
     """
     (other,) = {"samples", "clients"} - {own}
-    with pytest.raises(UsageError, match=f"{title} counts on the weights '{own}'"):
+    with pytest.raises(UsageError, match=f"{title} requires the weights '{own}'"):
         prepare_run(replace(BASE, method=method, federation=Federation(2, weighting=other)))
     prepare_run(replace(BASE, method=method, federation=Federation(2, weighting=own)))
 

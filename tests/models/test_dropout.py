@@ -88,7 +88,7 @@ def test_the_stream_decides_and_the_global_generator_is_left_alone() -> None:
 
 @pytest.mark.parametrize("layer", [nn.AlphaDropout(0.5), nn.Dropout(1.0)])
 def test_a_dropout_that_is_not_to_zero_or_keeps_nothing_is_refused_by_the_kernel(layer: nn.Module) -> None:
-    with pytest.raises(TypeError, match="wanted a dropout to zero"):
+    with pytest.raises(TypeError, match="must be a dropout to zero"):
         Network(Net(nn.Sequential(nn.Linear(4, 3), layer), nn.Linear(3, 2)))
 
 

@@ -66,7 +66,7 @@ def test_a_listing_without_torch_reads_the_declarations_that_the_check_reads(nam
 @pytest.mark.parametrize("name", MODELS)
 def test_a_factory_that_is_called_directly_checks_as_build_does(name: str) -> None:
     factory = MODELS[name].load()
-    with pytest.raises(UsageError, match=f"{name}: head_bias = 'x' is a str, wanted bool"):
+    with pytest.raises(UsageError, match=f"{name}: head_bias = 'x' is a str, but must be a bool"):
         factory(MODELS[name].in_shapes[0], 10, head_bias="x")
     with pytest.raises(UsageError, match=f"{name}: num_classes = 0 is below 1"):
         factory(MODELS[name].in_shapes[0], 0)

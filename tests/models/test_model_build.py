@@ -148,26 +148,26 @@ def test_hidden_must_be_a_list_of_positive_widths(name: str, hidden: object) -> 
 
 @pytest.mark.parametrize("value", [0, 1, "yes", None])
 def test_head_bias_must_be_a_boolean(value: object) -> None:
-    with pytest.raises(UsageError, match=r"mlp: head_bias = .*, wanted bool"):
+    with pytest.raises(UsageError, match=r"mlp: head_bias = .*, but must be a bool"):
         build("mlp", (1, 8, 8), 10, 0, head_bias=value)
 
 
 MOON_S = {"lenet", "simplecnn", "resnet18", "wrn28", "efficientnet_b0"}
 KEYWORDS = [  # network, keyword, value, what is said of it
     ("wrn28", "widen", 0, "widen = 0 is outside"),
-    ("wrn28", "widen", 1.5, "widen = 1.5 is a float, wanted int"),
+    ("wrn28", "widen", 1.5, "widen = 1.5 is a float, but must be an int"),
     ("wrn28", "dropout", 1.0, "dropout = 1.0 is outside"),
-    ("wrn28", "dropout", "0.3", "dropout = '0.3' is a str, wanted float"),
+    ("wrn28", "dropout", "0.3", "dropout = '0.3' is a str, but must be a float"),
     ("efficientnet_b0", "stochastic_depth", -0.1, "stochastic_depth = -0.1 is outside"),
-    ("efficientnet_b0", "dropout", True, "dropout = True is a bool, wanted float"),
+    ("efficientnet_b0", "dropout", True, "dropout = True is a bool, but must be a float"),
     ("lenet_dlg", "fc_layers", 4, "fc_layers = 4 is outside"),
-    ("lenet_dlg", "fc_layers", True, "fc_layers = True is a bool, wanted int"),
-    ("cnn5", "channels", (64,), r"channels = \(64,\) has 1 numbers, wanted 2"),
+    ("lenet_dlg", "fc_layers", True, "fc_layers = True is a bool, but must be an int"),
+    ("cnn5", "channels", (64,), r"channels = \(64,\) has 1 numbers, but must have 2"),
     ("cnn5", "channels", (64, 0), "channels = "),
     ("cnn5", "projection", 0, "projection = 0 is outside"),
-    ("mlp5", "projection", None, "projection = None is a NoneType, wanted int"),
+    ("mlp5", "projection", None, "projection = None is a NoneType, but must be an int"),
     *((name, "projection", -1, f"{name}: projection = -1 is outside") for name in sorted(MOON_S)),
-    ("lenet_2d", "relu", 1, "relu = 1 is an int, wanted bool"),
+    ("lenet_2d", "relu", 1, "relu = 1 is an int, but must be a bool"),
     ("resnet8", "stem_stride", 3, "stem_stride = 3 is outside"),
 ]
 

@@ -43,8 +43,8 @@ def nested(depth: int) -> bytes:
         (b'{"a": 1', "is not JSON"),
         (b"\xef\xbb\xbf{}", "is not JSON"),
         (b'{"a": "\xff"}', "is not UTF-8 text .byte 7."),
-        (b"[]", "holds a list, wanted an object"),
-        (b"null", "holds a NoneType, wanted an object"),
+        (b"[]", "holds a list, but must hold an object"),
+        (b"null", "holds a NoneType, but must hold an object"),
         (nested(DEEPEST + 1), "nested too deeply"),
         (nested(900), "nested too deeply"),
         (nested(200_000), "nested too deeply"),
@@ -76,7 +76,7 @@ def test_the_deepest_that_is_allowed_is_read(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "a.json").open("wb") as file:
         file.truncate(LARGEST + 1)
-    with pytest.raises(JsonFileError, match=r"has 33,554,433 bytes, wanted at most 33,554,432"):
+    with pytest.raises(JsonFileError, match=r"has 33,554,433 bytes, but may have at most 33,554,432"):
         read_json(tmp_path / "a.json")
 
 

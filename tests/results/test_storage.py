@@ -107,9 +107,9 @@ def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(
         laid_out(tmp_path / "here", FILES),
         "checkpoints/round-000002/vaults/client-000000@000002.safetensors",
     )
-    listed = remotes._local(here)
+    listed = remotes.local_stamps(here)
     (here / vault).unlink()
-    monkeypatch.setattr(remotes, "_local", lambda folder: listed)
+    monkeypatch.setattr(remotes, "local_stamps", lambda folder: listed)
     Remote((tmp_path / "there").as_uri()).send(here)
     assert set(contents(tmp_path / "there")) == set(FILES) - {vault, "checkpoints/round-000002/state.json"}
 
@@ -235,7 +235,7 @@ def test_the_first_file_that_fails_is_the_last_that_is_tried() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://h/x", "file://", "s3://[", "s3://bucket", "nothing://x/y"])
 def test_a_url_that_holds_no_results_is_refused_with_what_is_wanted(url: str) -> None:
-    with pytest.raises(UsageError, match=r"URL|wanted|names no folder"):
+    with pytest.raises(UsageError, match=r"URL|cannot|names no folder"):
         Remote(url)
 
 

@@ -122,8 +122,8 @@ def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(
 @pytest.mark.parametrize(
     ("gain", "has", "precision", "said"),
     [
-        (0.1, False, "bf16", "has no instructions for it: a product takes 10.0 times"),
-        (0.5, True, "bf16", "is slower in it: a product takes 2.0 times"),
+        (0.1, False, "bf16", "has no instructions for it: a matrix product takes 10.0 times"),
+        (0.5, True, "bf16", "is slower in it: a matrix product takes 2.0 times"),
         (0.5, None, "bf16", "is slower in it"),
         (1.8, True, "bf16", ""),
         (0.1, False, "fp32", ""),

@@ -172,8 +172,8 @@ def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_an
     """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read
     for nothing.
     """
-    read, hashed = list[str](), vault_store._file_sha256
-    monkeypatch.setattr(vault_store, "_file_sha256", lambda path: (read.append(path.name), hashed(path))[1])
+    read, hashed = list[str](), vault_store.file_sha256
+    monkeypatch.setattr(vault_store, "file_sha256", lambda path: (read.append(path.name), hashed(path))[1])
     raffed.run(small(rounds=6, checkpoint_every=1, keep_checkpoints=6), tmp_path / "run")
     kept = [
         one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()
@@ -260,12 +260,15 @@ def test_a_full_disk_is_one_line_and_once_there_is_room_the_run_goes_on_to_the_s
         with pytest.raises(SystemExit) as ended:
             main(["run", str(tmp_path / "run.toml"), "--quiet", "--out", str(tmp_path / "run")])
     assert ended.value.code == 1
-    told = r"raffed: no space left at .*; free some, then `raffed resume .*/run` continues the run\n"
+    told = (
+        r"raffed: there is no space left at .*; free some space, "
+        r"then `raffed resume .*/run` continues the run\n"
+    )
     assert re.fullmatch(told, capsys.readouterr().err)
     assert list(tmp_path.rglob("*.part")) == []  # half a file would hold room that is wanted
-    assert (read_run(tmp_path / "run")["state"], str(read_run(tmp_path / "run")["error"])[:13]) == (
+    assert (read_run(tmp_path / "run")["state"], str(read_run(tmp_path / "run")["error"])[:22]) == (
         "failed",
-        "no space left",
+        "there is no space left",
     )
     assert raffed.resume(tmp_path / "run").hashes == whole
 
@@ -307,7 +310,7 @@ def test_a_run_without_a_sound_checkpoint_is_refused_and_keeps_its_state(stopped
     """To begin again unasked could cost days."""
     for checkpoint in checkpoints(stopped):
         (checkpoint / "server.safetensors").write_bytes(b"")
-    with pytest.raises(RunFolderError, match=r"round-000002.*not a readable Server"):
+    with pytest.raises(RunFolderError, match=r"round-000002.*cannot be read as a Server"):
         raffed.resume(stopped)
     assert read_run(stopped)["state"] == "stopped"
 

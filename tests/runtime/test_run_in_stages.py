@@ -105,7 +105,7 @@ def test_participants_are_drawn_once_for_the_stages_of_an_inner_round_and_every_
 
 
 def test_rounds_that_do_not_fit_the_stages_are_refused_before_anything_starts() -> None:
-    with pytest.raises(UsageError, match=r"federation\.rounds = 7 is no multiple of the 3 stages"):
+    with pytest.raises(UsageError, match=r"federation\.rounds = 7 is not a multiple of the 3 stages"):
         prepare_run(staged(rounds=7))
 
 

@@ -91,7 +91,7 @@ def test_what_was_said_while_resuming_is_kept_beside_the_rounds_that_it_is_about
     (stopped / "checkpoints" / "round-000003" / "state.json").write_text("{}")
     raffed.resume(stopped)
     (line,) = read_run(stopped)["segments"][1]["said"]
-    assert "round-000003/state.json: damaged or exchanged" in line
+    assert "round-000003/state.json: it is damaged or was replaced" in line
     assert line.endswith("Going on from the checkpoint before it")
 
 

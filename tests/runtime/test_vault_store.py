@@ -182,7 +182,7 @@ def test_an_empty_vault_is_not_written(tmp_path: Path) -> None:
 
 def test_a_server_is_refused_where_a_vault_is_wanted(tmp_path: Path) -> None:
     save_record(_vault(), tmp_path / "v.safetensors")
-    with pytest.raises(RunFolderError, match="holds a ClientState, wanted a ServerState"):
+    with pytest.raises(RunFolderError, match="holds a ClientState, but must hold a ServerState"):
         load_record(tmp_path / "v.safetensors", ServerState)
 
 

@@ -184,7 +184,7 @@ def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(t
     (found,) = standing(resumed, "fedprox", None, ["mu", "local.lr"])
     assert resumed.trial("fedprox", found.settings).name == "mu=0.5,local.lr=0.25"
     for axes in (["local.lr", "mu"], ["mu"], ["mu", "local.lr", "more"]):
-        with pytest.raises(RunFolderError, match="trials, number 0: no setting of this search"):
+        with pytest.raises(RunFolderError, match="trials, number 0: this is not a setting of this search"):
             standing(resumed, "fedprox", None, axes)
 
 

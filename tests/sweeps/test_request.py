@@ -86,12 +86,14 @@ def test_without_ray_the_same_methods_have_something_to_search(monkeypatch: pyte
 
 
 def test_settings_whose_folders_would_be_one_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"fedmr: 2 settings of the grid are called mu1=1\.0,mu2=0\.5"):
+    with pytest.raises(
+        UsageError, match=r"fedmr: 2 settings of the grid would share the folder mu1=1\.0,mu2=0\.5"
+    ):
         check(asked("fedmr", grid={"mu1": [1.0, 1.0, 2.0], "mu2": [0.5]}))
 
 
 def test_an_axis_that_nobody_takes_is_refused_before_anything_starts() -> None:
-    with pytest.raises(UsageError, match="--grid mu3: none of fedmr takes it"):
+    with pytest.raises(UsageError, match="--grid mu3: none of fedmr has this argument"):
         check(asked("fedmr", grid={"mu3": [1.0]}))
     with pytest.raises(UsageError, match="lrr"):
         check(asked("fedmr", grid={"local.lrr": [1.0]}))
@@ -215,11 +217,11 @@ def test_times_are_read_with_their_unit(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["2", "h", "-1h", "0s", "2 weeks"])
 def test_times_without_a_unit_or_a_length_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="wanted a time such as"):
+    with pytest.raises(UsageError, match="must be a time such as"):
         seconds_of(text)
 
 
 def test_an_axis_is_read_as_values_of_their_types() -> None:
     assert axes(["mu1=0.1,1", "transfer=kd,mmd"]) == {"mu1": [0.1, 1], "transfer": ["kd", "mmd"]}
-    with pytest.raises(UsageError, match="wanted NAME=VALUE"):
+    with pytest.raises(UsageError, match="must have the form NAME=VALUE"):
         axes(["mu1="])

@@ -83,9 +83,8 @@ class UploadAccumulator:
         """
         if self._each:
             raise UsageError(
-                f"privacy.masks: the server needs {', '.join(sorted(self._each))} of each client, masks hide "
-                f"all but sums; "
-                "use a method whose messages are summed, or no masks"
+                f"privacy.masks: the server needs {', '.join(sorted(self._each))} of each client, but "
+                "masks reveal only sums; use a method whose messages are summed, or leave masks out"
             )
         self._w.add_mask(mask, "w")
         self._b.add_mask(mask, "b")

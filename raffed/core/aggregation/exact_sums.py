@@ -188,7 +188,7 @@ class PointSum:
     def value(self, like: Params) -> Params:
         total = self._settle()
         if total is None:
-            raise ValueError("PointSum: no client contributed")
+            raise ValueError("PointSum: no client has contributed")
         return Params.from_flat(like.layout, from_fixed(total, BITS))
 
 

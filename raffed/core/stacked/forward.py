@@ -25,8 +25,7 @@ class StackedForward:
     def __init__(self, net: Network) -> None:
         if (recurrent := net.recurrent) is not None:
             raise UsageError(
-                f"cohort execution: torch cannot stack networks with a layer of type "
-                f"{type(recurrent).__name__}; use cohort = 0"
+                f"torch cannot stack networks with a layer of type {type(recurrent).__name__}; use cohort = 0"
             )
         self._pass = net.functional
 

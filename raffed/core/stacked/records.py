@@ -105,7 +105,7 @@ def stacked_records(
     flat = [pytree.tree_flatten(record) for record in records]
     spec = flat[0][1]
     if any(other != spec for _, other in flat):
-        raise UsageError("cohort execution: the clients' memories have different fields; use cohort = 0")
+        raise UsageError("clients whose memories have different fields cannot be stacked; use cohort = 0")
     leaves: list[Stacked | Leaf] = []
     for column in zip(*(values for values, _ in flat), strict=True):
         first = column[0]
@@ -121,7 +121,7 @@ def stacked_records(
             leaves.append(first)
         else:
             raise UsageError(
-                "cohort execution: the clients' memories differ in shape or in plain values; use cohort = 0"
+                "clients whose memories differ in shape or in plain values cannot be stacked; use cohort = 0"
             )
     return leaves, spec
 

@@ -142,7 +142,9 @@ def _for_each(leaf: Stacked | Leaf, k: int) -> Stacked:
     if isinstance(leaf, Stacked):
         return leaf
     if not isinstance(leaf, Tensor):
-        raise TypeError(f"a local solver carries records of tensors, this one a {type(leaf).__name__}")
+        raise TypeError(
+            f"a local solver may only carry records of tensors, but this one holds a {type(leaf).__name__}"
+        )
     return Stacked(leaf[None].repeat(k, *(1,) * leaf.dim()))
 
 

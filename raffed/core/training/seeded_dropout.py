@@ -123,7 +123,7 @@ def _refuse_hidden_dropout(module: nn.Module) -> None:
 
 def _axes(layer: nn.modules.dropout._DropoutNd) -> int | None:
     if isinstance(layer, nn.AlphaDropout | nn.FeatureAlphaDropout) or layer.p >= 1:
-        raise TypeError(f"{type(layer).__name__}(p={layer.p}): wanted a dropout to zero with p in (0, 1)")
+        raise TypeError(f"{type(layer).__name__}(p={layer.p}): it must be a dropout to zero with p in (0, 1)")
     if getattr(layer, "rows", False):
         return 1
     return 2 if isinstance(layer, nn.Dropout1d | nn.Dropout2d | nn.Dropout3d) else None

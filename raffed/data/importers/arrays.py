@@ -169,13 +169,13 @@ def import_torch(
 
 def _items(data: MapStyle, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-        raise UsageError(f"{name} has no length or no items by number; wanted a map-style data set")
+        raise UsageError(f"{name} has no length or no items by number; give a map-style data set")
     samples: list[npt.NDArray[np.generic]] = []
     labels: list[npt.ArrayLike] = []
     for number in range(len(data)):
         item = data[number]
         if not isinstance(item, tuple | list) or len(item) < 2:
-            raise UsageError(f"{name}: item {number} is a {type(item).__name__}; wanted (sample, label)")
+            raise UsageError(f"{name}: item {number} is a {type(item).__name__}, but must be (sample, label)")
         sample = _pixels(np.asarray(item[0]), item[0])
         if samples and sample.shape != samples[0].shape:
             raise UsageError(

@@ -37,7 +37,7 @@ def as_clients(
         who = _from_objects(where, who)
     if who.ndim != 1 or (who.size and who.dtype.kind not in "iuU"):
         raise UsageError(
-            f"{where} is {who.dtype} {who.shape}; wanted one integer or text a sample, ({count},)"
+            f"{where} is {who.dtype} {who.shape}, but must be one integer or text per sample, ({count},)"
         )
     if len(who) != count:
         raise UsageError(f"{where} has {len(who)} entries for {count} samples")
@@ -73,4 +73,4 @@ def _from_objects(where: str, who: npt.NDArray[np.generic]) -> npt.NDArray[np.ge
     if kinds <= {int, np.int64, np.int32}:
         return who.astype(np.int64)
     shown = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise UsageError(f"{where} holds objects of type {shown}; wanted one integer or text a sample")
+    raise UsageError(f"{where} holds objects of type {shown}, but must be one integer or text per sample")

@@ -161,4 +161,4 @@ def label_column(name: str, column: pa.ChunkedArray, where: str) -> Array:
             f"{where}: column {name!r} holds {values[wrong[0]]} in row {wrong[0]}, which is not a class; "
             f"raffed classifies, so give a column of integers or text"
         )
-    raise UsageError(f"{where}: column {name!r} holds {kind}; wanted integers or text")
+    raise UsageError(f"{where}: column {name!r} holds {kind}, but may only hold integers or text")

@@ -12,7 +12,7 @@ LARGEST = 1e9
 """Largest magnitude of a feature. A square of it, summed over a layer, is still far inside float32."""
 LARGEST_ID = 2**31
 CHANNELS = (1, 3, 4)
-_FLOATS = "wanted numbers: astype('float32') for features, astype('int64') for ids, uint8 for pixels"
+_FLOATS = "give numbers: astype('float32') for features, astype('int64') for ids, uint8 for pixels"
 
 
 def as_array(where: str, given: npt.ArrayLike) -> Array:
@@ -49,8 +49,8 @@ def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> 
         x = x[:, None]
     if _channels_last(x):
         raise UsageError(
-            f"{where} has shape {x.shape}, the channels last; wanted (N, channels, H, W): "
-            f"transpose(0, 3, 1, 2)"
+            f"{where} has shape {x.shape}, with the channels last, but must be (N, channels, H, W): "
+            "transpose(0, 3, 1, 2)"
         )
     if like is not None and x.dtype != like.dtype:
         raise UsageError(
@@ -71,12 +71,14 @@ def _channels_last(x: Array) -> bool:
 def _check_shape(where: str, x: Array) -> None:
     if x.ndim == 0 or (x.ndim > 1 and 0 in x.shape[1:]) or not len(x):
         raise UsageError(
-            f"{where} has shape {x.shape}; wanted (N, ...) with at least one sample and one value"
+            f"{where} has shape {x.shape}, but must have the shape (N, ...) with at least one sample and "
+            "one value"
         )
     if x.ndim == 1:
         kind = "objects, perhaps of unequal lengths" if x.dtype.kind == "O" else f"{x.dtype}"
         raise UsageError(
-            f"{where} has shape {x.shape} ({kind}); wanted (N, ...): x[:, None] for one value a sample"
+            f"{where} has shape {x.shape} ({kind}), but must have the shape (N, ...): x[:, None] for one "
+            "value per sample"
         )
 
 

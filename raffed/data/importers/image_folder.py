@@ -87,8 +87,7 @@ def _parts(root: Path) -> dict[str, list[ImageFile]]:
         found = {part: _images(root / part) for part in ("train", "test")}
         if bool(found["train"][0].client) != bool(found["test"][0].client):
             raise DataFileError(
-                f"{root}: train and test have different layouts; wanted CLASS/file or CLIENT/CLASS/file in "
-                f"both"
+                f"{root}: train and test have different layouts; both must be CLASS/file or CLIENT/CLASS/file"
             )
         return found
     return {"train": _images(root)}
@@ -113,15 +112,17 @@ def _images(root: Path) -> list[ImageFile]:
         if len(inside) == 1:
             continue
         if len(inside) > 3:
-            raise DataFileError(f"{path} lies too deep; wanted CLASS/file or CLIENT/CLASS/file below {root}")
+            raise DataFileError(
+                f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}"
+            )
         found.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
     if not found:
-        raise DataFileError(f"{root} holds no images; wanted CLASS/file or CLIENT/CLASS/file")
+        raise DataFileError(f"{root} holds no images; they must lie in CLASS/file or CLIENT/CLASS/file")
     other = next((one for one in found if bool(one.client) != bool(found[0].client)), None)
     if other is not None:
         raise DataFileError(
-            f"{root}: {found[0].path.relative_to(root)} and {other.path.relative_to(root)} lie at different "
-            f"depths; wanted CLASS/file or CLIENT/CLASS/file throughout"
+            f"{root}: {found[0].path.relative_to(root)} and {other.path.relative_to(root)} lie at "
+            "different depths; all images must lie in CLASS/file, or all in CLIENT/CLASS/file"
         )
     return found
 
@@ -147,7 +148,9 @@ def _read(path: Path, size: int) -> Image.Image:
     try:
         with Image.open(path) as file:
             if file.mode not in KNOWN_MODES:
-                raise DataFileError(f"{path} has pixels of mode {file.mode}; wanted 8 bits a channel")
+                raise DataFileError(
+                    f"{path} has pixels of mode {file.mode}, but must have 8 bits per channel"
+                )
             image = ImageOps.exif_transpose(file)
             image.load()
     except UnidentifiedImageError as error:

@@ -39,7 +39,7 @@ def as_labels(
     if y.ndim != 1 or (y.size and y.dtype.kind not in "biuU"):
         hint = ": astype(int)" if y.dtype.kind == "f" else ""
         raise UsageError(
-            f"{where} is {y.dtype} {y.shape}; wanted one integer or text a sample, ({count},){hint}"
+            f"{where} is {y.dtype} {y.shape}, but must be one integer or text per sample, ({count},){hint}"
         )
     if len(y) != count:
         raise UsageError(f"{where} has {len(y)} labels for {count} samples")
@@ -66,7 +66,7 @@ def _from_objects(where: str, y: npt.NDArray[np.generic]) -> npt.NDArray[np.gene
     if kinds <= {int, np.int64, np.int32}:
         return y.astype(np.int64)
     shown = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise UsageError(f"{where} holds objects of type {shown}; wanted one integer or text a sample")
+    raise UsageError(f"{where} holds objects of type {shown}, but must be one integer or text per sample")
 
 
 def _check_text(where: str, y: npt.NDArray[np.generic]) -> None:
@@ -87,8 +87,8 @@ def _places(where: str, y: npt.NDArray[np.generic], names: Names) -> IntArray:
     wrong = np.flatnonzero(np.less(y, 0) | np.greater_equal(y, len(names)))
     if len(wrong):
         raise UsageError(
-            f"{where} has the label {y[wrong[0]]} in row {wrong[0]}; wanted 0 to {len(names) - 1} for "
-            f"{len(names)} class_names"
+            f"{where} has the label {y[wrong[0]]} in row {wrong[0]}, but labels must be 0 to "
+            f"{len(names) - 1} for {len(names)} class_names"
         )
     return y.astype(np.int64)
 

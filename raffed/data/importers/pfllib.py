@@ -70,7 +70,7 @@ def _client(path: Path) -> tuple[Array, Array]:
         with zipfile.ZipFile(path) as archive:
             if archive.namelist() != ["data.npy"]:
                 raise DataFileError(
-                    f"{path} holds {', '.join(archive.namelist()[:5])}; wanted data.npy alone"
+                    f"{path} holds {', '.join(archive.namelist()[:5])}, but must hold only data.npy"
                 )
             if (claimed := archive.getinfo("data.npy").file_size) > MAX_BYTES:
                 raise DataFileError(f"{path} claims {claimed} bytes unpacked; at most {MAX_BYTES} are read")
@@ -81,7 +81,9 @@ def _client(path: Path) -> tuple[Array, Array]:
                     read(file) if version == (1, 0) else np.lib.format.read_array_header_2_0(file)
                 )
                 if kind.kind != "O" or shape != ():
-                    raise DataFileError(f"{path}: data.npy is {kind} {shape}; wanted one pickled dictionary")
+                    raise DataFileError(
+                        f"{path}: data.npy is {kind} {shape}, but must be one pickled dictionary"
+                    )
                 found = load_plain(file, str(path))  # type: ignore[arg-type]
     except DataFileError:
         raise
@@ -89,10 +91,12 @@ def _client(path: Path) -> tuple[Array, Array]:
         check_permitted(path, error)
         raise DataFileError(f"{path} cannot be read as an npz file: {error}") from error
     if not {"x", "y"} <= found.keys():
-        raise DataFileError(f"{path} holds {', '.join(found) or 'nothing'}; wanted x and y")
+        raise DataFileError(f"{path} holds {', '.join(found) or 'nothing'}, but must hold x and y")
     x, y = found["x"], found["y"]
     if len(np.shape(x)) == 0 or len(x) != len(y):
-        raise DataFileError(f"{path}: x has shape {np.shape(x)}, y {np.shape(y)}; wanted one label a sample")
+        raise DataFileError(
+            f"{path}: x has shape {np.shape(x)}, y {np.shape(y)}, but there must be one label per sample"
+        )
     return x, y
 
 

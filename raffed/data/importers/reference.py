@@ -98,7 +98,7 @@ def _typed(text: str, kind: str, key: str, value: str) -> Value:
         if key == "test" and kind in ("csv", "parquet"):
             return value
         wanted = "a fraction such as 0.2" if key == "test" else "a whole number from 0"
-        raise UsageError(f"--dataset {text}: {key} = {value!r}; wanted {wanted}") from error
+        raise UsageError(f"--dataset {text}: {key} = {value!r}; it must be {wanted}") from error
     return value
 
 
@@ -134,8 +134,6 @@ def import_reference(text: str) -> Imported:
     found = parse_reference(text)
     if found is None:
         near = guessed(text)
-        hint = (
-            f"did you mean {near}?" if near else "wanted " + ", ".join(one.example for one in KINDS.values())
-        )
+        hint = f"did you mean {near}?" if near else "give " + ", ".join(one.example for one in KINDS.values())
         raise DataFileError(f"--dataset {text}: unknown kind of data; {hint}")
     return found.load()

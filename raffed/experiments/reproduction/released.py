@@ -18,7 +18,7 @@ def as_released(item: Item) -> Item:
     """
     if item.released is None:
         known = ", ".join(key for key, one in items().items() if one.released is not None)
-        raise UsageError(f"{item.key}: no settings of a released code are known for it; they are for {known}")
+        raise UsageError(f"{item.key}: it has no settings of a released code; these items have some: {known}")
     cells = tuple(
         replace(cell, config=config, setting=setting)
         for cell in item.cells

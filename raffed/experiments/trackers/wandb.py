@@ -35,7 +35,7 @@ class WeightsAndBiases:
         if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled") and not wandb.login(
             verify=True
         ):
-            raise UsageError("Weights & Biases has no key: `wandb login`, or WANDB_MODE=offline")
+            raise UsageError("Weights & Biases has no key; run `wandb login`, or set WANDB_MODE=offline")
         self._project, self._folder = project, folder
         self._run: Any = None
 

@@ -54,7 +54,9 @@ def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str
         if trial_name(ordered.settings) == trial.name:
             return ordered
     place = f"methods.{method}.trials, number {trial.number}"
-    raise RunFolderError(f"{folder.path / SWEEP_FILE}: {place}: no setting of this search; {ADVICE}")
+    raise RunFolderError(
+        f"{folder.path / SWEEP_FILE}: {place}: this is not a setting of this search; {ADVICE}"
+    )
 
 
 def _as_it_stands(folder: SweepFolder, method: str, known: Trial) -> Trial:

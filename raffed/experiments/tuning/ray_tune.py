@@ -232,7 +232,8 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
     wanted = math.ceil(actors / on_one)
     if wanted > gpus:
         raise UsageError(
-            f"a trial of {actors} actors with {share} GPU each needs {wanted} GPUs, there are {gpus:g}"
+            f"a trial of {actors} actors with {share} GPU each needs {wanted} GPUs, but there are only "
+            f"{gpus:g}"
         )
     bundle = {"CPU": min(float(on_one), int(cores / gpus * 1e4) / 1e4), "GPU": 1}
     return tune.PlacementGroupFactory([{}, *(bundle for _ in range(wanted))], strategy="PACK")

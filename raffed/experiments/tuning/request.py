@@ -67,30 +67,28 @@ class Request:
     trials: Annotated[
         int | None,
         Range(1),
-        Doc(
-            "Settings tried per method, the same budget for all; without it: as many as the largest grid has."
-        ),
+        Doc("Number of settings tried per method; without it: as many as the largest grid has."),
     ] = None
     seeds: Annotated[
-        int, Range(1, 10_000), Doc("Final runs per method, with seeds that tuning never saw.")
+        int, Range(1, 10_000), Doc("Number of final runs per method, with seeds that tuning never saw.")
     ] = 3
     protocol: Annotated[
-        Protocol, Doc("What settings are chosen by: a validation part, or test accuracy as the papers do.")
+        Protocol, Doc("Data that settings are chosen by: a validation part, or test data as in the papers.")
     ] = "validation"
     select: Annotated[
-        Select, Doc("Which models' accuracy chooses; `mean` is that of global and personal.")
+        Select, Doc("Models whose accuracy decides; `mean` is the mean of global and personal.")
     ] = "global"
     scheduler: Annotated[
-        Literal["fifo", "asha"], Doc("Whether bad trials are ended early (asha) or none is (fifo).")
+        Literal["fifo", "asha"], Doc("Whether bad trials end early (asha) or all run to the end (fifo).")
     ] = "fifo"
     search: Annotated[
         Literal["grid", "optuna"],
-        Doc("What proposes settings: the points of the grid, or Optuna over its ranges."),
+        Doc("Source of settings: the points of the grid, or Optuna over its ranges."),
     ] = "grid"
 
     def __post_init__(self) -> None:
         if not self.methods:
-            raise UsageError("nothing to tune: give --method, once or more")
+            raise UsageError("there is nothing to tune; give --method at least once")
         for method in self.methods:
             check_choice("method", method, METHODS)  # each name becomes that of a folder
         for name in self.grid:
@@ -98,10 +96,10 @@ class Request:
         check_fields("", self)
         if self.protocol == "validation" and not self.base.data.validation:
             raise UsageError(
-                "protocol validation needs a validation part: data.validation above 0, such as 0.2"
+                "the protocol validation needs a validation part; set data.validation above 0, such as 0.2"
             )
         if self.protocol == "paper" and self.base.data.validation:
-            raise UsageError("protocol paper chooses on test data: leave data.validation at 0")
+            raise UsageError("the protocol paper chooses on test data; leave data.validation at 0")
 
     def as_dict(self) -> dict[str, Json]:
         """Return plain JSON. Of the runtime it holds only what may change bits, and only if that is not the

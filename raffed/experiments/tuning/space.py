@@ -50,8 +50,7 @@ def check(request: Request) -> None:
         for name, count in Counter(map(trial_name, every)).items():
             if count > 1:
                 raise UsageError(
-                    f"{method}: {count} settings of the grid are called {name}, as their folders are; leave "
-                    f"one out"
+                    f"{method}: {count} settings of the grid would share the folder {name}; leave one out"
                 )
         for point in every:
             built = build_method(method, request.config(method, point).args)
@@ -62,7 +61,8 @@ def check(request: Request) -> None:
         if name not in taken and name.rpartition(".")[2] not in taken:
             methods = ", ".join(request.methods)
             raise UsageError(
-                f"--grid {name}: none of {methods} takes it; a field of the configuration has a dot"
+                f"--grid {name}: none of {methods} has this argument; write a field of the configuration "
+                "with its section, such as local.lr"
             )
 
 

@@ -161,7 +161,7 @@ def put_aside(folder: Path, why: str) -> Path:
     names = (folder.name if number == 1 else f"{folder.name}-{number}" for number in range(1, 10_000))
     target = next(place / name for name in names if not os.path.lexists(place / name))
     folder.rename(target)
-    log.warning("%s. The run was put aside as %s and is carried out again", why, target)
+    log.warning("%s. The run was put aside as %s and is run again", why, target)
     return target
 
 

@@ -229,7 +229,9 @@ class RayPool:
                 f"{str(error).splitlines()[0]} If memory ran out, use fewer actors; `raffed resume` "
                 f"continues the run"
             ) from error
-        log.warning("client actor %d was lost and is replaced (%d of %d)", actor, self._restarts, limit)
+        log.warning(
+            "client actor %d was lost and is replaced (replacement %d of %d)", actor, self._restarts, limit
+        )
         self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._vaults)
         self._transport.replace(actor, self._actors[actor])
 

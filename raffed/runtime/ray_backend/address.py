@@ -126,8 +126,8 @@ def check_answers(address: str) -> None:
     """
     if address.startswith(("http://", "https://")):
         raise UsageError(
-            f"--address {address}: that is a cluster's job server, which `raffed submit --address` takes; "
-            f"{WHERE}"
+            f"--address {address}: that is a cluster's job server, which is meant for `raffed submit "
+            f"--address`; {WHERE}"
         )
     match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
     if match is None or not (match["port"] or match["client"]):
@@ -142,7 +142,7 @@ def check_answers(address: str) -> None:
             f"or leave --address out"
         ) from error
     if len(said) > 3 and said[3] != SETTINGS:
-        raise UsageError(f"--address {address}: what answers there is no Ray; {WHERE}")
+        raise UsageError(f"--address {address}: what answers there is not Ray; {WHERE}")
 
 
 def _answer(connection: socket.socket) -> bytes:

@@ -99,7 +99,7 @@ class Jobs:
                 )
             )
         except (RayError, RuntimeError, ValueError, OSError) as error:
-            raise UsageError(f"{self.address} did not take the job ({_line(error)})") from error
+            raise UsageError(f"{self.address} refused the job ({_line(error)})") from error
 
     def follow(self, name: str, say: Callable[[str], None]) -> int:
         """Pass the job's log to `say` until the job ends, and return its exit code.
@@ -125,7 +125,8 @@ class Jobs:
             except (RuntimeError, OSError) as error:
                 if attempt == RECONNECTS:
                     raise RaffedError(
-                        f"{self.address}: lost the job's log ({_line(error)}); the job may go on"
+                        f"{self.address}: the connection to the job's log was lost ({_line(error)}); the "
+                        "job may go on"
                     ) from error
             await asyncio.sleep(min(1.0 + attempt, 10.0))
         raise RaffedError(

@@ -59,7 +59,7 @@ def check_shared(folder: Path, what: str) -> None:
     blind = [node[:12] for node, seen in zip(nodes, answers, strict=True) if not seen]
     if blind:
         raise RunFolderError(
-            f"{folder} is not seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} "
+            f"{folder} cannot be seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} "
             f"needs a file system "
             "that all nodes mount; give such a path, or for a URL set RAFFED_SCRATCH to one"
         )

@@ -114,7 +114,8 @@ class OwnRay:
         self.end(keep=why is None)
         return (
             why
-            or f"Ray could not start: {first_line(error)}; its logs are in {self.folder}/r/session_latest/logs, {SERIAL}"  # noqa: E501
+            or f"Ray could not start: {first_line(error)}; its logs are in "
+            f"{self.folder}/r/session_latest/logs, {SERIAL}"
         )
 
     def end(self, keep: bool = False) -> None:

@@ -95,12 +95,13 @@ def _start(address: str | None) -> Callable[[], None] | None:
 
     if ray.is_initialized():
         if not _is_worker():
-            log.warning("this process has started Ray already, which is used")
+            log.warning("this process has already started Ray, so that Ray is used")
         return None
     if address is None and OF_A_JOB in os.environ:
         address = AUTO
         log.warning(
-            "this is the command of a Ray job: it joins the job's cluster (--address local starts an own Ray)"
+            "this command runs in a Ray job, so it joins the job's cluster (--address local starts its "
+            "own Ray)"
         )
     if address in (None, LOCAL):
         own = OwnRay()

@@ -21,10 +21,10 @@ from ray import cloudpickle
 ASIDE = 1 << 16  # arrays with at least this many bytes are sent beside the pickle
 SHARES = hasattr(os, "memfd_create") and hasattr(socket, "send_fds")  # Linux
 _ALIGN = 64
-_MAPS = 64  # maps that are read in place; each holds a descriptor, and a process may have about 1,000
+MAX_MAPS = 64  # maps that are read in place; each holds a descriptor, and a process may have about 1,000
 # All pages at once, because a page fault takes longer than copying the page
 _MAPPED = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-_held: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+held_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class MappedMemory:
@@ -54,12 +54,12 @@ class MappedMemory:
 
         It is read in place, or copied if many received values are still held.
         """
-        room = self._mapped(sum(places[-1])) if len(_held) < _MAPS else self._copied(sum(places[-1]))
+        room = self._mapped(sum(places[-1])) if len(held_maps) < MAX_MAPS else self._copied(sum(places[-1]))
         return [room[at : at + length] for at, length in places]
 
     def _mapped(self, size: int) -> memoryview:
         room = mmap.mmap(self.descriptor, size, flags=_MAPPED, prot=mmap.PROT_READ)
-        _held.add(room)
+        held_maps.add(room)
         return memoryview(room)
 
     def _copied(self, size: int) -> memoryview:

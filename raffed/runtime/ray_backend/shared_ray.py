@@ -44,7 +44,7 @@ class SharedRay:
         with _changed:
             if not _changed.wait_for(lambda: not _current or not _current[0]._ending, PATIENCE):
                 raise UsageError(
-                    "Ray is still busy in this process with a run that was given up; use a process of its own"
+                    "Ray is still busy in this process with a run that was abandoned; use a new process"
                 )
             if not _current:
                 _current.append(SharedRay(address, begin))
@@ -54,7 +54,7 @@ class SharedRay:
             if address is not None and not same_ray(address, used):
                 there = "a Ray of its own" if used == LOCAL else f"the Ray at {used}"
                 raise UsageError(
-                    f"--address {address}: another run of this process uses {there}; use a process of its own"
+                    f"--address {address}: another run of this process uses {there}; use a new process"
                 )
             shared._users += 1
             return shared

@@ -145,7 +145,7 @@ class SocketCalls:
         """Raise the error by which Ray describes how an actor ended."""
         answer_of(self._serving[actor].reference)
         raise ActorsLostError(
-            f"client actor {actor} lives on but closed its socket; `raffed resume` continues the run"
+            f"client actor {actor} is alive but has closed its socket; `raffed resume` continues the run"
         )
 
     def _read(self, ends: dict[int, SocketEnd]) -> None:

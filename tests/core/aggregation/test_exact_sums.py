@@ -243,7 +243,7 @@ def test_fixed_point_is_a_rounding_to_the_nearest_multiple() -> None:
 
 
 def test_an_empty_sum_is_an_error_and_an_empty_point_is_not() -> None:
-    with pytest.raises(ValueError, match="no client contributed"):
+    with pytest.raises(ValueError, match="no client has contributed"):
         PointSum().value(Params({"w": torch.zeros(1)}))
     none = PointSum()
     none.add(Params({}), 1.0, "buffers")

@@ -39,9 +39,9 @@ def test_other_names_are_not_references_to_files(text: str) -> None:
         ("csv:a.csv?label=", "'label=' is not key=value"),
         ("csv:a.csv?lable=y", "option of csv: 'lable'; nearest: label"),
         ("csv:a.csv?label=y&label=z", "label is given twice"),
-        ("folder:a?size=big", "size = 'big'; wanted a whole number"),
-        ("folder:a?size=-3", "size = '-3'; wanted a whole number"),
-        ("npz:a.npz?test=half", "test = 'half'; wanted a fraction"),
+        ("folder:a?size=big", "size = 'big'; it must be a whole number"),
+        ("folder:a?size=-3", "size = '-3'; it must be a whole number"),
+        ("npz:a.npz?test=half", "test = 'half'; it must be a fraction"),
         ("pfllib:a?test=0.2", "option of pfllib: 'test'"),
     ],
 )

@@ -88,14 +88,17 @@ def test_clients_with_numbers_are_ordered_by_size_and_not_by_alphabet() -> None:
 
 REFUSED: dict[str, tuple[Given, str]] = {
     "a label too few": ({"y": Y[:5]}, "y has 5 labels for 6 samples"),
-    "labels with a fraction": ({"y": Y.astype(float)}, r"y is float64 \(6,\); wanted one integer or text"),
+    "labels with a fraction": (
+        {"y": Y.astype(float)},
+        r"y is float64 \(6,\), but must be one integer or text",
+    ),
     "labels in a column": ({"y": Y[:, None]}, r"y is int64 \(6, 1\)"),
     "a missing label": ({"y": np.array(["a", None, "b", "a", "b", "a"], dtype=object)}, "no label in row 1"),
     "an empty label": ({"y": ["a", "b", " ", "a", "b", "a"]}, "empty label in row 2"),
     "labels that look alike": ({"y": ["a", "a ", "b", "a", "b", "a"]}, "'a' and 'a ' differ in blanks only"),
     "labels of several types": ({"y": np.array(["a", 1, "b", 1, "a", 1], dtype=object)}, "type int, str"),
     "one class": ({"y": [7] * 6}, "the one class '7'; a classification needs at least two"),
-    "a label beyond the names": ({"class_names": ["a", "b"]}, "label 2 in row 2; wanted 0 to 1"),
+    "a label beyond the names": ({"class_names": ["a", "b"]}, "label 2 in row 2, but labels must be 0 to 1"),
     "a label below 0": ({"y": Y - 1, "class_names": ["a", "b", "c"]}, "label -1 in row 0"),
     "a class without samples": ({"class_names": ["a", "b", "c", "d"]}, "class 'd' has no training sample"),
     "two classes of one name": ({"class_names": ["a", "b", "a"]}, "class_names has 'a' twice"),
@@ -128,7 +131,7 @@ REFUSED: dict[str, tuple[Given, str]] = {
     "one number a sample": ({"x": X[:, 0]}, r"x\[:, None\]"),
     "no samples": ({"x": X[:0], "y": []}, "at least one sample"),
     "samples of no size": ({"x": X[:, :0]}, "at least one sample and one value"),
-    "channels last": ({"x": np.zeros((6, 8, 8, 3), np.uint8)}, r"channels last; .*transpose\(0, 3, 1, 2\)"),
+    "channels last": ({"x": np.zeros((6, 8, 8, 3), np.uint8)}, r"channels last, .*transpose\(0, 3, 1, 2\)"),
     "test samples of another shape": (
         {"x_test": X[:2, :3], "y_test": [0, 1]},
         r"shape \(3,\), the training part \(4,\)",
@@ -177,7 +180,7 @@ def test_a_torch_data_set_of_pil_images_gets_its_channels_first() -> None:
 @pytest.mark.parametrize(
     ("items", "words"),
     [
-        ([torch.zeros(3)], "item 0 is a Tensor; wanted"),
+        ([torch.zeros(3)], "item 0 is a Tensor, but must be"),
         ([(torch.zeros(3), 0), (torch.zeros(4), 1)], r"item 1 has shape \(4,\), item 0 \(3,\)"),
         ([], "has no items"),
     ],

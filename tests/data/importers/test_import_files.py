@@ -195,11 +195,11 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no y": (
         lambda folder: _trapped(folder / "train" / "0.npz", {"x": X}),
-        r"0\.npz holds x; wanted x and y",
+        r"0\.npz holds x, but must hold x and y",
     ),
     "lengths": (
         lambda folder: _trapped(folder / "train" / "0.npz", {"x": X, "y": Y[:3]}),
-        "wanted one label a sample",
+        "must be one label per sample",
     ),
     "shapes": (
         lambda folder: _trapped(folder / "train" / "1.npz", {"x": X[:, :2], "y": Y}),
@@ -211,7 +211,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "other arrays": (
         lambda folder: np.savez(folder / "train" / "1.npz", x=X, y=Y),
-        r"holds x\.npy, y\.npy; wanted data",
+        r"holds x\.npy, y\.npy, but must hold only data",
     ),
 }
 

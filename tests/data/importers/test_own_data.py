@@ -235,7 +235,7 @@ def test_a_function_of_the_users_gives_the_data_and_anything_else_is_refused(
     (tmp_path / "mine.py").unlink()
     assert verify(tmp_path / "run").ok
     (tmp_path / "other.py").write_text("number = 3\n")
-    with pytest.raises(UsageError, match=r"gives a int; wanted a raffed\.Dataset"):
+    with pytest.raises(UsageError, match=r"gives a int; it must be a raffed\.Dataset"):
         raffed.run(config("./other.py:number"), "other")
 
 

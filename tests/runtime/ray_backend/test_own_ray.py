@@ -116,7 +116,7 @@ def test_a_ray_that_this_process_runs_already_is_used_and_that_is_said(
         session.wait()
     assert ray.is_initialized()
     assert [record.getMessage() for record in caplog.records] == [
-        "this process has started Ray already, which is used"
+        "this process has already started Ray, so that Ray is used"
     ]
 
 

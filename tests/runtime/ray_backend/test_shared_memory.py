@@ -45,9 +45,9 @@ def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
 
 def test_a_broadcast_is_read_in_place_and_cannot_be_written_to() -> None:
     w = Params({"a": torch.arange(21_000.0).view(300, 70), "b": torch.ones(7)}).clone()
-    parcel, maps = packed(Broadcast(3, w, Params({}), {})), len(shared_memory._held)
+    parcel, maps = packed(Broadcast(3, w, Params({}), {})), len(shared_memory.held_maps)
     received = [parcel.unpacked() for _ in range(2)]
-    assert len(shared_memory._held) == maps + 2
+    assert len(shared_memory.held_maps) == maps + 2
     for one in received:
         assert torch.equal(one.w.flat, w.flat)
         assert one.w.flat.data_ptr() % 4096 == 0  # the first of its pages: it is no copy
@@ -69,7 +69,7 @@ def test_the_memory_is_given_back_with_the_last_that_holds_it() -> None:
 def test_whoever_keeps_much_of_what_it_received_runs_out_of_no_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_memory, "_MAPS", len(shared_memory._held) + 3)
+    monkeypatch.setattr(shared_memory, "MAX_MAPS", len(shared_memory.held_maps) + 3)
     before, parcel = open_files(), packed(np.arange(LARGE))
     kept = [parcel.unpacked() for _ in range(10)]
     assert open_files() == before + 1 + 3
