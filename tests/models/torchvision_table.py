@@ -91,9 +91,9 @@ def page(lines: list[Line]) -> str:
             "",
             f"`--model torchvision:NAME` makes one of torchvision's {len(lines)} classification networks "
             f"with random weights and one score for each class of the data; its head is found automatically. "
-            f"{len(trained)} of them train, {len(stacks)} also in stacks (`--cohort`); "
-            f"{len(lines) - len(trained)} are refused before any work, with the reason below. "
-            f"{len(light)} large ones were looked at by {FORWARD_ONLY} only.",
+            f"{len(trained) - len(light)} of them pass every check alone, and {len(stacks)} also in stacks "
+            f"(`--cohort`). Of {len(light)} large ones only the head was looked for, by {FORWARD_ONLY}. "
+            f"{len(lines) - len(trained)} are refused before any work, with the reason below.",
             "",
             "Each was checked with the smallest square image that it accepts among sides of "
             f"{', '.join(map(str, SIDES))} pixels: a step alone, a step of two stacked clients with the same "
