@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from raffed.data.dataset import Dataset
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
+    from raffed.experiments.saved_model import export, load_model
     from raffed.methods.own import method
+    from raffed.models.own.wrapping import as_net
 
 __all__ = [
     "Assign",
@@ -86,6 +88,9 @@ __all__ = [
     "Wire",
     "Words",
     "__version__",
+    "as_net",
+    "export",
+    "load_model",
     "method",
     "resume",
     "run",
@@ -153,11 +158,13 @@ _NAMES = {
     ),
     "raffed.data.dataset": ("Dataset",),
     "raffed.experiments.result": ("RunResult",),
+    "raffed.experiments.saved_model": ("export", "load_model"),
     "raffed.experiments.run": (
         "resume",
         "run",
     ),
     "raffed.methods.own": ("method",),
+    "raffed.models.own.wrapping": ("as_net",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from raffed import __version__
-from raffed.cli import checking, listing, reproducing, running, stores, submitting, tuning
+from raffed.cli import checking, exporting, listing, reproducing, running, stores, submitting, tuning
 from raffed.runtime.json_logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
@@ -135,6 +135,7 @@ app.command("resume", rich_help_panel=RUNS)(running.resume)
 app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(
     submitting.submit
 )
+app.command("export", rich_help_panel=RUNS)(exporting.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
 app.command("methods", rich_help_panel=LOOK)(listing.methods)

@@ -14,9 +14,9 @@ from raffed.cli.options import Flags, Typed, words_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
 from raffed.config.validation import Json, declarations, table_of
-from raffed.errors import UnknownNameError, UsageError, check_choice
+from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import method_info, method_name
-from raffed.models import MODELS
+from raffed.models import model_name
 
 Tables: TypeAlias = dict[str, Json]
 ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
@@ -136,8 +136,8 @@ def canonical(tables: Tables) -> None:
         from raffed.data.splits import parse_split  # late, because it loads NumPy
 
         data["split"] = parse_split(split).text
-    if isinstance(model_name := model.get("name"), str):
-        model["name"] = check_choice("model", model_name.lower(), MODELS)
+    if isinstance(name := model.get("name"), str):
+        model["name"] = model_name(name)
 
 
 def assignments(texts: Iterable[str]) -> Tables:

@@ -67,6 +67,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("data.split", "--split", WHAT, "SPLIT"),
     Flag("model.name", "--model", WHAT, "NAME"),
     Flag("model.args", "--model-arg", WHAT, "NAME=VALUE"),
+    Flag("model.init", "--init", WHAT, "FILE"),
     Flag("seed", "--seed", WHAT),
     Flag("data.root", "--data-root", WHAT, "DIR"),
     Flag("data.download", "--download/--no-download", WHAT),

@@ -22,10 +22,14 @@ from raffed.references.names import as_name
 
 T = TypeVar("T")
 V = TypeVar("V")
-PLACES = ("data.root", "data.download")  # where data come from is no part of an identity
+PLACES = ("data.root", "data.download", "model.init")  # where files lie is no part of an identity
 # Sections and fields that are younger than the first identities, which they leave as they are
 OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
-YOUNGER = {"data": ("validation", "samples"), "federation": ("survey", "measures", "weighting")}
+YOUNGER = {
+    "data": ("validation", "samples"),
+    "model": ("init_sha256",),
+    "federation": ("survey", "measures", "weighting"),
+}
 
 
 @dataclass(frozen=True)

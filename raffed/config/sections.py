@@ -6,9 +6,11 @@ and `privacy` have files of their own. This module imports neither torch nor Ray
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.faults import Faults
@@ -16,6 +18,7 @@ from raffed.config.privacy import Privacy
 from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value, Words
 from raffed.errors import UsageError
+from raffed.references.naming import reference_to
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
 Transport: TypeAlias = Literal["auto", "ray", "socket"]
@@ -81,11 +84,33 @@ class Data:
 class Model:
     """Which neural network a run trains."""
 
-    name: Annotated[str, Doc("Name of the network, see `raffed models`.")] = "mlp"
+    name: Annotated[
+        str,
+        Doc(
+            "Name of the network, see `raffed models`; for your own ./file.py:NAME or package.module:NAME, "
+            "for torchvision's torchvision:NAME. In Python it may be the class itself, which is stored as "
+            "its reference."
+        ),
+    ] = "mlp"
     args: Annotated[
         Mapping[str, Value],
         Doc("Argument of the network, such as head_bias=true; repeat for more. See `raffed models NAME`."),
     ] = field(default_factory=dict)
+
+    init: Annotated[
+        str,
+        Doc("File of weights to start from, a state_dict with the network's own names; without it: random."),
+    ] = ""
+    init_sha256: Annotated[
+        str, Doc("SHA-256 of that file. It is filled in when the configuration is made.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        if callable(self.name):
+            object.__setattr__(self, "name", reference_to(self.name))
+        if isinstance(self.init, str) and self.init and not self.init_sha256:
+            object.__setattr__(self, "init_sha256", _sha256_of(self.init))
+            object.__setattr__(self, "init", str(Path(self.init).absolute()))
 
 
 @dataclass(frozen=True)
@@ -224,6 +249,13 @@ class Runtime:
                 f"a GPU; nearest allowed: {1 / math.ceil(1 / share):.4f} or "
                 f"{1 / max(1, math.floor(1 / share)):.4f}"
             )
+
+
+def _sha256_of(file: str) -> str:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"model.init = {file!r}: {error.strerror}; give a file of weights") from error
 
 
 Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Runtime

@@ -106,7 +106,8 @@ class _FromOneStream(TorchDispatchMode):
         kwargs: dict[str, pytree.PyTree] | None = None,
     ) -> pytree.PyTree:
         given = dict(kwargs or {})
-        if torch.Tag.nondeterministic_seeded in func.tags and given.get("generator") is None:
+        random = torch.Tag.nondeterministic_seeded in func.tags and not _drops_nothing(func, args, given)
+        if random and given.get("generator") is None:
             func, given["generator"] = _taking_a_generator(func), self._generator
         return func(*args, **given)
 
@@ -130,6 +131,17 @@ def _taking_a_generator(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
             f"generator="
         )
     return found
+
+
+def _drops_nothing(
+    func: torch._ops.OpOverload, args: tuple[pytree.PyTree, ...], kwargs: dict[str, pytree.PyTree]
+) -> bool:
+    """Return whether an operation, such as attention, has a dropout of probability 0 and so draws nothing."""
+    names = _arguments(func)
+    if "dropout_p" not in names:
+        return False
+    at = names.index("dropout_p")
+    return kwargs.get("dropout_p", args[at] if at < len(args) else 0.0) == 0.0
 
 
 def _arguments(func: torch._ops.OpOverload) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from raffed.config.run import RunConfig
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
-from raffed.models import MODELS
+from raffed.models import MODELS, model_name
 from raffed.tune_spaces import has_space, no_space
 
 
@@ -25,7 +25,8 @@ def check_names(config: RunConfig) -> None:
     from raffed.data.splits import parse_split  # late, because it loads NumPy
 
     parse_split(config.data.split)
-    check_choice("model", config.model.name, MODELS)
+    if model_name(config.model.name) != config.model.name:
+        check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:
         raise UsageError(
             f"privacy.noise = {config.privacy.noise} needs opacus to compute ε: pip install 'raffed[privacy]'"

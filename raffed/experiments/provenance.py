@@ -42,6 +42,7 @@ def new_run(setup: Setup) -> RunContents:
         "partition_sha256": setup.partition.sha256(),
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "transform": setup.style,
+        "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},
         "rounds_done": 0,
         "files": {},
         "segments": [segment],

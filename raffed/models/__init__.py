@@ -6,8 +6,10 @@
     logits, z = net(x)                      # x [B, 1, 32, 32] -> [B, 10], [B, 84]
 
 The arguments of a model are the keywords of its factory, which declares their types, ranges, defaults and
-meanings; `raffed models NAME` prints them. To add a network, write a factory
-`(in_shape, num_classes, *, keywords) -> Net` in this package and add one entry to MODELS in catalogue.py.
+meanings; `raffed models NAME` prints them. A network of one's own is named by a reference, such as
+`./net.py:SmallNet`, and torchvision's by `torchvision:resnet18` (docs/own_model.md). To add a network to
+raffed itself, write a factory `(in_shape, num_classes, *, keywords) -> Net` in this package and add one entry
+to MODELS in catalogue.py.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
 from raffed.errors import UsageError, check_choice
-from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape
+from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape, is_own, model_name
 
 if TYPE_CHECKING:
     from raffed.models.net import Net
@@ -32,8 +34,9 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
     torch's global generator is neither read nor changed.
 
     Args:
-        name: A key of MODELS, such as "lenet".
-        in_shape: Channels, height and width of an image. Each is at least 1.
+        name: A key of MODELS, such as "lenet", a reference, or "torchvision:resnet18".
+        in_shape: Shape of one input: channels, height and width of an image, or another shape if the network
+            takes it. Each is at least 1.
         num_classes: Number of classes C, at least 1.
         seed: Seed of the weights. Equal seeds give equal weights, bit for bit.
         **args: Keywords of the network's factory; `declared_args(name)` has their declarations.
@@ -42,25 +45,62 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
         A network that maps images [B, *in_shape] to logits [B, C] and features [B, D].
 
     Raises:
-        UnknownNameError: `name` is not in MODELS.
+        UnknownNameError: `name` is not in MODELS, and not a reference.
         UsageError: The network does not take this keyword, shape or number of classes.
+        UserCodeError: The user's own code raised an error.
 
     Example:
         >>> net = build("mlp", in_shape=(1, 8, 8), num_classes=10, seed=7, hidden=(64,))
         >>> sum(p.numel() for p in net.parameters())
         4810
     """
-    check_args(name, args)
-    factory = MODELS[name].load()
-    shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
-    classes = _plain(num_classes)
-    check_arguments(factory, {"in_shape": shape, "num_classes": classes})
+    return build_for(name, args, in_shape, num_classes, seed)
+
+
+def build_for(
+    name: str,
+    args: Mapping[str, Value],
+    in_shape: Sequence[int],
+    num_classes: int,
+    seed: int,
+    dtype: str = "float32",
+) -> Net:
+    """Do what `build` does, for inputs of type `dtype`: "float32", or "int64" for ids."""
     import torch
 
     from raffed.core.seeds import forked
 
+    check_args(name, args)
+    shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
+    classes = _plain(num_classes)
+    if is_own(name):
+        if not isinstance(shape, tuple):
+            raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
+        from raffed.models.own.branches import replace_branches
+        from raffed.models.own.factories import make_own
+        from raffed.models.own.heads import Inputs
+
+        with forked(seed), torch.device("cpu"):
+            net = make_own(name, args, Inputs(shape, dtype), classes)
+        replace_branches(net)
+        return net
+    factory = MODELS[name].load()
+    check_kind(name, not dtype.startswith("float"))
+    _check_shape(name, factory, shape)
+    check_arguments(factory, {"in_shape": shape, "num_classes": classes})
     with forked(seed), torch.device("cpu"):
         return factory(shape, classes, **args)
+
+
+def _check_shape(name: str, factory: Factory, shape: Sequence[int]) -> None:
+    """Refuse inputs that are no images, for a network that is for images only."""
+    wanted = declarations(factory)["in_shape"].length
+    if wanted is not None and isinstance(shape, tuple) and len(shape) not in wanted:
+        got = "x".join(map(str, shape)) or "()"
+        raise UsageError(
+            f"{name}: in_shape = {got} is not that of an image (channels x height x width); use `mlp`, or a "
+            f"network of your own (--model ./file.py:NAME)"
+        )
 
 
 def check_kind(name: str, ids: bool) -> None:
@@ -75,8 +115,8 @@ def check_kind(name: str, ids: bool) -> None:
     """
     if ids and not MODELS[name].takes_ids:
         raise UsageError(
-            f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding, "
-            f"or give x as x.astype('float32') if they are measurements"
+            f"{name} takes numbers, and the samples are ids (int64); use a model with an embedding "
+            f"(--model ./file.py:NAME), or give x as x.astype('float32') if they are measurements"
         )
 
 
@@ -104,6 +144,11 @@ def check_args(name: str, args: Mapping[str, Value]) -> None:
         UnknownNameError: `name` is not in MODELS, or the network has no such argument.
         UsageError: A value has another type or is outside its range.
     """
+    if is_own(name):
+        from raffed.models.own.factories import factory_of, keywords_of
+
+        keywords_of(name, factory_of(name), args)
+        return
     check_values(name, declared_args(name), args)
 
 
@@ -119,4 +164,17 @@ def _plain(number: int) -> int:
     return operator.index(number) if whole else number
 
 
-__all__ = ["MODELS", "Factory", "ModelInfo", "Shape", "accepted_args", "build", "check_args", "declared_args"]
+__all__ = [
+    "MODELS",
+    "Factory",
+    "ModelInfo",
+    "Shape",
+    "accepted_args",
+    "build",
+    "build_for",
+    "check_args",
+    "check_kind",
+    "declared_args",
+    "is_own",
+    "model_name",
+]

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from raffed.references.names import reference_of, spelled
+
 if TYPE_CHECKING:
     from raffed.models.net import Net
 
+GROUP = "raffed.models"  # of entry points
+TORCHVISION = "torchvision:"  # what the names of torchvision's networks begin with
 Shape = tuple[int, ...]
 Factory = Callable[..., "Net"]
 
@@ -31,6 +35,25 @@ class ModelInfo:
         where = self.module if "." in self.module else f"raffed.models.{self.module}"
         found: Factory = getattr(importlib.import_module(where), self.name)
         return found
+
+
+def is_own(name: str) -> bool:
+    """Return whether a name stands for a network that is not raffed's own. Nothing is imported.
+
+    Args:
+        name: A key of MODELS, a reference such as "mylab.models:SmallNet", or "torchvision:resnet18".
+    """
+    return reference_of(name, GROUP, MODELS) is not None
+
+
+def model_name(text: str) -> str:
+    """Return the one spelling of a network's name: small letters, unless it is a reference.
+
+    Raises:
+        UnknownNameError: It is neither one of raffed's names nor a reference.
+        UsageError: It looks like a reference and is not one.
+    """
+    return spelled("model", text, GROUP, MODELS)
 
 
 _MAP = "Li et al., MAP, TKDE 2024"

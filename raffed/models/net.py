@@ -24,6 +24,8 @@ class Net(nn.Module):
     body: nn.Module
     head: nn.Linear
     feature_dim: int
+    rewritable: bool = True  # whether layers may be replaced by faster ones (core/kernels)
+    constants: frozenset[str] = frozenset()  # names of buffers that are neither trained nor sent
 
     def __init__(self, body: nn.Module, head: nn.Linear) -> None:
         super().__init__()

@@ -60,7 +60,7 @@ def is_user_code(file: str) -> bool:
     path = Path(file).absolute()
     if "site-packages" in path.parts or "dist-packages" in path.parts:
         return False
-    own, python = Path(__file__).absolute().parent, Path(os.__file__).absolute().parent
+    own, python = Path(__file__).absolute().parents[1], Path(os.__file__).absolute().parent
     return own not in path.parents and python not in path.parents
 
 

@@ -33,6 +33,13 @@ class CodeRecord(TypedDict):
     files: dict[str, str]
 
 
+class Inputs(TypedDict):
+    """Shape of one prepared input, and its type: "float32", or "int64" for ids."""
+
+    shape: list[int]
+    dtype: str
+
+
 class RunContents(TypedDict, total=False):
     """The fields of run.json. Those of older versions, and of runs that are not finished, are fewer."""
 
@@ -52,6 +59,7 @@ class RunContents(TypedDict, total=False):
     hardware: dict[str, str | int | None]
     commit: str | None
     error: str | None
+    inputs: Inputs
     clients: int
     classes: dict[str, list[int]]
     placement: Noted

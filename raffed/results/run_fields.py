@@ -13,6 +13,8 @@ partition_sha256                hash of the partition's lists
 data_sha256                     of data of one's own: hash of the arrays, which names them in the cache
 transform                       style in which inputs were prepared: what `data.transform = auto` meant;
                                 absent in runs of earlier versions
+inputs                          shape and type of one prepared input of the network; absent in runs of
+                                earlier versions
 rounds_done, state, error       how far the run got
 placement, auto                 where the work was done; what `execution = auto` chose
 hashes                          of a finished run: of its weights, client states (`vaults`) and rows
@@ -140,6 +142,10 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "classes": (
         _fields(samples=_list_of(_count), holders=_list_of(_count)),
         "an object with lists of samples and holders",
+    ),
+    "inputs": (
+        _fields(shape=_list_of(_count), dtype=_name),
+        "an object with the shape and the dtype of an input",
     ),
     "placement": (_object, "an object"),
     "auto": (_object, "an object"),

@@ -103,6 +103,8 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     bytes_one = 0
     for size in sizes or (1, *(size for size in COHORTS if size <= count)):
         host, broadcast = _host(probed, size, device)
+        if size > 1 and not sizes and not host.net.can_be_stacked:
+            break
         sent = broadcast.nbytes()
         clients = sorted(range(setup.partition.num_clients), key=lambda c: -samples[c])[
             : max(size, min(4, count))

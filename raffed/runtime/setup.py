@@ -19,6 +19,7 @@ from raffed.methods import build_method
 from raffed.references.carried import RunCode
 from raffed.runtime.data_source import load_data
 from raffed.runtime.own_code import code_of
+from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
     from raffed.data.preparation import Transform
     from raffed.data.splits import Split
+    from raffed.runtime.initial_weights import Arrays
     from raffed.runtime.json_values import Json
 
-    SetupParts: TypeAlias = tuple[RunConfig, Dataset, Partition, Mapping[str, Json] | None, str, RunCode]
+    SetupParts: TypeAlias = tuple[
+        RunConfig, Dataset, Partition, Mapping[str, Json] | None, str, Arrays | None, RunCode
+    ]
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,19 @@ class Setup:
     partition: Partition
     choice: Mapping[str, Json] | None = None  # the choice of `execution = auto`, for run.json
     data_sha256: str = ""  # hash of the arrays of data of one's own, by which the cache finds them
+    initial: Arrays | None = None  # the weights of `model.init`
     code: RunCode = field(default_factory=RunCode)
 
     def __reduce__(self) -> tuple[Callable[..., Setup], tuple[RunCode, type[Setup], SetupParts]]:
-        parts = (self.config, self.dataset, self.partition, self.choice, self.data_sha256, self.code)
+        parts = (
+            self.config,
+            self.dataset,
+            self.partition,
+            self.choice,
+            self.data_sha256,
+            self.initial,
+            self.code,
+        )
         return _received, (self.code, type(self), parts)
 
     @functools.cached_property
@@ -78,6 +91,11 @@ class Setup:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one prepared input: (channels, height, width) for images."""
         return self.transform.prepared_shape(self.dataset.input_shape)
+
+    @property
+    def input_dtype(self) -> str:
+        """Type of the prepared inputs: "int64" for ids, otherwise "float32"."""
+        return prepared_dtype(self.dataset.x.dtype, self.transform)
 
     @functools.cached_property
     def sizes(self) -> list[int]:
@@ -155,8 +173,10 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
+    from raffed.runtime.initial_weights import read_initial
 
     method = method_of(config)
+    initial = read_initial(config.model)
     split = parse_split(config.data.split)
     check_before_reading(config, split)
     if checked is not None:
@@ -179,7 +199,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     )
     partition = partition_beside(own, *request)
     held = held_out(partition, config.data.validation, config.seed)
-    setup = Setup(config, dataset, held, data_sha256=found, code=code_of(config))
+    setup = Setup(config, dataset, held, data_sha256=found, initial=initial, code=code_of(config))
     setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
     setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
@@ -187,6 +207,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
     assert setup.method is not None  # made now, while the working folder is the one in which it was named
+    check_single_samples(config, setup.input_shape, dataset.num_classes, setup.input_dtype, setup.sizes)
     return setup
 
 
@@ -229,7 +250,7 @@ def _check_published(config: RunConfig, split: Split) -> None:
         raise UsageError(
             f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one each"
         )
-    _check_network(config, transform.prepared_shape(info.shape), info.num_classes)
+    check_network(config, transform.prepared_shape(info.shape), info.num_classes)
 
 
 def check_new(setup: Setup) -> None:
@@ -255,19 +276,9 @@ def check_model(setup: Setup) -> None:
 
     These are an unknown name or argument, and inputs that it cannot take.
     """
-    from raffed.models import check_kind
-
     dataset = setup.dataset
     setup.transform.check_fits(dataset.name, dataset.input_shape)
-    check_kind(setup.config.model.name, dataset.x.dtype == np.int64)
-    _check_network(setup.config, setup.input_shape, dataset.num_classes)
-
-
-def _check_network(config: RunConfig, shape: tuple[int, ...], classes: int) -> None:
-    from raffed.models import build, check_args
-
-    check_args(config.model.name, config.model.args)
-    build(config.model.name, shape, classes, 0, **config.model.args)
+    check_network(setup.config, setup.input_shape, dataset.num_classes, setup.input_dtype)
 
 
 def _check_gpu(config: RunConfig) -> None:

@@ -32,10 +32,11 @@ from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
 from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
-from raffed.models import build
+from raffed.models import build_for
 from raffed.references.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder
 from raffed.runtime.client_data import ClientDataCache
+from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
     NO_SCORES,
@@ -68,9 +69,16 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     """Return the run's network with its initial weights, which are the same in every process."""
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
-    module = build(model.name, setup.input_shape, setup.dataset.num_classes, value, **model.args)
+    classes = setup.dataset.num_classes
+    module = build_for(model.name, model.args, setup.input_shape, classes, value, setup.input_dtype)
+    begin_from(module, setup.initial, model.init)
     return Network(
-        module, device, config.numerics.precision, onednn=onednn_is_faster(), kernels=kernels_enabled()
+        module,
+        device,
+        config.numerics.precision,
+        onednn=onednn_is_faster(),
+        kernels=kernels_enabled() and module.rewritable,
+        constants=module.constants,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from raffed.core.context import Forward
 from raffed.core.params import Params
@@ -23,8 +23,7 @@ class StackedForward:
     """
 
     def __init__(self, net: Network) -> None:
-        recurrent = next((m for m in net.module.modules() if isinstance(m, nn.RNNBase)), None)
-        if recurrent is not None:
+        if (recurrent := net.recurrent) is not None:
             raise UsageError(
                 f"torch cannot stack networks with a layer of type {type(recurrent).__name__}; use cohort = 0"
             )

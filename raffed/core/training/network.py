@@ -40,6 +40,8 @@ class Network:
         onednn: Whether large linear layers are computed by oneDNN (core/kernels/onednn_linear.py).
         kernels: Whether layers are replaced by faster ones (`kernels.optimise`). If not, `onednn` has no
             effect.
+        constants: Names of floating-point buffers that are no part of the model: neither trained, nor sent,
+            nor averaged.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Network:
         *,
         onednn: bool = False,
         kernels: bool = True,
+        constants: Collection[str] = (),
     ) -> None:
         self.device = torch.device(device)
         self.noise = Noise()
@@ -58,7 +61,8 @@ class Network:
         self.module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self.module.named_parameters())
-        buffers = {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+        named = self.module.named_buffers()
+        buffers = {n: b for n, b in named if b.is_floating_point() and n not in constants}
         self.initial = State(Params(_detached(self._params)).clone(), Params(buffers).clone())
         self._w = self.initial.w.flat.clone()
         # Also for a network without buffers, whose flat buffer is empty
@@ -95,6 +99,16 @@ class Network:
     def normalises(self) -> bool:
         """Whether the network has BatchNorm, which cannot normalise a batch of one sample."""
         return bool(self.norms)
+
+    @property
+    def can_be_stacked(self) -> bool:
+        """Whether `vmap` can compute all layers. It cannot compute torch's recurrent ones."""
+        return self.recurrent is None
+
+    @property
+    def recurrent(self) -> nn.RNNBase | None:
+        """The first recurrent layer of torch, or None."""
+        return next((m for m in self.module.modules() if isinstance(m, nn.RNNBase)), None)
 
     def arranged(self, x: Tensor) -> Tensor:
         """Return x [n, ...] in the memory format that is fastest for this network.

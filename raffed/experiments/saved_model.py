@@ -1,0 +1,206 @@
+"""The network of a run with its final weights: `raffed.load_model` and `raffed export`."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from raffed.config.run import RunConfig
+from raffed.core import seeds
+from raffed.core.context import ClientData
+from raffed.core.messages import ServerState
+from raffed.core.params import State
+from raffed.core.round import between_rounds, evaluated_broadcast
+from raffed.core.training.network import Network
+from raffed.core.training.sequential import one_by_one
+from raffed.core.training.session import Participant, TrainingSession
+from raffed.data.catalogue import DATASETS, dataset_name
+from raffed.data.transforms import prepare_inputs
+from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.checkpoint import VAULTS, checkpoints
+from raffed.experiments.folder import FINAL, run_config
+from raffed.experiments.integrity import check_file
+from raffed.models import build_for
+from raffed.models.net import Net
+from raffed.models.own.heads import Inputs
+from raffed.models.own.weights import plain_module, put_state
+from raffed.results.atomic import replacing
+from raffed.results.run_contents import RunContents
+from raffed.results.runfile import read_run
+from raffed.results.storage import fetched
+from raffed.runtime.initial_weights import begin_from, read_initial
+from raffed.runtime.record_codec import load_server
+from raffed.runtime.setup import Setup, method_of, prepare_run
+from raffed.runtime.vault_store import VaultStore, thaw_vaults, vault_file
+from raffed.runtime.worker import make_network, make_spec
+
+
+def load_model(run: Path | str, client: int | None = None) -> nn.Module:
+    """Return the network of a finished run with its final weights.
+
+    A module of one's own comes back as its own class, with its own names of parameters. A network of raffed's
+    returns (scores [B, C], features z [B, D]).
+
+    Args:
+        run: The run's folder or URL.
+        client: Number of a client, for its personalised model as it stands after the last round. It needs the
+            run's data. None for the global model.
+
+    Returns:
+        The module in evaluation mode, on the CPU.
+
+    Raises:
+        RunFolderError: The folder does not hold a finished run, or a file of it is damaged.
+        UsageError: The method has no such model.
+
+    Example:
+        >>> model = raffed.load_model("runs/a")  # doctest: +SKIP
+    """
+    with fetched(run, whole=True) as folder:
+        return plain_module(_net(folder, client)).eval()
+
+
+def export(
+    run: Path | str,
+    out: Path | str | None = None,
+    onnx: Path | str | None = None,
+    client: int | None = None,
+) -> list[Path]:
+    """Write the final weights of a run into files.
+
+    Args:
+        run: The run's folder or URL.
+        out: A new file for the state_dict, which `torch.load(FILE, weights_only=True)` reads. Its names are
+            those of the user's own class.
+        onnx: A new file for the whole network in the ONNX format. It needs the package onnx.
+        client: As in `load_model`.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        UsageError: A file exists already, or the package is missing.
+    """
+    places = [Path(one) for one in (out, onnx) if one is not None]
+    if not places:
+        raise UsageError("nothing to write: give --out model.pt, --onnx model.onnx, or both")
+    for place in places:
+        if place.exists():
+            raise UsageError(f"{place} exists already; choose another name")
+        if not place.absolute().parent.is_dir():
+            raise UsageError(f"{place.parent} is not a folder; make it first")
+    if onnx is not None:
+        _check_onnx()
+    with fetched(run, whole=True) as folder:
+        net, inputs = _net(folder, client), _inputs(read_run(folder), run_config(folder))
+    module = plain_module(net).eval()
+    if out is not None:
+        with replacing(Path(out)) as part:
+            torch.save({name: one.detach().clone() for name, one in module.state_dict().items()}, part)
+    if onnx is not None:
+        with replacing(Path(onnx)) as part:
+            _write_onnx(module, inputs, part)
+    return places
+
+
+def _net(folder: Path, client: int | None) -> Net:
+    about, config = read_run(folder), run_config(folder)
+    if about["state"] != "finished":
+        raise RunFolderError(f"{folder}: the run is {about['state']}; `raffed resume {folder}` finishes it")
+    check_file(folder, FINAL, about.get("files"), "put it back")
+    server, net = load_server(folder / FINAL), _initial_net(about, config)
+    put_state(net, _global(config, server) if client is None else _personal(folder, config, server, client))
+    return net
+
+
+def _inputs(about: RunContents, config: RunConfig) -> Inputs:
+    """Return what the inputs looked like. A run of an earlier version used a data set of the catalogue."""
+    if "inputs" in about:
+        return Inputs(tuple(about["inputs"]["shape"]), about["inputs"]["dtype"])
+    from raffed.data.transforms import transform_for
+
+    name = dataset_name(config.data.dataset)
+    style = about.get("transform", config.data.transform)
+    return Inputs(transform_for(name, style).prepared_shape(DATASETS[name].shape))
+
+
+def _initial_net(about: RunContents, config: RunConfig) -> Net:
+    """Return the network with the weights that the run began with."""
+    inputs, model = _inputs(about, config), config.model
+    classes = len(about["classes"]["samples"])
+    value = seeds.seed(config.seed, "weights")
+    net = build_for(model.name, model.args, inputs.shape, classes, value, inputs.dtype)
+    begin_from(net, read_initial(model), model.init)
+    return net
+
+
+def _global(config: RunConfig, server: ServerState) -> State:
+    method = method_of(config)
+    if not method.has_global:
+        raise UsageError(
+            f"{config.method} has no global model: each client keeps a part of it; give client= (--client K)"
+        )
+    broadcast = evaluated_broadcast(method, server)
+    return State(broadcast.w, broadcast.b)
+
+
+def _personal(folder: Path, config: RunConfig, server: ServerState, client: int) -> State:
+    """Return a client's personalised model between rounds, as the survey after the last round scores it."""
+    setup = prepare_run(replace(config, runtime=replace(config.runtime, execution="serial", address=None)))
+    method, clients = setup.method, setup.partition.num_clients
+    if not 0 <= client < clients:
+        raise UsageError(f"client = {client}; clients are 0 to {clients - 1}")
+    if method.personal is not None and method.personal.predicts:
+        raise UsageError(
+            f"{config.method}: the scores of a client come from more than one model; none to load"
+        )
+    is_shared = method.split.personal == "none" and method.split.buffers == "average"
+    if method.personal is None and is_shared:
+        raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
+    net = make_network(setup)
+    spec = make_spec(setup, net.feature_dim)
+    session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
+    with tempfile.TemporaryDirectory() as store:
+        thaw_vaults(checkpoints(folder)[-1] / VAULTS, Path(store))
+        own = vault_file(Path(store), client, 0).parent
+        versions = [int(path.stem) for path in own.glob("*.safetensors")]
+        kept = VaultStore(Path(store), keeps=method.keeps_state)
+        guest = Participant(client, kept.get(client, max(versions, default=0)), _data(setup, net, client))
+        models = between_rounds(method, server.broadcast(), guest, session)
+    return models.personal_state(method)
+
+
+def _data(setup: Setup, net: Network, client: int) -> ClientData:
+    rows = setup.partition.train_at(client, setup.stage(setup.config.federation.rounds - 1))
+    x = prepare_inputs(setup.dataset.x[rows], setup.transform, setup.dataset.max_value)
+    y = torch.from_numpy(setup.dataset.y[rows])
+    return ClientData(net.arranged(x), y, torch.bincount(y, minlength=setup.dataset.num_classes))
+
+
+def _write_onnx(module: nn.Module, inputs: Inputs, file: Path) -> None:
+    names = ["scores", "features"] if isinstance(module, Net) else ["scores"]
+    with warnings.catch_warnings():  # torch's newer exporter needs a further package
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.onnx.export(
+            module,
+            (inputs.batch(2),),
+            str(file),
+            input_names=["inputs"],
+            output_names=names,
+            dynamic_axes={name: {0: "batch"} for name in ("inputs", *names)},
+            dynamo=False,
+        )
+
+
+def _check_onnx() -> None:
+    if importlib.util.find_spec("onnx") is None:
+        raise UsageError("--onnx needs the package onnx: pip install 'raffed[onnx]'")
+
+
+__all__ = ["export", "load_model"]

@@ -1,0 +1,142 @@
+"""From a name to a network: a reference to the user's own class or function, or a name of torchvision's."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from torch import nn
+
+from raffed.config.validation import Value
+from raffed.errors import UnknownNameError, UsageError, check_choice
+from raffed.models.catalogue import GROUP, TORCHVISION
+from raffed.models.net import Net
+from raffed.models.own.heads import Inputs, own_errors
+from raffed.models.own.wrapping import wrapped
+from raffed.references.names import reference_of
+from raffed.references.resolve import load
+
+Factory: TypeAlias = Callable[..., nn.Module]
+GIVEN = ("in_shape", "num_classes")  # what a factory receives if its signature names it
+HEAD = "head"  # the argument that raffed takes itself, unless the factory has one of this name
+
+
+def make_own(name: str, args: Mapping[str, Value], inputs: Inputs, num_classes: int) -> Net:
+    """Make a network of one's own, with weights from the present random seed.
+
+    Args:
+        name: A reference, such as "mylab.models:SmallNet", or "torchvision:resnet18".
+        args: Keyword arguments of the class or function. It also receives `num_classes` and `in_shape` if
+            its signature names them. `head`, the name of the layer that makes the scores, is raffed's own.
+        inputs: Shape and type of the inputs.
+        num_classes: Number of classes C.
+
+    Raises:
+        UnknownNameError: The class or function has no such argument.
+        UsageError: It cannot be called like this, or its result cannot be trained.
+        UserCodeError: The user's own code raised an error.
+    """
+    factory = factory_of(name)
+    keywords = keywords_of(name, factory, args)
+    head = keywords.pop(HEAD, None) if HEAD not in _parameters(factory, name) else None
+    if head is not None and not isinstance(head, str):
+        raise UsageError(f"{name}: head = {head!r} is not the name of a layer")
+    own: dict[str, Value] = {"in_shape": inputs.shape, "num_classes": num_classes}
+    known = _parameters(factory, name)
+    keywords = {**{key: value for key, value in own.items() if key in known}, **keywords}
+    with own_errors(name):
+        module = factory(**keywords)
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"{name} made a {type(module).__name__}; wanted an nn.Module that returns scores")
+    return wrapped(module, head, inputs, name)
+
+
+def factory_of(name: str) -> Factory:
+    """Return the class or function behind a name.
+
+    Raises:
+        UsageError: There is none, or it is an object that is neither.
+    """
+    if name.startswith(TORCHVISION):
+        return _torchvision(name.removeprefix(TORCHVISION))
+    found = load(reference_of(name, GROUP, ()) or name)
+    if isinstance(found, nn.Module) or not callable(found):
+        raise UsageError(
+            f"{name} is a {type(found).__name__}; wanted a class or a function, so that every process makes "
+            f"a network of its own"
+        )
+    factory: Factory = found
+    return factory
+
+
+def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the arguments if the factory takes them and no other is missing.
+
+    Raises:
+        UnknownNameError: The factory has no such argument. The message lists those that it has.
+        UsageError: An argument that the factory needs was not given.
+    """
+    known = _parameters(factory, name)
+    free = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
+    named = [key for key, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    for key in args:
+        if not (free or key in named or key == HEAD):
+            raise UnknownNameError(f"argument of {name}", key, [*named, HEAD])
+    for key in named:
+        if known[key].default is inspect.Parameter.empty and key not in (*args, *GIVEN):
+            raise UsageError(f"{name} needs a value for {key}: --model-arg {key}=VALUE")
+    return dict(args)
+
+
+def _parameters(factory: Factory, name: str) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(factory).parameters
+    except ValueError as error:
+        raise UsageError(f"{name} has no signature that Python can read; wrap it in a function") from error
+
+
+@functools.cache
+def torchvision_names() -> tuple[str, ...]:
+    """Return the names of torchvision's classification networks."""
+    import torchvision
+
+    return tuple(torchvision.models.list_models(module=torchvision.models))
+
+
+def _torchvision(name: str) -> Factory:
+    """Return a function that makes torchvision's network of this name with random weights."""
+    import torchvision
+
+    check_choice("network of torchvision", name, torchvision_names())
+
+    def make(in_shape: tuple[int, ...], num_classes: int, **args: Value) -> nn.Module:
+        if "weights" in args:
+            raise UsageError(f"torchvision:{name}: weights are random here; --init FILE starts from weights")
+        if len(in_shape) != 3 or in_shape[0] != 3:
+            got = "x".join(map(str, in_shape))
+            raise UsageError(f"torchvision:{name} is for images 3xHxW; one input has the shape {got}")
+        sizes = _sizes(name, in_shape)
+        module: nn.Module = torchvision.models.get_model(
+            name, weights=None, num_classes=num_classes, **{**sizes, **args}
+        )
+        return module
+
+    return make
+
+
+def _sizes(name: str, in_shape: tuple[int, ...]) -> dict[str, Value]:
+    """Return the arguments by which torchvision's networks learn the size of an image, and leave out heads
+    that return a second tensor of scores in training.
+    """
+    if name.startswith("vit_"):
+        return {"image_size": in_shape[1]}
+    if name == "maxvit_t":
+        return {"input_size": in_shape[1:]}
+    if name in ("googlenet", "inception_v3"):
+        return {"aux_logits": False, "init_weights": True}
+    return {}
+
+
+__all__ = ["factory_of", "keywords_of", "make_own", "torchvision_names"]

@@ -1,0 +1,201 @@
+"""What a network of one's own must keep to, so that runs are reproducible. Checked before any work begins.
+
+Each check computes a few batches of two or three samples. It refuses with one sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from raffed.errors import RaffedError, UsageError
+from raffed.models.net import Net
+from raffed.models.own.heads import Inputs
+from raffed.models.own.trials import Trial, as_double
+from raffed.models.own.wrapping import NOT_REPEATED
+
+EXPLODED = 1e6  # a gradient so large comes from maps too small for BatchNorm, and magnifies every last bit
+
+
+class Laws:
+    """The checks of one network.
+
+    Args:
+        net: The network. It is not changed.
+        title: How messages name it.
+        inputs: Shape and type of its inputs.
+        num_classes: Number of classes C.
+    """
+
+    def __init__(self, net: Net, title: str, inputs: Inputs, num_classes: int) -> None:
+        self.title, self.inputs, self.classes, self._net = title, inputs, num_classes, net
+        self._check_types()
+        self.trial = Trial(net, title)
+
+    def check(self, cohort: int) -> None:
+        """Check everything that a run with this cohort needs.
+
+        Raises:
+            UsageError: The network breaks a law. The message says what to change.
+            UserCodeError: The user's own code raised an error.
+        """
+        self.check_scores()
+        self.check_repeats()
+        self.check_samples()
+        if cohort > 1:
+            self.check_stacks(cohort)
+
+    def check_scores(self) -> None:
+        """Check that the network returns one score for each class, and leaves its inputs as they are."""
+        x = self.inputs.batch(3)
+        before = x.clone()
+        for training in (False, True):
+            scores = self.trial.scores(x, training)
+            if scores.shape != (3, self.classes):
+                got = "x".join(map(str, scores.shape))
+                raise UsageError(
+                    f"{self.title} returns scores {got} for 3 samples and {self.classes} classes; wanted "
+                    f"3x{self.classes}: let it take num_classes and make one score for each class"
+                )
+            if not torch.equal(x, before):
+                raise UsageError(
+                    f"{self.title} changes its inputs in place, which other clients and later rounds use; "
+                    f"work on a copy (x = x + 1, not x += 1; no inplace=True in the first layers)"
+                )
+
+    def check_repeats(self) -> None:
+        """Check that the same batch gives the same scores, and that only BatchNorm's statistics change."""
+        x, y = self.inputs.batch(3), torch.arange(3) % self.classes
+        constants = self._constants()
+        (loss, slopes), (again, same) = (self.trial.trained(x, y, seed) for seed in (1, 2))
+        if not (torch.equal(loss, again) and all(torch.equal(slopes[n], same[n]) for n in slopes)):
+            raise UsageError(f"{self.title}{NOT_REPEATED}")
+        if not torch.equal(self.trial.scores(x, False), self.trial.scores(x, False)):
+            raise UsageError(
+                f"{self.title} makes other scores of the same batch in evaluation mode when it is called "
+                f"again; it may neither draw random numbers nor remember earlier batches there"
+            )
+        for name, value in self._constants().items():
+            if not torch.equal(value, constants[name]):
+                raise UsageError(
+                    f"{self.title}: its buffer {name} changes in training, and raffed averages the "
+                    f"statistics of BatchNorm only; make it a parameter, or compute it in each call"
+                )
+
+    def check_samples(self) -> None:
+        """Check that in evaluation mode a sample's scores do not depend on the other samples of its batch."""
+        x = self.inputs.batch(3)
+        together, alone = (
+            self.trial.scores(x, False),
+            [self.trial.scores(x[i : i + 1], False) for i in range(3)],
+        )
+        if any(one.shape != (1, self.classes) for one in alone):
+            got = "x".join(map(str, alone[0].shape))
+            raise UsageError(
+                f"{self.title} returns scores {got} for a batch of one sample; wanted 1x{self.classes}: "
+                f"squeeze() and view() with a fixed batch size cause this"
+            )
+        if not torch.allclose(torch.cat(alone), together, rtol=1e-3, atol=1e-4):
+            raise UsageError(
+                f"{self.title}: in evaluation mode the scores of a sample depend on the other samples of its "
+                f"batch; normalise over the batch in training mode only, as nn.BatchNorm does"
+            )
+
+    def check_stacks(self, cohort: int) -> None:
+        """Check that stacked clients compute what each of them computes alone."""
+        x, y = self.inputs.batch(4), torch.arange(4) % self.classes
+        advice = f"use cohort = 0 in place of {cohort}"
+        try:
+            # In float64, because BatchNorm on small maps magnifies rounding
+            trial, x, worst = Trial(self._net, self.title, double=True), as_double(x), 1e-3
+            _, alone = trial.trained(x, y, 1)
+        except RaffedError:  # the module makes float32 tensors by itself
+            trial, x, worst = self.trial, self.inputs.batch(4), 1e-2
+            _, alone = trial.trained(x, y, 1)
+        try:
+            stacked = trial.stacked(x, y)
+        except RaffedError:
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split())[:200]
+            raise UsageError(f"{self.title} cannot be stacked ({text}); {advice}") from error
+        largest = max(float(slope.abs().max()) for slope in alone.values())
+        if largest > EXPLODED:
+            return
+        for name, slope in alone.items():
+            if not bool(((stacked[name] - slope).abs() <= worst * largest).all()):
+                raise UsageError(f"{self.title} has other gradients of {name} when stacked; {advice}")
+
+    def trains_on_one(self) -> bool:
+        """Return whether the network can train on a batch of one sample. BatchNorm on a 1x1 map cannot."""
+        try:
+            self.trial.trained(self.inputs.batch(1), torch.zeros(1, dtype=torch.int64), 1)
+        except (ValueError, RaffedError):
+            return False
+        return True
+
+    def _check_types(self) -> None:
+        for name, parameter in self._net.named_parameters():
+            if parameter.dtype != torch.float32:
+                kind = str(parameter.dtype).removeprefix("torch.")
+                raise UsageError(
+                    f"{self.title}: its parameter {name} is {kind}, and raffed trains float32; call "
+                    f".float() on the module (--precision bf16 computes in bfloat16)"
+                )
+        for name, layer in self._net.named_modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None:
+                raise UsageError(
+                    f"{self.title}: {name} is BatchNorm with momentum=None, which counts the batches of all "
+                    f"clients of a process; give it a momentum, such as 0.1"
+                )
+
+    def _constants(self) -> dict[str, Tensor]:
+        named = dict(self.trial.network.module.named_buffers())
+        return {name: named[name].clone() for name in self._net.constants}
+
+
+def held(laws: Laws) -> dict[str, str]:
+    """Return what each law found: its name → "" if it holds, otherwise the reason.
+
+    The names are "serial", "repeats", "samples" and "stacked".
+
+    Args:
+        laws: The checks of one network.
+    """
+    checks: dict[str, Callable[[], None]] = {
+        "serial": laws.check_scores,
+        "repeats": laws.check_repeats,
+        "samples": laws.check_samples,
+        "stacked": lambda: laws.check_stacks(2),
+    }
+    found = {}
+    for name, check in checks.items():
+        try:
+            check()
+            found[name] = ""
+        except RaffedError as error:
+            found[name] = str(error)
+    return found
+
+
+def check_seeded(net: Net, again: Net, title: str) -> None:
+    """Refuse a network whose weights do not depend on the seed alone.
+
+    Args:
+        net: The network.
+        again: The same network, made again from the same seed.
+        title: How messages name it.
+    """
+    ours, theirs = net.state_dict(), again.state_dict()
+    if ours.keys() != theirs.keys() or not all(
+        torch.equal(torch.nan_to_num(ours[n]), torch.nan_to_num(theirs[n])) for n in ours
+    ):
+        raise UsageError(
+            f"{title} gets other weights from the same seed: its constructor draws random numbers of NumPy "
+            f"or Python; draw them by torch (torch.rand, nn.init), which raffed seeds"
+        )
+
+
+__all__ = ["Laws", "check_seeded", "held"]

@@ -1,0 +1,244 @@
+"""A user's module as raffed's network, and back."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+from raffed.errors import RaffedError, UsageError
+from raffed.models.net import Net
+from raffed.models.own.heads import Inputs, find_head, own_errors, scores_of
+
+NOT_REPEATED = (
+    " makes other scores of the same batch when it is called again: it draws random numbers by itself, or "
+    "remembers earlier batches; use nn.Dropout layers, whose random numbers raffed makes from the seed, and "
+    "keep nothing between calls"
+)
+
+
+class Headless(nn.Module):
+    """Stands where the head was, and returns its input: so the module returns its features z [B, D].
+
+    It has the sizes of the head, because modules read them.
+    """
+
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = head.in_features, head.out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class OwnNet(Net):
+    """A user's module, divided into a body that returns z [B, D] and the linear head.
+
+    The user's parameter `conv.weight` has the name `body.conv.weight`, and the parameters of the user's head,
+    such as `fc.weight`, have the names `head.weight` and `head.bias`.
+
+    Parameters that need no gradient become constants: they keep their names and values, and are neither
+    trained nor sent.
+
+    Args:
+        module: The module. It belongs to the network afterwards.
+        head: Name of the linear layer that makes the scores; "" if the module itself is that layer.
+    """
+
+    def __init__(self, module: nn.Module, head: str) -> None:
+        layer = module.get_submodule(head)
+        assert isinstance(layer, nn.Linear)
+        body, inner = _without(module, head, layer)
+        super().__init__(body, layer)
+        self.user_head, self.inner = head, inner
+        # A user's forward may use the layers of a Sequential one by one, so only a whole one may be rewritten
+        self.rewritable = type(module) is nn.Sequential
+        self.frozen = _freeze(body)
+        self.constants = _constants(self)
+
+    def user_name(self, name: str) -> str:
+        """Return the user's name of a parameter or buffer of this network."""
+        part, _, rest = name.partition(".")
+        if part == "head":
+            return f"{self.user_head}.{rest}".removeprefix(".")
+        return rest.removeprefix(self.inner)
+
+    def user_module(self) -> nn.Module:
+        """Return a copy of the user's own module with the present weights."""
+        whole = copy.deepcopy(self)
+        if not whole.user_head:
+            return whole.head
+        module = whole.body.get_submodule("net") if whole.inner else whole.body
+        for name in whole.frozen:
+            owner, _, leaf = name.rpartition(".")
+            layer = whole.body.get_submodule(owner)
+            value = getattr(layer, leaf)
+            delattr(layer, leaf)
+            layer.register_parameter(leaf, nn.Parameter(value, requires_grad=False))
+        owner, _, leaf = whole.user_head.rpartition(".")
+        module.get_submodule(owner).register_module(leaf, whole.head)
+        return module
+
+
+def as_net(
+    module: nn.Module,
+    head: str | None = None,
+    *,
+    in_shape: Sequence[int] | None = None,
+    dtype: str = "float32",
+) -> Net:
+    """Make raffed's network from a module that returns class scores.
+
+    Methods with personal heads and methods that use features need to know the module's last linear layer, its
+    head. It is the one whose output is what the module returns. A network of raffed's is returned as it is.
+
+    Args:
+        module: A module from inputs [B, ...] to scores [B, C]. It belongs to the network afterwards.
+        head: Name of the linear layer that makes the scores, such as "fc". Without it, the layer is found by
+            calling the module once.
+        in_shape: Shape of one input, such as (3, 32, 32). It is needed if `head` is not given.
+        dtype: "float32", or "int64" if inputs are ids.
+
+    Returns:
+        A network [B, ...] -> (scores [B, C], features z [B, D]), where z is the input of the head. The
+        parameter `conv.weight` has the name `body.conv.weight` there, and those of the head have the names
+        `head.weight` and `head.bias`.
+
+    Raises:
+        UsageError: There is no such layer, or something else is computed after it.
+
+    Example:
+        >>> net = as_net(nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), "3")
+        >>> net.feature_dim
+        32
+    """
+    if isinstance(module, Net):
+        return module
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"as_net got a {type(module).__name__}; wanted an nn.Module that returns scores")
+    if in_shape is None and head is None:
+        raise UsageError("as_net: give in_shape=, the shape of one input, or head=, the layer of the scores")
+    inputs = None if in_shape is None else Inputs(tuple(in_shape), dtype)
+    return wrapped(module, head, inputs, type(module).__name__)
+
+
+def wrapped(module: nn.Module, head: str | None, inputs: Inputs | None, title: str) -> Net:
+    """Do what `as_net` does, for messages that name the module by a title."""
+    if isinstance(module, Net):
+        return module
+    if inputs is not None and _is_lazy(module):
+        scores_of(module, inputs.batch(2), title)  # gives lazy layers their shapes, and weights from the seed
+    if _is_lazy(module):
+        raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
+    if head is None:
+        assert inputs is not None
+        head = find_head(module, inputs.batch(2), title)
+    _check_head(module, head, title)
+    wanted = None if inputs is None else _repeated(module, inputs, title)
+    with own_errors(title):
+        net = OwnNet(module, head)
+    if inputs is not None and wanted is not None:
+        _check_parts(net, inputs.batch(2), wanted, head, title)
+    return net
+
+
+def _repeated(module: nn.Module, inputs: Inputs, title: str) -> Tensor:
+    """Return the scores of a batch, which have to be the same when it is given again."""
+    first, second = (scores_of(module, inputs.batch(2), title) for _ in range(2))
+    if not torch.equal(first, second):
+        raise UsageError(f"{title}{NOT_REPEATED}")
+    return first
+
+
+def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module, str]:
+    """Return the module without its head, and what stands before the user's names in it."""
+    if not head:
+        return nn.Identity(), ""
+    owner, _, leaf = head.rpartition(".")
+    parent = module.get_submodule(owner)
+    last = [name for name, _ in module.named_children()][-1]
+    if parent is module and type(module) is nn.Sequential and last == leaf:
+        delattr(module, leaf)
+    else:
+        parent.register_module(leaf, Headless(layer))
+    if hasattr(module, "projection"):  # that name would stand for the projection before the head
+        return nn.Sequential(OrderedDict(net=module)), "net."
+    return module, ""
+
+
+def _freeze(body: nn.Module) -> tuple[str, ...]:
+    """Turn parameters that need no gradient into buffers of the same names, and return the names."""
+    found = [
+        (f"{name}.{leaf}".removeprefix("."), layer, leaf)
+        for name, layer in body.named_modules()
+        for leaf, parameter in layer.named_parameters(recurse=False)
+        if not parameter.requires_grad
+    ]
+    for _, layer, leaf in found:
+        value = getattr(layer, leaf).detach()
+        delattr(layer, leaf)
+        layer.register_buffer(leaf, value)
+    return tuple(name for name, _, _ in found)
+
+
+def _constants(net: nn.Module) -> frozenset[str]:
+    """Return the names of the buffers that training does not change: all but BatchNorm's statistics."""
+    moving = {
+        f"{name}.{leaf}"
+        for name, layer in net.named_modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        for leaf in ("running_mean", "running_var", "num_batches_tracked")
+    }
+    return frozenset(name for name, _ in net.named_buffers() if name not in moving)
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    return any(isinstance(one, UninitializedParameter) for one in module.parameters())
+
+
+def _check_head(module: nn.Module, head: str, title: str) -> None:
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+    if head not in layers:
+        known = ", ".join(layers) or "none"
+        raise UsageError(f"{title}: head = {head!r} is not an nn.Linear of it; its linear layers: {known}")
+    names = [name for name, _ in layers[head].named_parameters()]
+    if not set(names) <= {"weight", "bias"}:
+        raise UsageError(f"{title}: its head {head or 'itself'} has other parameters than weight and bias")
+    if not all(one.requires_grad for one in layers[head].parameters()):
+        raise UsageError(
+            f"{title}: its head {head or 'itself'} is frozen; let its parameters need a gradient"
+        )
+    elsewhere = {
+        id(one)
+        for layer in module.modules()
+        if layer is not layers[head]
+        for one in layer.parameters(recurse=False)
+    }
+    if any(id(one) in elsewhere for one in layers[head].parameters()):
+        raise UsageError(
+            f"{title}: its head {head} shares its weights with another layer, so that no method could treat "
+            f"head and body apart; give the head weights of its own"
+        )
+
+
+def _check_parts(net: Net, x: Tensor, wanted: Tensor, head: str, title: str) -> None:
+    """Refuse a module that computes something else once it is divided at its head."""
+    why = f"{title}: the scores that it returns are not the output of its layer {head!r}"
+    advice = "return that output as it is, or name another layer by head="
+    try:
+        features = scores_of(net.body, x, title)
+    except RaffedError as error:
+        raise UsageError(f"{why} alone: without it, {error}; {advice}") from error
+    if features.dim() != 2 or features.shape[1] != net.feature_dim:
+        got = "x".join(map(str, features.shape))
+        raise UsageError(f"{why} of one vector a sample (its input is {got}); {advice}")
+    with torch.no_grad():
+        if not torch.equal(net.head(features), wanted):
+            raise UsageError(f"{why} alone; {advice}")
+
+
+__all__ = ["NOT_REPEATED", "OwnNet", "as_net", "wrapped"]

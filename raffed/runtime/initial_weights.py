@@ -1,0 +1,77 @@
+"""The file of weights from which a run starts (`--init`)."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from raffed.config.run import Model
+from raffed.errors import UsageError
+from raffed.models.net import Net
+from raffed.models.own.weights import start_from
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+def read_initial(model: Model) -> Arrays | None:
+    """Return the weights from which a run starts, by the user's own names; None without `model.init`.
+
+    Args:
+        model: The section of the configuration, with the hash that the file must have.
+
+    Raises:
+        UsageError: The file is not there, has another hash, or is not a table of tensors. Nothing in it is
+            executed.
+    """
+    if not model.init:
+        return None
+    path = Path(model.init)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"model.init = {model.init}: {error.strerror}; put the file back") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != model.init_sha256:
+        raise UsageError(
+            f"{path} has the SHA-256 {found[:12]}, and the run starts from {model.init_sha256[:12]}; put "
+            f"that file back"
+        )
+    return {name: tensor.numpy() for name, tensor in _tensors(path).items()}
+
+
+def begin_from(net: Net, initial: Arrays | None, source: str) -> None:
+    """Copy the weights of `read_initial` into a network, if there are any.
+
+    Raises:
+        UsageError: The names or shapes do not fit.
+    """
+    if initial is not None:
+        tensors = {name: torch.from_numpy(np.array(value)) for name, value in initial.items()}
+        start_from(net, tensors, source)
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    advice = "wanted a state_dict, as torch.save(model.state_dict(), FILE) or `raffed export` writes it"
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            found: dict[str, torch.Tensor] = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError, EOFError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read as weights ({type(error).__name__}); {advice}") from error
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
+    ):
+        raise UsageError(f"{path} is not a table of tensors; {advice}")
+    return {name: value.detach().contiguous() for name, value in found.items()}
+
+
+__all__ = ["Arrays", "begin_from", "read_initial"]

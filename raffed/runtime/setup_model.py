@@ -1,0 +1,89 @@
+"""The check of a run's network before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from raffed.config.run import RunConfig
+from raffed.data.preparation import Transform
+from raffed.errors import UsageError
+
+
+def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
+    """Return the type of prepared inputs: "int64" for ids, otherwise "float32".
+
+    Args:
+        stored: Type of the inputs as the data set holds them.
+        transform: How they are prepared.
+    """
+    is_ids = stored.kind in "iu" and stored != np.uint8 and not transform.mean
+    return "int64" if is_ids else "float32"
+
+
+def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str = "float32") -> None:
+    """Build the network once, so that errors of its settings are reported before actors start.
+
+    A network of one's own is also checked for what makes runs reproducible (`raffed.models.own.laws`).
+
+    Args:
+        config: The run's configuration.
+        shape: Shape of one prepared input.
+        classes: Number of classes C.
+        dtype: Type of the prepared inputs, "float32" or "int64".
+
+    Raises:
+        UsageError: The network cannot be made or trained.
+        UserCodeError: The user's own code raised an error.
+    """
+    from raffed.models import build_for, is_own
+    from raffed.models.own.laws import Laws, check_seeded
+    from raffed.runtime.initial_weights import begin_from, read_initial
+
+    name, args = config.model.name, config.model.args
+    net = build_for(name, args, shape, classes, 0, dtype)
+    if is_own(name):
+        check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
+    begin_from(net, read_initial(config.model), config.model.init)
+    if not is_own(name):
+        return
+    from raffed.models.own.heads import Inputs
+
+    Laws(net, name, Inputs(shape, dtype), classes).check(config.numerics.cohort)
+
+
+def check_single_samples(
+    config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str, sizes: Sequence[int]
+) -> None:
+    """Refuse a network of one's own that cannot train on the batch of one sample that some client would have.
+
+    BatchNorm cannot normalise one sample on a map of 1x1.
+
+    Args:
+        config: The run's configuration.
+        shape: Shape of one prepared input.
+        classes: Number of classes C.
+        dtype: Type of the prepared inputs.
+        sizes: Training samples of every client.
+    """
+    from raffed.models import build_for, is_own
+
+    size, name = config.local.batch_size, config.model.name
+    alone = [client for client, n in enumerate(sizes) if n == 1 or n % size == 1]
+    alone = [client for client in alone if sizes[client] < size or not config.local.drop_last]
+    if not alone or not is_own(name):
+        return
+    from raffed.models.own.heads import Inputs
+    from raffed.models.own.laws import Laws
+
+    net = build_for(name, config.model.args, shape, classes, 0, dtype)
+    if not Laws(net, name, Inputs(shape, dtype), classes).trains_on_one():
+        client = alone[0]
+        raise UsageError(
+            f"{name} cannot train on a batch of one sample (BatchNorm), and client {client} has "
+            f"{sizes[client]} samples with batches of {size}; use another --batch-size, or --drop-last"
+        )
+
+
+__all__ = ["check_network", "check_single_samples", "prepared_dtype"]

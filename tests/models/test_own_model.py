@@ -1,0 +1,191 @@
+"""A module of one's own becomes raffed's network: its head is found, its names are kept, its scores stay."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raffed import as_net
+from raffed.core.seeds import forked
+from raffed.errors import RaffedError, UnknownNameError, UsageError
+from raffed.models import build, is_own, model_name
+from raffed.models.net import Net
+from raffed.models.own.weights import plain_module, start_from
+from raffed.references.user_code import UserCodeError
+from tests.models.own_nets import CLASSES, FEATURES, SmallNet, Trap, chain
+
+HOME = "tests.models.own_nets"
+
+
+def seeded(seed: int = 0) -> SmallNet:
+    with forked(seed):
+        return SmallNet(10)
+
+
+def test_the_head_is_the_linear_layer_whose_output_is_returned() -> None:
+    net = as_net(Trap(CLASSES), in_shape=(FEATURES,))
+    assert net.feature_dim == 8
+    assert net.head.out_features == CLASSES
+    x = torch.rand(4, FEATURES)
+    scores, z = net(x)
+    assert torch.equal(scores, net.head(z))
+
+
+def test_a_wrapped_module_returns_the_scores_that_it_returned_before() -> None:
+    x = torch.rand(4, 1, 8, 8)
+    wanted = seeded().eval()(x)
+    for net in (as_net(seeded(), "fc"), as_net(seeded(), in_shape=(1, 8, 8))):
+        assert torch.equal(net.eval()(x)[0], wanted)
+
+
+def test_names_begin_with_body_and_head_and_come_back_as_the_user_s() -> None:
+    net = as_net(seeded(), "fc")
+    assert all(name.startswith(("body.", "head.")) for name in net.state_dict())
+    own = plain_module(net)
+    assert type(own) is SmallNet
+    assert list(own.state_dict()) == list(SmallNet(10).state_dict())
+    SmallNet(10).load_state_dict(own.state_dict())
+    x = torch.rand(2, 1, 8, 8)
+    assert torch.equal(own.eval()(x), seeded().eval()(x))
+
+
+def test_a_linear_layer_alone_is_a_network() -> None:
+    net = as_net(nn.Linear(FEATURES, CLASSES), in_shape=(FEATURES,))
+    x = torch.rand(2, FEATURES)
+    scores, z = net(x)
+    assert torch.equal(z, x)
+    assert list(plain_module(net).state_dict()) == ["weight", "bias"]
+    assert scores.shape == (2, CLASSES)
+
+
+def test_a_module_with_a_child_named_projection_has_no_projection_before_its_head() -> None:
+    def made() -> nn.Module:
+        layers = OrderedDict(projection=nn.Linear(FEATURES, 8), act=nn.Tanh(), out=nn.Linear(8, CLASSES))
+        return nn.Sequential(layers)
+
+    net = as_net(made(), "out")
+    assert not any(name.startswith("body.projection.") for name, _ in net.named_parameters())
+    assert list(plain_module(net).state_dict()) == list(made().state_dict())
+
+
+def test_a_network_of_raffed_s_is_returned_as_it_is() -> None:
+    net = Net(nn.Flatten(1), nn.Linear(4, 2))
+    assert as_net(net) is net
+
+
+def test_without_a_head_and_a_shape_as_net_asks_for_one() -> None:
+    with pytest.raises(UsageError, match=r"give in_shape=.* or head="):
+        as_net(Trap(CLASSES))
+
+
+def test_a_convolution_at_the_end_is_refused_and_head_is_named() -> None:
+    module = nn.Sequential(nn.Conv2d(1, CLASSES, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+    with pytest.raises(UsageError, match=r"no nn.Linear .*calls is Flatten.*name that layer by head="):
+        as_net(module, in_shape=(1, 8, 8))
+
+
+def test_a_wrong_head_is_refused_with_the_linear_layers_that_there_are() -> None:
+    with pytest.raises(UsageError, match="its linear layers: inner, out, other"):
+        as_net(Trap(CLASSES), "fc")
+    with pytest.raises(UsageError, match="not the output of its layer 'inner'"):
+        as_net(Trap(CLASSES), "inner", in_shape=(FEATURES,))
+    with pytest.raises(UsageError, match="not the output of its layer 'out'"):
+        as_net(Trap(CLASSES, "softmax"), "out", in_shape=(FEATURES,))
+
+
+class Positions(nn.Module):
+    """Scores of every position, of which the mean is returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.out(x).mean(1)
+        return scores
+
+
+def test_a_head_that_works_on_every_position_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no nn\.Linear"):
+        as_net(Positions(), in_shape=(5, 4))
+    with pytest.raises(UsageError, match="not the output of its layer 'out'"):
+        as_net(Positions(), "out", in_shape=(5, 4))
+
+
+def test_a_reference_is_built_with_its_own_arguments_and_the_seed_alone() -> None:
+    nets = [build(f"{HOME}:SmallNet", (1, 8, 8), 10, seed, width=5) for seed in (1, 1, 2)]
+    a, b, c = (net.state_dict() for net in nets)
+    assert a["body.stem.weight"].shape == (5, 1, 3, 3)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not torch.equal(a["body.stem.weight"], c["body.stem.weight"])
+
+
+def test_a_module_from_a_reference_has_the_weights_that_torch_s_seed_gives() -> None:
+    found = plain_module(build(f"{HOME}:chain", (1, 8, 8), 10, 7)).state_dict()
+    with forked(7):
+        wanted = chain(10).state_dict()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_the_head_can_be_named_as_an_argument() -> None:
+    net = build(f"{HOME}:SmallNet", (1, 8, 8), 10, 0, head="fc")
+    assert net.feature_dim == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        (f"{HOME}:SmallNet", {"widht": 3}, "argument of .*'widht'.*width"),
+        (f"{HOME}:Missing", {}, "has no 'Missing'"),
+        ("tests.models.nowhere:Net", {}, "there is no module"),
+        ("./nowhere.py:Net", {}, "there is no such file"),
+        (f"{HOME}:a_list", {}, "made a list; wanted an nn.Module"),
+        (f"{HOME}:made", {}, "is a Linear; wanted a class or a function"),
+        (f"{HOME}:SmallNet", {"head": 3}, "head = 3 is not the name of a layer"),
+        ("torchvision:resnet81", {}, "network of torchvision.*resnet18"),
+        ("torchvision:resnet18", {"weights": "DEFAULT"}, "--init FILE"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_one_line(name: str, args: dict[str, str], message: str) -> None:
+    with pytest.raises(RaffedError, match=message) as caught:
+        build(name, (1, 8, 8), 10, 0, **args)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_in_the_user_s_own_code_is_reported_by_its_file_and_line() -> None:
+    with pytest.raises(UserCodeError, match=r"own_nets\.py:\d+: .*NameError"):
+        build(f"{HOME}:broken", (FEATURES,), CLASSES, 0)
+
+
+def test_names_of_networks_have_one_spelling() -> None:
+    assert model_name(" MLP ") == "mlp"
+    assert model_name("torchvision:resnet18") == "torchvision:resnet18"
+    assert model_name("./Net.py:SmallNet") == "./Net.py:SmallNet"
+    with pytest.raises(UnknownNameError, match="lenet"):
+        model_name("lenett")
+    with pytest.raises(UsageError, match="is not a reference"):
+        model_name("./net.py")
+    assert not is_own("mlp")
+
+
+@pytest.mark.parametrize("shape", [(FEATURES,), (2, 3), (1, 8, 8), (2, 2, 2, 2)])
+def test_mlp_takes_floats_of_any_shape_and_the_others_are_for_images(shape: tuple[int, ...]) -> None:
+    scores, _ = build("mlp", shape, CLASSES, 0)(torch.rand(2, *shape))
+    assert scores.shape == (2, CLASSES)
+    if len(shape) != 3:
+        with pytest.raises(UsageError, match=r"resnet8: in_shape = .*a network of your own"):
+            build("resnet8", shape, CLASSES, 0)
+
+
+def test_weights_that_do_not_fit_are_refused_by_name() -> None:
+    net = as_net(seeded(), "fc")
+    weights = SmallNet(10).state_dict()
+    weights["extra"] = weights.pop("stem.weight")
+    weights["fc.bias"] = torch.zeros(3)
+    with pytest.raises(
+        UsageError, match=r"missing stem.weight; unexpected extra; other shapes fc.bias 3 for 10"
+    ):
+        start_from(net, weights, "model.pt")

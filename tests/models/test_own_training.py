@@ -1,0 +1,225 @@
+"""Runs with networks of one's own: the same algorithm, the same bits, and weights that go back and forth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import raffed
+from raffed.cli.app import app
+from raffed.core.seeds import forked, seed
+from raffed.data.transforms import prepare_inputs
+from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.result import RunResult
+from raffed.results.runfile import read_run
+from raffed.runtime.setup import Setup, prepare_run
+from tests.models.own_nets import SmallNet, chain
+
+HOME = "tests.models.own_nets"
+SMALL = raffed.Model(name=SmallNet, args={"width": 3})
+STATES = dict[str, Tensor]
+
+
+def config(model: raffed.Model = SMALL, method: str = "fedavg", **other: object) -> raffed.RunConfig:
+    made = raffed.RunConfig(
+        method=method,
+        model=model,
+        data=raffed.Data(dataset="digits", split="iid:3", samples=120, local_test=0.2),
+        local=raffed.Local(lr=0.05, batch_size=64, epochs=2),
+        federation=raffed.Federation(rounds=2),
+        runtime=raffed.Runtime(execution="serial"),
+    )
+    return replace(made, **other)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of FedAvg with a user's network."""
+    folder = tmp_path_factory.mktemp("own") / "run"
+    raffed.run(config(), folder)
+    return folder
+
+
+def by_hand(asked: raffed.RunConfig) -> STATES:
+    """FedAvg written out: every client takes full-batch steps of SGD, then the mean by samples."""
+    setup = prepare_run(asked)
+    with forked(seed(asked.seed, "weights")):
+        net = SmallNet(10, width=3)
+    server = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    for _ in range(asked.federation.rounds):
+        ends = [trained(net, server, asked.local, *samples(setup, rows)) for rows in setup.partition.train]
+        total = sum(setup.sizes)
+        server = {
+            name: sum(n / total * end[name] for n, end in zip(setup.sizes, ends, strict=True))
+            for name in server
+        }  # type: ignore[assignment]
+    return server
+
+
+def samples(setup: Setup, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    x = prepare_inputs(setup.dataset.x[rows], setup.transform, setup.dataset.max_value)
+    return x, torch.from_numpy(setup.dataset.y[rows])
+
+
+def trained(net: nn.Module, start: STATES, local: raffed.Local, x: Tensor, y: Tensor) -> STATES:
+    net.load_state_dict(start)
+    net.train()
+    sgd = torch.optim.SGD(net.parameters(), local.lr, local.momentum, weight_decay=local.weight_decay)
+    for _ in range(int(local.epochs)):
+        sgd.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        sgd.step()
+    return {name: tensor.clone() for name, tensor in net.state_dict().items()}
+
+
+def test_fedavg_with_a_user_s_network_is_sgd_and_the_mean_written_out(finished: Path) -> None:
+    found, wanted = raffed.load_model(finished).state_dict(), by_hand(config())
+    for name in wanted:
+        if not name.endswith("num_batches_tracked"):
+            torch.testing.assert_close(found[name], wanted[name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("cohort", [0, 3])
+def test_a_network_by_reference_has_the_bits_of_the_built_in_one(cohort: int) -> None:
+    numerics = raffed.Numerics(cohort=cohort)
+    names = ("mlp", "raffed.models.mlp:mlp", f"{HOME}:chain")
+    results = [raffed.run(config(raffed.Model(name=name), numerics=numerics)).to_pandas() for name in names]
+    kept = [rows.drop(columns=["run_id", "seconds"]) for rows in results]
+    for other in kept[1:]:
+        assert kept[0].equals(other)
+
+
+@pytest.mark.parametrize("method", ["fedrep", "fedrod", "map", "fedproto"])
+def test_methods_that_divide_the_network_train_the_user_s(method: str) -> None:
+    local = raffed.Local(lr=0.2, batch_size=8, epochs=5)
+    one = raffed.run(config(replace(SMALL, args={"width": 6}), method, local=local))
+    assert one.personalization > 0.2
+
+
+def test_a_stack_trains_the_user_s_network_as_each_client_alone() -> None:
+    alone, stacked = (raffed.run(config(numerics=raffed.Numerics(cohort=c))) for c in (0, 3))
+    assert abs(alone.accuracy - stacked.accuracy) < 0.02
+
+
+def test_load_model_returns_the_user_s_class_and_export_its_weights(finished: Path, tmp_path: Path) -> None:
+    model, file = raffed.load_model(finished), tmp_path / "model.pt"
+    assert type(model) is SmallNet
+    assert not model.training
+    done = CliRunner().invoke(app, ["export", str(finished), "--out", str(file)])
+    assert done.exit_code == 0, done.output
+    own = SmallNet(10, width=3)
+    own.load_state_dict(torch.load(file, weights_only=True))
+    x = torch.rand(5, 1, 8, 8)
+    assert torch.equal(own.eval()(x), model(x))
+
+
+def test_final_safetensors_holds_the_same_weights_under_body_and_head(finished: Path) -> None:
+    from safetensors.torch import load_file
+
+    saved, own = load_file(finished / "final.safetensors"), raffed.load_model(finished).state_dict()
+    assert torch.equal(saved[".w/body.stem.weight"], own["stem.weight"])
+    assert torch.equal(saved[".w/head.weight"], own["fc.weight"])
+    assert torch.equal(saved[".b/body.norm.running_var"], own["norm.running_var"])
+
+
+def test_a_run_that_starts_from_an_export_goes_on_from_its_accuracy(finished: Path, tmp_path: Path) -> None:
+    file, before = tmp_path / "model.pt", accuracy(raffed.resume(finished), 2)
+    raffed.export(finished, file)
+    still = raffed.Local(lr=1e-9, batch_size=64, momentum=0.0, weight_decay=0.0)
+    asked = config(replace(SMALL, init=str(file)), local=still, federation=raffed.Federation(rounds=1))
+    again = raffed.run(asked, tmp_path / "b")
+    loaded, started = (raffed.load_model(one).state_dict() for one in (finished, tmp_path / "b"))
+    torch.testing.assert_close(started["fc.weight"], loaded["fc.weight"], atol=1e-6, rtol=0)
+    assert abs(accuracy(again, 1) - before) < 0.05  # BatchNorm's statistics move
+    assert read_run(tmp_path / "b")["config"]["model"]["init_sha256"] == asked.model.init_sha256
+
+
+def accuracy(result: RunResult, round: int) -> float:
+    rows = result.to_pandas()
+    rows = rows[(rows["model"] == "global") & (rows["split"] == "test") & (rows["metric"] == "accuracy")]
+    return float(
+        rows[(rows["round"] == round) & rows["client"].isna() & rows["class"].isna()]["value"].iloc[0]
+    )
+
+
+def test_the_identity_covers_the_hash_of_the_first_weights_and_not_their_place(tmp_path: Path) -> None:
+    for name, number in (("a.pt", 1.0), ("b.pt", 1.0), ("c.pt", 2.0)):
+        torch.save({"w": torch.full((2,), number)}, tmp_path / "plain.pt")
+        (tmp_path / "plain.pt").rename(tmp_path / name)
+    a, b, c = (
+        config(replace(SMALL, init=str(tmp_path / name))).identity() for name in ("a.pt", "b.pt", "c.pt")
+    )
+    assert a == b
+    assert a != c
+    assert config().identity() != a
+
+
+def test_first_weights_that_are_gone_changed_or_do_not_fit_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    with pytest.raises(UsageError, match="No such file"):
+        raffed.Model(init=str(file))
+    torch.save(chain(10).state_dict(), file)
+    asked = config(replace(SMALL, init=str(file)))
+    with pytest.raises(
+        UsageError, match=r"does not fit the network: missing stem\.weight.*unexpected 1\.weight"
+    ):
+        raffed.run(asked)
+    torch.save({}, file)
+    with pytest.raises(UsageError, match="put that file back"):
+        raffed.run(asked)
+    file.write_bytes(b"no weights")
+    with pytest.raises(UsageError, match=r"cannot be read as weights.*raffed export"):
+        raffed.run(config(replace(SMALL, init=str(file))))
+    file.unlink()
+    with pytest.raises(UsageError, match="put the file back"):
+        raffed.run(asked)
+
+
+def test_a_client_s_personal_model_is_the_one_that_the_survey_scores(tmp_path: Path) -> None:
+    asked = config(method="fedrep", federation=raffed.Federation(rounds=2, survey=1))
+    rows = raffed.run(asked, tmp_path / "run").to_pandas()
+    with pytest.raises(UsageError, match=r"fedrep has no global model.*--client"):
+        raffed.load_model(tmp_path / "run")
+    setup = prepare_run(asked)
+    rows = rows[(rows["metric"] == "accuracy_between") & (rows["model"] == "personal")]
+    for client in range(3):
+        x, y = samples(setup, setup.partition.test[client])
+        found = (raffed.load_model(tmp_path / "run", client=client)(x).argmax(1) == y).float().mean()
+        assert float(found) == pytest.approx(float(rows[rows["client"] == client]["value"].iloc[0]))
+
+
+def test_models_that_a_run_does_not_have_are_refused(finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="fedavg has no personal models"):
+        raffed.load_model(finished, client=0)
+    with pytest.raises(UsageError, match="nothing to write"):
+        raffed.export(finished)
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(UsageError, match="exists already"):
+        raffed.export(finished, tmp_path / "model.pt")
+    stopped = tmp_path / "stopped"
+    raffed.run(config(), stopped, stop=lambda: True)
+    with pytest.raises(RunFolderError, match="resume"):
+        raffed.load_model(stopped)
+
+
+def test_a_batch_of_one_that_batchnorm_cannot_train_on_is_refused_before_work() -> None:
+    local = raffed.Local(batch_size=31, epochs=1)  # clients have 32 training samples
+    with pytest.raises(UsageError, match=r"batch of one sample \(BatchNorm\), and client 0 has 32 samples"):
+        raffed.run(config(raffed.Model(name=f"{HOME}:flat_norm"), local=local))
+    raffed.run(config(raffed.Model(name=f"{HOME}:flat_norm"), local=replace(local, drop_last=True)))
+
+
+def test_a_network_that_cannot_be_stacked_is_refused_before_any_folder_is_made(tmp_path: Path) -> None:
+    asked = config(raffed.Model(name=f"{HOME}:Rows"), numerics=raffed.Numerics(cohort=3))
+    with pytest.raises(UsageError, match="a layer of type GRU; use cohort = 0"):
+        raffed.run(asked, tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+    assert raffed.run(replace(asked, numerics=raffed.Numerics())).state == "finished"

@@ -1,0 +1,97 @@
+"""torchvision's classification networks: a few here, all of them in the slow suite and on the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torchvision.ops import StochasticDepth
+
+import raffed
+from raffed.errors import UsageError
+from raffed.models import build
+from raffed.models.dropout import Dropout
+from raffed.models.own.factories import torchvision_names
+from raffed.models.own.weights import plain_module
+from tests.models.torchvision_table import PAGE, line_of
+
+ROW = re.compile(r"^\| (\w+) \|(?:[^|]*\|){3} (yes|no) \|(?: (yes|no))? \|", re.MULTILINE)
+
+
+def test_torchvision_has_eighty_networks_and_the_page_has_a_row_for_each() -> None:
+    assert len(torchvision_names()) == 80
+    assert [name for name, _, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))] == list(torchvision_names())
+
+
+@pytest.mark.parametrize(
+    ("name", "head"), [("resnet18", "fc"), ("mobilenet_v3_small", "classifier.3"), ("squeezenet1_1", "")]
+)
+def test_the_page_says_what_is_found_about_a_network(name: str, head: str) -> None:
+    line = line_of(name, (32,))
+    rows = {name: (alone, stacked) for name, alone, stacked in ROW.findall(PAGE.read_text(encoding="utf-8"))}
+    assert line.head == head
+    assert rows[name] == (("yes", "yes") if head else ("no", "no"))
+    assert line.trains == bool(head)
+    assert all(not why for _, why in line.laws)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", torchvision_names())
+def test_every_network_is_found_as_the_page_says(name: str) -> None:
+    rows = {name: alone for name, alone, _ in ROW.findall(PAGE.read_text(encoding="utf-8"))}
+    assert line_of(name).trains == (rows[name] == "yes")
+
+
+def test_a_network_has_the_names_and_weights_of_torchvision_s() -> None:
+    import torchvision
+
+    own = plain_module(build("torchvision:resnet18", (3, 32, 32), 7, 0))
+    wanted = torchvision.models.resnet18(num_classes=7)
+    assert type(own) is type(wanted)
+    wanted.load_state_dict(own.state_dict())
+
+
+def test_images_of_one_channel_are_refused() -> None:
+    with pytest.raises(UsageError, match="torchvision:resnet18 is for images 3xHxW"):
+        build("torchvision:resnet18", (1, 8, 8), 10, 0)
+
+
+def test_stochastic_depth_draws_from_the_client_s_stream() -> None:
+    net = build("torchvision:convnext_tiny", (3, 32, 32), 5, 0)
+    left = [layer for layer in net.modules() if isinstance(layer, StochasticDepth)]
+    assert all(layer.p == 0 for layer in left)  # those draw nothing
+    assert sum(isinstance(layer, Dropout) for layer in net.modules()) == 18 - len(left)
+
+
+def test_onnx_holds_the_scores_of_the_module(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    raffed.run(
+        raffed.RunConfig(
+            data=raffed.Data(split="iid:2", samples=20),
+            federation=raffed.Federation(rounds=1),
+            runtime=raffed.Runtime(execution="serial"),
+            model=raffed.Model(name="tests.models.own_nets:SmallNet"),
+        ),
+        tmp_path / "run",
+    )
+    raffed.export(tmp_path / "run", onnx=tmp_path / "model.onnx")
+    graph = onnx.load(tmp_path / "model.onnx").graph
+    assert [one.name for one in graph.input] == ["inputs"]
+    assert [one.name for one in graph.output] == ["scores"]
+    names = {one.name for one in graph.initializer}
+    assert "fc.weight" in names
+    model = raffed.load_model(tmp_path / "run")
+    kept = next(one for one in graph.initializer if one.name == "fc.weight")
+    assert torch.equal(
+        torch.from_numpy(onnx.numpy_helper.to_array(kept).copy()), model.state_dict()["fc.weight"]
+    )
+
+
+def test_onnx_without_its_package_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'raffed\[onnx\]'"):
+        raffed.export(tmp_path / "run", onnx=tmp_path / "model.onnx")

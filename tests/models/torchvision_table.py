@@ -1,0 +1,138 @@
+"""Which of torchvision's classification networks raffed trains: `python -m tests.models.torchvision_table`.
+
+It checks all of them, each with the smallest image that it accepts, and writes docs/torchvision-models.md. It
+takes about half an hour of one core.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from raffed.errors import RaffedError
+from raffed.models import build
+from raffed.models.net import Net
+from raffed.models.own.factories import torchvision_names
+from raffed.models.own.heads import Inputs
+from raffed.models.own.laws import Laws, held
+from raffed.models.own.wrapping import OwnNet
+
+PAGE = Path(__file__).parents[2] / "docs" / "torchvision-models.md"
+SIDES = (8, 14, 16, 32, 48, 64, 75, 96, 112, 128, 224)  # of images that are tried, in this order
+CLASSES = 5
+LARGE = 100_000_000  # above this number of parameters only the head is looked for, to save memory
+FORWARD_ONLY = "one forward pass"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What was found about one network.
+
+    Attributes:
+        name: Its name in torchvision.
+        parameters: Number of its parameters with five classes.
+        head: Name of the layer that makes the scores.
+        side: Height and width of the smallest image that was tried and accepted, or 0.
+        laws: Law → "" if it holds, otherwise the reason. Empty if only one forward pass was made.
+        refused: Why it is refused altogether, or "".
+    """
+
+    name: str
+    parameters: int = 0
+    head: str = ""
+    side: int = 0
+    laws: tuple[tuple[str, str], ...] = ()
+    refused: str = ""
+
+    @property
+    def trains(self) -> bool:
+        """Whether it trains alone and repeats the same bits."""
+        return not self.refused and all(not why for law, why in self.laws if law != "stacked")
+
+
+def line_of(name: str, sides: tuple[int, ...] = SIDES) -> Line:
+    """Check one network with the smallest image that it accepts."""
+    why = ""
+    for side in sides:
+        inputs = Inputs((3, side, side))
+        try:
+            net = build(f"torchvision:{name}", inputs.shape, CLASSES, 0)
+            found = _checked(name, net, inputs)
+        except RaffedError as error:
+            why = str(error)
+            if "no nn.Linear" in why or "returns a" in why:
+                break  # no size of image changes that
+            continue
+        return found
+    return Line(name, refused=why.removeprefix(f"torchvision:{name}").lstrip(": "))
+
+
+def _checked(name: str, net: Net, inputs: Inputs) -> Line:
+    count = sum(one.numel() for one in net.parameters())
+    head = net.user_head if isinstance(net, OwnNet) else "head"
+    side = inputs.shape[1]
+    if count > LARGE:
+        return Line(name, count, head, side)
+    laws = Laws(net, name, inputs, CLASSES)
+    laws.check_scores()  # images that it does not accept are refused here
+    return Line(name, count, head, side, tuple(held(laws).items()))
+
+
+def page(lines: list[Line]) -> str:
+    """Return the page of the documentation."""
+    trained = [one for one in lines if one.trains]
+    stacks = [one for one in trained if not dict(one.laws).get("stacked", FORWARD_ONLY)]
+    light = [one for one in trained if not one.laws]
+    rows = [_row(one) for one in lines]
+    return "\n".join(
+        [
+            "# torchvision's networks",
+            "",
+            f"`--model torchvision:NAME` makes one of torchvision's {len(lines)} classification networks "
+            f"with random weights and one score for each class of the data; its head is found automatically. "
+            f"{len(trained) - len(light)} of them pass every check alone, and {len(stacks)} also in stacks "
+            f"(`--cohort`). Of {len(light)} large ones only the head was looked for, by {FORWARD_ONLY}. "
+            f"{len(lines) - len(trained)} are refused before any work, with the reason below.",
+            "",
+            "Each was checked with the smallest square image that it accepts among sides of "
+            f"{', '.join(map(str, SIDES))} pixels: a step alone, a step of two stacked clients with the same "
+            "gradients, equal bits when repeated, and scores in evaluation that do not depend on the batch. "
+            "With such small images BatchNorm may refuse a batch of one sample; raffed says so before a run.",
+            "",
+            "`python -m tests.models.torchvision_table` writes this page.",
+            "",
+            "| network | parameters | head | image | alone | stacked | remark |",
+            "|---|---:|---|---:|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _row(one: Line) -> str:
+    laws = dict(one.laws)
+    if one.refused:
+        return f"| {one.name} | | | | no | no | {_short(one.refused)} |"
+    if not laws:
+        return f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} | yes | | {FORWARD_ONLY} |"
+    remark = next((_short(why) for why in laws.values() if why), "")
+    alone, stacked = ("yes" if ok else "no" for ok in (one.trains, one.trains and not laws["stacked"]))
+    return f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} | {alone} | {stacked} | {remark} |"
+
+
+def _short(text: str) -> str:
+    return " ".join(text.replace("|", "/").split())[:200]
+
+
+def main() -> None:
+    """Check all networks and write the page. A line is printed for each."""
+    lines = []
+    for name in torchvision_names():
+        lines.append(line_of(name))
+        print(_row(lines[-1]), file=sys.stderr, flush=True)
+    PAGE.write_text(page(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
