@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.config.training import Local
+    from raffed.experiments.iterating import iterate
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
 
@@ -39,6 +40,7 @@ __all__ = [
     "RunResult",
     "Runtime",
     "__version__",
+    "iterate",
     "resume",
     "run",
 ]
@@ -49,6 +51,7 @@ _HOMES = {
     "Privacy": "raffed.config.privacy",
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),
     "RunResult": "raffed.experiments.result",
+    "iterate": "raffed.experiments.iterating",
     **dict.fromkeys(("resume", "run"), "raffed.experiments.run"),
 }
 
