@@ -20,6 +20,11 @@ __version__ = "0.1.0"
 _checkout.install()
 
 if TYPE_CHECKING:
+    from raffed.commands.comparing import compare
+    from raffed.commands.reporting import report
+    from raffed.commands.reproducing import reproduce
+    from raffed.commands.tuning import tune
+    from raffed.commands.verifying import verify
     from raffed.config.faults import Faults
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
@@ -40,9 +45,14 @@ __all__ = [
     "RunResult",
     "Runtime",
     "__version__",
+    "compare",
     "iterate",
+    "report",
+    "reproduce",
     "resume",
     "run",
+    "tune",
+    "verify",
 ]
 
 _HOMES = {
@@ -52,6 +62,11 @@ _HOMES = {
     **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),
     "RunResult": "raffed.experiments.result",
     "iterate": "raffed.experiments.iterating",
+    "compare": "raffed.commands.comparing",
+    "report": "raffed.commands.reporting",
+    "reproduce": "raffed.commands.reproducing",
+    "tune": "raffed.commands.tuning",
+    "verify": "raffed.commands.verifying",
     **dict.fromkeys(("resume", "run"), "raffed.experiments.run"),
 }
 

@@ -23,22 +23,21 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
-from raffed.cli.execution import begun_or_new, execute, holds_run
+from raffed.cli.execution import begun_or_new, execute
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
+from raffed.commands.comparing import checked_folders, run_each
+from raffed.commands.running import one_ray as _one_ray
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.data.splits import style_words
-from raffed.errors import NumericsError, RunFolderError, UsageError
+from raffed.errors import NumericsError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
 from raffed.experiments.trackers.wandb import WeightsAndBiases
-from raffed.methods import build_method
-from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
-from raffed.results.tree import check_run_tree
 
 File = Annotated[
     Path | None, typer.Argument(help="TOML file of the run; flags override it.", metavar="EXPERIMENT.toml")
@@ -152,28 +151,19 @@ def compare(
         with contextlib.ExitStack() as ray:
             with beginning(screen):
                 configs = compared(methods, file, flags)
-                check_inside(out, out / "report")
-                folders = {name: out / name for name in configs}
-                for name, config in configs.items():
-                    build_method(
-                        name, config.args
-                    )  # a mistake for the last method is reported before the first method runs
-                    check_inside(out, folders[name])
-                    check_run_tree(folders[name])
-                    _check_continues(folders[name], config)
+                folders = checked_folders(configs, out)
                 ray.enter_context(_one_ray(next(iter(configs.values()))))
-            for name, config in configs.items():
-                begun = partial(screen.start, headline(config, folders[name]), name, config.federation.rounds)
-                try:
-                    execute(
-                        begun_or_new(config, folders[name], screen, begun),
-                        folders[name],
-                        screen,
-                        again="the same command",
-                    )
-                except NumericsError as error:
-                    screen.failed(str(folders[name]), error)
-                    lost.append(name)
+
+            def run_one(name: str) -> None:
+                config, folder = configs[name], folders[name]
+                begun = partial(screen.start, headline(config, folder), name, config.federation.rounds)
+                execute(begun_or_new(config, folder, screen, begun), folder, screen, again="the same command")
+
+            def failed(name: str, error: NumericsError) -> None:
+                screen.failed(str(folders[name]), error)
+                lost.append(name)
+
+            run_each(configs, run_one, failed)
         from raffed.cli.checking import write_report
 
         if len(lost) < len(folders):
@@ -250,27 +240,3 @@ def headline(config: RunConfig, folder: Path) -> str:
         f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
         f"seed {config.seed}, transform {style_words(data.transform, data.split)} → {folder}"
     )
-
-
-@contextlib.contextmanager
-def _one_ray(config: RunConfig) -> Iterator[None]:
-    """Start Ray once for all runs of a comparison. Impossible requests are refused while it starts."""
-    from raffed.runtime.setup import prepare_run
-
-    if config.runtime.execution != "ray":
-        yield
-        return
-    from raffed.runtime.ray_backend.session import RaySession
-
-    with RaySession(config.runtime.address) as session:
-        prepare_run(config)
-        session.wait()
-        yield
-
-
-def _check_continues(folder: Path, config: RunConfig) -> None:
-    """Check that a method's folder is new, or holds the same run, which is then continued."""
-    from raffed.results.runfile import read_run
-
-    if holds_run(folder) and read_run(folder).get("identity") != config.identity():
-        raise RunFolderError(f"{folder} holds a run with another configuration; choose another --out")
