@@ -48,6 +48,14 @@ BELOW: dict[
         "studies",
         "tune_spaces",
     },
+    "commands": {  # everything but the command line
+        *("errors", "config", "core", "methods", "models", "data", "results", "runtime", "studies"),
+        *("tune_spaces", "experiments", "analysis"),
+    },
+    "testing": {
+        *("errors", "references", "config", "core", "methods", "models", "data", "results", "runtime"),
+        "experiments",
+    },
     "analysis": {"results"},
     "cluster": set(),
 }
