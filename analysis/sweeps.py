@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from raffed.results.folder_names import folder_name
 from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_sweep
 
 from .metrics.intervals import t_interval
@@ -109,11 +110,15 @@ def _home(folder: Path) -> Sweep | None:
     return _read(home) if os.path.lexists(home / SWEEP_FILE) else None
 
 
-def _result(sweep: Sweep, method: str) -> Path | None:
-    """Return the folder of the trial that counts as a result: the chosen one, with the papers' protocol."""
+def _result(sweep: Sweep, below: str) -> Path | None:
+    """Return the folder of the trial that counts as a result: the chosen one, with the papers' protocol.
+
+    `below` is the folder of its method.
+    """
+    method = next((one for one in sweep.methods if folder_name(one) == below), below)
     chosen = section(section(sweep.methods, method), "chosen").get("name")
     return (
-        (sweep.folder / method / TRIALS / str(chosen)).resolve()
+        (sweep.folder / below / TRIALS / str(chosen)).resolve()
         if sweep.protocol == "paper" and chosen is not None
         else None
     )
@@ -197,7 +202,9 @@ def _final_names(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> li
     """Return the final runs of a method. With the papers' protocol this is the chosen trial."""
     wanted = {(sweep.folder / str(one.get("folder"))).resolve() for one in about.get("final") or []}
     if sweep.protocol == "paper" and about.get("chosen"):
-        wanted = {(sweep.folder / method / "trials" / str(about["chosen"].get("name"))).resolve()}
+        wanted = {
+            (sweep.folder / folder_name(method) / "trials" / str(about["chosen"].get("name"))).resolve()
+        }
     return [str(name) for name, folder in runs.runs["folder"].items() if Path(folder).resolve() in wanted]
 
 

@@ -1,6 +1,8 @@
 """raffed: a simulator of federated learning for clients that miss some of the classes.
 
-A run is described by a `RunConfig`, executed by `run`, and read through a `RunResult`.
+A run is described by a `RunConfig`, executed by `run`, and read through a `RunResult`. A method of one's own
+is a function that returns a `Method`; its ingredients are subclasses of `Term`, `Head`, `Correction`,
+`Personal` and others.
 
 Example:
     import raffed
@@ -29,24 +31,68 @@ if TYPE_CHECKING:
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.config.training import Local
+    from raffed.config.validation import Choices, Doc, Length, Range, Strength, Words
+    from raffed.core.context import ClientData, Context, Forward, Received, ServerContext, Spec
+    from raffed.core.ingredients import Correction, Gradient, Head, Ingredient, LocalSolver, Personal, Term
+    from raffed.core.messages import Private, Summable, Upload, Wire
+    from raffed.core.method import Method
+    from raffed.core.params import Params, State
+    from raffed.core.parts import Budget, ParameterSplit, Pass
+    from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
     from raffed.experiments.iterating import iterate
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
+    from raffed.methods.own import method
 
 __all__ = [
+    "Assign",
+    "Budget",
+    "Choices",
+    "ClientData",
+    "Context",
+    "Correction",
     "Data",
+    "Doc",
     "Faults",
     "Federation",
+    "Forward",
+    "Gradient",
+    "Head",
+    "Ingredient",
+    "Length",
     "Local",
+    "LocalSolver",
+    "Mean",
+    "Method",
     "Model",
     "Numerics",
+    "ParameterSplit",
+    "Params",
+    "Pass",
+    "Personal",
     "Privacy",
+    "Private",
+    "Range",
+    "Received",
     "RunConfig",
     "RunResult",
     "Runtime",
+    "ServerContext",
+    "ServerData",
+    "ServerRule",
+    "ServerSGD",
+    "Spec",
+    "State",
+    "Strength",
+    "Summable",
+    "Term",
+    "Upload",
+    "Wire",
+    "Words",
     "__version__",
     "compare",
     "iterate",
+    "method",
     "report",
     "reproduce",
     "resume",
@@ -55,20 +101,85 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "Local": "raffed.config.training",
-    "Faults": "raffed.config.faults",
-    "Privacy": "raffed.config.privacy",
-    **dict.fromkeys(("Data", "Federation", "Model", "Numerics", "RunConfig", "Runtime"), "raffed.config.run"),
-    "RunResult": "raffed.experiments.result",
-    "iterate": "raffed.experiments.iterating",
-    "compare": "raffed.commands.comparing",
-    "report": "raffed.commands.reporting",
-    "reproduce": "raffed.commands.reproducing",
-    "tune": "raffed.commands.tuning",
-    "verify": "raffed.commands.verifying",
-    **dict.fromkeys(("resume", "run"), "raffed.experiments.run"),
+_NAMES = {
+    "raffed.commands.comparing": ("compare",),
+    "raffed.commands.reporting": ("report",),
+    "raffed.commands.reproducing": ("reproduce",),
+    "raffed.commands.tuning": ("tune",),
+    "raffed.commands.verifying": ("verify",),
+    "raffed.config.faults": ("Faults",),
+    "raffed.config.privacy": ("Privacy",),
+    "raffed.config.run": (
+        "Data",
+        "Federation",
+        "Model",
+        "Numerics",
+        "RunConfig",
+        "Runtime",
+    ),
+    "raffed.config.training": ("Local",),
+    "raffed.config.validation": (
+        "Choices",
+        "Doc",
+        "Length",
+        "Range",
+        "Strength",
+        "Words",
+    ),
+    "raffed.core.context": (
+        "ClientData",
+        "Context",
+        "Forward",
+        "Received",
+        "ServerContext",
+        "Spec",
+    ),
+    "raffed.core.ingredients": (
+        "Correction",
+        "Gradient",
+        "Head",
+        "Ingredient",
+        "LocalSolver",
+        "Personal",
+        "Term",
+    ),
+    "raffed.core.messages": (
+        "Private",
+        "Summable",
+        "Upload",
+        "Wire",
+    ),
+    "raffed.core.method": ("Method",),
+    "raffed.core.params": (
+        "Params",
+        "State",
+    ),
+    "raffed.core.parts": (
+        "Budget",
+        "ParameterSplit",
+        "Pass",
+    ),
+    "raffed.core.server": (
+        "Assign",
+        "Mean",
+        "ServerData",
+        "ServerRule",
+        "ServerSGD",
+    ),
+    "raffed.experiments.iterating": ("iterate",),
+    "raffed.experiments.result": ("RunResult",),
+    "raffed.experiments.run": (
+        "resume",
+        "run",
+    ),
+    "raffed.methods.own": ("method",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for `dir` and `help`, without importing what they stand for."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ GridPoint: TypeAlias = dict[str, Value]
 
 def has_space(method: str) -> bool:
     """Whether there is a module for a method."""
-    return importlib.util.find_spec(f"{__name__}.{method}") is not None
+    return method.isidentifier() and importlib.util.find_spec(f"{__name__}.{method}") is not None
 
 
 def no_space(method: str) -> str:
@@ -37,7 +37,7 @@ def no_space(method: str) -> str:
         f"with "
         "SPACE = {keyword: [values]} and the source of the values in its docstring; SPACE = {} for a method "
         "without "
-        "hyper-parameters"
+        "hyper-parameters; a method of your own says it by @raffed.method(space={'mu': [0.01, 0.1]})"
     )
 
 

@@ -14,7 +14,7 @@ import typer
 
 from raffed.cli.config import read_config
 from raffed.cli.numbers import counted, duration
-from raffed.cli.options import Flags, run_options, text_of
+from raffed.cli.options import AcceptChangedCode, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen, plain
 from raffed.results.storage import fetched, mirrored, named
 from raffed.results.visible import visible
@@ -33,6 +33,7 @@ def verify(
         int, typer.Option("--rounds", help="Rounds to execute again; as many as were run means all.")
     ] = 3,
     as_json: Json = False,
+    accept: AcceptChangedCode = False,
 ) -> None:
     """Check a run's hashes, and execute some of its rounds again.
 
@@ -42,7 +43,7 @@ def verify(
 
     with fetched(place, whole=True) as run_folder:
         with _counting(as_json) as watch:
-            certificate = verified(run_folder, rounds, watch)
+            certificate = verified(run_folder, rounds, watch, accept)
         if as_json:
             told = {**certificate.as_dict(), "folder": named(run_folder)}
             print(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))

@@ -17,7 +17,7 @@ from raffed.config.validation import Json, declarations, table_of
 from raffed.data.catalogue import dataset_name
 from raffed.data.splits import parse_split
 from raffed.errors import UnknownNameError, UsageError, check_choice
-from raffed.methods import METHODS
+from raffed.methods import method_info, method_name
 from raffed.models import MODELS
 
 Tables: TypeAlias = dict[str, Json]
@@ -140,11 +140,6 @@ def canonical(tables: Tables) -> None:
         model["name"] = check_choice("model", model_name.lower(), MODELS)
 
 
-def method_name(text: str) -> str:
-    """Return the key of METHODS for a name in any case."""
-    return check_choice("method", text.strip().lower(), METHODS)
-
-
 def assignments(texts: Iterable[str]) -> Tables:
     """Parse assignments: ["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
     found: Tables = {}
@@ -178,7 +173,7 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
 
     `fedmr.mu1` is for one method, and `alpha` for every method that takes it.
     """
-    accepted = {name: set(declarations(METHODS[name].load())) for name in methods}
+    accepted = {name: set(declarations(method_info(name).load())) for name in methods}
     parts: dict[str, Tables] = {name: {} for name in accepted}
     for key, value in given.items():
         owner, dot, argument = key.rpartition(".")

@@ -27,31 +27,40 @@ SHOWN_CLIENTS = 20
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, to see its arguments.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A method or a reference to yours, to see its arguments.")
+    ] = None,
 ) -> None:
-    """List the methods, or show the arguments of one."""
-    from raffed.cli.config import method_name
+    """List the methods, those of installed packages too, or show the arguments of one."""
     from raffed.cli.tables import show
-    from raffed.methods import METHODS
+    from raffed.methods import METHODS, method_name
+    from raffed.methods.own import GROUP
+    from raffed.references.names import entry_points
 
     if name is not None:
         _show_method(method_name(name))
         return
     rows = [(key, info.title, info.source, info.idea) for key, info in METHODS.items()]
+    rows += [
+        (one.name, one.reference, f"package {one.package}", "")
+        for one in entry_points(GROUP).values()
+        if one.name not in METHODS
+    ]
     show(("name", "method", "source", "idea"), rows)
     typer.echo("raffed methods NAME shows arguments and defaults.")
 
 
 def _show_method(name: str) -> None:
-    from raffed.methods import METHODS
+    from raffed.methods import method_info
 
-    info = METHODS[name]
-    found = described(f"raffed.methods.{info.module}", info.factory)
-    typer.echo(f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}")
+    info = method_info(name)
+    found = info.described()
+    about = f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}"
+    typer.echo(visible(about))
     if found.arguments:
         _show_arguments(found.arguments)
         first = found.arguments[0]
-        typer.echo(f"Set one: raffed run --method {name} --set {first.name}={first.shown_default}")
+        typer.echo(f"Set one: raffed run --method {name} --set {first.name}={first.shown_default or 'VALUE'}")
     else:
         typer.echo(f"\nNo arguments: raffed run --method {name}")
 

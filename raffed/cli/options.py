@@ -23,6 +23,13 @@ Flags: TypeAlias = Mapping[str, Typed]  # dotted field of RunConfig → value, f
 Command: TypeAlias = Callable[..., None]
 TYPED = {"int": int, "float": float, "bool": bool, "str": str, "table": list[str]}
 
+AcceptChangedCode: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changed-code",
+        help="Take own code that has changed since the run was begun; it is recorded.",
+    ),
+]
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
 WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
 PRIVATE = "Privacy of clients"

@@ -18,14 +18,13 @@ from raffed.cli.config import (
     canonical,
     check_used,
     merged,
-    method_name,
     placed,
     read_config,
     read_local,
 )
 from raffed.cli.execution import begun_or_new, execute
 from raffed.cli.numbers import counted
-from raffed.cli.options import FLAGS, Flags, run_options, words_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.commands.comparing import checked_folders, run_each
 from raffed.commands.running import one_ray as _one_ray
@@ -37,6 +36,7 @@ from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
 from raffed.experiments.trackers.wandb import WeightsAndBiases
+from raffed.methods import method_name
 from raffed.results.storage import mirrored
 
 File = Annotated[
@@ -98,6 +98,7 @@ def resume(
     board: Board = None,
     tracker: Tracker = None,
     project: Project = None,
+    accept: AcceptChangedCode = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -123,6 +124,7 @@ def resume(
                 runtime=changed,
                 chosen=screen.chose,
                 begun=begun,
+                accept_changed_code=accept,
             ),
             run_folder,
             screen,
@@ -225,7 +227,7 @@ def free_folder(config: RunConfig) -> Path:
     scheme, _, rest = config.data.split.partition(":")
     split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
     text = f"{config.method}-{config.data.dataset}-{split}-s{config.seed}"
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
     paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000))
     for path in paths:
         if not path.exists():

@@ -21,18 +21,26 @@ from raffed.cli.config import (
     canonical,
     check_used,
     merged,
-    method_name,
     placed,
     read_local,
     read_value,
 )
-from raffed.cli.options import FLAGS, Flags, declared_option, run_options, text_of, words_of
+from raffed.cli.options import (
+    FLAGS,
+    AcceptChangedCode,
+    Flags,
+    declared_option,
+    run_options,
+    text_of,
+    words_of,
+)
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.commands.tuning import PLACED, VALIDATION, searched, seconds_of, with_an_actor
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, UsageError
 from raffed.experiments.tuning.request import Request
+from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
 from raffed.runtime.ray_backend.endings import lost
 
@@ -87,6 +95,7 @@ def tune(
         int, typer.Option("--at-once", help="Trials at a time; 0: as many as fit.", rich_help_panel=SWEEP)
     ] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in --out.")] = False,
+    accept: AcceptChangedCode = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
     ] = False,
@@ -112,7 +121,7 @@ def tune(
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
         else:
             request = requested(methods or [], file, flags, grid or [], asked)
-        _sweep(request, out, resume, board, at_once, seconds)
+        _sweep(request, out, resume, board, at_once, seconds, accept)
 
 
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
@@ -139,7 +148,13 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
 
 
 def _sweep(
-    request: Request, out: Path, resume: bool, board: Board, at_once: int, seconds: float | None
+    request: Request,
+    out: Path,
+    resume: bool,
+    board: Board,
+    at_once: int,
+    seconds: float | None,
+    accept: bool,
 ) -> None:
     opened: list[SweepFolder] = []
 
@@ -154,7 +169,7 @@ def _sweep(
 
     with StopSignals(lambda: None, part) as signals:
         try:
-            complete = searched(request, out, resume, board, at_once, seconds, opened)
+            complete = searched(request, out, resume, board, at_once, seconds, opened, accept=accept)
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, KeyboardInterrupt) and not signals.cut and lost() is None:
                 raise

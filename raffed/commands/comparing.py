@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from raffed.commands.progress import make_progress
 from raffed.commands.reporting import Report, reported
@@ -13,13 +13,16 @@ from raffed.commands.running import check_continues, one_ray, start_or_continue
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
+from raffed.results.folder_names import folder_name
 from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
 
 if TYPE_CHECKING:
+    from raffed.core.method import Factory
     from raffed.experiments.result import RunResult
 
+Named: TypeAlias = "str | Factory"  # a method, by its name or reference, or its factory
 Failed = Callable[[str, NumericsError], None]
 
 
@@ -43,7 +46,7 @@ class Comparison:
 
 
 def compare(
-    methods: Sequence[str] | Mapping[str, Mapping[str, Value]],
+    methods: Sequence[Named] | Mapping[Named, Mapping[str, Value]],
     config: RunConfig | None = None,
     *,
     out: Path | str,
@@ -55,7 +58,7 @@ def compare(
     others run all the same.
 
     Args:
-        methods: The methods; a mapping gives each its arguments, such as `{"fedavg": {}, "fedprox": {"mu":
+        methods: The methods, as names, references or factories; a mapping gives each its arguments, such as `{"fedavg": {}, "fedprox": {"mu":
             0.1}}`.
         config: Everything but method and arguments. Without it: the defaults.
         out: Folder or URL for a run of each method, in a folder of its name, and for the report.
@@ -71,7 +74,7 @@ def compare(
     Example:
         >>> raffed.compare(["fedavg", "map"], out="runs/both").report.table  # doctest: +SKIP
     """
-    given = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
+    given = arguments_by_method(methods)
     if not given:
         raise UsageError("nothing to compare: name a method, or more")
     base = config or RunConfig()
@@ -95,6 +98,14 @@ def compare(
         return Comparison(results, diverged, reported(list(folders.values()), place / "report", shown.say))
 
 
+def arguments_by_method(
+    methods: Sequence[Named] | Mapping[Named, Mapping[str, Value]],
+) -> dict[str, Mapping[str, Value]]:
+    """Return the name or reference of each method → its arguments."""
+    given = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
+    return {RunConfig(method=name).method: dict(args) for name, args in given.items()}
+
+
 def checked_folders(configs: Mapping[str, RunConfig], out: Path) -> dict[str, Path]:
     """Return method → the folder of its run below `out`.
 
@@ -103,7 +114,7 @@ def checked_folders(configs: Mapping[str, RunConfig], out: Path) -> dict[str, Pa
     from raffed.methods import build_method
 
     check_inside(out, out / "report")
-    folders = {name: out / name for name in configs}
+    folders = {name: out / folder_name(name) for name in configs}
     for name, config in configs.items():
         build_method(config.method, config.args)
         check_inside(out, folders[name])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from raffed.commands.comparing import Named, arguments_by_method
 from raffed.commands.progress import Progress, make_progress
 from raffed.commands.reporting import as_frame, write_sweep_tables
 from raffed.config.run import RunConfig, Runtime
@@ -65,7 +66,7 @@ class Tuned:
 
 
 def tune(
-    methods: str | Sequence[str] | Mapping[str, Mapping[str, Value]],
+    methods: Named | Sequence[Named] | Mapping[Named, Mapping[str, Value]],
     config: RunConfig | None = None,
     *,
     out: Path | str,
@@ -87,7 +88,7 @@ def tune(
     training data; the chosen setting then runs again, with fresh seeds and all training data.
 
     Args:
-        methods: The methods to tune; a mapping gives each the arguments that are fixed.
+        methods: The methods to tune, as names, references or factories; a mapping gives each the arguments that are fixed.
         config: Everything but method and arguments. A validation part of 0.2 is held out unless it names one,
             and a trial takes one process unless it says how clients are placed.
         out: Folder or URL for the trials, the final runs and the table.
@@ -112,8 +113,7 @@ def tune(
     Example:
         >>> raffed.tune("fedprox", out="sweeps/a", grid={"mu": [0.01, 0.1]}).table  # doctest: +SKIP
     """
-    given = {methods: {}} if isinstance(methods, str) else methods
-    fixed = given if isinstance(given, Mapping) else {name: {} for name in given}
+    fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
     axes = {name: list(values) for name, values in (grid or {}).items()}
     base = _trial_base(config or RunConfig(), protocol)
     names = tuple(fixed)
@@ -173,15 +173,20 @@ def searched(
     at_once: int,
     seconds: float | None,
     opened: list[SweepFolder],
+    *,
+    accept: bool = False,
 ) -> bool:
     """Execute the sweep and return whether everything was done.
 
-    The folder is added to `opened` as soon as it is this sweep's.
+    The folder is added to `opened` as soon as it is this sweep's. `accept` says whether trials that were
+    begun with other source of one's own code may go on.
     """
     from raffed.experiments.tuning.folder import SweepFolder, check_place
+    from raffed.experiments.tuning.own_code import check_trials
     from raffed.runtime.ray_backend.session import RaySession
 
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
+    check_trials(out, accept)
     with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.tuning.ray_tune import Search, execute_sweep
         from raffed.experiments.tuning.space import check, check_parts
@@ -197,7 +202,7 @@ def searched(
         session.wait()
         shown.start(request, out)
         complete: bool = execute_sweep(
-            Search(request, folder, shown.trial, partition.num_clients, at_once, seconds)
+            Search(request, folder, shown.trial, partition.num_clients, at_once, seconds, accept)
         )
         shown.finished(folder.end("finished" if complete else "stopped"), out)
     return complete

@@ -18,6 +18,7 @@ from raffed.config.sections import SECTIONS, Data, Federation, Model, Numerics, 
 from raffed.config.training import Local
 from raffed.config.validation import Declaration, Doc, Range, Value, check_fields, declarations
 from raffed.errors import UnknownNameError, UsageError
+from raffed.references.names import as_name
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -38,7 +39,13 @@ class RunConfig:
         RunConfig(method="fedprox", args={"mu": 0.01}, federation=Federation(rounds=50))
     """
 
-    method: Annotated[str, Doc("Name of the method, see `raffed methods`.")] = "fedavg"
+    method: Annotated[
+        str,
+        Doc(
+            "Name of the method, see `raffed methods`; for your own ./file.py:NAME or package.module:NAME. "
+            "In Python it may be the function itself, which is stored as its reference."
+        ),
+    ] = "fedavg"
     args: Annotated[
         Mapping[str, Value],
         Doc("Argument of the method, such as mu=0.1; repeat for more. See `raffed methods NAME`."),
@@ -62,6 +69,7 @@ class RunConfig:
     seed: Annotated[int, Range(0, 2**31 - 1), Doc("Seed of every random choice of the run.")] = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "method", as_name(self.method))
         check_fields("", self)
         for name, kind in SECTIONS.items():
             section = getattr(self, name)

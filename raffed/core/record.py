@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from torch.utils import _pytree as pytree
 from typing_extensions import Self, dataclass_transform
 
+from raffed.references.resolve import stored_module
+
 REGISTRY: dict[str, type[Record]] = {}
 """Every record class by its stored name.
 
@@ -29,7 +31,8 @@ class Record:
     name of the class, or the name that it had when the first checkpoints were written, as in `class
     ClientState(Private, stored="Vault")`. So a class can be renamed without changing a file or a hash. For
     classes of other packages the stored name is `module:Class`, so that two packages can have a record of the
-    same name.
+    same name. For classes of a file that was named by reference the module is the file as typed, such as
+    `./prox.py:Class`, so that changed code can read its own records.
 
     Raises:
         TypeError: Another class is already stored under the name of a new subclass.
@@ -84,4 +87,4 @@ def fields_of(value: Record) -> dict[str, Any]:
 
 def _name_in_files(cls: type[Record]) -> str:
     own = cls.__module__.split(".")[0] == "raffed"
-    return cls.__qualname__ if own else f"{cls.__module__}:{cls.__qualname__}"
+    return cls.__qualname__ if own else f"{stored_module(cls.__module__)}:{cls.__qualname__}"

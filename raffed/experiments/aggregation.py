@@ -16,6 +16,7 @@ from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.experiments.participation import RoundPlan
 from raffed.experiments.server_data import labelled_images, public_images
+from raffed.references.user_code import user_errors
 from raffed.runtime.setup import Setup
 
 
@@ -48,7 +49,7 @@ class RoundAggregator:
         samples, seed = sum(plan.sizes[client] for client in counted), self._setup.config.seed
         own = self._network.differentiable, self.public, self.labelled
         k = ServerContext(self._spec, server.round, len(counted), samples, received, seed, mean_b, *own)
-        with explained(self._setup.method):
+        with user_errors(), explained(self._setup.method):
             return server_round(self._setup.method, server, mean_w, mean_b, k)
 
     def _noisy(self, round: int, mean: Params, largest_weight: float) -> Params:

@@ -6,11 +6,10 @@ import importlib.util
 from collections.abc import Collection
 
 from raffed.config.run import RunConfig
-from raffed.config.source import described
 from raffed.data.catalogue import dataset_name
 from raffed.data.splits import parse_split
-from raffed.errors import UnknownNameError, UsageError, check_choice
-from raffed.methods import METHODS
+from raffed.errors import UsageError, check_choice
+from raffed.methods import method_info
 from raffed.models import MODELS
 from raffed.tune_spaces import has_space, no_space
 
@@ -21,8 +20,7 @@ def check_names(config: RunConfig) -> None:
     Raises:
         UsageError: A name does not exist. The message lists the most similar ones.
     """
-    if config.method not in METHODS:
-        raise UnknownNameError("method", config.method, METHODS)
+    method_info(config.method).check_found()
     dataset_name(config.data.dataset)
     parse_split(config.data.split)
     check_choice("model", config.model.name, MODELS)
@@ -34,9 +32,9 @@ def check_names(config: RunConfig) -> None:
 
 def check_space(method: str, axes: Collection[str]) -> None:
     """Check that a method has something to search: a file of tune_spaces, or an axis of --grid of its own."""
-    if has_space(method):
+    info = method_info(method)
+    if info.space is not None or has_space(method):
         return
-    info = METHODS[method]
-    takes = {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}
+    takes = {one.name for one in info.described().arguments}
     if not any(axis in takes or axis.startswith(f"{method}.") for axis in axes):
         raise UsageError(no_space(method))

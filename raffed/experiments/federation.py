@@ -25,6 +25,7 @@ from raffed.experiments.participation import RoundParticipants, RoundPlan
 from raffed.experiments.privacy_accountant import Accountant
 from raffed.experiments.server_data import CleanScore
 from raffed.experiments.survey import ClientSurvey
+from raffed.references.user_code import user_errors
 from raffed.results.row import Row
 from raffed.results.score_metrics import BROADCAST_ACCURACY
 from raffed.runtime.api import Asked, Backend, RoundOrder
@@ -83,7 +84,8 @@ class RoundLoop:
         self._survey = ClientSurvey(setup, runtime, network.initial)
         public = self.aggregator.public
         self._clean = None if public is None else CleanScore(setup, network, public)
-        self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
+        with user_errors():
+            self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
         self.versions: dict[int, int] = {}
         self._last = 0.0  # the time when a round was last scored

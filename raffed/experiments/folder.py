@@ -221,7 +221,7 @@ class RunFolder:
                 f"{self.path}: begun by a version of raffed that wrote down no hashes of its files; they "
                 f"have hashes now"
             )
-        return said + self._record.begin_segment(self.rounds_done)
+        return said + self._record.begin_segment(self.rounds_done, self.setup.code)
 
     def _adopted(self) -> dict[str, str]:
         """Return the hashes of the files of an old run that recorded none."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from raffed.experiments.code_record import code_records
+from raffed.results.folder_names import folder_name
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
@@ -22,11 +24,11 @@ from raffed.runtime.setup import Setup
 def new_run(setup: Setup) -> RunContents:
     """Return the first contents of run.json, without its state."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    identity = setup.config.identity()
+    identity, name = setup.config.identity(), folder_name(setup.config.method)
     segment = new_segment(0)
     return {
         "schema": RUN_SCHEMA,
-        "run_id": f"{setup.config.method}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
+        "run_id": f"{name}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
         "config": setup.config.canonical().as_dict(),
         "identity": identity,
         "started": segment["started"],
@@ -40,6 +42,7 @@ def new_run(setup: Setup) -> RunContents:
         "rounds_done": 0,
         "files": {},
         "segments": [segment],
+        **({"code": code_records(setup.code)} if setup.code.parts else {}),
     }
 
 

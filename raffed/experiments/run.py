@@ -86,6 +86,7 @@ def resume(
     runtime: Placed | None = None,
     chosen: Chosen | None = None,
     begun: Begun | None = None,
+    accept_changed_code: bool = False,
 ) -> RunResult:
     """Continue a run from its last checkpoint.
 
@@ -99,12 +100,15 @@ def resume(
         runtime: Where the remaining rounds are computed. With None, as in the run's configuration.
         chosen: As in `run`.
         begun: As in `run`.
+        accept_changed_code: Whether the run may go on with own code, such as that of its method, that has
+            changed since it was begun. run.json then records the old and new hashes.
 
     Returns:
         The result of the whole run, including the rounds before the interruption.
 
     Raises:
-        RunFolderError: The folder is damaged, was edited, is in use, or is not that of a run.
+        RunFolderError: The folder is damaged, was edited, is in use, or is not that of a run; or the run's
+            own code is missing or has changed.
         UsageError, NumericsError, ActorsLostError, ActorStartError: As in `run`.
 
     Example:
@@ -112,7 +116,14 @@ def resume(
     """
     with mirrored(path) as folder:
         return _resumed(
-            folder.absolute(), None if is_url(path) else folder, watch, stop, runtime, chosen, begun
+            folder.absolute(),
+            None if is_url(path) else folder,
+            watch,
+            stop,
+            runtime,
+            chosen,
+            begun,
+            accept_changed_code,
         )
 
 
@@ -124,7 +135,9 @@ def _resumed(
     runtime: Placed | None,
     chosen: Chosen | None,
     begun: Begun | None,
+    accept_changed_code: bool,
 ) -> RunResult:
+    from raffed.experiments.code_record import check_code
     from raffed.experiments.folder import check_unedited, run_config
     from raffed.experiments.integrity import check_finished
 
@@ -137,6 +150,7 @@ def _resumed(
         if begun is not None:
             begun()
         return result_of(path, told)
+    check_code(path, about, config, accept_changed_code)
     if runtime is not None:
         config = replace(config, runtime=runtime)
     _execute(config, path, True, watch, stop, chosen, begun)

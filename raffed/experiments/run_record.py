@@ -7,8 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from raffed.experiments.code_record import accepted, code_records
 from raffed.experiments.folder_place import Place
 from raffed.experiments.provenance import gpus, new_segment
+from raffed.references.carried import RunCode
 from raffed.results.remote import STATE_FILE
 from raffed.results.run_contents import Noted, RunContents
 from raffed.results.runfile import RUN_FILE, write_json
@@ -62,14 +64,17 @@ class RunRecord:
             del self.files[name]
         self.write({})
 
-    def begin_segment(self, rounds_done: int) -> list[str]:
+    def begin_segment(self, rounds_done: int, code: RunCode) -> list[str]:
         """Add a segment for the rounds after `rounds_done`, and return the warnings about it.
 
-        Nothing is written yet.
+        Nothing is written yet. Own code that has changed is recorded with its old and new hashes.
         """
         before = segments_of(self.contents)
         self.contents["rounds_done"] = rounds_done
         self.contents["segments"] = [*up_to(before, rounds_done), new_segment(rounds_done)]
+        if other_code := accepted(self.contents, code):
+            self.contents["segments"][-1]["accepted"] = dict(other_code)
+            self.contents["code"] = code_records(code)
         other = difference(before[-1], self.contents["segments"][-1])
         return [CHANGED.format(path=self.path, what=other)] if other else []
 

@@ -13,6 +13,7 @@ from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
 from raffed.experiments.certificate import Certificate, VerificationCheck
 from raffed.experiments.checkpoint import checkpoint_state, checkpoints
+from raffed.experiments.code_record import accepted, check_code
 from raffed.experiments.folder import run_config
 from raffed.experiments.row_differences import difference_notes
 from raffed.experiments.verify_files import check_files, check_recipe, round_of
@@ -30,7 +31,12 @@ UNHASHED = (
 )
 
 
-def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None = None) -> Certificate:
+def verify(
+    path: Path,
+    rounds: int = 3,
+    watch: Callable[[int, int], None] | None = None,
+    accept_changed_code: bool = False,
+) -> Certificate:
     """Check every hash in a run's folder, and execute some of its rounds again.
 
     The rounds are executed serially in a temporary folder. They follow round 0 and each checkpoint that was
@@ -40,12 +46,14 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         path: The run's folder.
         rounds: Number of rounds to execute. If it is at least the number of rounds done, all are executed.
         watch: Called with (done, total) after each round.
+        accept_changed_code: Whether own code, such as that of the run's method, may have changed since. The
+            certificate then says what has.
 
     Returns:
         All checks with their outcomes.
 
     Raises:
-        RunFolderError: No run can be read there.
+        RunFolderError: No run can be read there, or its own code is missing or has changed.
         UsageError: The run cannot be set up here, because its data or a GPU is missing.
     """
     began = time.monotonic()
@@ -53,6 +61,7 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         raise UsageError(f"rounds = {rounds} is below 0")
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
+    check_code(path, about, config, accept_changed_code)
     build_method(config.method, config.args)  # registers the records that its client states consist of
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())
@@ -75,7 +84,11 @@ def verify(path: Path, rounds: int = 3, watch: Callable[[int, int], None] | None
         _differs(about),
         time.monotonic() - began,
         _segments(about),
-        (*(() if "files" in about else (UNHASHED,)), *difference_notes(again.differences)),
+        (
+            *(() if "files" in about else (UNHASHED,)),
+            *(f"own code changed: {name}" for name in accepted(about, setup.code)),
+            *difference_notes(again.differences),
+        ),
     )
 
 

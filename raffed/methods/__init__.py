@@ -1,6 +1,8 @@
-"""The methods: name → factory. A new one is a file beside these and a line here.
+"""The methods: name → factory. A new one of raffed's is a file beside these and a line here.
 
-Factories are imported when asked for, so that listing them needs neither torch nor Ray.
+`method_info` also finds users' own methods, by their reference or by an entry point (own.py). Factories are
+imported when
+asked for, so that listing them needs neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from raffed.config.source import Described, described
 from raffed.config.validation import Declaration, Value, check_arguments, declarations
 from raffed.errors import UnknownNameError
+from raffed.methods.own import GROUP, OwnMethod, Space
+from raffed.references.names import entry_points, reference_of, spelled
 
 if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
@@ -30,6 +35,27 @@ class MethodInfo:
     def load(self) -> Factory:
         found: Factory = getattr(importlib.import_module(f"raffed.methods.{self.module}"), self.factory)
         return found
+
+    @property
+    def package(self) -> str:
+        """The installed distribution that holds it."""
+        return "raffed"
+
+    @property
+    def space(self) -> Space | None:
+        """None: what to search for raffed's own methods is in raffed/tune_spaces."""
+        return None
+
+    def check_found(self) -> None:
+        """Do nothing: raffed's own factories are always there, and importing one takes seconds."""
+
+    def described(self) -> Described:
+        """Read the declared arguments and docstrings from the source text."""
+        return described(f"raffed.methods.{self.module}", self.factory)
+
+    def make(self, given: Mapping[str, Value]) -> Method:
+        """Return the method with these arguments."""
+        return self.load()(**given)
 
 
 METHODS: dict[str, MethodInfo] = {
@@ -136,15 +162,41 @@ METHODS: dict[str, MethodInfo] = {
 }
 
 
+def method_name(text: str) -> str:
+    """Return the one spelling of a method's name: small letters, unless it is a reference.
+
+    Raises:
+        UsageError: There is no such method; the message lists the nearest of raffed's and of entry points.
+    """
+    return spelled("method", text, GROUP, METHODS)
+
+
+def method_info(name: str) -> MethodInfo | OwnMethod:
+    """Return what is known of a method: one of raffed's, of an installed package's, or one by reference.
+
+    Args:
+        name: The name as a configuration stores it.
+
+    Raises:
+        UsageError: There is no such method.
+    """
+    reference = reference_of(name, GROUP, METHODS)
+    if reference is not None:
+        registered = entry_points(GROUP).get(name)
+        return OwnMethod(name, reference, registered.package if registered else "")
+    if method_name(name) != name:
+        raise UnknownNameError("method", name, {*METHODS, *entry_points(GROUP)})
+    return METHODS[name]
+
+
 def build_method(name: str, args: Mapping[str, Value] | None = None) -> Method:
     """The method `name` with keyword arguments `args`; raises UsageError for unknown names and values out
     of range.
     """
-    if name not in METHODS:
-        raise UnknownNameError("method", name, METHODS)
-    factory, given = METHODS[name].load(), args or {}
+    info, given = method_info(name), args or {}
+    factory = info.load()
     check_arguments(factory, given)
-    return replace(factory(**given), strengths=tuple(_strengths(declarations(factory).values(), given)))
+    return replace(info.make(given), strengths=tuple(_strengths(declarations(factory).values(), given)))
 
 
 def _strengths(arguments: Iterable[Declaration], given: Mapping[str, Value]) -> Iterator[tuple[str, float]]:
@@ -155,4 +207,4 @@ def _strengths(arguments: Iterable[Declaration], given: Mapping[str, Value]) -> 
             yield one.name, float(value)
 
 
-__all__ = ["METHODS", "MethodInfo", "build_method"]
+__all__ = ["METHODS", "MethodInfo", "OwnMethod", "build_method", "method_info", "method_name"]

@@ -189,6 +189,11 @@ def install(place: CodeLocation) -> None:
     _importable(place.root)
 
 
+def installed(home: str) -> Path | None:
+    """Return the file in which the code of a file or notebook lies, if `install` has said so."""
+    return _PLACES.get(home)
+
+
 def _imported(home: str) -> ModuleType:
     _importable(os.getcwd())
     with _guarded(home):
@@ -260,6 +265,7 @@ def _alternatives(home: str) -> str:
 __all__ = [
     "CodeLocation",
     "install",
+    "installed",
     "is_reference",
     "load",
     "loading",

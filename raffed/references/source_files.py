@@ -32,11 +32,13 @@ class Sources:
         package: The installed distribution that holds it and its version, such as "mylab 0.1"; "" if it is
             not installed.
         files: Path of each file, relative to the folder that it is imported from → SHA-256 of its bytes.
+        place: Where the code was found.
     """
 
     reference: str
     package: str
     files: Mapping[str, str]
+    place: CodeLocation
 
 
 def sources_of(text: str) -> Sources:
@@ -48,10 +50,17 @@ def sources_of(text: str) -> Sources:
     Raises:
         UsageError: The code has no source file, or a file cannot be read.
     """
-    place = place_of(text)
+    return sources_at(text, place_of(text))
+
+
+def sources_at(text: str, place: CodeLocation) -> Sources:
+    """Return the hashes of the source files of a reference whose code lies at a known place.
+
+    Nothing is imported.
+    """
     root = Path(place.root)
     files = {path.relative_to(root).as_posix(): _sha256(path, text) for path in files_of(place)}
-    return Sources(text, _distribution(place), dict(sorted(files.items())))
+    return Sources(text, _distribution(place), dict(sorted(files.items())), place)
 
 
 def files_of(place: CodeLocation) -> list[Path]:
@@ -132,4 +141,4 @@ def _distribution(place: CodeLocation) -> str:
     return f"{names[0]} {importlib.metadata.version(names[0])}" if names else ""
 
 
-__all__ = ["Sources", "changed", "files_of", "sources_of"]
+__all__ = ["Sources", "changed", "files_of", "sources_at", "sources_of"]

@@ -6,6 +6,8 @@ This module imports neither torch nor Ray.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from raffed.errors import RaffedError
@@ -13,6 +15,27 @@ from raffed.errors import RaffedError
 
 class UserCodeError(RaffedError):
     """The user's own code raised an error. The message begins with the file and line in that code."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Report an error that the user's own code raises inside the body by the user's file and line.
+
+    Errors of raffed's own code pass, and so does a lack of memory, which the caller may remedy.
+
+    Raises:
+        UserCodeError: A frame of the user's code was active when the error was raised.
+    """
+    try:
+        yield
+    except (RaffedError, MemoryError):
+        raise
+    except Exception as error:
+        where = where_raised(error, "")
+        if not where or "out of memory" in str(error):
+            raise
+        what = str(error).strip().partition("\n")[0]
+        raise UserCodeError(f"{where}: {type(error).__name__}: {what}") from error
 
 
 def where_raised(error: BaseException, home: str) -> str:
@@ -41,4 +64,4 @@ def is_user_code(file: str) -> bool:
     return own not in path.parents and python not in path.parents
 
 
-__all__ = ["UserCodeError", "is_user_code", "where_raised"]
+__all__ = ["UserCodeError", "is_user_code", "user_errors", "where_raised"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypedDict
 
+from typing_extensions import NotRequired
+
 Noted: TypeAlias = Mapping[str, object]
 Segment = TypedDict(
     "Segment",
@@ -15,8 +17,20 @@ Segment = TypedDict(
         "versions": dict[str, str],
         "hardware": dict[str, str | int | None],
         "said": list[str],
+        "accepted": NotRequired[dict[str, list[str]]],
     },
 )
+
+
+class CodeRecord(TypedDict):
+    """The user's own code behind one name of the configuration."""
+
+    role: str
+    reference: str
+    package: str
+    file: str
+    root: str
+    files: dict[str, str]
 
 
 class RunContents(TypedDict, total=False):
@@ -44,3 +58,4 @@ class RunContents(TypedDict, total=False):
     round_hashes: list[str]
     files: dict[str, str]
     segments: list[Segment]
+    code: list[CodeRecord]

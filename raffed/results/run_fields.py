@@ -19,7 +19,11 @@ round_hashes                    of a finished run: of the weights after every ro
 files                           name below the folder → SHA-256 of its bytes; recorded before a file gets
                                 its name
 segments                        one entry for each time that the run was begun or resumed: rounds `from` and
-                                `to`, when, versions, hardware, and the warnings about the folder (`said`)
+                                `to`, when, versions, hardware, and the warnings about the folder (`said`);
+                                `accepted`: own code that had changed, file → [old hash, new hash]
+code                            of a run with own code: one entry for each name in the configuration that is a
+                                reference or an entry point: role, reference, package and version, file, the
+                                folder that it was imported from (`root`), and the hashes of its source files
 """
 
 from __future__ import annotations
@@ -78,10 +82,14 @@ def _or_null(test: Test) -> Test:
 
 
 def _fields(**wanted: Test) -> Test:
+    return _fields_or({}, wanted)
+
+
+def _fields_or(optional: Mapping[str, Test], wanted: Mapping[str, Test]) -> Test:
     return lambda value: (
         isinstance(value, dict)
-        and set(value) == set(wanted)
-        and all(test(value[name]) for name, test in wanted.items())
+        and set(wanted) <= set(value) <= {*wanted, *optional}
+        and all(test(value[name]) for name, test in {**optional, **wanted}.items() if name in value)
     )
 
 
@@ -98,13 +106,18 @@ def _inside(value: Json) -> bool:
 
 
 _VERSIONS, _HARDWARE = _map_of(_text), _map_of(_plain)
-_SEGMENT = _fields(
-    **{"from": _count, "to": _count},
-    started=_name,
-    versions=_VERSIONS,
-    hardware=_HARDWARE,
-    said=_list_of(_text),
+_SEGMENT = _fields_or(
+    {"accepted": _map_of(_list_of(_text))},
+    {
+        "from": _count,
+        "to": _count,
+        "started": _name,
+        "versions": _VERSIONS,
+        "hardware": _HARDWARE,
+        "said": _list_of(_text),
+    },
 )
+_CODE = _fields(role=_name, reference=_name, package=_text, file=_name, root=_name, files=_inside)
 _FIELDS: dict[str, tuple[Test, str]] = {
     "schema": (_count, "a whole number"),
     "run_id": (_name, "a text"),
@@ -131,6 +144,7 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "round_hashes": (_list_of(_hash), "a list of hashes"),
     "files": (_inside, "an object: name of a file below the folder → hash"),
     "segments": (_list_of(_SEGMENT), "a list of objects with from, to, started, versions, hardware, said"),
+    "code": (_list_of(_CODE), "a list of objects with role, reference, package, file, root, files"),
 }
 _ALWAYS = (
     "schema",

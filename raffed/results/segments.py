@@ -61,6 +61,7 @@ def difference(before: Segment, after: Segment) -> str:
     pairs = {
         **{name: (before["versions"].get(name), new) for name, new in after["versions"].items()},
         **{name: (before["hardware"].get(name), after["hardware"].get(name)) for name in DECIDE},
+        **{name: (old[:8], new[:8]) for name, (old, new) in after.get("accepted", {}).items()},
     }
     return ", ".join(
         f"{name} {old} → {new}" for name, (old, new) in pairs.items() if old and new and old != new

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypedDict, TypeGuard, get_args
 
 from raffed.errors import RunFolderError
+from raffed.results.folder_names import folder_name
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
 from raffed.results.json_shape import (
     anything,
@@ -184,13 +185,13 @@ def _check_names(found: SweepRecord) -> None:
     asked = found["request"]["methods"]
     methods = [str(name) for name in asked] if isinstance(asked, list) else []
     for name in methods:
-        if not re.fullmatch(r"\w[\w-]*", name):
+        if not re.fullmatch(r"\w[\w-]*|[^:\n]+:[A-Za-z_][\w.]*", name):
             raise ValueError(f"request.methods holds {name[:60]!r}, which is not the name of a method")
     for method, about in found["methods"].items():
         if method not in methods:
             raise ValueError(f"methods.{method[:60]!r} is not among request.methods")
         for index, one in enumerate(about.get("final", [])):
-            wanted = f"{method}/{FINALS}/seed-{one['seed']}"
+            wanted = f"{folder_name(method)}/{FINALS}/seed-{one['seed']}"
             if one["folder"] != wanted:
                 raise ValueError(
                     f"methods.{method}.final[{index}].folder is {one['folder'][:60]!r}, wanted {wanted!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.methods import build_method
+from raffed.references.carried import RunCode
+from raffed.runtime.own_code import code_of
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
@@ -28,15 +30,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """A checked run: the data set, the partition and the configuration.
+    """A checked run: the data set, the partition, the configuration, and the user's own code that it needs.
 
-    It holds only arrays, so it can be sent without a copy.
+    It holds only arrays, so it can be sent without a copy. A process that receives it installs the user's
+    code first, and then reads the rest.
     """
 
     config: RunConfig
     dataset: Dataset
     partition: Partition
     choice: Mapping[str, Any] | None = None  # the choice of `execution = auto`, for run.json
+    code: RunCode = field(default_factory=RunCode)
+
+    def __reduce__(self) -> tuple[Callable[..., Setup], tuple[RunCode, type[Setup], tuple[Any, ...]]]:
+        return _received, (self.code, type(self), tuple(getattr(self, one.name) for one in fields(self)))
 
     @property
     def method(self) -> Method:
@@ -106,6 +113,11 @@ class Setup:
         return self.dataset.x[rows], self.dataset.y[rows]
 
 
+def _received(_: RunCode, kind: type[Setup], values: tuple[Any, ...]) -> Setup:
+    """Return a setup that arrived in this process. Its code comes first, since pickles are read in order."""
+    return kind(*values)
+
+
 def method_of(config: RunConfig) -> Method:
     """Return the run's method, with the weights of the mean that the run asks for."""
     from raffed.core.server import Mean
@@ -160,7 +172,12 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None) ->
         dataset.test_clients,
     )
     partition = partition_beside(own, *request)
-    setup = Setup(config, dataset, held_out(partition, config.data.validation, config.seed))
+    setup = Setup(
+        config,
+        dataset,
+        held_out(partition, config.data.validation, config.seed),
+        code=code_of(config),
+    )
     setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
     setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages

@@ -34,6 +34,7 @@ from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.errors import StagePassedError
 from raffed.models import build
+from raffed.references.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder
 from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
@@ -136,6 +137,7 @@ class ClientWorker:
         torch.autograd.grad(f.logits.sum(), list(self.net.leaves("all").values()), materialize_grads=True)
         self.net.load(self.net.initial)
 
+    @user_errors()
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
         self._enter(self.setup.stage(broadcast.round))
@@ -177,11 +179,13 @@ class ClientWorker:
         self.outbox.add_mask(fold, share, broadcast.round)
         return fold.export(), sorted(reports, key=lambda report: report.client)
 
+    @user_errors()
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self.judge.of(state, *self._test_chunk(chunk)) for chunk in chunks}
 
+    @user_errors()
     def survey(
         self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare
     ) -> list[SurveyedClient]:

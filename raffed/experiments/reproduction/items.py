@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from raffed.config.run import RunConfig
-from raffed.config.source import described
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.scales import known_split, smoke
 from raffed.methods import METHODS
@@ -264,5 +263,4 @@ def lacking(config: RunConfig) -> list[str]:
 
 @functools.cache
 def _keywords(method: str) -> set[str]:
-    info = METHODS[method]
-    return {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}
+    return {one.name for one in METHODS[method].described().arguments}

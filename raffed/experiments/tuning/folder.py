@@ -12,6 +12,7 @@ from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.tuning.request import PROTOCOLS, MethodSettings, Request
 from raffed.experiments.tuning.trials import Trial, trial_name
+from raffed.results.folder_names import folder_name
 from raffed.results.json_files import check_inside
 from raffed.results.lock import advice, make_folder
 from raffed.results.runfile import RUN_FILE, write_json
@@ -63,9 +64,10 @@ def check_place(path: Path, request: Request, resume: bool) -> None:
 
 def _check_links(path: Path, methods: Sequence[str]) -> None:
     for method in methods:
-        check_inside(path, path / method)
+        own = path / folder_name(method)
+        check_inside(path, own)
         for name in (TRIALS, FINALS, DAMAGED):
-            folder = path / method / name
+            folder = own / name
             check_inside(path, folder)
             for run in folder.iterdir() if folder.is_dir() else ():
                 check_inside(path, run)
@@ -96,13 +98,17 @@ class SweepFolder:
         except OSError as error:
             raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
 
+    def of(self, method: str) -> Path:
+        """Return the folder of a method's runs."""
+        return self.path / folder_name(method)
+
     def trial(self, method: str, settings: Mapping[str, Json]) -> Path:
         """Return the folder of a trial's run."""
-        return self.path / method / TRIALS / trial_name(settings)
+        return self.of(method) / TRIALS / trial_name(settings)
 
     def final(self, method: str, seed: int) -> Path:
         """Return the folder of a final run."""
-        return self.path / method / FINALS / f"seed-{seed}"
+        return self.of(method) / FINALS / f"seed-{seed}"
 
     def note(self, method: str, changes: MethodRecord) -> None:
         """Record changes about a method. If another setting is chosen, the final runs of the old choice no
@@ -173,7 +179,7 @@ def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Pat
             tables.append(rows)
     if not tables:
         return None
-    path = folder.path / method / ROWS_FILE
+    path = folder.of(method) / ROWS_FILE
     with replacing(path) as temp:
         pq.write_table(pa.concat_tables(tables).unify_dictionaries(), temp, compression="zstd")
     return path

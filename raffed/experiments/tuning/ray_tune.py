@@ -15,6 +15,7 @@ import ray
 from ray import tune
 
 from raffed.config.run import Runtime
+from raffed.config.validation import Json
 from raffed.errors import UsageError
 from raffed.experiments.tuning.events import Listener, Progress, Report, TunedTrial, listening
 from raffed.experiments.tuning.folder import SweepFolder, write_rows
@@ -35,6 +36,7 @@ from raffed.experiments.tuning.trainable import (
 from raffed.experiments.tuning.trials import SweepWatcher, Trial, choose, cost, read_trial
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
+from raffed.runtime.own_code import code_of
 from raffed.runtime.ray_backend.nodes import check_shared
 from raffed.tune_spaces import Space, points, values
 
@@ -52,7 +54,7 @@ class Search:
     """Where and how the trials run.
 
     `at_once` is the number of trials that run at the same time, 0 for as many as fit. `seconds` is the limit
-    for all methods together.
+    for all methods together. `accept_changed_code` says that own code may have changed since trials began.
     """
 
     request: Request
@@ -61,6 +63,12 @@ class Search:
     clients: int
     at_once: int = 0
     seconds: float | None = None
+    accept_changed_code: bool = False
+
+    def task(self, method: str, folder: Path, settings: Mapping[str, Json] | None = None) -> TrialTask:
+        """Return what the trials of one method share."""
+        code = code_of(self.request.config(method, {}))
+        return TrialTask(self.request, method, str(folder), settings, code, self.accept_changed_code)
 
 
 def execute_sweep(search: Search) -> bool:
@@ -93,7 +101,7 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
     for trial in before:
         if trial.ended:
             search.watch(method, replace(trial, state="done"), request.base.federation.rounds)
-    task = TrialTask(request, method, str(folder.path.resolve() / method / TRIALS))
+    task = search.task(method, folder.of(method).resolve() / TRIALS)
     ledger = Ledger(folder, method, search.watch, learns)
     with listening(ledger.heard) as time:
         errors = _fit(search, task, _proposals(request, space, budget, before), seconds)
@@ -125,7 +133,7 @@ def _repeated(search: Search, method: str) -> bool:
     chosen, seeds = folder.chosen(method), request.final_seeds()
     if chosen is None or not seeds:
         return chosen is not None
-    task = TrialTask(request, method, str(folder.path.resolve() / method / FINALS), chosen)
+    task = search.task(method, folder.of(method).resolve() / FINALS, chosen)
     left = []
     for seed in seeds:
         make_room(folder.final(method, seed), request.config(method, chosen, seed), final=True)

@@ -24,7 +24,7 @@ from typing import Annotated, Literal, TypeAlias
 from raffed.config.run import SECTIONS, RunConfig, Runtime
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
 from raffed.errors import UsageError, check_choice
-from raffed.methods import METHODS
+from raffed.methods import method_info
 from raffed.results.sweep_file import Protocol, Select
 
 PROTOCOLS: dict[Protocol, str] = {
@@ -92,7 +92,7 @@ class Request:
         if not self.methods:
             raise UsageError("nothing to tune: give --method, once or more")
         for method in self.methods:
-            check_choice("method", method, METHODS)  # each name becomes that of a folder
+            method_info(method)
         for name in self.grid:
             _check_axis(name, self.methods)
         check_fields("", self)
@@ -170,7 +170,7 @@ def _anywhere(base: RunConfig) -> RunConfig:
 def _check_axis(name: str, methods: Sequence[str]) -> None:
     """Refuse an axis such as runtime.address. A search varies what is computed, not where."""
     section, dot, _ = name.partition(".")
-    if dot and section not in methods:
+    if dot and name.rpartition(".")[0] not in methods:
         check_choice(f"section of the axis {name!r}", section, set(SECTIONS) - {"runtime"})
 
 

@@ -10,7 +10,7 @@ from raffed.data.partition import Partition
 from raffed.errors import UsageError
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trials import trial_name
-from raffed.methods import METHODS, build_method
+from raffed.methods import build_method, method_info
 from raffed.tune_spaces import has_space, load_space, points, values
 
 
@@ -20,7 +20,8 @@ def space_of(request: Request, method: str) -> dict[str, list[Value]]:
     `mu=…` is an axis for every method that takes mu, `fedmr.mu1=…` for fedmr only, and `local.lr=…` a field
     of the configuration. A method with axes for its arguments does not need a SPACE.
     """
-    fixed, takes = request.args.get(method, {}), declarations(METHODS[method].load())
+    info = method_info(method)
+    fixed, takes = request.args.get(method, {}), declarations(info.load())
     axes, own = dict[str, list[Value]](), False
     for name, among in request.grid.items():
         owner, dot, argument = name.rpartition(".")
@@ -28,7 +29,9 @@ def space_of(request: Request, method: str) -> dict[str, list[Value]]:
             axes[argument], own = list(among), True
         elif dot and owner not in request.methods:
             axes[name] = list(among)
-    space = {} if own and not has_space(method) else load_space(method)
+    space = info.space
+    if space is None:
+        space = {} if own and not has_space(method) else load_space(method)
     return {**{name: values(space, name) for name in space if name not in fixed}, **axes}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trials import damage, is_run_of, put_aside, recorded, score, trial_name
+from raffed.references.carried import RunCode
 from raffed.results.json_files import check_inside
 
 if TYPE_CHECKING:
@@ -33,13 +34,16 @@ TRIAL, NUMBER, SETTINGS, SEED = (
 class TrialTask:
     """What all trials of one search share.
 
-    `folder` holds their runs. `settings` are those of final runs, whose axis is the seed.
+    `folder` holds their runs. `settings` are those of final runs, whose axis is the seed. `code` is the
+    user's own, which a trial's process installs.
     """
 
     request: Request
     method: str
     folder: str
     settings: Mapping[str, Json] | None = None
+    code: RunCode = field(default_factory=RunCode)
+    accept_changed_code: bool = False
 
     def run(self, config: Mapping[str, Json]) -> tuple[RunConfig, Path]:
         """Return the run of one of Tune's configurations, and its folder."""
@@ -78,7 +82,12 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
     for report in _again(task.request, folder):
         tune.report(report)
     try:
-        resume(folder, watch=watch, runtime=asked.runtime)
+        resume(
+            folder,
+            watch=watch,
+            runtime=asked.runtime,
+            accept_changed_code=task.accept_changed_code,
+        )
     except RunFolderError:
         why = damage(folder)
         if not why:

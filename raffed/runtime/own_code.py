@@ -1,0 +1,24 @@
+"""Which names of a configuration stand for the user's own code, and that code, ready to travel."""
+
+from __future__ import annotations
+
+from raffed.config.run import RunConfig
+from raffed.methods import METHODS
+from raffed.methods.own import GROUP
+from raffed.references.carried import RunCode, packed
+from raffed.references.names import reference_of
+
+
+def references_in(config: RunConfig) -> dict[str, str]:
+    """Return role, such as "method" → reference, for the names that stand for code outside raffed."""
+    named = {"method": reference_of(config.method, GROUP, METHODS)}
+    return {role: reference for role, reference in named.items() if reference is not None}
+
+
+def code_of(config: RunConfig) -> RunCode:
+    """Return the user's own code that a run needs.
+
+    Raises:
+        UsageError: It cannot be found, or has no source.
+    """
+    return packed(references_in(config))

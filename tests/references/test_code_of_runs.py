@@ -1,0 +1,161 @@
+"""run.json records own code; resume and verify refuse other code, and go on with it only if told to."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raffed.results import read_run
+from raffed.results.folder_names import folder_name
+from raffed.results.sweep_file import read_sweep
+from tests.cli.conftest import QUICK, Cli, shell
+
+SAID = ["--method", "./prox.py:myprox", "--rounds", 4, "--checkpoint-every", 2, *QUICK]
+STOP = """
+import sys, raffed
+raffed.run(raffed.RunConfig(method="./prox.py:myprox", data=raffed.Data(split="p4c5"),
+    federation=raffed.Federation(4), local=raffed.Local(epochs=1),
+    runtime=raffed.Runtime(execution="serial", checkpoint_every=1)),
+    out="run", watch=lambda event: done.append(event), stop=lambda: len(done) >= 2)
+"""
+
+
+@pytest.fixture
+def stopped(lab: Path) -> Path:
+    """A run of the own method that was stopped after 2 of 4 rounds, in a process of its own."""
+    made = subprocess.run(
+        [sys.executable, "-c", "done = []\n" + STOP], cwd=lab, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    return lab / "run"
+
+
+def test_run_json_names_the_code_and_the_hashes_of_its_files(lab: Path, cli: Cli) -> None:
+    (lab / "prox.py").write_text("import extra\n" + (lab / "prox.py").read_text(encoding="utf-8"), "utf-8")
+    (lab / "extra.py").write_text("ONE = 1\n", encoding="utf-8")
+    assert cli("run", *SAID, "--rounds", 1, "--quiet", "--out", "run").code == 0
+    (code,) = read_run(lab / "run")["code"]
+    files = {name: hashlib.sha256((lab / name).read_bytes()).hexdigest() for name in ("prox.py", "extra.py")}
+    assert code == {
+        "role": "method",
+        "reference": "./prox.py:myprox",
+        "package": "",
+        "file": str(lab / "prox.py"),
+        "root": str(lab),
+        "files": files,
+    }
+
+
+def test_a_run_of_raffed_s_own_method_records_no_code(lab: Path, cli: Cli) -> None:
+    assert cli("run", "--rounds", 1, "--quiet", *QUICK, "--out", "run").code == 0
+    assert "code" not in read_run(lab / "run")
+
+
+def test_client_states_are_named_by_the_reference_as_typed(stopped: Path) -> None:
+    files = list(stopped.rglob("vaults/*.safetensors"))
+    assert files
+    assert all(b"./prox.py:Rounds" in one.read_bytes() for one in files)
+    assert not any(b"raffed_file_" in one.read_bytes() for one in files)
+
+
+def test_a_run_is_resumed_from_another_folder_to_the_same_bits(stopped: Path, tmp_path: Path) -> None:
+    whole = shell(
+        "run", *SAID, "--checkpoint-every", 1, "--quiet", "--out", tmp_path / "whole", cwd=stopped.parent
+    )
+    assert whole.returncode == 0, whole.stderr
+    (tmp_path / "elsewhere").mkdir()
+    done = shell("resume", stopped, "--quiet", cwd=tmp_path / "elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert read_run(stopped)["hashes"] == read_run(tmp_path / "whole")["hashes"]
+    assert shell("verify", stopped, cwd=tmp_path / "elsewhere").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["resume", "verify"])
+def test_changed_code_is_refused_by_the_name_of_the_file_before_it_runs(
+    stopped: Path, cli: Cli, command: str
+) -> None:
+    source = stopped.parent / "prox.py"
+    source.write_text(source.read_text(encoding="utf-8") + "\nraise SystemExit(7)\n", encoding="utf-8")
+    done = cli(command, stopped)
+    assert done.code == 2
+    assert "prox.py has changed" in done.err
+    assert "--accept-changed-code" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_accepted_code_is_recorded_with_both_hashes_and_verify_takes_it(stopped: Path) -> None:
+    source = stopped.parent / "prox.py"
+    before = read_run(stopped)["code"][0]["files"]["prox.py"]
+    source.write_text(source.read_text(encoding="utf-8") + "\n# a remark\n", encoding="utf-8")
+    done = shell("resume", stopped, "--quiet", "--accept-changed-code", cwd=stopped.parent)
+    assert done.returncode == 0, done.stderr
+    about, now = read_run(stopped), hashlib.sha256(source.read_bytes()).hexdigest()
+    assert about["segments"][-1]["accepted"] == {"prox.py": [before, now]}
+    assert about["code"][0]["files"]["prox.py"] == now
+    assert f"prox.py {before[:8]} → {now[:8]}" in " ".join(about["segments"][-1]["said"])
+    assert shell("verify", stopped, cwd=stopped.parent).returncode == 0
+
+
+def test_missing_code_is_refused_with_what_and_where_it_was(stopped: Path, cli: Cli) -> None:
+    (stopped.parent / "prox.py").unlink()
+    done = cli("resume", stopped)
+    assert done.code == 2
+    assert "./prox.py:myprox" in done.err
+    assert str(stopped.parent / "prox.py") in done.err
+
+
+def test_an_error_in_the_user_s_code_names_its_file_and_line_first(lab: Path, cli: Cli) -> None:
+    source = (lab / "prox.py").read_text(encoding="utf-8").replace("return self.mu / 2", "return nowhere / 2")
+    (lab / "prox.py").write_text(source, encoding="utf-8")
+    line = source[: source.index("nowhere")].count("\n") + 1
+    done = cli("run", *SAID, "--out", "run")
+    assert done.code == 1
+    assert f"{lab / 'prox.py'}:{line}: NameError: name 'nowhere' is not defined" in done.err
+    assert "Traceback" not in done.err
+    about = read_run(lab / "run")
+    assert about["state"] == "failed"
+    (lab / "prox.py").write_text(source.replace("nowhere", "self.mu"), encoding="utf-8")
+    again = shell("resume", "run", "--accept-changed-code", "--quiet", cwd=lab)
+    assert again.returncode == 0, again.stderr
+    assert read_run(lab / "run")["state"] == "finished"
+
+
+def test_compare_runs_own_methods_beside_raffed_s_in_folders_of_safe_names(lab: Path, cli: Cli) -> None:
+    names = ["fedavg", "./prox.py:myprox", "./prox.py:plain"]
+    asked = [word for name in names for word in ("--method", name)]
+    said = ["--rounds", 1, "--quiet", *QUICK, "--set", "./prox.py:myprox.mu=0.0"]
+    done = cli("compare", *asked, *said, "--out", "both")
+    assert (done.code, done.err) == (0, "")
+    weights = {name: read_run(lab / "both" / folder_name(name))["hashes"]["weights"] for name in names}
+    assert weights["fedavg"] == weights["./prox.py:myprox"] != weights["./prox.py:plain"]
+    assert "./prox.py:plain" in (lab / "both" / "report" / "summary.csv").read_text(encoding="utf-8")
+
+
+def test_stacks_and_bf16_take_own_methods(lab: Path) -> None:
+    for more in (["--cohort", 2], ["--precision", "bf16"]):
+        out = more[0].strip("-")
+        done = shell("run", *SAID, "--rounds", 1, *more, "--quiet", "--out", out, cwd=lab)
+        assert done.returncode == 0, done.stderr
+        assert shell("verify", out, cwd=lab).returncode == 0
+
+
+@pytest.mark.slow
+def test_tune_takes_the_space_of_the_decorator_or_a_grid_and_refuses_changed_code(lab: Path) -> None:
+    said = ["--method", "./prox.py:myprox", "--rounds", 1, "--epochs", 1, "--split", "p4c5", "--seeds", 1]
+    for out, grid, wanted in (("space", [], [0.01, 0.1]), ("grid", ["--grid", "mu=0.5,0.2"], [0.5, 0.2])):
+        done = shell("tune", *said, *grid, "--out", out, cwd=lab)
+        assert done.returncode == 0, done.stderr
+        about = read_sweep(lab / out)["methods"]["./prox.py:myprox"]
+        assert [one["settings"]["mu"] for one in about["trials"]] == wanted
+        assert {one["state"] for one in about["trials"] + about["final"]} == {"finished"}
+    source = (lab / "prox.py").read_text(encoding="utf-8")
+    (lab / "prox.py").write_text(source + "# a remark\n", encoding="utf-8")
+    done = shell("tune", "--resume", "--out", "grid", cwd=lab)
+    assert done.returncode == 2
+    assert "prox.py has changed" in done.stderr
+    done = shell("tune", "--resume", "--accept-changed-code", "--out", "grid", cwd=lab)
+    assert done.returncode == 0, done.stderr
