@@ -13,6 +13,7 @@ from raffed.commands.running import check_continues, one_ray, start_or_continue
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
+from raffed.references.naming import reference_to
 from raffed.results.folder_names import folder_name
 from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
@@ -58,8 +59,8 @@ def compare(
     others run all the same.
 
     Args:
-        methods: The methods, as names, references or factories; a mapping gives each its arguments, such as `{"fedavg": {}, "fedprox": {"mu":
-            0.1}}`.
+        methods: The methods, as names, references or factories; a mapping gives each its arguments, such as
+            `{"fedavg": {}, "fedprox": {"mu": 0.1}}`.
         config: Everything but method and arguments. Without it: the defaults.
         out: Folder or URL for a run of each method, in a folder of its name, and for the report.
         progress: Whether rounds are shown on stderr or below the notebook's cell.
@@ -103,7 +104,7 @@ def arguments_by_method(
 ) -> dict[str, Mapping[str, Value]]:
     """Return the name or reference of each method → its arguments."""
     given = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
-    return {RunConfig(method=name).method: dict(args) for name, args in given.items()}
+    return {name if isinstance(name, str) else reference_to(name): dict(args) for name, args in given.items()}
 
 
 def checked_folders(configs: Mapping[str, RunConfig], out: Path) -> dict[str, Path]:

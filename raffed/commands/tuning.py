@@ -88,7 +88,8 @@ def tune(
     training data; the chosen setting then runs again, with fresh seeds and all training data.
 
     Args:
-        methods: The methods to tune, as names, references or factories; a mapping gives each the arguments that are fixed.
+        methods: The methods to tune, as names, references or factories; a mapping gives each the arguments
+            that are fixed.
         config: Everything but method and arguments. A validation part of 0.2 is held out unless it names one,
             and a trial takes one process unless it says how clients are placed.
         out: Folder or URL for the trials, the final runs and the table.

@@ -91,15 +91,6 @@ def _same_twice(subject: DatasetSubject) -> str:
     return ""
 
 
-def _finite(subject: DatasetSubject) -> str:
-    for part in ("x", "x_test"):
-        for first, block in _blocks(getattr(subject.data, part)):
-            if block.dtype.kind == "f" and not np.isfinite(block).all():
-                row = first + int(np.argwhere(~np.isfinite(block))[0][0])
-                return f"{part}[{row}] holds NaN or infinity; fill in what is missing"
-    return ""
-
-
 def _classes(subject: DatasetSubject) -> str:
     counts = np.bincount(subject.data.y, minlength=subject.data.num_classes)
     missing = np.flatnonzero(counts == 0)
@@ -148,7 +139,6 @@ def _blocks(x: InputArray) -> list[tuple[int, InputArray]]:
 _LOOKS: tuple[tuple[str, str, Callable[[DatasetSubject], str]], ...] = (
     ("loads", "It loads, and has training samples.", _loads),
     ("same-twice", "It is the same when it is loaded again, as every worker does.", _same_twice),
-    ("finite", "No input is NaN or infinite.", _finite),
     ("every-class", "Every class has a training sample.", _classes),
     ("clients-numbered", "Its clients are numbered from 0, and each has a training sample.", _clients),
     ("test-apart", "At most 1 % of the test samples are training samples too.", _apart),

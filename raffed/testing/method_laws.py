@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import math
 import pickle
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.config.validation import Value, declarations
+from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.messages import ClientState, Private, Wire
@@ -62,11 +63,12 @@ class MethodSubject:
 def _arguments(subject: MethodSubject) -> str:
     if subject.factory is None:
         raise NotApplicableError("a finished Method was given, not its factory")
-    for one in declarations(subject.factory).values():
-        if not one.kind:
-            return f"{one.name} has no annotation; write {one.name}: Annotated[float, Range(0.0, 1.0)] = …"
-        if not one.default and one.name not in subject.args:
-            return f"{one.name} has no default, so that `raffed run` could not start without it"
+    known = inspect.signature(inspect.unwrap(subject.factory)).parameters
+    for name, one in known.items():
+        if one.annotation is one.empty:
+            return f"{name} has no annotation; write {name}: Annotated[float, Range(0.0, 1.0)] = …"
+        if one.default is one.empty and name not in subject.args:
+            return f"{name} has no default, so that `raffed run` could not start without it"
     return ""
 
 
