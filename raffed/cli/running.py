@@ -26,6 +26,7 @@ from raffed.cli.execution import begun_or_new, execute
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
+from raffed.commands.callbacks import callbacks
 from raffed.commands.comparing import checked_folders, run_each
 from raffed.commands.running import one_ray as _one_ray
 from raffed.config.run import RunConfig
@@ -52,6 +53,14 @@ Tracker = Annotated[
 Project = Annotated[
     str | None, typer.Option("--wandb", help="Project of Weights & Biases.", metavar="PROJECT")
 ]
+OnRound = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on-round",
+        help="Function of your own that receives each RoundEvent; repeat for more.",
+        metavar="REFERENCE",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the folder of the finished run only.")]
 OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
 Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
@@ -68,6 +77,7 @@ def run(
     board: Board = None,
     tracker: Tracker = None,
     project: Project = None,
+    on_round: OnRound = None,
 ) -> None:
     """Run one method on one split of a data set."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -76,7 +86,7 @@ def run(
             folder = stack.enter_context(mirrored(free_folder(config) if out is None else out))
             import raffed
 
-            shown = stack.enter_context(sinks(folder, board, tracker, project))
+            shown = [*stack.enter_context(sinks(folder, board, tracker, project)), *callbacks(on_round or [])]
             begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
         execute(
             lambda watch, stop: raffed.run(
@@ -98,13 +108,17 @@ def resume(
     board: Board = None,
     tracker: Tracker = None,
     project: Project = None,
+    on_round: OnRound = None,
     accept: AcceptChangedCode = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
             run_folder = stack.enter_context(mirrored(place))
-            shown = stack.enter_context(sinks(run_folder, board, tracker, project))
+            shown = [
+                *stack.enter_context(sinks(run_folder, board, tracker, project)),
+                *callbacks(on_round or []),
+            ]
             import raffed
             from raffed.experiments.folder import run_config
             from raffed.results.runfile import read_run

@@ -184,13 +184,13 @@ def _private(subject: MethodSubject) -> str:
     slots = {slot for slot, _ in tiny.method.ingredients()} | {"server"}
     for client, done in tiny.last.items():
         for slot, message in done.upload.slots.items():
-            if not isinstance(message, Wire):
+            if not issubclass(type(message), Wire):
                 return f"client {client} sends a {type(message).__name__} in {slot}; wanted a Wire"
             if slot not in slots:
                 return f"client {client} sends {slot}, which belongs to no ingredient"
         kept = tiny.vaults.get(client)
         for slot, memory in (kept.slots if kept is not None else {}).items():
-            if not isinstance(memory, Private):
+            if not issubclass(type(memory), Private):
                 return f"client {client} keeps a {type(memory).__name__} in {slot}; wanted a Private record"
     if tiny.last[0].upload.w.names != tiny.method.split.shared(tiny.net.initial.w).names:
         return "the upload holds other layers than those that the split shares"

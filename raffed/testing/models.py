@@ -112,10 +112,10 @@ def _maker(
 
 def _scores(subject: ModelSubject) -> str:
     module = subject.module
-    if not isinstance(module, nn.Module):
+    if not issubclass(type(module), nn.Module):
         return f"a {type(module).__name__} was made; wanted an nn.Module"
     found, wanted = subject.scores(module), (len(subject.inputs), subject.num_classes)
-    if not isinstance(found, Tensor):
+    if not issubclass(type(found), Tensor):
         return f"a {type(found).__name__} is returned; wanted scores {list(wanted)}"
     if tuple(found.shape) != wanted:
         return f"the output has the shape {list(found.shape)}; wanted {list(wanted)}, one score a class"
