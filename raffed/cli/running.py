@@ -86,11 +86,17 @@ def run(
             folder = stack.enter_context(mirrored(free_folder(config) if out is None else out))
             import raffed
 
-            shown = [*stack.enter_context(sinks(folder, board, tracker, project)), *callbacks(on_round or [])]
+            own = callbacks(on_round or [])
+            shown = stack.enter_context(sinks(folder, board, tracker, project))
             begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
         execute(
             lambda watch, stop: raffed.run(
-                config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose, begun=begun
+                config,
+                folder,
+                watch=together([watch, *shown, *own]),
+                stop=stop,
+                chosen=screen.chose,
+                begun=begun,
             ),
             folder,
             screen,
@@ -115,10 +121,8 @@ def resume(
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
             run_folder = stack.enter_context(mirrored(place))
-            shown = [
-                *stack.enter_context(sinks(run_folder, board, tracker, project)),
-                *callbacks(on_round or []),
-            ]
+            own = callbacks(on_round or [])
+            shown = stack.enter_context(sinks(run_folder, board, tracker, project))
             import raffed
             from raffed.experiments.folder import run_config
             from raffed.results.runfile import read_run
@@ -133,7 +137,7 @@ def resume(
         execute(
             lambda watch, stop: raffed.resume(
                 run_folder,
-                watch=together([watch, *shown]),
+                watch=together([watch, *shown, *own]),
                 stop=stop,
                 runtime=changed,
                 chosen=screen.chose,

@@ -50,6 +50,7 @@ BELOW: dict[
         "tune_spaces",
     },
     "commands": {  # everything but the command line
+        "references",
         *("errors", "config", "core", "methods", "models", "data", "results", "runtime", "studies"),
         *("tune_spaces", "experiments", "analysis"),
     },
