@@ -22,6 +22,11 @@ __version__ = "0.1.0"
 _checkout.install()
 
 if TYPE_CHECKING:
+    from raffed.commands.comparing import compare
+    from raffed.commands.reporting import report
+    from raffed.commands.reproducing import reproduce
+    from raffed.commands.tuning import tune
+    from raffed.commands.verifying import verify
     from raffed.config.faults import Faults
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from raffed.core.parts import Budget, ParameterSplit, Pass
     from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
     from raffed.data.dataset import Dataset
+    from raffed.experiments.iterating import iterate
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
     from raffed.experiments.saved_model import export, load_model
@@ -89,14 +95,25 @@ __all__ = [
     "Words",
     "__version__",
     "as_net",
+    "compare",
     "export",
+    "iterate",
     "load_model",
     "method",
+    "report",
+    "reproduce",
     "resume",
     "run",
+    "tune",
+    "verify",
 ]
 
 _NAMES = {
+    "raffed.commands.comparing": ("compare",),
+    "raffed.commands.reporting": ("report",),
+    "raffed.commands.reproducing": ("reproduce",),
+    "raffed.commands.tuning": ("tune",),
+    "raffed.commands.verifying": ("verify",),
     "raffed.config.faults": ("Faults",),
     "raffed.config.privacy": ("Privacy",),
     "raffed.config.run": (
@@ -157,6 +174,7 @@ _NAMES = {
         "ServerSGD",
     ),
     "raffed.data.dataset": ("Dataset",),
+    "raffed.experiments.iterating": ("iterate",),
     "raffed.experiments.result": ("RunResult",),
     "raffed.experiments.saved_model": ("export", "load_model"),
     "raffed.experiments.run": (

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from raffed import __version__
-from raffed.cli import checking, exporting, listing, reproducing, running, stores, submitting, tuning
+from raffed.cli import (
+    checking,
+    contract,
+    creating,
+    exporting,
+    listing,
+    reproducing,
+    running,
+    stores,
+    submitting,
+    tuning,
+)
 from raffed.runtime.json_logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
@@ -126,7 +137,19 @@ raffed submit reproduce map/table1 --scale full --out gs://bucket/reproduce
 
 Ray's client sends the one in RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token."""
 
-RUNS, LOOK = "Runs", "Look around"
+CHECK_EPILOG = """[bold]Examples[/bold]
+
+raffed check mylab.methods:myprox --set mu=0.1
+
+raffed check ./net.py:SmallNet
+
+raffed check dirichlet:100:0.5"""
+
+NEW_EPILOG = """[bold]Example[/bold]
+
+raffed new mylab && cd mylab && pip install -e . && pytest"""
+
+RUNS, LOOK, OWN = "Runs", "Look around", "Your own"
 app.command("run", rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
 app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
 app.command("tune", rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
@@ -138,6 +161,8 @@ app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settin
 app.command("export", rich_help_panel=RUNS)(exporting.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
+app.command("new", rich_help_panel=OWN, epilog=NEW_EPILOG)(creating.new)
+app.command("check", rich_help_panel=OWN, epilog=CHECK_EPILOG)(contract.check)
 app.command("methods", rich_help_panel=LOOK)(listing.methods)
 app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
 app.command("models", rich_help_panel=LOOK)(listing.models)

@@ -16,10 +16,6 @@ from raffed.cli.config import read_config
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import AcceptChangedCode, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen, plain
-from raffed.errors import UsageError
-from raffed.results.atomic import write_text
-from raffed.results.lock import advice
-from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
 from raffed.results.visible import visible
 
@@ -148,23 +144,13 @@ def report(
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
     if a sweep.json is damaged.
     """
+    from raffed.commands.reporting import unpacked_records
+
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
         places = [stack.enter_context(fetched(one)) for one in runs]
-        whole = write_report(stack.enter_context(_unpacked(places)), out, screen)
+        whole = write_report(stack.enter_context(unpacked_records(places)), out, screen)
     if not whole:
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _unpacked(places: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield folders of runs for places that may hold packed records."""
-    from raffed.analysis.packed.files import DamagedRecordsError, unpacked
-
-    try:
-        with unpacked(places) as found:
-            yield found
-    except DamagedRecordsError as error:
-        raise UsageError(str(error)) from error
 
 
 def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
@@ -173,82 +159,44 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
     Returns whether every sweep could be read.
     """
-    from raffed.analysis.metrics.summary import cells, summary
-    from raffed.analysis.report import find_items, unhashed, write_loaded
-    from raffed.analysis.runs.load import NoRunsError, read_runs
-    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of
+    from raffed.commands.reporting import reported
 
-    loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
-    lost = damaged_sweeps(sweeps)
-    unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says everything
-    for name, reason in {**unreadable, **lost}.items():
-        print(visible(f"raffed: left out {named(name)}: {named(str(reason))}"), file=sys.stderr)
-    if loaded.unhashed:
-        print(visible(f"raffed: {unhashed(loaded)}"), file=sys.stderr)
-    try:
-        path = write_loaded(loaded, out, items, sweeps)
-    except NoRunsError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
-    titles, lines = (
-        ([], []) if loaded.runs.empty else cells(summary(loaded.without(trials_of(loaded, sweeps))))
-    )
-    screen.reported(named(path), [dict(zip(titles, line, strict=True)) for line in lines])
-    return not lost
+    found = reported(runs, out, lambda text: print(visible(f"raffed: {text}"), file=sys.stderr))
+    screen.reported(named(found.path), found.rows)
+    return found.whole
 
 
 def write_paper_item(path: Path, screen: Screen) -> None:
-    """Write the table of a reproduction as Markdown, LaTeX and HTML beside its item.json, and show it.
+    """Write the table of a reproduction beside its item.json, and show it."""
+    from raffed.commands.reporting import write_item_tables
 
-    If the item is only a study, its table is that of its claims.
-    """
-    from raffed.analysis.item_sheets import item_markdown, item_sheets
-    from raffed.analysis.report import write_loaded
-    from raffed.analysis.reproduction.item_runs import load_item, run_folders
-    from raffed.analysis.reproduction.item_views import showable
-    from raffed.analysis.runs.load import read_runs
-    from raffed.analysis.table import as_latex
-
-    item = load_item(path)
-    if not showable(item):
+    found = write_item_tables(path)
+    if isinstance(found, str):
         print(
-            visible(f"raffed: {item.title}: no run is finished yet, so there is nothing to compare"),
+            visible(f"raffed: {found}: no run is finished yet, so there is nothing to compare"),
             file=sys.stderr,
         )
         return
-    runs = read_runs(run_folders(item), read_run)
-    sheet, claims = item_sheets(item, runs)
-    write_text(path.parent / "table.md", item_markdown(item, runs))
-    write_text(path.parent / "table.tex", as_latex(sheet))
-    report = write_loaded(runs, path.parent / "report", [item])
-    for shown, title in ((sheet, item.title), (claims, "What is claimed of it")):
-        if shown is not None:
-            rows = [dict(zip(shown.titles, line, strict=True)) for line in shown.lines]
-            screen.tabled(str(report), title, rows, shown.words)
+    for title, sheet in found.sheets:
+        rows = [dict(zip(sheet.titles, line, strict=True)) for line in sheet.lines]
+        screen.tabled(str(found.path), title, rows, sheet.words)
 
 
 def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
     """Write what a sweep chose as tuning.md and tuning.tex beside it, and print it if `shown`."""
-    from raffed.analysis.sweeps import NOTES, Sweep, tuning_sheet
-    from raffed.analysis.table import as_latex, as_markdown
     from raffed.cli.tables import show
+    from raffed.commands.reporting import write_sweep_tables
 
-    found = Sweep(out, sweep)
-    sheet, note = tuning_sheet(found), NOTES[found.protocol]
-    write_text(out / "tuning.md", f"{as_markdown(sheet)}\n{note}\n")
-    write_text(out / "tuning.tex", as_latex(sheet))
+    found = write_sweep_tables(out, sweep)
     if not shown:
         return
+    sheet = found.sheet
     show(
         sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words)
     )
-    print(note)
-    for method, about in found.methods.items():
-        for trial in about.get("trials") or []:
-            if trial.get("error"):
-                why = str(trial["error"]).strip().splitlines()[-1:]
-                print(visible(f"failed: {method} {trial['name']}: {''.join(why)}"), file=sys.stderr)
+    print(found.note)
+    for why in found.failed:
+        print(visible(f"failed: {why}"), file=sys.stderr)
     print(visible(f"raffed report {named(out)} --out {named(out)}/report draws the trials"))
 
 

@@ -12,6 +12,7 @@ import typer
 
 from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals
+from raffed.commands.running import holds_run, start_or_continue
 from raffed.config.run import RunConfig
 from raffed.runtime.ray_backend.endings import lost, own
 
@@ -85,20 +86,4 @@ def begun_or_new(config: RunConfig, folder: Path, screen: Screen, begun: Callabl
 
     `begun` is called once everything has been checked that can be checked before the data are read.
     """
-    import raffed
-
-    if holds_run(folder):
-        return lambda watch, stop: raffed.resume(
-            folder, watch=watch, stop=stop, runtime=config.runtime, chosen=screen.chose, begun=begun
-        )
-    return lambda watch, stop: raffed.run(
-        config, folder, watch=watch, stop=stop, chosen=screen.chose, begun=begun
-    )
-
-
-def holds_run(folder: Path) -> bool:
-    from raffed.results.runfile import (
-        RUN_FILE,
-    )  # imported late because it loads pyarrow, which listings do not need
-
-    return (folder / RUN_FILE).exists()
+    return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,17 +15,25 @@ from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
-from raffed.cli.tuning import seconds_of
-from raffed.config.run import RunConfig, Runtime
+from raffed.commands.reproducing import (
+    Asked,
+    carried_out,
+    check_possible,
+    diverged,
+    execute_planned,
+    written,
+)
+from raffed.commands.reproducing import plan as make_plan
+from raffed.commands.tuning import seconds_of
+from raffed.config.run import Runtime
 from raffed.errors import NumericsError, UsageError, check_choice
+from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
-from raffed.results.tree import check_tree
 from raffed.results.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.experiments.reproduction.items import Item
-    from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
 
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field != "data.root"]
 
@@ -78,9 +84,7 @@ def reproduce(
     The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
     command to continue where it stopped.
     """
-    from raffed.experiments.reproduction import planner as work
     from raffed.experiments.reproduction.catalogue import find_item
-    from raffed.experiments.reproduction.estimates import estimated
     from raffed.experiments.reproduction.items import SEEDS
     from raffed.experiments.reproduction.released import as_released
     from raffed.experiments.reproduction.scales import SCALES
@@ -95,22 +99,15 @@ def reproduce(
     found = as_released(found) if released else found
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
-        check_tree(out)
-        check_unpacked(out)
-        runs = work.planned_runs(found, scale, out, only or [], count, _runtime(scale, flags))
-        runs = [_with_root(job, flags) for job in runs]
-        runs = runs if tables else estimated(runs, lambda text: typer.echo(visible(text), err=True))
-        studies = work.planned_studies(found, scale, out, count, text_of(flags, "data.root"))
-        planned = (
-            work.finished([*studies, *runs]) if tables else work.within_budget([*studies, *runs], seconds)
+        asked = Asked(
+            found, scale, out, tuple(only or ()), count, _runtime(scale, flags), text_of(flags, "data.root")
+        )
+        planned = make_plan(
+            asked, seconds, lambda text: typer.echo(visible(text), err=True), tables_only=tables
         )
         _announce(found, scale, planned)
         if not plan:
-            if all(job.left_out and not job.done for job in planned):
-                raise UsageError(
-                    f"{found.key}: none of its cells {'is finished' if tables else 'can be run'} here, "
-                    "for the reasons above"
-                )
+            check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(found, scale, out, planned, seconds, flags, screen)
 
 
@@ -123,24 +120,18 @@ def _reproduce(
     flags: Flags,
     screen: Screen,
 ) -> None:
-    from raffed.experiments.reproduction import planner as work
-    from raffed.experiments.reproduction.item_file import write_item
-
     def do(job: Planned) -> None:
-        if isinstance(job, work.PlannedStudy):
+        if isinstance(job, PlannedStudy):
             _study(job, flags, screen)
-        elif isinstance(job, work.PlannedRun):
+        elif isinstance(job, PlannedRun):
             _run(job, screen)
 
-    with _ray(
-        [job for job in found if isinstance(job, work.PlannedRun) and not job.left_out and not job.done]
-    ):
-        found = work.execute_runs(found, do, seconds)
-    written = write_item(item, scale, out, found)
-    lost = [job for job in found if job.left_out.startswith(work.DIVERGED)]
+    found = carried_out(found, do, seconds)
+    path = written(item, scale, out, found)
+    lost = diverged(found)
     from raffed.cli.checking import write_paper_item
 
-    write_paper_item(written, screen)
+    write_paper_item(path, screen)
     if lost:
         folders = ", ".join(str(job.folder) for job in lost)
         raise NumericsError(f"{counted(len(lost), 'run')} diverged; the tables leave out {folders}")
@@ -159,30 +150,16 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
 
     A study that was interrupted starts again from its beginning the next time.
     """
-    from raffed.studies import STUDIES, Work, execute_study
+    from raffed.studies import STUDIES
 
-    runtime = _runtime(job.scale, flags)
-    device = "cuda" if runtime.gpu_fraction else "cpu"
     screen.studying(f"{STUDIES[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    execute_study(
-        Work(
-            job.study,
-            job.scale,
-            job.seed,
-            job.folder,
-            text_of(flags, "data.root"),
-            screen.studying,
-            device,
-            runtime.threads,
-        )
-    )
+    execute_planned(job, text_of(flags, "data.root"), _runtime(job.scale, flags), screen.studying)
 
 
 def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
     """Say on stderr, before anything starts, what will run, how long it may take, and what is left out
     and why.
     """
-    from raffed.experiments.reproduction.planner import PlannedRun
     from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
 
     to_run = [job for job in found if not job.left_out and not job.done]
@@ -219,24 +196,6 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
 def _runtime(scale: str, flags: Flags) -> Runtime:
     serial = scale == "smoke" and not any(flags.get(f"runtime.{name}") for name in ACTORS)
     return placed(Runtime(execution="serial" if serial else "ray"), flags)
-
-
-def _with_root(job: PlannedRun, flags: Flags) -> PlannedRun:
-    root = text_of(flags, "data.root")
-    config: RunConfig = job.config
-    return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
-
-
-@contextlib.contextmanager
-def _ray(found: Sequence[PlannedRun]) -> Iterator[None]:
-    if not any(job.config.runtime.execution == "ray" for job in found):
-        yield
-        return
-    from raffed.runtime.ray_backend.session import RaySession
-
-    with RaySession(found[0].config.runtime.address) as session:
-        session.wait()
-        yield
 
 
 def _list(out: Path) -> None:

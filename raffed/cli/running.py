@@ -22,22 +22,22 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
-from raffed.cli.execution import begun_or_new, execute, holds_run
+from raffed.cli.execution import begun_or_new, execute
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, words_of
 from raffed.cli.screen import Screen, make_screen
+from raffed.commands.callbacks import callbacks
+from raffed.commands.comparing import checked_folders, run_each
+from raffed.commands.running import one_ray as _one_ray
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
-from raffed.errors import NumericsError, RunFolderError, UsageError
+from raffed.errors import NumericsError, UsageError
 from raffed.experiments.trackers.base import Guarded, Sink, together
 from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
 from raffed.experiments.trackers.wandb import WeightsAndBiases
-from raffed.methods import build_method, method_name
-from raffed.results.folder_names import folder_name
-from raffed.results.json_files import check_inside
+from raffed.methods import method_name
 from raffed.results.storage import mirrored
-from raffed.results.tree import check_run_tree
 
 File = Annotated[
     Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
@@ -51,6 +51,14 @@ Tracker = Annotated[
 ]
 Project = Annotated[
     str | None, typer.Option("--wandb", help="Project in Weights & Biases.", metavar="PROJECT")
+]
+OnRound = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--on-round",
+        help="Function of your own that receives each RoundEvent; repeat for more.",
+        metavar="REFERENCE",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the folder of the finished run.")]
 OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
@@ -68,6 +76,7 @@ def run(
     board: Board = None,
     tracker: Tracker = None,
     project: Project = None,
+    on_round: OnRound = None,
 ) -> None:
     """Run one method on one split of a data set."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -76,11 +85,17 @@ def run(
             folder = stack.enter_context(mirrored(free_folder(config) if out is None else out))
             import raffed
 
+            own = callbacks(on_round or [])
             shown = stack.enter_context(sinks(folder, board, tracker, project))
             begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
         execute(
             lambda watch, stop: raffed.run(
-                config, folder, watch=together([watch, *shown]), stop=stop, chosen=screen.chose, begun=begun
+                config,
+                folder,
+                watch=together([watch, *shown, *own]),
+                stop=stop,
+                chosen=screen.chose,
+                begun=begun,
             ),
             folder,
             screen,
@@ -98,12 +113,14 @@ def resume(
     board: Board = None,
     tracker: Tracker = None,
     project: Project = None,
+    on_round: OnRound = None,
     accept: AcceptChangedCode = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
             run_folder = stack.enter_context(mirrored(place))
+            own = callbacks(on_round or [])
             shown = stack.enter_context(sinks(run_folder, board, tracker, project))
             import raffed
             from raffed.experiments.folder import run_config
@@ -119,7 +136,7 @@ def resume(
         execute(
             lambda watch, stop: raffed.resume(
                 run_folder,
-                watch=together([watch, *shown]),
+                watch=together([watch, *shown, *own]),
                 stop=stop,
                 runtime=changed,
                 chosen=screen.chose,
@@ -154,28 +171,19 @@ def compare(
         with contextlib.ExitStack() as ray:
             with beginning(screen):
                 configs = compared(methods, file, flags)
-                check_inside(out, out / "report")
-                folders = {name: out / folder_name(name) for name in configs}
-                for name, config in configs.items():
-                    build_method(
-                        name, config.args
-                    )  # a mistake for the last method is reported before the first method runs
-                    check_inside(out, folders[name])
-                    check_run_tree(folders[name])
-                    _check_continues(folders[name], config)
+                folders = checked_folders(configs, out)
                 ray.enter_context(_one_ray(next(iter(configs.values()))))
-            for name, config in configs.items():
-                begun = partial(screen.start, headline(config, folders[name]), name, config.federation.rounds)
-                try:
-                    execute(
-                        begun_or_new(config, folders[name], screen, begun),
-                        folders[name],
-                        screen,
-                        again="the same command",
-                    )
-                except NumericsError as error:
-                    screen.failed(str(folders[name]), error)
-                    lost.append(name)
+
+            def run_one(name: str) -> None:
+                config, folder = configs[name], folders[name]
+                begun = partial(screen.start, headline(config, folder), name, config.federation.rounds)
+                execute(begun_or_new(config, folder, screen, begun), folder, screen, again="the same command")
+
+            def failed(name: str, error: NumericsError) -> None:
+                screen.failed(str(folders[name]), error)
+                lost.append(name)
+
+            run_each(configs, run_one, failed)
         from raffed.cli.checking import write_report
 
         if len(lost) < len(folders):
@@ -256,27 +264,3 @@ def headline(config: RunConfig, folder: Path) -> str:
         f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
         f"seed {config.seed}, transform {style_words(data.transform, data.split)} → {folder}"
     )
-
-
-@contextlib.contextmanager
-def _one_ray(config: RunConfig) -> Iterator[None]:
-    """Start Ray once for all runs of a comparison. Impossible requests are refused while it starts."""
-    from raffed.runtime.setup import prepare_run
-
-    if config.runtime.execution != "ray":
-        yield
-        return
-    from raffed.runtime.ray_backend.session import RaySession
-
-    with RaySession(config.runtime.address) as session:
-        prepare_run(config)
-        session.wait()
-        yield
-
-
-def _check_continues(folder: Path, config: RunConfig) -> None:
-    """Check that a method's folder is new, or holds the same run, which is then continued."""
-    from raffed.results.runfile import read_run
-
-    if holds_run(folder) and read_run(folder).get("identity") != config.identity():
-        raise RunFolderError(f"{folder} holds a run with another configuration; choose another --out")

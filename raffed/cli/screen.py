@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raffed.cli.deadlines import GRACE
-from raffed.cli.numbers import percent
 from raffed.cli.pace import Pace, Waiting
 from raffed.cli.signals import NOTHING
+from raffed.commands.progress import measured
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.visible import visible
@@ -268,16 +268,6 @@ def make_screen(as_json: bool, quiet: bool) -> Screen:
     if quiet:
         return Screen()
     return BarScreen() if sys.stdout.isatty() else LineScreen()
-
-
-def measured(event: RoundEvent, short: bool = False) -> str:
-    """Return the loss, and the accuracies if this round measured them."""
-    names = ("agg", "pers") if short else ("aggregation", "personalization")
-    parts = [f"loss {event.loss:.4g}"]
-    for name, value in zip(names, (event.accuracy, event.personal), strict=True):
-        if value is not None:
-            parts.append(f"{name} {percent(value)}")
-    return "  ".join(parts)
 
 
 def plain(value: Any) -> Any:

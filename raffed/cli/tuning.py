@@ -4,7 +4,6 @@ new seeds.
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -36,6 +35,7 @@ from raffed.cli.options import (
     words_of,
 )
 from raffed.cli.signals import NOTHING, StopSignals
+from raffed.commands.tuning import PLACED, VALIDATION, searched, seconds_of, with_an_actor
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, UsageError
@@ -47,13 +47,11 @@ from raffed.runtime.ray_backend.endings import lost
 if TYPE_CHECKING:
     from raffed.experiments.tuning.folder import SweepFolder
 
-VALIDATION = 0.2  # share held out for choosing, if none is given
 # Like the fields of [runtime], these are not part of what a sweep asks for
 HERE = (
     "data.root",
     "data.download",
 )
-PLACED = ("runtime.execution", "runtime.actors", "runtime.clients_per_actor", "runtime.gpu_fraction")
 SWEEP = "The search"
 GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."
 File = Annotated[
@@ -176,7 +174,7 @@ def _sweep(
 
     with StopSignals(lambda: None, part) as signals:
         try:
-            complete = _searched(request, out, resume, board, at_once, seconds, accept, opened)
+            complete = searched(request, out, resume, board, at_once, seconds, opened, accept=accept)
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, KeyboardInterrupt) and not signals.cut and lost() is None:
                 raise
@@ -187,47 +185,6 @@ def _sweep(
             f"{out}: not every method has chosen settings and finished its final runs; `{_again(out)}` "
             "goes on"
         )
-
-
-def _searched(
-    request: Request,
-    out: Path,
-    resume: bool,
-    board: Board,
-    at_once: int,
-    seconds: float | None,
-    accept: bool,
-    opened: list[SweepFolder],
-) -> bool:
-    """Execute the sweep and return whether everything was done.
-
-    The folder is added to `opened` as soon as it is this sweep's.
-    """
-    from raffed.experiments.tuning.folder import SweepFolder, check_place
-    from raffed.experiments.tuning.own_code import check_trials
-    from raffed.runtime.ray_backend.session import RaySession
-
-    check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
-    check_trials(out, accept)
-    with RaySession(request.base.runtime.address) as session:
-        from raffed.experiments.tuning.ray_tune import Search, execute_sweep
-        from raffed.experiments.tuning.space import check, check_parts
-        from raffed.runtime.setup import check_new, prepare_run
-
-        check(request)
-        setup = prepare_run(request.config(request.methods[0], {}))
-        check_new(setup)
-        partition = setup.partition
-        check_parts(request, partition)
-        folder = SweepFolder(out, request, resume)
-        opened.append(folder)
-        session.wait()
-        board.start(request, out)
-        complete: bool = execute_sweep(
-            Search(request, folder, board.trial, partition.num_clients, at_once, seconds, accept)
-        )
-        board.finished(folder.end("finished" if complete else "stopped"), out)
-    return complete
 
 
 def requested(
@@ -270,26 +227,13 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
     return found
 
 
-def seconds_of(text: str) -> float:
-    """Parse "90s", "30m", "2h" or "1.5h" to seconds."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
-    if not match or not float(match[1]):
-        raise UsageError(f"--budget {text!r}: it must be a time such as 90s, 30m or 2h")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
-
-
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
     """Return the run with one process per trial, unless the flags say how its clients are placed."""
     runtime = placed(base.runtime, flags)
-    usual = all(
-        getattr(runtime, name.partition(".")[2]) == getattr(Runtime(), name.partition(".")[2])
-        for name in PLACED
-    )
-    if usual and not any(name in flags for name in PLACED):
+    usual = all(getattr(runtime, name) == getattr(Runtime(), name) for name in PLACED)
+    if usual and not any(f"runtime.{name}" in flags for name in PLACED):
         runtime = replace(runtime, execution="serial")
-    if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:
-        runtime = replace(runtime, actors=round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
-    return replace(base, runtime=runtime)
+    return replace(base, runtime=with_an_actor(runtime))
 
 
 def _again(out: Path) -> str:

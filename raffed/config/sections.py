@@ -145,7 +145,7 @@ class Federation:
     ] = 0
     measures: Annotated[
         str,
-        Words("memory", "spectrum"),  # core/measures/{client_memory,feature_spectrum}.py
+        Words("memory", "spectrum", "calibration", "fairness"),  # core/measures/ has a file for each
         Doc("Additional measurements after the last round, separated by commas."),
     ] = ""
     weighting: Annotated[

@@ -16,7 +16,7 @@ from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
 from raffed.experiments.aggregation import RoundAggregator
 from raffed.experiments.events import RoundEvent
-from raffed.experiments.final_measures import after_last, before_last
+from raffed.experiments.final_measures import after_last, before_last, fairness
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.folder_place import of_folder
 from raffed.experiments.hashes import weights_sha256
@@ -208,6 +208,7 @@ class RoundLoop:
         if done == self.setup.config.federation.rounds:
             made += before_last(self.setup, self._network, self.spec, job.broadcast)
             made += after_last(self.setup, self._network, whole)
+            made += fairness(self.setup, done, reports)
         rows = made if stage is None else [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
         self._safe = self.server, dict(self.versions)

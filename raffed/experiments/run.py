@@ -167,6 +167,25 @@ def _execute(
     chosen: Chosen | None,
     begun: Begun | None,
 ) -> None:
+    with closing(run_events(config, path, resumed, stop, chosen, begun)) as events:
+        for event in events:
+            if watch is not None:
+                watch(event)
+
+
+def run_events(
+    config: RunConfig,
+    path: Path,
+    resumed: bool = False,
+    stop: Stop | None = None,
+    chosen: Chosen | None = None,
+    begun: Begun | None = None,
+) -> Generator[RoundEvent, None, None]:
+    """Execute a run in an absolute local folder and yield the event of each round.
+
+    If the generator is closed before its end, the run is recorded as stopped and can be resumed. `stop`,
+    `chosen` and `begun` are those of `run`.
+    """
     check_names(config)
     check_run_tree(path)
     check_unused(path)
@@ -180,16 +199,13 @@ def _execute(
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     events = steps_of_a_run(carried(config, path, resumed, stop or _never, ready))
     with closing(events):  # closed before anyone learns how the run ended
-        _watched(events, path, watch, said if carried is _on_ray else None)
+        yield from _logged(events, path, said if carried is _on_ray else None)
 
 
-def _watched(
-    events: Generator[RoundEvent, None, None],
-    path: Path,
-    watch: RoundWatcher | None,
-    said: list[tuple[str, str]] | None,
-) -> None:
-    """Log every round and pass its event to `watch`.
+def _logged(
+    events: Generator[RoundEvent, None, None], path: Path, said: list[tuple[str, str]] | None
+) -> Generator[RoundEvent, None, None]:
+    """Log every round and pass its event on.
 
     `said` holds the warnings about the folder from before. It is None if the user sees new warnings anyway.
     """
@@ -203,8 +219,7 @@ def _watched(
             if said is not None:  # on Ray an actor opens the folder, and nobody sees its warnings
                 warn_anew(about, said)
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
-        if watch is not None:
-            watch(event)
+        yield event
 
 
 def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:

@@ -28,7 +28,7 @@ from raffed.experiments.folder import FINAL, run_config
 from raffed.experiments.integrity import check_file
 from raffed.models import build_for
 from raffed.models.net import Net
-from raffed.models.own.heads import Inputs
+from raffed.models.own.heads import ModelInputs
 from raffed.models.own.weights import plain_module, put_state
 from raffed.results.atomic import replacing
 from raffed.results.run_contents import RunContents
@@ -119,15 +119,15 @@ def _net(folder: Path, client: int | None) -> Net:
     return net
 
 
-def _inputs(about: RunContents, config: RunConfig) -> Inputs:
+def _inputs(about: RunContents, config: RunConfig) -> ModelInputs:
     """Return what the inputs looked like. A run of an earlier version used a data set of the catalogue."""
     if "inputs" in about:
-        return Inputs(tuple(about["inputs"]["shape"]), about["inputs"]["dtype"])
+        return ModelInputs(tuple(about["inputs"]["shape"]), about["inputs"]["dtype"])
     from raffed.data.transforms import transform_for
 
     name = dataset_name(config.data.dataset)
     style = about.get("transform", config.data.transform)
-    return Inputs(transform_for(name, style).prepared_shape(DATASETS[name].shape))
+    return ModelInputs(transform_for(name, style).prepared_shape(DATASETS[name].shape))
 
 
 def _initial_net(about: RunContents, config: RunConfig) -> Net:
@@ -183,7 +183,7 @@ def _data(setup: Setup, net: Network, client: int) -> ClientData:
     return ClientData(net.arranged(x), y, torch.bincount(y, minlength=setup.dataset.num_classes))
 
 
-def _write_onnx(module: nn.Module, inputs: Inputs, file: Path) -> None:
+def _write_onnx(module: nn.Module, inputs: ModelInputs, file: Path) -> None:
     names = ["scores", "features"] if isinstance(module, Net) else ["scores"]
     with warnings.catch_warnings():  # torch's newer exporter needs a further package
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -112,7 +112,8 @@ class OwnMethod:
             if not isinstance(found, types.FunctionType) or not _makes_methods(found):
                 kind = "function" if inspect.isroutine(found) else type(found).__name__
                 raise UsageError(
-                    f"method {self.name!r} is a {kind} that is not known to make a method; wanted a function "
+                    f"method {self.name!r} is a {kind} that is not known to make a method; it "
+                    f"must be a function "
                     f"marked with @raffed.method, or one annotated with `-> Method`"
                 )
             self._kept.append(found)
@@ -175,7 +176,8 @@ class OwnMethod:
             raise UserCodeError(f"{where}: {type(error).__name__}: {error}") from error
         if not isinstance(made, Method):
             raise UsageError(
-                f"method {self.name!r} returned a {type(made).__name__}; wanted a raffed.Method, as in "
+                f"method {self.name!r} returned a {type(made).__name__}; it must return a "
+                f"raffed.Method, as in "
                 f"`return Method({self.title!r}, terms=(MyTerm(),))`"
             )
         return made

@@ -78,10 +78,10 @@ def build_for(
             raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
         from raffed.models.own.branches import replace_branches
         from raffed.models.own.factories import make_own
-        from raffed.models.own.heads import Inputs
+        from raffed.models.own.heads import ModelInputs
 
         with forked(seed), torch.device("cpu"):
-            net = make_own(name, args, Inputs(shape, dtype), classes)
+            net = make_own(name, args, ModelInputs(shape, dtype), classes)
         replace_branches(net)
         return net
     factory = MODELS[name].load()

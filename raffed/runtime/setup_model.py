@@ -48,9 +48,9 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
     begin_from(net, read_initial(config.model), config.model.init)
     if not is_own(name):
         return
-    from raffed.models.own.heads import Inputs
+    from raffed.models.own.heads import ModelInputs
 
-    Laws(net, name, Inputs(shape, dtype), classes).check(config.numerics.cohort)
+    Laws(net, name, ModelInputs(shape, dtype), classes).check(config.numerics.cohort)
 
 
 def check_single_samples(
@@ -74,11 +74,11 @@ def check_single_samples(
     alone = [client for client in alone if sizes[client] < size or not config.local.drop_last]
     if not alone or not is_own(name):
         return
-    from raffed.models.own.heads import Inputs
+    from raffed.models.own.heads import ModelInputs
     from raffed.models.own.laws import Laws
 
     net = build_for(name, config.model.args, shape, classes, 0, dtype)
-    if not Laws(net, name, Inputs(shape, dtype), classes).trains_on_one():
+    if not Laws(net, name, ModelInputs(shape, dtype), classes).trains_on_one():
         client = alone[0]
         raise UsageError(
             f"{name} cannot train on a batch of one sample (BatchNorm), and client {client} has "

@@ -256,7 +256,7 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
             raise NumericsError("the loss of client 3 is nan")
         return run(config, *args, **named)
 
-    monkeypatch.setattr(raffed, "run", diverging)
+    monkeypatch.setattr("raffed.experiments.run.run", diverging)
     done = cli(
         "reproduce",
         "map/table2",

@@ -26,7 +26,6 @@ from raffed.experiments.reproduction.items import Cell
 from raffed.experiments.reproduction.scales import SCALES
 from raffed.methods.fedic import fedic
 from raffed.methods.gldp import LocalForm
-from raffed.runtime.setup import _style
 
 Place = tuple[str, str]
 TASKS = "CIFAR10 [20,4,5] IF50", "CIFAR100 [20,20,5] IF50"
@@ -65,7 +64,8 @@ def test_every_run_of_gldp_s_tables_and_figures_has_the_common_settings() -> Non
         assert (run.model.name, dict(run.model.args)) == ("resnet18", {})
         assert (run.federation.participants(clients), run.federation.rounds) == (10, 50 * stages)
         assert run.federation.survey == 10 * stages
-        assert _style(run) == "plain"
+        assert run.data.transform == "auto"
+        assert parse_split(run.data.split).style == "plain"
         assert not transform_for(run.data.dataset, "plain").augments
         if run.method in ("gldp", "fedrep"):
             assert (run.args["body_epochs"], run.args["head_epochs"]) == (10, 20)

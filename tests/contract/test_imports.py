@@ -49,6 +49,15 @@ BELOW: dict[
         "studies",
         "tune_spaces",
     },
+    "commands": {  # everything but the command line
+        "references",
+        *("errors", "config", "core", "methods", "models", "data", "results", "runtime", "studies"),
+        *("tune_spaces", "experiments", "analysis"),
+    },
+    "testing": {
+        *("errors", "references", "config", "core", "methods", "models", "data", "results", "runtime"),
+        "experiments",
+    },
     "analysis": {"results"},
     "cluster": set(),
 }

@@ -73,3 +73,21 @@ def test_the_memory_of_a_client_is_a_measure_too() -> None:
     rows = raffed.run(config).to_pandas()
     found = rows[rows["metric"].str.startswith("floats_")].set_index("metric")["value"].to_dict()
     assert found == {"floats_model": 4810, "floats_training": 9620, "floats_kept": 0}
+
+
+def test_calibration_and_fairness_add_their_rows_and_change_no_other() -> None:
+    data = replace(BASE.data, local_test=0.3)
+    plain, asked = (
+        raffed.run(replace(BASE, data=data, federation=Federation(rounds=2, measures=words)))
+        for words in ("", "calibration,fairness")
+    )
+    rows = asked.to_pandas()
+    new = rows["metric"].isin(["calibration_error", "accuracy_worst_decile", "accuracy_spread"])
+    assert set(rows[new]["round"]) == {2}
+    assert len(rows[new]) == 1 + 2 * 2  # calibration of the global model; two figures of two kinds of models
+    assert len(rows) - len(rows[new]) == plain.metrics.num_rows
+    assert asked.hashes["weights"] == plain.hashes["weights"]
+    last = rows[(rows["round"] == 2) & (rows["model"] == "personal") & (rows["metric"] == "accuracy")]
+    own = last[last["client"].notna() & (last["split"] == "local_test")]["value"]
+    spread = rows[(rows["metric"] == "accuracy_spread") & (rows["model"] == "personal")]["value"].item()
+    assert spread == pytest.approx(own.std(ddof=0))

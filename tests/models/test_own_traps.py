@@ -8,17 +8,17 @@ import torch
 from raffed.core.seeds import forked
 from raffed.errors import RaffedError, UsageError
 from raffed.models import build, build_for
-from raffed.models.own.heads import Inputs
+from raffed.models.own.heads import ModelInputs
 from raffed.models.own.laws import Laws, check_seeded, held
 from raffed.models.own.weights import plain_module
 from tests.models.own_nets import CLASSES, FEATURES, LENGTH, Trap
 
 HOME = "tests.models.own_nets"
-ROWS, IDS, IMAGES = Inputs((FEATURES,)), Inputs((LENGTH,), "int64"), Inputs((1, 8, 8))
+ROWS, IDS, IMAGES = ModelInputs((FEATURES,)), ModelInputs((LENGTH,), "int64"), ModelInputs((1, 8, 8))
 slowly = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 
 
-def laws_of(name: str, inputs: Inputs, **args: str) -> Laws:
+def laws_of(name: str, inputs: ModelInputs, **args: str) -> Laws:
     net = build_for(f"{HOME}:{name}", args, inputs.shape, CLASSES, 0, inputs.dtype)
     return Laws(net, name, inputs, CLASSES)
 
@@ -40,7 +40,7 @@ def laws_of(name: str, inputs: Inputs, **args: str) -> Laws:
         ("Trap", "lazy", ROWS),
     ],
 )
-def test_common_layers_keep_every_law_alone_and_stacked(name: str, kind: str, inputs: Inputs) -> None:
+def test_common_layers_keep_every_law_alone_and_stacked(name: str, kind: str, inputs: ModelInputs) -> None:
     key = "trap" if name == "Trap" else "kind"
     found = held(laws_of(name, inputs, **({key: kind} if kind else {})))
     assert found == dict.fromkeys(("serial", "repeats", "samples", "stacked"), "")
@@ -65,8 +65,8 @@ def test_recurrent_layers_train_alone_and_are_refused_in_a_stack(kind: str) -> N
         ("counter", "its buffer body.steps changes in training"),
         ("average", "its buffer body.scale changes in training"),
         ("over the batch", "depend on the other samples of its batch"),
-        ("squeeze", "for a batch of one sample; wanted 1x3"),
-        ("tuple", "returns a tuple; wanted one tensor of scores.*head="),
+        ("squeeze", "for a batch of one sample; it must return 1x3"),
+        ("tuple", "returns a tuple; it must return one tensor of scores.*head="),
         ("softmax", "no nn.Linear makes the scores.*head="),
         ("tied head", "shares its weights with another layer"),
         ("frozen head", "its head out is frozen"),

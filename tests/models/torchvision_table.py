@@ -14,7 +14,7 @@ from raffed.errors import RaffedError
 from raffed.models import build
 from raffed.models.net import Net
 from raffed.models.own.factories import torchvision_names
-from raffed.models.own.heads import Inputs
+from raffed.models.own.heads import ModelInputs
 from raffed.models.own.laws import Laws, held
 from raffed.models.own.wrapping import OwnNet
 
@@ -55,7 +55,7 @@ def line_of(name: str, sides: tuple[int, ...] = SIDES) -> Line:
     """Check one network with the smallest image that it accepts."""
     why = ""
     for side in sides:
-        inputs = Inputs((3, side, side))
+        inputs = ModelInputs((3, side, side))
         try:
             net = build(f"torchvision:{name}", inputs.shape, CLASSES, 0)
             found = _checked(name, net, inputs)
@@ -68,7 +68,7 @@ def line_of(name: str, sides: tuple[int, ...] = SIDES) -> Line:
     return Line(name, refused=why.removeprefix(f"torchvision:{name}").lstrip(": "))
 
 
-def _checked(name: str, net: Net, inputs: Inputs) -> Line:
+def _checked(name: str, net: Net, inputs: ModelInputs) -> Line:
     count = sum(one.numel() for one in net.parameters())
     head = net.user_head if isinstance(net, OwnNet) else "head"
     side = inputs.shape[1]

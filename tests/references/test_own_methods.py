@@ -93,7 +93,7 @@ def test_a_missing_argument_is_refused_by_its_name(lab: Path) -> None:
     (lab / "needs.py").write_text("def own(mu):\n    return 3\n", encoding="utf-8")
     with pytest.raises(UsageError, match="needs its argument mu"):
         build_method("./needs.py:own")
-    with pytest.raises(UsageError, match=r"returned a int; wanted a raffed\.Method"):
+    with pytest.raises(UsageError, match=r"returned a int; it must return a raffed\.Method"):
         build_method("./needs.py:own", {"mu": 1})
 
 

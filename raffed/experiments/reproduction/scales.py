@@ -6,7 +6,6 @@ import functools
 from dataclasses import replace
 
 from raffed.config.run import Federation, Model, RunConfig
-from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 SCALES = {
@@ -27,6 +26,8 @@ STUDY_SCALES = {  # the scales of an item that is a study
 
 @functools.cache
 def known_split(text: str) -> bool:
+    from raffed.data.splits import parse_split  # late, because it loads NumPy
+
     try:
         parse_split(text)
     except UsageError:
@@ -39,6 +40,8 @@ def smoke(config: RunConfig) -> RunConfig:
 
     It has at most ten clients and two rounds of one epoch. With stages, every stage is visited twice.
     """
+    from raffed.data.splits import parse_split  # late, because it loads NumPy
+
     federation, split = config.federation, parse_split(config.data.split).shrunk()
     rounds, held_out = 2 * split.stage_count, None if split.brings_tests else 0.2
     return replace(
@@ -65,4 +68,6 @@ def shortened(federation: Federation, rounds: int, eval_every: int | None = None
 
 def stages_of(split: str) -> int:
     """Return the number of stages M of a split; 1 without stages."""
+    from raffed.data.splits import parse_split  # late, because it loads NumPy
+
     return parse_split(split).stage_count if known_split(split) else 1

@@ -60,7 +60,7 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
     The result has the same bits either way. A final run of an earlier choice is replaced. A run that turns
     out to be damaged is moved aside and executed again.
     """
-    import raffed
+    from raffed.experiments.run import resume, run
     from raffed.results.runfile import RUN_FILE
 
     asked, folder = task.run(config)
@@ -77,12 +77,12 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
 
     make_room(folder, asked, final=task.settings is not None)
     if not (folder / RUN_FILE).exists():
-        raffed.run(asked, folder, watch=watch)
+        run(asked, folder, watch=watch)
         return
     for report in _again(task.request, folder):
         tune.report(report)
     try:
-        raffed.resume(
+        resume(
             folder,
             watch=watch,
             runtime=asked.runtime,
@@ -93,7 +93,7 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
         if not why:
             raise
         put_aside(folder, why)
-        raffed.run(asked, folder, watch=watch)
+        run(asked, folder, watch=watch)
 
 
 def make_room(folder: Path, asked: RunConfig, final: bool) -> None:

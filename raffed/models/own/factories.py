@@ -13,7 +13,7 @@ from raffed.config.validation import Value
 from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.models.catalogue import GROUP, TORCHVISION
 from raffed.models.net import Net
-from raffed.models.own.heads import Inputs, own_errors
+from raffed.models.own.heads import ModelInputs, own_errors
 from raffed.models.own.wrapping import wrapped
 from raffed.references.names import reference_of
 from raffed.references.resolve import load
@@ -23,7 +23,7 @@ GIVEN = ("in_shape", "num_classes")  # what a factory receives if its signature 
 HEAD = "head"  # the argument that raffed takes itself, unless the factory has one of this name
 
 
-def make_own(name: str, args: Mapping[str, Value], inputs: Inputs, num_classes: int) -> Net:
+def make_own(name: str, args: Mapping[str, Value], inputs: ModelInputs, num_classes: int) -> Net:
     """Make a network of one's own, with weights from the present random seed.
 
     Args:
@@ -49,7 +49,9 @@ def make_own(name: str, args: Mapping[str, Value], inputs: Inputs, num_classes: 
     with own_errors(name):
         module = factory(**keywords)
     if not isinstance(module, nn.Module):
-        raise UsageError(f"{name} made a {type(module).__name__}; wanted an nn.Module that returns scores")
+        raise UsageError(
+            f"{name} made a {type(module).__name__}; it must make an nn.Module that returns scores"
+        )
     return wrapped(module, head, inputs, name)
 
 
@@ -64,7 +66,8 @@ def factory_of(name: str) -> Factory:
     found = load(reference_of(name, GROUP, ()) or name)
     if isinstance(found, nn.Module) or not callable(found):
         raise UsageError(
-            f"{name} is a {type(found).__name__}; wanted a class or a function, so that every process makes "
+            f"{name} is a {type(found).__name__}; it must be a class or a function, so that every "
+            f"process makes "
             f"a network of its own"
         )
     factory: Factory = found

@@ -14,7 +14,7 @@ from raffed.references.user_code import UserCodeError, where_raised
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ModelInputs:
     """What the inputs of a network look like.
 
     Attributes:
@@ -99,7 +99,8 @@ def one_tensor(scores: Tensor | tuple[Tensor, ...], title: str) -> Tensor:
     """
     if not isinstance(scores, Tensor):
         raise UsageError(
-            f"{title} returns a {type(scores).__name__}; wanted one tensor of scores [B, C]: return the "
+            f"{title} returns a {type(scores).__name__}; it must return one tensor of scores [B, "
+            f"C]: return the "
             f"output of the last nn.Linear alone (head= can name the layer)"
         )
     return scores
@@ -129,4 +130,4 @@ def own_errors(title: str) -> Iterator[None]:
         raise UsageError(f"{title}: {text}") from error
 
 
-__all__ = ["Inputs", "find_head", "one_tensor", "own_errors", "scores_of"]
+__all__ = ["ModelInputs", "find_head", "one_tensor", "own_errors", "scores_of"]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
-from raffed.models.own.heads import Inputs
-from raffed.models.own.trials import Trial, as_double
+from raffed.models.own.heads import ModelInputs
+from raffed.models.own.trials import NetworkTrial, as_double
 from raffed.models.own.wrapping import NOT_REPEATED
 
 EXPLODED = 1e6  # a gradient so large comes from maps too small for BatchNorm, and magnifies every last bit
@@ -29,10 +29,10 @@ class Laws:
         num_classes: Number of classes C.
     """
 
-    def __init__(self, net: Net, title: str, inputs: Inputs, num_classes: int) -> None:
+    def __init__(self, net: Net, title: str, inputs: ModelInputs, num_classes: int) -> None:
         self.title, self.inputs, self.classes, self._net = title, inputs, num_classes, net
         self._check_types()
-        self.trial = Trial(net, title)
+        self.trial = NetworkTrial(net, title)
 
     def check(self, cohort: int) -> None:
         """Check everything that a run with this cohort needs.
@@ -56,7 +56,8 @@ class Laws:
             if scores.shape != (3, self.classes):
                 got = "x".join(map(str, scores.shape))
                 raise UsageError(
-                    f"{self.title} returns scores {got} for 3 samples and {self.classes} classes; wanted "
+                    f"{self.title} returns scores {got} for 3 samples and {self.classes} classes; "
+                    f"it must return "
                     f"3x{self.classes}: let it take num_classes and make one score for each class"
                 )
             if not torch.equal(x, before):
@@ -94,7 +95,8 @@ class Laws:
         if any(one.shape != (1, self.classes) for one in alone):
             got = "x".join(map(str, alone[0].shape))
             raise UsageError(
-                f"{self.title} returns scores {got} for a batch of one sample; wanted 1x{self.classes}: "
+                f"{self.title} returns scores {got} for a batch of one sample; it must return "
+                f"1x{self.classes}: "
                 f"squeeze() and view() with a fixed batch size cause this"
             )
         if not torch.allclose(torch.cat(alone), together, rtol=1e-3, atol=1e-4):
@@ -109,7 +111,7 @@ class Laws:
         advice = f"use cohort = 0 in place of {cohort}"
         try:
             # In float64, because BatchNorm on small maps magnifies rounding
-            trial, x, worst = Trial(self._net, self.title, double=True), as_double(x), 1e-3
+            trial, x, worst = NetworkTrial(self._net, self.title, double=True), as_double(x), 1e-3
             _, alone = trial.trained(x, y, 1)
         except RaffedError:  # the module makes float32 tensors by itself
             trial, x, worst = self.trial, self.inputs.batch(4), 1e-2

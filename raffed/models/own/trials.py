@@ -19,7 +19,7 @@ from raffed.models.own.heads import one_tensor, own_errors
 Pass = tuple[Tensor, dict[str, Tensor]]  # the loss of a batch, and its gradients by name
 
 
-class Trial:
+class NetworkTrial:
     """A copy of a network on which steps are tried.
 
     Each step begins from the same weights, and raffed's own random numbers are the same in each.
@@ -86,4 +86,4 @@ def as_double(x: Tensor) -> Tensor:
     return x.double() if x.is_floating_point() else x
 
 
-__all__ = ["Trial", "as_double"]
+__all__ = ["NetworkTrial", "as_double"]

@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
-from raffed.models.own.heads import Inputs, find_head, own_errors, scores_of
+from raffed.models.own.heads import ModelInputs, find_head, own_errors, scores_of
 
 NOT_REPEATED = (
     " makes other scores of the same batch when it is called again: it draws random numbers by itself, or "
@@ -119,14 +119,16 @@ def as_net(
     if isinstance(module, Net):
         return module
     if not isinstance(module, nn.Module):
-        raise UsageError(f"as_net got a {type(module).__name__}; wanted an nn.Module that returns scores")
+        raise UsageError(
+            f"as_net was given a {type(module).__name__}; it must be an nn.Module that returns scores"
+        )
     if in_shape is None and head is None:
         raise UsageError("as_net: give in_shape=, the shape of one input, or head=, the layer of the scores")
-    inputs = None if in_shape is None else Inputs(tuple(in_shape), dtype)
+    inputs = None if in_shape is None else ModelInputs(tuple(in_shape), dtype)
     return wrapped(module, head, inputs, type(module).__name__)
 
 
-def wrapped(module: nn.Module, head: str | None, inputs: Inputs | None, title: str) -> Net:
+def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, title: str) -> Net:
     """Do what `as_net` does, for messages that name the module by a title."""
     if isinstance(module, Net):
         return module
@@ -146,7 +148,7 @@ def wrapped(module: nn.Module, head: str | None, inputs: Inputs | None, title: s
     return net
 
 
-def _repeated(module: nn.Module, inputs: Inputs, title: str) -> Tensor:
+def _repeated(module: nn.Module, inputs: ModelInputs, title: str) -> Tensor:
     """Return the scores of a batch, which have to be the same when it is given again."""
     first, second = (scores_of(module, inputs.batch(2), title) for _ in range(2))
     if not torch.equal(first, second):

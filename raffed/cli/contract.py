@@ -1,0 +1,51 @@
+"""The command `raffed check`: the contract on a method, network, data set or split of one's own."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from raffed.cli.config import assignments
+from raffed.cli.numbers import counted
+from raffed.results.visible import visible
+
+MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
+
+
+def check(
+    reference: Annotated[
+        str, typer.Argument(metavar="REFERENCE", help="package.module:name, ./file.py:name, or a name.")
+    ],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Argument of the method or network; repeat.", metavar="NAME=VALUE"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
+    ] = False,
+) -> None:
+    """Check a method, network, data set or split, and say what holds.
+
+    It is recognised by what it is. Exit code 0 if every check holds, 1 if one fails, 2 if the reference is
+    wrong.
+    """
+    from raffed.cli.tables import mark, show
+    from raffed.testing import check as checked
+
+    found = checked(reference, assignments(given or []))
+    if as_json:
+        for one in found:
+            print(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))
+    else:
+        rows = [(mark(*MARKS[one.state]), one.name, one.why or one.sentence) for one in found]
+        show(("", "check", "what holds, or what is wrong"), rows, title=f"{reference}, a {found.kind}")
+        failed, total = len(found.failed), counted(len(found.found), "check")
+        print(
+            visible(
+                f"{reference}: {total}, {failed} failed" if failed else f"{reference}: {total}, none failed"
+            )
+        )
+    if not found.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,136 @@
+"""`raffed.compare`: several methods on the same split and seed, and the report on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from raffed.commands.progress import make_progress
+from raffed.commands.reporting import WrittenReport, reported
+from raffed.commands.running import check_continues, one_ray, start_or_continue
+from raffed.config.run import RunConfig
+from raffed.config.validation import Value
+from raffed.errors import NumericsError, UsageError
+from raffed.references.naming import reference_to
+from raffed.results.folder_names import folder_name
+from raffed.results.json_files import check_inside
+from raffed.results.storage import mirrored
+from raffed.results.tree import check_run_tree
+
+if TYPE_CHECKING:
+    from raffed.core.method import Factory
+    from raffed.experiments.result import RunResult
+
+Named: TypeAlias = "str | Factory"  # a method, by its name or reference, or its factory
+Failed = Callable[[str, NumericsError], None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` did.
+
+    Attributes:
+        results: Method → the result of its run; a method that diverged is missing.
+        diverged: Method → the reason.
+        report: The report on all runs, with its table as a pandas frame.
+    """
+
+    results: Mapping[str, RunResult]
+    diverged: Mapping[str, str]
+    report: WrittenReport
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML, which a notebook shows."""
+        return self.report.table.to_html()
+
+
+def compare(
+    methods: Sequence[Named] | Mapping[Named, Mapping[str, Value]],
+    config: RunConfig | None = None,
+    *,
+    out: Path | str,
+    progress: bool = True,
+) -> Comparison:
+    """Run several methods on the same split, participants and batches, and report, as `raffed compare` does.
+
+    Called again with the same arguments it keeps what is finished and goes on. Where a method diverges, the
+    others run all the same.
+
+    Args:
+        methods: The methods, as names, references or factories; a mapping gives each its arguments, such as
+            `{"fedavg": {}, "fedprox": {"mu": 0.1}}`.
+        config: Everything but method and arguments. Without it: the defaults.
+        out: Folder or URL for a run of each method, in a folder of its name, and for the report.
+        progress: Whether rounds are shown on stderr or below the notebook's cell.
+
+    Returns:
+        The results by method, and the report.
+
+    Raises:
+        UsageError: Something asked for is not possible. Raised before the first method runs.
+        NumericsError: Every method diverged.
+
+    Example:
+        >>> raffed.compare(["fedavg", "map"], out="runs/both").report.table  # doctest: +SKIP
+    """
+    given = arguments_by_method(methods)
+    if not given:
+        raise UsageError("nothing to compare: name a method, or more")
+    base = config or RunConfig()
+    configs = {name: replace(base, method=name, args=dict(args)) for name, args in given.items()}
+    shown, results, diverged = make_progress(progress), dict[str, "RunResult"](), dict[str, str]()
+    with mirrored(out) as place:
+        folders = checked_folders(configs, place)
+
+        def run(name: str) -> None:
+            shown.begin(f"{name} → {folders[name]}")
+            results[name] = start_or_continue(configs[name], folders[name], shown.round)
+
+        def failed(name: str, error: NumericsError) -> None:
+            diverged[name] = str(error)
+            shown.say(f"{name}: {error}")
+
+        with one_ray(next(iter(configs.values()))):
+            run_each(configs, run, failed)
+        if not results:
+            raise NumericsError(f"every method diverged: {'; '.join(diverged.values())}")
+        return Comparison(results, diverged, reported(list(folders.values()), place / "report", shown.say))
+
+
+def arguments_by_method(
+    methods: Sequence[Named] | Mapping[Named, Mapping[str, Value]],
+) -> dict[str, Mapping[str, Value]]:
+    """Return the name or reference of each method → its arguments."""
+    given = methods if isinstance(methods, Mapping) else {name: {} for name in methods}
+    return {name if isinstance(name, str) else reference_to(name): dict(args) for name, args in given.items()}
+
+
+def checked_folders(configs: Mapping[str, RunConfig], out: Path) -> dict[str, Path]:
+    """Return method → the folder of its run below `out`.
+
+    A mistake in the last method, or a folder that holds something else, is refused before the first one runs.
+    """
+    from raffed.methods import build_method
+
+    check_inside(out, out / "report")
+    folders = {name: out / folder_name(name) for name in configs}
+    for name, config in configs.items():
+        build_method(config.method, config.args)
+        check_inside(out, folders[name])
+        check_run_tree(folders[name])
+        check_continues(folders[name], config)
+    return folders
+
+
+def run_each(names: Iterable[str], run: Callable[[str], None], failed: Failed) -> None:
+    """Call `run` for each name. Where training diverges `failed` is called, and the next ones run too."""
+    for name in names:
+        try:
+            run(name)
+        except NumericsError as error:
+            failed(name, error)
+
+
+__all__ = ["Comparison", "checked_folders", "compare", "run_each"]

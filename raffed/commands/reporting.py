@@ -1,0 +1,196 @@
+"""`raffed.report`: the report on runs, and the tables of sweeps and reproductions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raffed.commands.progress import make_progress
+from raffed.errors import UsageError
+from raffed.results.atomic import write_text
+from raffed.results.lock import advice
+from raffed.results.runfile import read_run
+from raffed.results.storage import fetched, mirrored, named
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raffed.analysis.sweeps import Sweep
+    from raffed.analysis.table import TextTable
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """A report that was written.
+
+    Attributes:
+        path: report.html; summary.md, summary.csv and curves.png stand beside it.
+        table: The summary: one row for each setting, means over seeds with half widths of 95 % intervals.
+        rows: The same as the texts that are shown.
+        left_out: Folder → why it is not in the report.
+        whole: Whether every sweep among the places could be read.
+    """
+
+    path: Path
+    table: pd.DataFrame
+    rows: list[dict[str, str]] = field(repr=False)
+    left_out: Mapping[str, str]
+    whole: bool
+
+    def _repr_html_(self) -> str:
+        """Return the summary as HTML, which a notebook shows."""
+        return self.table.to_html()
+
+
+def report(
+    runs: Path | str | Sequence[Path | str], out: Path | str, *, progress: bool = True
+) -> WrittenReport:
+    """Summarise runs as `raffed report` does: tables, curves, and one HTML file.
+
+    Args:
+        runs: Run folders, or folders or URLs that hold some.
+        out: Folder or URL for report.html, summary.md, summary.csv and curves.png.
+        progress: Whether runs that are left out are named on stderr.
+
+    Returns:
+        The report, with its summary as a pandas frame.
+
+    Raises:
+        UsageError: No run can be read, or `out` cannot be written.
+
+    Example:
+        >>> raffed.report("runs", "report").table  # doctest: +SKIP
+    """
+    places = [runs] if isinstance(runs, str | Path) else list(runs)
+    with mirrored(out) as folder, contextlib.ExitStack() as stack:
+        here = [stack.enter_context(fetched(one)) for one in places]
+        return reported(stack.enter_context(unpacked_records(here)), folder, make_progress(progress).say)
+
+
+@contextlib.contextmanager
+def unpacked_records(places: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield folders of runs for places that may hold packed records."""
+    from raffed.analysis.packed.files import DamagedRecordsError, unpacked
+
+    try:
+        with unpacked(places) as found:
+            yield found
+    except DamagedRecordsError as error:
+        raise UsageError(str(error)) from error
+
+
+def reported(runs: Sequence[Path], out: Path, tell: Callable[[str], None]) -> WrittenReport:
+    """Write the report on `runs`, and on the sweeps and reproductions among them, to `out`.
+
+    `tell` receives one line about everything that is left out or cannot be checked, before anything is
+    written.
+
+    Raises:
+        UsageError: No run can be read, or `out` cannot be written.
+    """
+    from raffed.analysis.metrics.summary import cells, summary
+    from raffed.analysis.report import find_items, unhashed, write_loaded
+    from raffed.analysis.runs.load import NoRunsError, read_runs
+    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of
+
+    loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
+    lost = damaged_sweeps(sweeps)
+    unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says everything
+    left_out = {named(name): named(str(reason)) for name, reason in {**unreadable, **lost}.items()}
+    for name, reason in left_out.items():
+        tell(f"left out {name}: {reason}")
+    if loaded.unhashed:
+        tell(unhashed(loaded))
+    try:
+        path = write_loaded(loaded, out, items, sweeps)
+    except NoRunsError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
+    table = loaded.runs.head(0) if loaded.runs.empty else summary(loaded.without(trials_of(loaded, sweeps)))
+    titles, lines = ([], []) if loaded.runs.empty else cells(table)
+    return WrittenReport(
+        path,
+        table,
+        [dict(zip(titles, line, strict=True)) for line in lines],
+        left_out,
+        not lost,
+    )
+
+
+@dataclass(frozen=True)
+class ItemTables:
+    """The tables of a reproduction: `sheets` maps each table that exists to its title, and `path` is
+    the report.
+    """
+
+    path: Path
+    sheets: tuple[tuple[str, TextTable], ...]
+
+
+def write_item_tables(path: Path) -> ItemTables | str:
+    """Write the table of a reproduction as Markdown, LaTeX and HTML beside its item.json.
+
+    If the item is only a study, its table is that of its claims.
+
+    Returns:
+        The tables; or, if nothing of the item is finished, its title.
+    """
+    from raffed.analysis.item_sheets import item_markdown, item_sheets
+    from raffed.analysis.report import write_loaded
+    from raffed.analysis.reproduction.item_runs import load_item, run_folders
+    from raffed.analysis.reproduction.item_views import showable
+    from raffed.analysis.runs.load import read_runs
+    from raffed.analysis.table import as_latex
+
+    item = load_item(path)
+    if not showable(item):
+        return str(item.title)
+    runs = read_runs(run_folders(item), read_run)
+    sheet, claims = item_sheets(item, runs)
+    write_text(path.parent / "table.md", item_markdown(item, runs))
+    write_text(path.parent / "table.tex", as_latex(sheet))
+    written = write_loaded(runs, path.parent / "report", [item])
+    pairs = ((item.title, sheet), ("What is claimed of it", claims))
+    return ItemTables(written, tuple((title, one) for title, one in pairs if one is not None))
+
+
+@dataclass(frozen=True)
+class SweepTables:
+    """What a sweep chose: its table, a note about the protocol, and why trials failed."""
+
+    sweep: Sweep
+    sheet: TextTable
+    note: str
+    failed: tuple[str, ...]
+
+
+def write_sweep_tables(out: Path, about: Mapping[str, object]) -> SweepTables:
+    """Write what a sweep chose as tuning.md and tuning.tex beside its sweep.json."""
+    from raffed.analysis.sweeps import NOTES, Sweep, tuning_sheet
+    from raffed.analysis.table import as_latex, as_markdown
+
+    found = Sweep(out, about)
+    sheet, note = tuning_sheet(found), NOTES[found.protocol]
+    write_text(out / "tuning.md", f"{as_markdown(sheet)}\n{note}\n")
+    write_text(out / "tuning.tex", as_latex(sheet))
+    failed = [
+        f"{method} {trial['name']}: {''.join(str(trial['error']).strip().splitlines()[-1:])}"
+        for method, record in found.methods.items()
+        for trial in record.get("trials") or []
+        if trial.get("error")
+    ]
+    return SweepTables(found, sheet, note, tuple(failed))
+
+
+def as_frame(sheet: TextTable) -> pd.DataFrame:
+    """Return a table of formatted cells as a pandas frame of texts."""
+    import pandas as pd
+
+    return pd.DataFrame([list(line) for line in sheet.lines], columns=list(sheet.titles))
+
+
+__all__ = ["ItemTables", "SweepTables", "WrittenReport", "as_frame", "report", "reported"]

@@ -1,0 +1,218 @@
+"""`raffed.reproduce`: a table or figure of a paper, at an affordable scale."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from raffed.commands.progress import make_progress
+from raffed.commands.reporting import ItemTables, as_frame, write_item_tables
+from raffed.commands.running import start_or_continue
+from raffed.commands.tuning import seconds_of
+from raffed.config.run import Runtime
+from raffed.errors import UsageError, check_choice, check_range
+from raffed.experiments.reproduction.items import SEEDS, Item
+from raffed.experiments.reproduction.planner import (
+    DIVERGED,
+    Planned,
+    PlannedRun,
+    PlannedStudy,
+    execute_runs,
+    finished,
+    planned_runs,
+    planned_studies,
+    within_budget,
+)
+from raffed.experiments.reproduction.scales import SCALES
+from raffed.results.packed_records import check_unpacked
+from raffed.results.storage import is_url, mirrored
+from raffed.results.tree import check_tree
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What was reproduced of a table or figure.
+
+    Attributes:
+        path: report.html of the item; None if it lies at a URL or nothing was finished.
+        tables: Title → a table as a pandas frame of texts: the paper's numbers beside those of the runs, and
+            what is claimed of them.
+        left_out: What did not run, with the reason, one line for each run.
+        diverged: Folders of runs that diverged. They are in no table.
+    """
+
+    path: Path | None
+    tables: dict[str, pd.DataFrame]
+    left_out: tuple[str, ...]
+    diverged: tuple[Path, ...]
+
+
+def reproduce(
+    item: str,
+    scale: Literal["smoke", "proxy", "full"] = "smoke",
+    *,
+    out: Path | str = "reproduce",
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    released: bool = False,
+    budget: float | str | None = None,
+    root: str | None = None,
+    runtime: Runtime | None = None,
+    progress: bool = True,
+) -> Reproduced:
+    """Reproduce a table or figure of a paper, as `raffed reproduce` does.
+
+    Called again with the same arguments it goes on where it stopped.
+
+    Args:
+        item: PAPER/ITEM, such as "fedmr/table1".
+        scale: "smoke", "proxy" or "full" (the paper's settings).
+        out: Folder or URL of all reproductions.
+        only: Rows and columns with one of these texts.
+        seeds: Runs for each cell, at least 1; without it 1 for smoke, else 3.
+        released: Whether the authors' code is followed, with its best setting for each row.
+        budget: Time that may be spent: seconds, or a text such as "30m".
+        root: Folder of the data sets; without it the one in RAFFED_DATA.
+        runtime: Where runs are executed; without it one process for smoke, else Ray.
+        progress: Whether rounds are shown on stderr or below the notebook's cell.
+
+    Returns:
+        The tables of the item.
+
+    Raises:
+        UsageError: There is no such item, or nothing of it can run here.
+
+    Example:
+        >>> raffed.reproduce("fedmr/table6", only=["fmnist"]).tables  # doctest: +SKIP
+    """
+    from raffed.experiments.reproduction.catalogue import find_item
+    from raffed.experiments.reproduction.released import as_released
+
+    found = find_item(item)
+    count = SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
+    check_range("seeds", count, 1, 10_000)
+    found = as_released(found) if released else found
+    seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
+    where = runtime or Runtime(execution="serial" if scale == "smoke" else "ray")
+    shown = make_progress(progress)
+    with mirrored(out) as place:
+        planned = plan(Asked(found, scale, place, tuple(only), count, where, root), seconds, shown.say)
+        check_possible(found, planned, "can be run")
+
+        def do(job: Planned) -> None:
+            shown.begin(f"{found.key}, seed {job.seed} → {job.folder}")
+            if isinstance(job, PlannedRun):
+                start_or_continue(job.config, job.folder, shown.round)
+            elif isinstance(job, PlannedStudy):
+                execute_planned(job, root, where, lambda what, share: None)
+
+        after = carried_out(planned, do, seconds)
+        tables = write_item_tables(written(found, scale, place, after))
+        return _outcome(tables, after, is_url(out))
+
+
+def _outcome(tables: ItemTables | str, jobs: Sequence[Planned], remote: bool) -> Reproduced:
+    sheets = () if isinstance(tables, str) else tables.sheets
+    return Reproduced(
+        None if remote or isinstance(tables, str) else tables.path,
+        {title: as_frame(sheet) for title, sheet in sheets},
+        tuple(f"{job.folder.name}: {job.left_out}" for job in jobs if job.left_out and not job.done),
+        tuple(job.folder for job in diverged(jobs)),
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which part of an item is asked for, where, and how its runs are executed."""
+
+    item: Item
+    scale: str
+    out: Path
+    only: tuple[str, ...]
+    seeds: int
+    runtime: Runtime
+    root: str | None = None
+
+
+def plan(asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool = False) -> list[Planned]:
+    """Return all jobs of an item; those that will not be done say why. `tell` receives what is being probed.
+
+    With `tables_only`, whatever is not finished is left out.
+    """
+    from raffed.experiments.reproduction.estimates import estimated
+
+    check_tree(asked.out)
+    check_unpacked(asked.out)
+    runs = planned_runs(asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime)
+    runs = [_with_root(job, asked.root) for job in runs]
+    runs = runs if tables_only else estimated(runs, tell)
+    studies = planned_studies(asked.item, asked.scale, asked.out, asked.seeds, asked.root)
+    jobs: list[Planned] = [*studies, *runs]
+    return finished(jobs) if tables_only else within_budget(jobs, seconds)
+
+
+def check_possible(item: Item, jobs: Sequence[Planned], what: str) -> None:
+    """Raise a UsageError if nothing of the item is done or will be. `what` completes the sentence."""
+    if all(job.left_out and not job.done for job in jobs):
+        raise UsageError(f"{item.key}: none of its cells {what} here, for the reasons above")
+
+
+def carried_out(
+    jobs: Sequence[Planned], do: Callable[[Planned], None], seconds: float | None
+) -> list[Planned]:
+    """Do what is planned, with one Ray for all runs that need it, and return all jobs."""
+    with _ray([job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]):
+        return execute_runs(jobs, do, seconds)
+
+
+def written(item: Item, scale: str, out: Path, jobs: Sequence[Planned]) -> Path:
+    """Write item.json and return its path."""
+    from raffed.experiments.reproduction.item_file import write_item
+
+    return write_item(item, scale, out, jobs)
+
+
+def diverged(jobs: Sequence[Planned]) -> list[Planned]:
+    """Return the jobs whose training diverged."""
+    return [job for job in jobs if job.left_out.startswith(DIVERGED)]
+
+
+def execute_planned(
+    job: PlannedStudy, root: str | None, runtime: Runtime, tell: Callable[[str, float], None]
+) -> None:
+    """Execute a study on the CPU, or on the GPU if the runtime has a share of one.
+
+    A study that was interrupted starts again from its beginning the next time.
+    """
+    from raffed.studies import Work, execute_study
+
+    device = "cuda" if runtime.gpu_fraction else "cpu"
+    execute_study(Work(job.study, job.scale, job.seed, job.folder, root, tell, device, runtime.threads))
+
+
+def _with_root(job: PlannedRun, root: str | None) -> PlannedRun:
+    config = job.config
+    return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
+
+
+@contextlib.contextmanager
+def _ray(found: Sequence[PlannedRun]) -> Iterator[None]:
+    if not any(job.config.runtime.execution == "ray" for job in found):
+        yield
+        return
+    from raffed.runtime.ray_backend.session import RaySession
+
+    with RaySession(found[0].config.runtime.address) as session:
+        session.wait()
+        yield
+
+
+__all__ = ["Asked", "Reproduced", "carried_out", "plan", "reproduce"]

@@ -1,0 +1,67 @@
+"""Runs that may have been begun before: start them, or continue them from their folders."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raffed.config.run import RunConfig
+from raffed.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from raffed.experiments.result import RunResult
+    from raffed.experiments.run import Chosen, RoundWatcher, Stop
+
+Begun = Callable[[], None]
+
+
+def start_or_continue(
+    config: RunConfig,
+    folder: Path,
+    watch: RoundWatcher,
+    stop: Stop | None = None,
+    chosen: Chosen | None = None,
+    begun: Begun | None = None,
+) -> RunResult:
+    """Execute a run, or what is left of it if its folder holds a part. The arguments are those of `run`."""
+    from raffed.experiments.run import resume, run
+
+    if holds_run(folder):
+        return resume(folder, watch=watch, stop=stop, runtime=config.runtime, chosen=chosen, begun=begun)
+    return run(config, folder, watch=watch, stop=stop, chosen=chosen, begun=begun)
+
+
+def holds_run(folder: Path) -> bool:
+    """Return whether a folder holds a run, begun or finished."""
+    from raffed.results.runfile import RUN_FILE  # imported late because it loads pyarrow
+
+    return (folder / RUN_FILE).exists()
+
+
+def check_continues(folder: Path, config: RunConfig) -> None:
+    """Check that a folder is new, or holds the same run, which is then continued."""
+    from raffed.results.runfile import read_run
+
+    if holds_run(folder) and read_run(folder).get("identity") != config.identity():
+        raise RunFolderError(f"{folder} holds a run with another configuration; choose another --out")
+
+
+@contextlib.contextmanager
+def one_ray(config: RunConfig) -> Iterator[None]:
+    """Start Ray once for several runs. Impossible requests are refused while it starts."""
+    from raffed.runtime.setup import prepare_run
+
+    if config.runtime.execution != "ray":
+        yield
+        return
+    from raffed.runtime.ray_backend.session import RaySession
+
+    with RaySession(config.runtime.address) as session:
+        prepare_run(config)
+        session.wait()
+        yield
+
+
+__all__ = ["check_continues", "holds_run", "one_ray", "start_or_continue"]

@@ -1,0 +1,238 @@
+"""`raffed.tune`: search the settings of methods, choose without test data, and repeat the choice."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from raffed.commands.comparing import Named, arguments_by_method
+from raffed.commands.progress import CommandProgress, make_progress
+from raffed.commands.reporting import as_frame, write_sweep_tables
+from raffed.config.run import RunConfig, Runtime
+from raffed.config.validation import Value
+from raffed.errors import UsageError
+from raffed.experiments.checks import check_space
+from raffed.experiments.tuning.request import Request
+from raffed.results.storage import mirrored
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raffed.experiments.tuning.folder import SweepFolder
+    from raffed.experiments.tuning.trials import Trial
+    from raffed.results.sweep_file import Select, SweepRecord
+
+VALIDATION = 0.2  # share held out for choosing, if none is given
+PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
+
+
+class SweepShown(Protocol):
+    """What is told about a sweep while it runs."""
+
+    def start(self, request: Request, out: Path) -> None: ...
+
+    def trial(self, method: str, trial: Trial, rounds: int) -> None: ...
+
+    def finished(self, sweep: SweepRecord, out: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found.
+
+    Attributes:
+        folder: The folder of the sweep, None if it is a URL.
+        complete: Whether every method has a choice and finished final runs.
+        chosen: Method → the settings that were chosen.
+        table: One row for each method, with the accuracy of the chosen setting under fresh seeds.
+        trials: One row for each trial: method, settings, state, score (a fraction) and seconds.
+        note: How the settings were chosen, in a sentence for the reader of the table.
+    """
+
+    folder: Path | None
+    complete: bool
+    chosen: Mapping[str, Mapping[str, Value]]
+    table: pd.DataFrame
+    trials: pd.DataFrame
+    note: str
+
+    def _repr_html_(self) -> str:
+        """Return the table as HTML, which a notebook shows."""
+        return self.table.to_html()
+
+
+def tune(
+    methods: Named | Sequence[Named] | Mapping[Named, Mapping[str, Value]],
+    config: RunConfig | None = None,
+    *,
+    out: Path | str,
+    grid: Mapping[str, Sequence[Value]] | None = None,
+    trials: int | None = None,
+    seeds: int = 3,
+    select: Select = "global",
+    protocol: Literal["validation", "paper"] = "validation",
+    scheduler: Literal["fifo", "asha"] = "fifo",
+    search: Literal["grid", "optuna"] = "grid",
+    budget: float | str | None = None,
+    at_once: int = 0,
+    resume: bool = False,
+    progress: bool = True,
+) -> Tuned:
+    """Search hyper-parameters and report the choice fairly, as `raffed tune` does.
+
+    Every method gets the same number of trials. They are compared on a validation part of the clients'
+    training data; the chosen setting then runs again, with fresh seeds and all training data.
+
+    Args:
+        methods: The methods to tune, as names, references or factories; a mapping gives each the arguments
+            that are fixed.
+        config: Everything but method and arguments. A validation part of 0.2 is held out unless it names one,
+            and a trial takes one process unless it says how clients are placed.
+        out: Folder or URL for the trials, the final runs and the table.
+        grid: Values instead of the method's own, or one more axis: `{"mu": [0.1, 1.0], "local.lr": [0.01]}`.
+        trials: Settings tried for each method; without it as many as the largest grid has.
+        seeds: Final runs for each method.
+        select: Which models' accuracy chooses: "global", "personal" or "mean".
+        protocol: "validation", or "paper" to choose by test accuracy as the papers do.
+        scheduler: "fifo", or "asha" to end bad trials early.
+        search: "grid", or "optuna" to propose settings from ranges.
+        budget: Time for all trials: seconds, or a text such as "30m".
+        at_once: Trials at a time; 0: as many as fit.
+        resume: Whether the same sweep in `out` is continued.
+        progress: Whether finished trials are shown on stderr.
+
+    Returns:
+        The choices and all trials.
+
+    Raises:
+        UsageError: Something asked for is not possible. Raised before the first trial runs.
+
+    Example:
+        >>> raffed.tune("fedprox", out="sweeps/a", grid={"mu": [0.01, 0.1]}).table  # doctest: +SKIP
+    """
+    fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
+    axes = {name: list(values) for name, values in (grid or {}).items()}
+    base = _trial_base(config or RunConfig(), protocol)
+    names = tuple(fixed)
+    request = Request(base, names, fixed, axes, trials, seeds, protocol, select, scheduler, search)
+    for name in names:
+        check_space(name, axes)
+    seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
+    shown = _Told(make_progress(progress))
+    from raffed.results.storage import is_url
+
+    with mirrored(out) as place:
+        complete = searched(request, place, resume, shown, at_once, seconds, [])
+        return _tuned(place, None if is_url(out) else Path(out), complete)
+
+
+def _tuned(place: Path, named: Path | None, complete: bool) -> Tuned:
+    import pandas as pd
+
+    from raffed.results.sweep_file import read_sweep
+
+    about = read_sweep(place)
+    tables = write_sweep_tables(place, about)
+    records = about["methods"]
+    chosen = {name: (one.get("chosen") or {}).get("settings", {}) for name, one in records.items()}
+    trials = pd.DataFrame(
+        [
+            {"method": name, **{key: trial.get(key) for key in ("settings", "state", "score", "seconds")}}
+            for name, one in records.items()
+            for trial in one.get("trials") or []
+        ]
+    )
+    return Tuned(named, complete, chosen, as_frame(tables.sheet), trials, tables.note)
+
+
+def _trial_base(config: RunConfig, protocol: str) -> RunConfig:
+    data = config.data
+    if protocol != "paper" and not data.validation:
+        data = replace(data, validation=VALIDATION)
+    placed = config.runtime
+    if all(getattr(placed, name) == getattr(Runtime(), name) for name in PLACED):
+        placed = replace(placed, execution="serial")
+    return replace(config, data=data, runtime=with_an_actor(placed), method="fedavg", args={})
+
+
+def with_an_actor(runtime: Runtime) -> Runtime:
+    """Return the runtime of a trial, with one actor (or as many as fill a GPU) where no number is given."""
+    if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:
+        return replace(runtime, actors=round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
+    return runtime
+
+
+def searched(
+    request: Request,
+    out: Path,
+    resume: bool,
+    shown: SweepShown,
+    at_once: int,
+    seconds: float | None,
+    opened: list[SweepFolder],
+    *,
+    accept: bool = False,
+) -> bool:
+    """Execute the sweep and return whether everything was done.
+
+    The folder is added to `opened` as soon as it is this sweep's. `accept` says whether trials that were
+    begun with other source of one's own code may go on.
+    """
+    from raffed.experiments.tuning.folder import SweepFolder, check_place
+    from raffed.experiments.tuning.own_code import check_trials
+    from raffed.runtime.ray_backend.session import RaySession
+
+    check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
+    check_trials(out, accept)
+    with RaySession(request.base.runtime.address) as session:
+        from raffed.experiments.tuning.ray_tune import Search, execute_sweep
+        from raffed.experiments.tuning.space import check, check_parts
+        from raffed.runtime.setup import check_new, prepare_run
+
+        check(request)
+        setup = prepare_run(request.config(request.methods[0], {}))
+        check_new(setup)
+        partition = setup.partition
+        check_parts(request, partition)
+        folder = SweepFolder(out, request, resume)
+        opened.append(folder)
+        session.wait()
+        shown.start(request, out)
+        complete: bool = execute_sweep(
+            Search(request, folder, shown.trial, partition.num_clients, at_once, seconds, accept)
+        )
+        shown.finished(folder.end("finished" if complete else "stopped"), out)
+    return complete
+
+
+class _Told:
+    """Tells a `CommandProgress` about a sweep."""
+
+    def __init__(self, progress: CommandProgress) -> None:
+        self._progress = progress
+
+    def start(self, request: Request, out: Path) -> None:
+        self._progress.begin(f"tune {', '.join(request.methods)} → {out}")
+
+    def trial(self, method: str, trial: Trial, rounds: int) -> None:
+        if trial.state != "running":
+            score = "" if math.isnan(trial.score) else f"  score {100 * trial.score:.1f} %"
+            self._progress.say(f"{method}  {trial.name}  {trial.state}{score}  {trial.seconds:.0f} s")
+
+    def finished(self, sweep: SweepRecord, out: Path) -> None:
+        self._progress.say(f"tune: {sweep['state']}")
+
+
+def seconds_of(text: str, name: str = "--budget") -> float:
+    """Parse "90s", "30m", "2h" or "1.5h" to seconds. `name` is what the message calls it."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
+    if not match or not float(match[1]):
+        raise UsageError(f"{name} {text!r}: it must be a time such as 90s, 30m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+__all__ = ["Tuned", "searched", "seconds_of", "tune", "with_an_actor"]

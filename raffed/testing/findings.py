@@ -1,0 +1,122 @@
+"""What a check found: its name, the sentence that should hold, and, if it does not, what is wrong where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+
+from raffed.errors import RaffedError
+from raffed.references.user_code import where_raised
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+S = TypeVar("S")
+Kind = Literal["method", "model", "dataset", "split"]
+
+
+class ContractError(AssertionError):
+    """A check does not hold. The message begins with the name of what was checked."""
+
+
+class NotApplicableError(Exception):
+    """Raised by a check that says nothing about this object; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class CheckFinding:
+    """The outcome of one check.
+
+    Attributes:
+        name: Name of the check, such as "same-seed-same-bits".
+        sentence: What should hold.
+        state: "holds", "fails", or "does not apply".
+        why: What is wrong and where, or why the check does not apply; "" if it holds.
+    """
+
+    name: str
+    sentence: str
+    state: Literal["holds", "fails", "does not apply"]
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The outcomes of all checks of one object.
+
+    Attributes:
+        kind: What the object was recognised as.
+        subject: Its reference or name.
+        found: One outcome for each check, in order.
+    """
+
+    kind: Kind
+    subject: str
+    found: tuple[CheckFinding, ...]
+
+    def __iter__(self) -> Iterator[CheckFinding]:
+        return iter(self.found)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check fails."""
+        return not self.failed
+
+    @property
+    def failed(self) -> list[CheckFinding]:
+        """The outcomes of the checks that fail."""
+        return [one for one in self.found if one.state == "fails"]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the outcomes as a pandas frame with the columns check, sentence, state and why."""
+        import pandas as pd
+
+        rows = [(one.name, one.sentence, one.state, one.why) for one in self.found]
+        return pd.DataFrame(rows, columns=["check", "sentence", "state", "why"])
+
+    def raise_if_failed(self) -> None:
+        """Raise a ContractError that names each failing check, what is wrong, and where."""
+        if not self.ok:
+            lines = [f"{one.name}: {one.why} (the rule: {one.sentence})" for one in self.failed]
+            raise ContractError(f"{self.subject}, {self.kind}: " + "; ".join(lines))
+
+
+@dataclass(frozen=True)
+class Check(Generic[S]):
+    """One sentence of a contract.
+
+    Attributes:
+        name: Words with hyphens.
+        sentence: What holds of every object that keeps to the contract.
+        look: Called with the object. It returns what is wrong, or "" if the sentence holds.
+    """
+
+    name: str
+    sentence: str
+    look: Callable[[S], str]
+
+    def of(self, subject: S, home: str) -> CheckFinding:
+        """Return the outcome for an object. An error in the object's own code is one, with file and line.
+
+        Args:
+            subject: The object, prepared for these checks.
+            home: What its messages call the object if an error has no line in its own code.
+        """
+        try:
+            why = self.look(subject)
+        except NotApplicableError as error:
+            return CheckFinding(self.name, self.sentence, "does not apply", str(error))
+        except RaffedError as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001 (whatever the user's code raises is the finding)
+            why = f"{where_raised(error, home)}: {type(error).__name__}: {error}"
+        return CheckFinding(self.name, self.sentence, "fails" if why else "holds", " ".join(why.split()))
+
+
+def found_by(checks: Sequence[Check[S]], subject: S, kind: Kind, name: str) -> Findings:
+    """Return the outcomes of all checks of an object."""
+    return Findings(kind, name, tuple(one.of(subject, name) for one in checks))
+
+
+__all__ = ["Check", "CheckFinding", "ContractError", "Findings", "Kind", "NotApplicableError", "found_by"]

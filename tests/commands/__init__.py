@@ -1,0 +1,1 @@
+"""The functions behind the command line, as a script calls them."""

@@ -1,0 +1,72 @@
+"""`raffed.iterate`: a run round by round, with the bits of `raffed.run`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.errors import UnknownNameError
+from raffed.experiments.events import RoundEvent
+from raffed.experiments.result import RunResult
+from raffed.results.runfile import read_run
+
+CONFIG = RunConfig(
+    method="map",
+    data=Data(split="dirichlet:4:0.5", samples=200),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, batch_size=32, epochs=1),
+    federation=Federation(rounds=3, participation=0.5),
+    runtime=Runtime(execution="serial"),
+)
+
+
+def exhausted(rounds: Generator[RoundEvent, None, RunResult]) -> tuple[list[int], RunResult]:
+    """The numbers of all rounds, and what the generator returned."""
+    seen = []
+    while True:
+        try:
+            seen.append(next(rounds).round)
+        except StopIteration as end:
+            return seen, end.value
+
+
+def test_iterating_yields_every_round_and_ends_in_the_bits_of_run(tmp_path: Path) -> None:
+    seen, result = exhausted(raffed.iterate(CONFIG, tmp_path / "a"))
+    assert seen == [1, 2, 3]
+    assert (result.state, result.folder) == ("finished", tmp_path / "a")
+    assert result.hashes == raffed.run(CONFIG).hashes
+
+
+def test_leaving_the_loop_stops_the_run_and_resume_ends_in_the_same_bits(tmp_path: Path) -> None:
+    rounds = raffed.iterate(CONFIG, tmp_path / "a")
+    assert next(rounds).round == 1
+    rounds.close()
+    assert read_run(tmp_path / "a")["state"] == "stopped"
+    assert raffed.resume(tmp_path / "a").hashes == raffed.run(CONFIG).hashes
+
+
+def test_an_unknown_name_is_refused_before_the_first_round_is_asked_for() -> None:
+    with pytest.raises(UnknownNameError, match="nosuch"):
+        raffed.iterate(RunConfig(method="nosuch"))
+
+
+def test_rounds_can_be_taken_inside_a_running_event_loop_and_in_a_thread() -> None:
+    found: list[dict[str, str]] = []
+
+    def take() -> None:
+        found.append(exhausted(raffed.iterate(CONFIG))[1].hashes)
+
+    async def main() -> None:
+        take()
+
+    asyncio.run(main())
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    assert found == [raffed.run(CONFIG).hashes] * 2

@@ -1,0 +1,1 @@
+"""raffed.testing: the contract finds what is wrong, and says so."""

@@ -1,0 +1,155 @@
+"""Methods, networks, data sets and splits that each break one sentence of the contract."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raffed.core.context import Context, Forward
+from raffed.core.ingredients import Term
+from raffed.core.method import Method
+from raffed.data.dataset import Dataset
+from raffed.data.split import Split
+
+CALLS = itertools.count()
+
+
+class DrawsGlobally(Term):
+    """Reads torch's global generator."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return torch.rand(()) * f.logits.square().mean()
+
+
+class Branches(Term):
+    """Decides by a tensor's value, which a stack of clients cannot."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return f.logits.square().mean() if bool(f.logits.sum() > 0) else f.logits.mean()
+
+
+class Explodes(Term):
+    """Is infinite."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return f.logits.sum() / 0.0
+
+
+class Overwrites(Term):
+    """Changes the client's inputs in place."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        with torch.no_grad():
+            k.data.x.mul_(0.5)
+        return f.logits.square().mean()
+
+
+class Raises(Term):
+    """Has a mistake in the user's own line."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        raise ValueError("a mistake of mine")
+
+
+class Holds(Term):
+    """Holds a tensor in the recipe."""
+
+    value: Tensor
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return self.value * f.logits.square().mean()
+
+
+def draws_globally() -> Method:
+    return Method("Broken", terms=(DrawsGlobally(),))
+
+
+def branches() -> Method:
+    return Method("Broken", terms=(Branches(),))
+
+
+def explodes() -> Method:
+    return Method("Broken", terms=(Explodes(),))
+
+
+def overwrites() -> Method:
+    return Method("Broken", terms=(Overwrites(),))
+
+
+def raises() -> Method:
+    return Method("Broken", terms=(Raises(),))
+
+
+def holds() -> Method:
+    return Method("Broken", terms=(Holds(torch.tensor(0.1)),))
+
+
+def undeclared(mu=0.1) -> Method:  # type: ignore[no-untyped-def]
+    return Method("Broken")
+
+
+class Unused(nn.Module):
+    """Has a layer that its scores do not depend on, and a buffer of its own."""
+
+    def __init__(self, in_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        self.head, self.idle = nn.Linear(64, num_classes), nn.Linear(3, 3)
+        self.register_buffer("table", torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(x.flatten(1))
+
+
+class Mixes(nn.Module):
+    """Subtracts the mean of the batch, and draws noise."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.head(x.flatten(1))
+        return found - found.mean(0) + torch.rand(())
+
+
+def features_only(in_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(1), nn.Linear(64, 3))
+
+
+def another_each_time() -> Dataset:
+    return Dataset(np.full((4, 2), next(CALLS), dtype=np.float32), np.array([0, 1, 0, 1]))
+
+
+def with_a_gap() -> Dataset:
+    x = np.array([[0.0], [1.0], [2.0], [3.0]], dtype=np.float32)
+    return Dataset(x, np.array([0, 0, 2, 2]), x[:2], np.array([0, 0]), clients=np.array([0, 0, 2, 2]))
+
+
+@dataclass(frozen=True)
+class Unseeded(Split):
+    """Draws another division every time, and gives a sample twice."""
+
+    name, syntax, meaning = "unseeded", "unseeded:CLIENTS", "draws from nowhere"
+    clients: int = 2
+
+    def divide(
+        self, labels: NDArray[np.int64], seed: int, num_classes: int | None = None
+    ) -> list[NDArray[np.int64]]:
+        order = np.random.permutation(len(labels))  # noqa: NPY002 (the mistake)
+        return [order[:900], order[800:]]
+
+
+BROKEN_METHODS: dict[Callable[..., Method], str] = {
+    draws_globally: "same-seed-same-bits",
+    branches: "serial-is-stacked",
+    explodes: "finite-losses",
+    raises: "finite-losses",
+    holds: "plain-data",
+    undeclared: "arguments-declared",
+}
