@@ -6,6 +6,7 @@ again from where they came from and checks that they are the same.
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.references.resolve import is_reference, load
+from raffed.references.user_code import may_be_called
 
 
 class OwnData(NamedTuple):
@@ -107,7 +109,8 @@ def _imported(text: str, again: bool) -> Dataset:
 def _called(text: str) -> Dataset:
     """Return the data set that a user's function makes, or that a name of the user's holds."""
     found = load(text)
-    made = found() if callable(found) else found
+    function = isinstance(found, types.FunctionType) and may_be_called(found, "Dataset")
+    made = found() if function and callable(found) else found
     if not isinstance(made, Dataset):
         raise UsageError(
             f"--dataset {text}: it gives a {type(made).__name__}; it must be a raffed.Dataset, or a "

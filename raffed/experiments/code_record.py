@@ -10,7 +10,7 @@ from raffed.config.run import RunConfig
 from raffed.errors import RunFolderError
 from raffed.references.carried import CarriedCode, RunCode, defined_here, packed
 from raffed.references.located import located
-from raffed.references.resolve import NOTEBOOK, CodeLocation, install
+from raffed.references.resolve import NOTEBOOK, CodeLocation, install, is_file
 from raffed.references.source_files import Sources, changed, sources_at
 from raffed.references.trusted import trust, trusted
 from raffed.results.atomic import write_text
@@ -81,12 +81,22 @@ def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) 
         known = _sources(path, record)
         found = _in_notebook if known.place.home == NOTEBOOK else _found
         now = found(path, record, known, accept)
+        if not accept and _from_anybody(path, now.place) and not all(map(trusted, now.files.values())):
+            raise RunFolderError(
+                f"{path}: {now.place.file} would be executed, and this account has not begun a run with it; "
+                f"read it, and give --accept-changed-code if it may run"
+            )
         differing = changed(known, now)
         if differing and not accept:
             raise RunFolderError(
                 f"{path}: {_listed(differing)} changed since the run was begun with {known.reference}; "
                 f"{GO_ON}"
             )
+
+
+def _from_anybody(path: Path, place: CodeLocation) -> bool:
+    """Return whether code may have come with the run's folder, unlike an installed package."""
+    return is_file(place.home) or path.resolve() in Path(place.file).resolve().parents
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -134,9 +144,9 @@ def write_notebook(path: Path, code: RunCode) -> None:
 
 
 def trust_own(code: RunCode) -> None:
-    """Note the code of this notebook as this user's own, so that the run can be resumed elsewhere."""
+    """Note a notebook's code and single files as this user's own, so that the run can be resumed."""
     for part in code.parts:
-        if not Path(part.sources.place.root).is_absolute():
+        if is_file(part.sources.place.home) or not Path(part.sources.place.root).is_absolute():
             for digest in part.sources.files.values():
                 trust(digest)
 

@@ -16,7 +16,7 @@ from raffed.config.source import Described
 from raffed.config.validation import Value, check_arguments, checked, declarations
 from raffed.errors import RaffedError, UsageError
 from raffed.references.resolve import load
-from raffed.references.user_code import UserCodeError, is_user_code, where_raised
+from raffed.references.user_code import UserCodeError, may_be_called, where_raised
 
 if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
@@ -185,10 +185,7 @@ class OwnMethod:
 
 def _makes_methods(found: types.FunctionType) -> bool:
     """Return whether a function may be called as a factory: it is marked, annotated, or the user's own."""
-    inner = inspect.unwrap(found)
-    returns = str(getattr(inner, "__annotations__", {}).get("return", ""))
-    annotated = returns.rpartition(".")[2].rstrip("'>") == "Method"
-    return hasattr(found, _MARK) or annotated or is_user_code(inner.__code__.co_filename)
+    return hasattr(found, _MARK) or may_be_called(found, "Method")
 
 
 def _check_complete(name: str, factory: Factory, given: Mapping[str, Value]) -> None:

@@ -1,8 +1,9 @@
 """Which code in folders of runs this user has written, so that nobody else's is executed unasked.
 
-A run of a notebook keeps the notebook's code in its folder, and a folder may come from a stranger. So the
-hash of such code is noted in a file of this user when the run begins. `resume` and `verify` execute code from
-a folder only if its hash is there, or if they are told to.
+A run's folder may come from a stranger. It may hold the code of a notebook, and it names files that `resume`
+and `verify` would execute. So the hashes of a notebook's code and of single files are noted in a file of this
+user when a run begins, and only such code is executed later, unless the user says otherwise. Packages count
+as trusted, because the user has installed them.
 
 This module imports neither torch nor Ray.
 """

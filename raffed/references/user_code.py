@@ -5,7 +5,10 @@ This module imports neither torch nor Ray.
 
 from __future__ import annotations
 
+import errno
+import inspect
 import os
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +24,7 @@ class UserCodeError(RaffedError):
 def user_errors() -> Iterator[None]:
     """Report an error that the user's own code raises inside the body by the user's file and line.
 
-    Errors of raffed's own code pass, and so does a lack of memory, which the caller may remedy.
+    Errors of raffed's own code pass, and so do a lack of memory and a full disk, which the caller may remedy.
 
     Raises:
         UserCodeError: A frame of the user's code was active when the error was raised.
@@ -32,10 +35,15 @@ def user_errors() -> Iterator[None]:
         raise
     except Exception as error:
         where = where_raised(error, "")
-        if not where or "out of memory" in str(error):
+        if not where or _can_be_remedied(error):
             raise
         what = str(error).strip().partition("\n")[0]
         raise UserCodeError(f"{where}: {type(error).__name__}: {what}") from error
+
+
+def _can_be_remedied(error: Exception) -> bool:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or "out of memory" in str(error)
 
 
 def where_raised(error: BaseException, home: str) -> str:
@@ -64,4 +72,20 @@ def is_user_code(file: str) -> bool:
     return own not in path.parents and python not in path.parents
 
 
-__all__ = ["UserCodeError", "is_user_code", "user_errors", "where_raised"]
+def may_be_called(function: types.FunctionType, makes: str) -> bool:
+    """Return whether a function may be called because a configuration names it.
+
+    A configuration may come from a stranger, who could name any function of Python or of a library, such as
+    `os:system`. So a function is called only if its annotation says that it makes what is needed, or if the
+    user wrote it.
+
+    Args:
+        function: The function that the reference names.
+        makes: Name of the class of what it should return, such as "Method".
+    """
+    inner = inspect.unwrap(function)
+    returns = str(getattr(inner, "__annotations__", {}).get("return", ""))
+    return returns.rpartition(".")[2].rstrip("'>") == makes or is_user_code(inner.__code__.co_filename)
+
+
+__all__ = ["UserCodeError", "is_user_code", "may_be_called", "user_errors", "where_raised"]

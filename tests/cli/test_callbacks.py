@@ -47,6 +47,6 @@ def test_an_error_in_it_names_its_line_and_leaves_a_run_that_can_be_resumed(cli:
 def test_what_is_no_function_is_refused_before_the_run_begins(cli: Cli, file: Path) -> None:
     done = cli("run", *QUICK, "--on-round", "./watch.py:seen", "--out", "a")
     assert (done.code, (file.parent / "a").exists()) == (2, False)
-    assert "wanted a function of a RoundEvent" in done.err
+    assert "it must be a function of a RoundEvent" in done.err
     with pytest.raises(UsageError, match="has no 'nosuch'"):
         callbacks(["./watch.py:nosuch"])

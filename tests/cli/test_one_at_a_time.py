@@ -61,7 +61,7 @@ def test_a_second_command_in_the_folder_of_a_run_at_work_is_refused_and_the_firs
         ):
             done = cli(*second)
             assert done.code == 2
-            assert f"{out}: in use by process {process.pid} on host {socket.gethostname()}" in done.err
+            assert f"{out}: it is in use by process {process.pid} on host {socket.gethostname()}" in done.err
             assert "raffed resume" not in done.err
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

@@ -21,8 +21,14 @@ SOURCES = [
 ]
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 HARMLESS = {"PickleBuffer"}  # a view of memory; it reads nothing
-# Allows NumPy's arrays and refuses every other name: tests/data/importers/test_import_files.py sets the traps
-RESTRICTED = {"raffed/data/importers/safe_pickle.py"}
+RESTRICTED = {
+    # Allows NumPy's arrays and refuses every other name; test_import_files.py sets the traps
+    "raffed/data/importers/safe_pickle.py",
+    # Needs the class of the error that torch.load(weights_only=True) raises
+    "raffed/runtime/initial_weights.py",
+    # Checks that a method equals its copy: it pickles and reads its own bytes
+    "raffed/testing/method_laws.py",
+}
 READERS = {"load", "read_pickle", "fromfile", "restore"}  # of torch, numpy, pandas, Tune
 
 
@@ -67,9 +73,14 @@ def test_every_call_that_could_unpickle_forbids_it_or_is_known() -> None:
             owner = call.rpartition(".")[0]
             if owner in ("np", "numpy"):
                 assert constants.get("allow_pickle") is False, f"{path}: {call}"
+            if owner == "torch":
+                assert constants.get("weights_only") is True, f"{path}: {call}"
             if owner in ("np", "torch", "pd", "tune.Tuner"):
                 seen.setdefault(call, set()).add(path.relative_to(ROOT).as_posix())
-    assert seen == {"np.load": {"raffed/data/array_cache.py", "raffed/data/files.py"}}
+    assert seen == {
+        "np.load": {"raffed/data/array_cache.py", "raffed/data/files.py"},
+        "torch.load": {"raffed/runtime/initial_weights.py"},
+    }
 
 
 def test_resuming_verifying_and_reporting_unpickle_nothing(

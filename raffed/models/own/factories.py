@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from raffed.models.own.heads import ModelInputs, own_errors
 from raffed.models.own.wrapping import wrapped
 from raffed.references.names import reference_of
 from raffed.references.resolve import load
+from raffed.references.user_code import may_be_called
 
 Factory: TypeAlias = Callable[..., nn.Module]
 GIVEN = ("in_shape", "num_classes")  # what a factory receives if its signature names it
@@ -70,8 +72,18 @@ def factory_of(name: str) -> Factory:
             f"process makes "
             f"a network of its own"
         )
+    is_network = isinstance(found, type) and issubclass(found, nn.Module)
+    if not (is_network or _is_factory(found)):
+        raise UsageError(
+            f"{name} is not known to make a network; it must be a subclass of nn.Module, or a function with "
+            f"the annotation `-> nn.Module`"
+        )
     factory: Factory = found
     return factory
+
+
+def _is_factory(found: Callable[..., object]) -> bool:
+    return isinstance(found, types.FunctionType) and may_be_called(found, "Module")
 
 
 def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[str, Value]:

@@ -68,7 +68,9 @@ def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: by
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(UsageError, match=r"no Ray; .*HOST:6379") if refused else contextlib.nullcontext():
+        with (
+            pytest.raises(UsageError, match=r"not Ray; .*HOST:6379") if refused else contextlib.nullcontext()
+        ):
             check_answers(address)
         thread.join(10)
 
