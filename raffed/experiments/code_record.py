@@ -81,16 +81,16 @@ def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) 
         known = _sources(path, record)
         found = _in_notebook if known.place.home == NOTEBOOK else _found
         now = found(path, record, known, accept)
-        if not accept and _from_anybody(path, now.place) and not all(map(trusted, now.files.values())):
-            raise RunFolderError(
-                f"{path}: {now.place.file} would be executed, and this account has not begun a run with it; "
-                f"read it, and give --accept-changed-code if it may run"
-            )
         differing = changed(known, now)
         if differing and not accept:
             raise RunFolderError(
                 f"{path}: {_listed(differing)} changed since the run was begun with {known.reference}; "
                 f"{GO_ON}"
+            )
+        if not accept and _from_anybody(path, now.place) and not all(map(trusted, now.files.values())):
+            raise RunFolderError(
+                f"{path}: {now.place.file} would be executed, and this account has not begun a run with it; "
+                f"read it, and give --accept-changed-code if it may run"
             )
 
 

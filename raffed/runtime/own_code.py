@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from raffed.config.run import RunConfig
-from raffed.data.importers.reference import parse_reference
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models.catalogue import GROUP as MODEL_GROUP
 from raffed.models.catalogue import MODELS, TORCHVISION
 from raffed.references.carried import RunCode, packed
 from raffed.references.names import reference_of
-from raffed.references.resolve import is_reference
 
 
 def references_in(config: RunConfig) -> dict[str, str]:
-    """Return role, such as "method" → reference, for the names that stand for code outside raffed."""
+    """Return role, such as "method" → reference, for the names that stand for code outside raffed.
+
+    Code that makes data is not among them: a run knows its data by the hash of the arrays.
+    """
     named = {
         "method": reference_of(config.method, GROUP, METHODS),
         "model": _model(config.model.name),
-        "data": _data(config.data.dataset),
     }
     return {role: reference for role, reference in named.items() if reference is not None}
 
 
 def _model(name: str) -> str | None:
     return None if name.startswith(TORCHVISION) else reference_of(name, MODEL_GROUP, MODELS)
-
-
-def _data(name: str) -> str | None:
-    return name if parse_reference(name) is None and is_reference(name) else None
 
 
 def code_of(config: RunConfig) -> RunCode:

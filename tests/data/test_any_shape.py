@@ -54,7 +54,7 @@ def test_a_table_and_numbers_of_words_reach_the_client_s_batches_unchanged(
             one.data = torch.rand(one.shape, generator=draws) - 0.5
         return made
 
-    monkeypatch.setattr(worker, "build", network)
+    monkeypatch.setattr(worker, "build_for", network)
     seen.clear()
     mine = Dataset(x, Y, x[:4], Y[:4], name="mine")
     config = RunConfig(

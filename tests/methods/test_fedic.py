@@ -274,7 +274,7 @@ def test_a_split_from_a_file_loses_the_servers_samples_and_keeps_the_others_in_o
 
 
 def test_a_class_that_would_be_taken_whole_is_refused_with_its_size() -> None:
-    with pytest.raises(UsageError, match="wants 5 samples of class 0, which has 5"):
+    with pytest.raises(UsageError, match="needs 5 samples of class 0, but there are only 5"):
         draw_server_holdout(np.repeat(np.arange(3), 5), 3, 5, 0)
 
 

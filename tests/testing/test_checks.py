@@ -106,7 +106,7 @@ def test_a_reference_is_recognised_by_its_class_or_annotation(reference: str, ki
 
 
 def test_what_is_none_of_the_four_kinds_is_refused() -> None:
-    with pytest.raises(UsageError, match="wanted a function that returns a Method"):
+    with pytest.raises(UsageError, match="it must be a function that returns a Method"):
         check("tests.testing.broken:CALLS")
     with pytest.raises(UsageError, match="neither a reference"):
         check("nosuch")
