@@ -72,7 +72,7 @@ def is_user_code(file: str) -> bool:
     return own not in path.parents and python not in path.parents
 
 
-def may_be_called(function: types.FunctionType, makes: str) -> bool:
+def may_be_called(function: types.FunctionType, *makes: str) -> bool:
     """Return whether a function may be called because a configuration names it.
 
     A configuration may come from a stranger, who could name any function of Python or of a library, such as
@@ -81,11 +81,11 @@ def may_be_called(function: types.FunctionType, makes: str) -> bool:
 
     Args:
         function: The function that the reference names.
-        makes: Name of the class of what it should return, such as "Method".
+        *makes: Names of the classes of what it may return, such as "Method".
     """
     inner = inspect.unwrap(function)
     returns = str(getattr(inner, "__annotations__", {}).get("return", ""))
-    return returns.rpartition(".")[2].rstrip("'>") == makes or is_user_code(inner.__code__.co_filename)
+    return returns.rpartition(".")[2].rstrip("'>") in makes or is_user_code(inner.__code__.co_filename)
 
 
 __all__ = ["UserCodeError", "is_user_code", "may_be_called", "user_errors", "where_raised"]

@@ -83,7 +83,7 @@ def factory_of(name: str) -> Factory:
 
 
 def _is_factory(found: Callable[..., object]) -> bool:
-    return isinstance(found, types.FunctionType) and may_be_called(found, "Module")
+    return isinstance(found, types.FunctionType) and may_be_called(found, "Module", "Net")
 
 
 def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[str, Value]:

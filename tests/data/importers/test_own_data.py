@@ -134,7 +134,7 @@ def test_ids_for_a_network_of_numbers_and_a_table_for_one_of_images_are_refused(
     with pytest.raises(UsageError, match=r"mlp takes numbers, and the samples are ids"):
         raffed.run(config(ids), tmp_path / "a")
     table = Dataset.from_arrays(np.zeros((40, 3)), np.arange(40) % 2, test=0.2)
-    with pytest.raises(UsageError, match=r"lenet: in_shape = \(3,\)"):
+    with pytest.raises(UsageError, match=r"lenet: in_shape = 3 is not that of an image"):
         raffed.run(config(table, name="lenet"), tmp_path / "b")
     assert not (tmp_path / "a").exists()
 
