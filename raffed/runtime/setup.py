@@ -17,6 +17,7 @@ from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.references.carried import RunCode
+from raffed.runtime.config_checks import check_gpu, check_numbers
 from raffed.runtime.data_source import load_data
 from raffed.runtime.own_code import code_of
 from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
@@ -221,8 +222,8 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
 
     Stages.check_rounds(split.stage_count, config.federation.rounds)
     if split.client_count is not None:
-        _check_numbers(config, split.client_count)
-    _check_gpu(config)
+        check_numbers(config, split.client_count)
+    check_gpu(config)
     if not is_own(config.data.dataset):
         _check_published(config, split)
 
@@ -281,22 +282,8 @@ def check_model(setup: Setup) -> None:
     check_network(setup.config, setup.input_shape, dataset.num_classes, setup.input_dtype)
 
 
-def _check_gpu(config: RunConfig) -> None:
-    """Check that this machine has the requested GPU. For other clusters, only Ray can find out."""
-    runtime = config.runtime
-    if not runtime.gpu_fraction or (runtime.execution == "ray" and runtime.address is not None):
-        return
-    import torch
-
-    if not torch.cuda.is_available():
-        raise UsageError(
-            f"runtime.gpu_fraction = {runtime.gpu_fraction}: torch {torch.__version__} sees no GPU here; "
-            "set it to 0 for the CPU, or run `raffed doctor`"
-        )
-
-
 def _check_clients(setup: Setup) -> None:
-    _check_numbers(setup.config, setup.partition.num_clients)
+    check_numbers(setup.config, setup.partition.num_clients)
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
         raise UsageError(
@@ -305,17 +292,3 @@ def _check_clients(setup: Setup) -> None:
         )
     if not len(setup.dataset.y_test) and not any(len(part) for part in setup.partition.test):
         raise UsageError(f"{setup.dataset.name} has no test set of its own: set data.local_test above 0")
-
-
-def _check_numbers(config: RunConfig, clients: int) -> None:
-    """Check the options that contain a number of clients or the number of a client."""
-    per_actor = config.runtime.clients_per_actor
-    if per_actor > clients:
-        raise UsageError(
-            f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to "
-            f"at most {clients}"
-        )
-    if config.faults.last_client >= clients:
-        raise UsageError(
-            f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
-        )
