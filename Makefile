@@ -23,7 +23,7 @@ demo: $(STAMP) ## ten client actors, four methods, a table and a plot in demo/
 	    --dataset digits --split p10c2 --local-test 0.2 --clients-per-actor 1 --rounds 20 --epochs 5 --batch-size 16 \
 	    --out demo
 
-test: $(STAMP) ## the tests, under 12 minutes on 2 cores
+test: $(STAMP) ## the tests (CONTRIBUTING.md says how long they take)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(STAMP) ## the tests of $(FAST), under 2 minutes
