@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from raffed.errors import RaffedError, UsageError
+from raffed.errors import UsageError
 from raffed.references.resolve import load
-from raffed.references.user_code import UserCodeError, where_raised
+from raffed.references.user_code import user_errors
 
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
@@ -37,13 +37,8 @@ def _callback(reference: str) -> RoundWatcher:
     call: Callable[[RoundEvent], None] = found
 
     def called(event: RoundEvent) -> None:
-        try:
+        with user_errors(reference):
             call(event)
-        except RaffedError:
-            raise
-        except Exception as error:
-            where = where_raised(error, reference)
-            raise UserCodeError(f"{where}: {type(error).__name__}: {error}") from error
 
     return called
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, overload
 
 from raffed.config.source import Described
 from raffed.config.validation import Value, check_arguments, checked, declarations
-from raffed.errors import RaffedError, UsageError
+from raffed.errors import UsageError
 from raffed.references.resolve import load
-from raffed.references.user_code import UserCodeError, may_be_called, where_raised
+from raffed.references.user_code import may_be_called, user_errors
 
 if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
@@ -112,9 +112,8 @@ class OwnMethod:
             if not isinstance(found, types.FunctionType) or not _makes_methods(found):
                 kind = "function" if inspect.isroutine(found) else type(found).__name__
                 raise UsageError(
-                    f"method {self.name!r} is a {kind} that is not known to make a method; it "
-                    f"must be a function "
-                    f"marked with @raffed.method, or one annotated with `-> Method`"
+                    f"method {self.name!r} is a {kind} that is not known to make a method; it must "
+                    f"be a function marked with @raffed.method, or one annotated with `-> Method`"
                 )
             self._kept.append(found)
         return self._kept[0]
@@ -167,18 +166,12 @@ class OwnMethod:
 
         factory = self.load()
         _check_complete(self.name, factory, given)
-        try:
+        with user_errors(self.reference):
             made = factory(**given)
-        except RaffedError:
-            raise
-        except Exception as error:
-            where = where_raised(error, self.reference)
-            raise UserCodeError(f"{where}: {type(error).__name__}: {error}") from error
         if not isinstance(made, Method):
             raise UsageError(
-                f"method {self.name!r} returned a {type(made).__name__}; it must return a "
-                f"raffed.Method, as in "
-                f"`return Method({self.title!r}, terms=(MyTerm(),))`"
+                f"method {self.name!r} returned a {type(made).__name__}; it must return a raffed.Method, "
+                f"as in `return Method({self.title!r}, terms=(MyTerm(),))`"
             )
         return made
 

@@ -29,8 +29,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from raffed.errors import RaffedError, UsageError
-from raffed.references.user_code import UserCodeError, where_raised
+from raffed.errors import UsageError
+from raffed.references.user_code import user_errors
 
 NOTEBOOK: Final = "notebook"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -240,11 +240,8 @@ def _guarded(home: str) -> Iterator[None]:
     """Report an error that importing user code raises by the user's own file and line."""
     _LOADING.append(home)
     try:
-        yield
-    except RaffedError:
-        raise
-    except Exception as error:
-        raise UserCodeError(f"{where_raised(error, home)}: {type(error).__name__}: {error}") from error
+        with user_errors(home):
+            yield
     finally:
         _LOADING.pop()
 

@@ -21,20 +21,24 @@ class UserCodeError(RaffedError):
 
 
 @contextmanager
-def user_errors() -> Iterator[None]:
+def user_errors(home: str = "") -> Iterator[None]:
     """Report an error that the user's own code raises inside the body by the user's file and line.
 
     Errors of raffed's own code pass, and so do a lack of memory and a full disk, which the caller may remedy.
 
+    Args:
+        home: What the message names if no frame is the user's, such as the reference that was called. Without
+            it, such an error passes as it is.
+
     Raises:
-        UserCodeError: A frame of the user's code was active when the error was raised.
+        UserCodeError: A frame of the user's code was active when the error was raised, or `home` is given.
     """
     try:
         yield
     except (RaffedError, MemoryError):
         raise
     except Exception as error:
-        where = where_raised(error, "")
+        where = where_raised(error, home)
         if not where or _can_be_remedied(error):
             raise
         what = str(error).strip().partition("\n")[0]

@@ -69,8 +69,7 @@ def factory_of(name: str) -> Factory:
     if isinstance(found, nn.Module) or not callable(found):
         raise UsageError(
             f"{name} is a {type(found).__name__}; it must be a class or a function, so that every "
-            f"process makes "
-            f"a network of its own"
+            f"process makes a network of its own"
         )
     is_network = isinstance(found, type) and issubclass(found, nn.Module)
     if not (is_network or _is_factory(found)):
