@@ -33,6 +33,15 @@ class CodeRecord(TypedDict):
     files: dict[str, str]
 
 
+class EarlierConfig(TypedDict):
+    """What a run was before `raffed extend` or `raffed fork`: its first `until` rounds were computed so."""
+
+    run_id: str
+    identity: str
+    until: int
+    config: dict[str, Any]
+
+
 class Inputs(TypedDict):
     """Shape of one prepared input, and its type: "float32", or "int64" for ids."""
 
@@ -69,3 +78,4 @@ class RunContents(TypedDict, total=False):
     files: dict[str, str]
     segments: list[Segment]
     code: list[CodeRecord]
+    earlier: list[EarlierConfig]

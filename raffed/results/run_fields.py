@@ -27,6 +27,8 @@ segments                        one entry for each time that the run was begun o
 code                            of a run with own code: one entry for each name in the configuration that is a
                                 reference or an entry point: role, reference, package and version, file, the
                                 folder that it was imported from (`root`), and the hashes of its source files
+earlier                         of a run that was extended or forked: run_id, identity and config under which
+                                its rounds up to `until` were computed
 """
 
 from __future__ import annotations
@@ -121,6 +123,7 @@ _SEGMENT = _fields_or(
     },
 )
 _CODE = _fields(role=_name, reference=_name, package=_text, file=_name, root=_name, files=_inside)
+_EARLIER = _fields(run_id=_name, identity=_hash, until=_count, config=_object)
 _FIELDS: dict[str, tuple[Test, str]] = {
     "schema": (_count, "a whole number"),
     "run_id": (_name, "a text"),
@@ -154,6 +157,7 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "files": (_inside, "an object: name of a file below the folder → hash"),
     "segments": (_list_of(_SEGMENT), "a list of objects with from, to, started, versions, hardware, said"),
     "code": (_list_of(_CODE), "a list of objects with role, reference, package, file, root, files"),
+    "earlier": (_list_of(_EARLIER), "a list of objects with run_id, identity, until, config"),
 }
 _ALWAYS = (
     "schema",
