@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .drawing import lines, planes
-from .study import DrawnFigure, Painted, Study, StudyCheck, values_sheet
+from .study import DrawnFigure, Painted, Study, StudyCheck, values_table
 
 COUNTS = (8, 5, 2)
 NEAR_ZERO = 0.1  # of the first epoch's accumulated gradient, what "≈ 0" is taken to be
@@ -56,7 +56,7 @@ def features_2d(study: Study) -> Painted:
                 f"The same by the angle to the class mean ({word})", f"{_joined(angles)} degrees", wider
             )
         )
-    table = values_sheet(study, ["accuracy", "proxy norm", "within-class spread", "between classes"])
+    table = values_table(study, ["accuracy", "proxy norm", "within-class spread", "between classes"])
     return Painted([DrawnFigure(planes(study, rows, range(10)), caption)], checks, {"Numbers": table})
 
 

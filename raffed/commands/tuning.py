@@ -146,7 +146,7 @@ def _tuned(place: Path, named: Path | None, complete: bool) -> Tuned:
             for trial in one.get("trials") or []
         ]
     )
-    return Tuned(named, complete, chosen, as_frame(tables.sheet), trials, tables.note)
+    return Tuned(named, complete, chosen, as_frame(tables.table), trials, tables.note)
 
 
 def _trial_base(config: RunConfig, protocol: str) -> RunConfig:

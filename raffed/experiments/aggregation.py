@@ -38,7 +38,7 @@ class RoundAggregator:
 
         Without any upload to count, the server and its memories stay as they are.
         """
-        counted = plan.roster.counted
+        counted = plan.participants.counted
         if not counted:
             return server.replace(round=server.round + 1)
         accumulator = UploadAccumulator()
