@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from raffed.config.run import Data
     from raffed.config.validation import Declaration
     from raffed.data.dataset import Dataset
     from raffed.data.partition import Partition
@@ -184,17 +185,11 @@ def splits(
             )
         _list_splits()
         return
-    from raffed.config.run import Data, RunConfig
+    from raffed.config.run import Data
     from raffed.data.own_data import checked_name
-    from raffed.data.partition import make_partition
-    from raffed.data.splits import parse_split
-    from raffed.runtime.data_source import load_data
 
-    parsed = parse_split(split)
     data = Data(dataset=checked_name(dataset), root=data_root, download=download)
-    pool, _ = load_data(RunConfig(data=data))
-    tests = pool.y_test, pool.test_clients
-    partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
+    partition, pool = _divided(split, data, seed, local_test)
     _show_split(partition, pool.y)
     if draw is not None:
         _draw(partition, pool, draw)
@@ -204,6 +199,19 @@ def splits(
         typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
     if export_to is not None:
         _export(partition, pool, export_to)
+
+
+def _divided(split: str, data: Data, seed: int, local_test: float | None) -> tuple[Partition, Dataset]:
+    """Return the partition that a split makes of a data set, and the data set."""
+    from raffed.config.run import RunConfig
+    from raffed.data.partition import make_partition
+    from raffed.data.splits import parse_split
+    from raffed.runtime.data_source import load_data
+
+    parsed = parse_split(split)
+    pool, _ = load_data(RunConfig(data=data))
+    tests = pool.y_test, pool.test_clients
+    return make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests), pool
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:

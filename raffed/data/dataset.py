@@ -101,11 +101,8 @@ class Dataset(FromAnywhere):
         x = arrays.inputs(f"{label}: x", x, max_value)
         if not len(x):
             raise UsageError(f"{label}: x holds no training sample")
-        x_test = (
-            x[:0]
-            if x_test is None or not np.size(x_test)
-            else arrays.inputs(f"{label}: x_test", x_test, max_value)
-        )
+        tests = x_test is not None and np.size(x_test)
+        x_test = arrays.inputs(f"{label}: x_test", x_test, max_value) if tests else x[:0]
         y = arrays.labels(f"{label}: y", y, len(x))
         y_test = arrays.labels(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
         classes = _class_count(label, num_classes, class_names, y, y_test)
@@ -115,12 +112,8 @@ class Dataset(FromAnywhere):
             "y": arrays.below(f"{label}: y", y, classes),
             "x_test": x_test,
             "y_test": arrays.below(f"{label}: y_test", y_test, classes),
-            "clients": None if clients is None else arrays.owners(f"{label}: clients", clients, len(x)),
-            "test_clients": (
-                None
-                if test_clients is None
-                else arrays.owners(f"{label}: test_clients", test_clients, len(x_test), least=-1)
-            ),
+            "clients": _owners(f"{label}: clients", clients, len(x)),
+            "test_clients": _owners(f"{label}: test_clients", test_clients, len(x_test), least=-1),
             "class_names": tuple(class_names),
             "name": name,
             "transform": transform,
@@ -273,6 +266,10 @@ def _class_count(label: str, given: int, names: tuple[str, ...], y: IntArray, y_
     if given and names and len(names) != given:
         raise UsageError(f"{label}: there are {len(names)} class_names, but num_classes = {given}")
     return given or len(names) or 1 + max(int(part.max(initial=0)) for part in (y, y_test))
+
+
+def _owners(where: str, given: npt.ArrayLike | None, count: int, least: int = 0) -> IntArray | None:
+    return None if given is None else arrays.owners(where, given, count, least)
 
 
 def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:

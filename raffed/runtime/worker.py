@@ -151,15 +151,7 @@ class ClientWorker:
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
         for stack in share.stacks:
             participants = [self._participant(entry) for entry in stack]
-            began = time.perf_counter()
-            with explained(self.method):
-                rounds = client_rounds(self.method, here, participants, self.session)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(
-                    self.device
-                )  # work that is still queued on the GPU belongs to training
-            # Without scoring, keeping and sending, as in Fig. 4 of FedMR
-            spent = (time.perf_counter() - began) / len(stack)
+            rounds, spent = self._timed_rounds(here, participants)
             pairs = list(zip(participants, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
             scores = [
@@ -184,6 +176,22 @@ class ClientWorker:
             self.uploads.send(accumulator, waiting, here, where)
         self.uploads.add_mask(accumulator, share, broadcast.round)
         return accumulator.export(), sorted(reports, key=lambda report: report.client)
+
+    def _timed_rounds(
+        self, broadcast: Broadcast, participants: list[Participant]
+    ) -> tuple[list[ClientRound], float]:
+        """Train a stack of clients for a round.
+
+        Returns:
+            Their rounds, and the seconds that each of them took, without scoring, keeping and sending, as in
+            Fig. 4 of FedMR.
+        """
+        began = time.perf_counter()
+        with explained(self.method):
+            rounds = client_rounds(self.method, broadcast, participants, self.session)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # work that is still queued on the GPU belongs to training
+        return rounds, (time.perf_counter() - began) / len(participants)
 
     @user_errors()
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:

@@ -123,16 +123,7 @@ def train_private(
     starts = [personal.start(view) for view in own]
     ends = list(starts)
     for budget, who in _alike([personal.budget(view) for view in own]):
-        override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
-        solver = solver_for(session.local, override, own[0].round, budget.lr_scale)
-        solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
-        cross_entropy_only = type(personal).private_loss is Personal.private_loss
-        task = ClientTask(
-            lambda f, mine: personal.private_loss(f, mine["personal"]),
-            solver,
-            budget.part,
-            cross_entropy_only=cross_entropy_only,
-        )
+        task = _private_task(personal, budget, session, own[0].round)
         phases = []
         for i, steps in who:
             count = (
@@ -159,6 +150,18 @@ def train_private(
         {**mine, "personal": view.replace(private=end)}
         for mine, view, end in zip(views, own, ends, strict=True)
     ]
+
+
+def _private_task(personal: Personal, budget: Budget, session: TrainingSession, round: int) -> ClientTask:
+    """Return what the private training of all clients with this budget has in common."""
+    override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
+    solver = solver_for(session.local, override, round, budget.lr_scale)
+    return ClientTask(
+        lambda f, mine: personal.private_loss(f, mine["personal"]),
+        solver if budget.lr is None else replace(solver, lr=budget.lr),
+        budget.part,
+        cross_entropy_only=type(personal).private_loss is Personal.private_loss,
+    )
 
 
 def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
