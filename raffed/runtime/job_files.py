@@ -156,7 +156,7 @@ def _read(one: Sent) -> tuple[bytes, int]:
 
 
 class _Walk:
-    """One pass over a folder. Links are decided at its end, when it is known what else is sent."""
+    """One pass over a folder. At its end, when all other files are known, it decides about links."""
 
     def __init__(self, top: Path, found: PackageFiles) -> None:
         self.top, self.found = top, found

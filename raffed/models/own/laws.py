@@ -75,7 +75,7 @@ class Laws:
             raise UsageError(f"{self.title}{NOT_REPEATED}")
         if not torch.equal(self.trial.scores(x, False), self.trial.scores(x, False)):
             raise UsageError(
-                f"{self.title} makes other scores of the same batch in evaluation mode when it is called "
+                f"{self.title} gives other scores for the same batch in evaluation mode when it is called "
                 f"again; it may neither draw random numbers nor remember earlier batches there"
             )
         for name, value in self._constants().items():
