@@ -13,23 +13,23 @@ from __future__ import annotations
 import difflib
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import NotRequired, Required, is_typeddict
 
 from raffed.config.declaration import Json, Length, Range
 
-T = TypeVar("T")
 _SHOWN = 60  # characters of a value or a name that a message shows
 _NAMES = {
-    dict: "an object",
-    list: "a list",
-    str: "a text",
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
+    "dict": "an object",
+    "list": "a list",
+    "str": "a text",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "NoneType": "null",
 }
 
 
@@ -47,22 +47,22 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Shape(Generic[T]):
+class Shape:
     """Marks JSON that the program takes as it is, although its type is known: `kind`."""
 
-    kind: T
+    kind: Hashable
 
 
 class MisfitError(ValueError):
     """A value does not belong in its place."""
 
     def __init__(self, place: str, value: Json, wanted: str) -> None:
-        shown = "null" if value is None else _NAMES[type(value)]
+        shown = _NAMES[type(value).__name__]
         shown += "" if value is None or isinstance(value, dict | list) else f" ({ascii(value)[:_SHOWN]})"
         super().__init__(f"{place or 'the file'} is {shown}, but must be {wanted}")
 
 
-def check_json(kind: T, value: Json, place: str = "") -> None:
+def check_json(kind: Hashable, value: Json, place: str = "") -> None:
     """Check that a value is of a type.
 
     Args:
@@ -93,7 +93,7 @@ def check_json(kind: T, value: Json, place: str = "") -> None:
             check_json(get_args(found)[1], one, _below(place, key))
 
 
-def _check_fields(record: T, value: dict[str, Json], place: str) -> None:
+def _check_fields(record: Hashable, value: dict[str, Json], place: str) -> None:
     known = fields_of(record)
     for key in value:
         if key not in known:
@@ -108,17 +108,17 @@ def _check_fields(record: T, value: dict[str, Json], place: str) -> None:
 
 
 @functools.cache
-def fields_of(record: T) -> Mapping[str, T]:
+def fields_of(record: Hashable) -> Mapping[str, Hashable]:
     """Return the fields of a `TypedDict` with their types, in their order, with markers."""
     return get_type_hints(record, include_extras=True)
 
 
-def markers_of(kind: T) -> tuple[T, ...]:
+def markers_of(kind: Hashable) -> tuple[Hashable, ...]:
     """Return the markers of a type in `Annotated`."""
     return tuple(_parted(kind)[1])
 
 
-def described(kind: T) -> str:
+def described(kind: Hashable) -> str:
     """Return the words that messages use for a type, such as "an integer of 0 or more"."""
     inner, markers = _parted(kind)
     words = " or ".join(dict.fromkeys(_words(one) for one in _members(inner)))
@@ -132,49 +132,47 @@ def described(kind: T) -> str:
     return words
 
 
-def _words(kind: T) -> str:
+def _words(kind: Hashable) -> str:
     if get_origin(kind) is Annotated:
         return described(kind)
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
-    if kind is type(None):
-        return "null"
     return _NAMES.get(_plain(kind), "a value")
 
 
-def _parted(kind: T) -> tuple[T, list[T]]:
+def _parted(kind: Hashable) -> tuple[Hashable, list[Hashable]]:
     """Return a type without `Annotated`, `Required` and `NotRequired`, and the markers."""
-    markers: list[T] = []
+    markers: list[Hashable] = []
     while get_origin(kind) in (Annotated, Required, NotRequired):
         kind, *more = get_args(kind)
         markers += more
     return kind, markers
 
 
-def _members(kind: T) -> Iterator[T]:
+def _members(kind: Hashable) -> Iterator[Hashable]:
     """Yield the types of a union, or the type itself."""
     yield from get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _plain(kind: T) -> T | type[dict[str, T]] | type[list[T]]:
+def _plain(kind: Hashable) -> str:
+    """Return the name of the Python type that JSON of this type is read as."""
     origin = get_origin(kind)
-    if is_typeddict(kind) or origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return dict
-    return list if origin is list or kind is list else kind
+    if is_typeddict(kind) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return "dict"
+    found = origin or kind
+    return found.__name__ if isinstance(found, type) else ""
 
 
-def _is_kind(kind: T, value: Json) -> bool:
+def _is_kind(kind: Hashable, value: Json) -> bool:
     if get_origin(kind) is Literal:
         return any(type(one) is type(value) and one == value for one in get_args(kind))
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     plain = _plain(kind)
-    return plain is type(value) or (
-        plain not in _NAMES and plain is not type(None)
-    )  # other types are anything
+    return plain == type(value).__name__ or plain not in _NAMES  # of other types, anything is accepted
 
 
-def _fulfils(marker: T, value: Json) -> bool:
+def _fulfils(marker: Hashable, value: Json) -> bool:
     if isinstance(marker, Form) and isinstance(value, str):
         return marker.accepts(value)
     if isinstance(marker, Range) and isinstance(value, int | float):
@@ -184,7 +182,7 @@ def _fulfils(marker: T, value: Json) -> bool:
     return True
 
 
-def _is_required(record: T, hint: T) -> bool:
+def _is_required(record: Hashable, hint: Hashable) -> bool:
     origin = get_origin(hint)
     return origin is Required or (origin is not NotRequired and bool(getattr(record, "__total__", True)))
 

@@ -101,7 +101,7 @@ def test_rounds_to_fedavg_s_accuracy_come_with_speed_up_and_real_traffic(tmp_pat
         "FedRep": curve([0.1, 0.2, 0.59], 2_000_000),
     }
     found, runs = item(tmp_path, rows, "personal_rounds_to_baseline", printed=PRINTED)
-    assert [line[:4] for line in paper_table(found, runs).lines] == [
+    assert [line[:4] for line in paper_table(found, runs).rows] == [
         ["FedAvg", "CIFAR10 (100,5)", "200", "3"],
         ["FedProx", "CIFAR10 (100,5)", "116", "2"],
         ["FedRep", "CIFAR10 (100,5)", "58", "never"],
@@ -124,7 +124,7 @@ def test_gains_are_of_all_clients_over_the_baseline_on_the_same_split(picture: s
     }
     found, runs = item(tmp_path, rows, "between_last", baseline="SOLO", picture=picture)
     view = item_view(found, runs)
-    assert view.tables["Who gains"].lines == [
+    assert view.tables["Who gains"].rows == [
         ["MpFedcon", "CIFAR10 (100,5)", "1", "4", "+6.25", "2", "1", "50"]
     ]
     (drawn,) = view.figures
@@ -173,7 +173,7 @@ def test_stages_are_drawn_with_the_drop_and_what_is_forgotten(tmp_path: Path) ->
     )
     assert column(paper_table(found, runs), "Ours") == ["60.00", "70.00"]
     view = item_view(found, runs)
-    assert [line[2:] for line in view.tables["What is forgotten"].lines] == [
+    assert [line[2:] for line in view.tables["What is forgotten"].rows] == [
         ["90.00", "60.00", "30.00", "40.00"],
         ["80.00", "70.00", "10.00", "–"],
     ]
@@ -304,7 +304,7 @@ def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
     ]
     found, runs = item(tmp_path, {"MOON": rows}, "accuracy_best", picture="cost")
     view = item_view(found, runs)
-    assert view.tables["Cost"].lines == [
+    assert view.tables["Cost"].rows == [
         ["MOON", "CIFAR10", "2.000", "20000", "3.000", "3.00", "1.000", "50.00"]
     ]
 
@@ -333,16 +333,16 @@ def test_cost_has_the_mean_over_the_data_sets_that_all_methods_have(tmp_path: Pa
     }
     found, runs = item(tmp_path, rows, "accuracy_best", picture="cost")
     view = item_view(found, runs)
-    assert view.tables["Cost"].lines[-2:] == [
+    assert view.tables["Cost"].rows[-2:] == [
         ["a", "mean of 2", "3.000", "30000", "3.500", "3.50", "0.000", "60.00"],
         ["b", "mean of 2", "1.000", "10000", "1.000", "1.00", "0.000", "50.00"],
     ]
-    assert [line[:2] for line in view.tables["Cost"].lines].count(["a", "CIFAR10"]) == 1
+    assert [line[:2] for line in view.tables["Cost"].rows].count(["a", "CIFAR10"]) == 1
     assert ">mean of 2<" in svg(view.figures[0].figure)
     alone, runs = item(
         tmp_path / "one", {"a | SVHN P5C2": run(2.0, 3e6, 0.5)}, "accuracy_best", picture="cost"
     )
-    assert [line[1] for line in item_view(alone, runs).tables["Cost"].lines] == ["SVHN"]
+    assert [line[1] for line in item_view(alone, runs).tables["Cost"].rows] == ["SVHN"]
 
 
 def test_balanced_accuracy_is_the_mean_over_classes_with_test_samples(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
     item = table_of(tmp_path, "accuracy_last", one, other)
     runs = load_runs(run_folders(item))
     assert result_lines(item, runs)[0].ours == pytest.approx([80.0, 70.0, 72.0])
-    assert "a (others: 78.00)" in paper_table(item, runs).lines[0]
+    assert "a (others: 78.00)" in paper_table(item, runs).rows[0]
 
 
 def test_without_a_common_seed_the_setting_with_most_of_them_counts(
@@ -303,7 +303,7 @@ def test_an_average_of_a_part_of_its_columns_says_so_and_one_without_a_printed_n
     item_file.write_text(json.dumps(about))
     item = load_item(item_file)
     lines = {
-        line[1]: line for line in paper_table(item, load_runs(run_folders(item))).lines if line[0] == "FedAvg"
+        line[1]: line for line in paper_table(item, load_runs(run_folders(item))).rows if line[0] == "FedAvg"
     }
     assert lines["avg of 1 of 5 columns"][2:4] == ["–", "61.00 ± 12.71"]
     assert list(lines) == ["FMNIST P5C2", "avg of 1 of 5 columns"]
@@ -326,7 +326,7 @@ def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(
         ("FedAvg", "avg", True),
         ("FedMR", "avg", False),
     ]
-    assert [one[-1] for one in paper_table(item, runs).lines] == ["agrees", "no target", "lower", "no target"]
+    assert [one[-1] for one in paper_table(item, runs).rows] == ["agrees", "no target", "lower", "no target"]
     assert "<em>No target</em>" in write_loaded(runs, tmp_path / "report", [item]).read_text()
 
 

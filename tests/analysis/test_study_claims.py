@@ -178,5 +178,5 @@ def test_the_angular_spread_is_a_mean_angle_whatever_the_lengths() -> None:
 
 def test_a_study_that_nothing_is_known_of_is_shown_as_its_numbers() -> None:
     shown = painted(study("phrenology", [("a", "b", 0, "bump", 1.5), ("a", "b", 1, "bump", 2.5)]))
-    assert shown.tables["Values"].lines == [["a", "b", "2.5"]]
+    assert shown.tables["Values"].rows == [["a", "b", "2.5"]]
     assert check_table([study("phrenology", [("a", "b", 0, "bump", 1.5)])]) is None

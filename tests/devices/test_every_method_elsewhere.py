@@ -81,8 +81,8 @@ class Posting(SerialBackend):
 
     def __init__(self, setup: Setup, client_states: Path, device: torch.device | str) -> None:
         super().__init__(setup, client_states)
-        self._host = ClientWorker(setup, client_states, device)
-        self._host.store.limit = 1
+        self._worker = ClientWorker(setup, client_states, device)
+        self._worker.store.limit = 1
 
     def train(self, job: RoundOrder) -> Any:
         asked = super().train(job)
