@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from raffed.config.run import Data
     from raffed.config.validation import Declaration
     from raffed.data.dataset import Dataset
     from raffed.data.partition import Partition
@@ -185,11 +184,12 @@ def splits(
             )
         _list_splits()
         return
-    from raffed.config.run import Data
-    from raffed.data.own_data import checked_name
+    from raffed.data.partition import make_partition
+    from raffed.data.splits import parse_split
 
-    data = Data(dataset=checked_name(dataset), root=data_root, download=download)
-    partition, pool = _divided(split, data, seed, local_test)
+    parsed, pool = parse_split(split), _pool(dataset, data_root, download)
+    tests = pool.y_test, pool.test_clients
+    partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
     _show_split(partition, pool.y)
     if draw is not None:
         _draw(partition, pool, draw)
@@ -201,17 +201,12 @@ def splits(
         _export(partition, pool, export_to)
 
 
-def _divided(split: str, data: Data, seed: int, local_test: float | None) -> tuple[Partition, Dataset]:
-    """Return the partition that a split makes of a data set, and the data set."""
-    from raffed.config.run import RunConfig
-    from raffed.data.partition import make_partition
-    from raffed.data.splits import parse_split
+def _pool(dataset: str, root: str | None, download: bool) -> Dataset:
+    from raffed.config.run import Data, RunConfig
+    from raffed.data.own_data import checked_name
     from raffed.runtime.data_source import load_data
 
-    parsed = parse_split(split)
-    pool, _ = load_data(RunConfig(data=data))
-    tests = pool.y_test, pool.test_clients
-    return make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests), pool
+    return load_data(RunConfig(data=Data(dataset=checked_name(dataset), root=root, download=download)))[0]
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:

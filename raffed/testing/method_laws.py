@@ -153,10 +153,8 @@ def _in_float64(tiny: TinyFederation, cohort: bool) -> TinyFederation:
     made = copy.copy(tiny)
     made.net = Network(copy.deepcopy(tiny.net.module).double())
     made.data = [replace(one, x=one.x.double()) for one in tiny.data]
-    made.server, made.client_states = (
-        _double(tiny.server),
-        {c: _double(v) for c, v in tiny.client_states.items()},
-    )
+    made.server = _double(tiny.server)
+    made.client_states = {c: _double(v) for c, v in tiny.client_states.items()}
     made.cohort = cohort
     made.arrange()
     return made
