@@ -101,8 +101,11 @@ class Dataset(FromAnywhere):
         x = arrays.inputs(f"{label}: x", x, max_value)
         if not len(x):
             raise UsageError(f"{label}: x holds no training sample")
-        tests = x_test is not None and np.size(x_test)
-        x_test = arrays.inputs(f"{label}: x_test", x_test, max_value) if tests else x[:0]
+        x_test = (
+            x[:0]
+            if x_test is None or not np.size(x_test)
+            else arrays.inputs(f"{label}: x_test", x_test, max_value)
+        )
         y = arrays.labels(f"{label}: y", y, len(x))
         y_test = arrays.labels(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
         classes = _class_count(label, num_classes, class_names, y, y_test)
