@@ -100,11 +100,11 @@ def _check_fields(record: Hashable, value: dict[str, Json], place: str) -> None:
             near = difflib.get_close_matches(key.lower()[:_SHOWN], known, n=1, cutoff=0.5)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise ValueError(f"{_below(place, key)} is not a field that raffed writes{hint}")
-    for name, hint in known.items():
-        if name not in value and _is_required(record, hint):
+    for name, kind in known.items():
+        if name not in value and _is_required(record, kind):
             raise ValueError(f"{_below(place, name)} is missing")
-    for name, one in value.items():
-        check_json(known[name], one, _below(place, name))
+    for key, one in value.items():
+        check_json(known[key], one, _below(place, key))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
 from typing_extensions import NotRequired
 
-from raffed.config.validation import Doc, Form, Range
+from raffed.config.validation import Doc, Form, Range, Shape
 
 LONGEST_SECONDS = 1e11  # three thousand years
 
@@ -103,7 +103,7 @@ class RunContents(TypedDict, total=False):
         Sha256, Since(1), Doc("Hash of the part of the configuration that decides the result.")
     ]
     method_revision: Annotated[Count, Doc("Revision of the method; absent in runs of earlier versions.")]
-    state: Annotated[State, Since(1), Doc("How far the run got.")]
+    state: Annotated[str, Shape(State), Since(1), Doc("How far the run got.")]
     rounds_done: Annotated[Count, Since(1), Doc("Rounds that are complete.")]
     seconds: Annotated[
         float,
@@ -129,10 +129,10 @@ class RunContents(TypedDict, total=False):
     error: Annotated[str | None, Doc("Why the run failed or was stopped.")]
     inputs: Annotated[Inputs, Doc("One prepared input of the network; absent in runs of earlier versions.")]
     clients: Annotated[Count, Doc("Number of clients of the partition.")]
-    classes: Annotated[Classes, Doc("Classes of the partition.")]
+    classes: Annotated[dict[str, list[int]], Shape(Classes), Doc("Classes of the partition.")]
     placement: Annotated[Noted, Doc("Where the work was done.")]
     auto: Annotated[Noted, Doc("What `execution = auto` chose.")]
-    hashes: Annotated[Hashes, Doc("Of a finished run.")]
+    hashes: Annotated[dict[str, str], Shape(Hashes), Doc("Of a finished run.")]
     round_hashes: Annotated[list[Sha256], Doc("Of a finished run: hashes of the weights after every round.")]
     files: Annotated[
         dict[File, Sha256],
