@@ -17,7 +17,13 @@ import pyarrow.compute as pc
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import RunFolderError, UsageError
-from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state, checkpoints, read_checkpoint
+from raffed.experiments.checkpoint import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    checkpoint_state,
+    checkpoints,
+    read_checkpoint,
+)
 from raffed.experiments.code_record import check_code, trust_own
 from raffed.experiments.earlier import rewound, superseded
 from raffed.experiments.folder import FINAL, check_free, check_unedited, run_config
@@ -249,7 +255,7 @@ def rewound_copy(run: RecordedRun, done: int, copy: Path) -> None:
 
     def left_out(folder: str, names: list[str]) -> set[str]:
         if Path(folder) == run.path:
-            return {VAULTS, LOCK_FILE, FINAL} & set(names)
+            return {CLIENT_STATES, LOCK_FILE, FINAL} & set(names)
         return {name for name in names if Path(folder) == run.path / CHECKPOINTS and name != kept}
 
     shutil.copytree(run.path, copy, ignore=left_out)
