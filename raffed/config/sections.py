@@ -156,6 +156,13 @@ class Federation:
         ),
     ] = ""
 
+    stop_when: Annotated[
+        str,
+        Doc(
+            'Rule that ends the run early, such as "val.accuracy no better for 20 rounds"; without it: the run '
+            "has all its rounds. It needs a validation part."
+        ),
+    ] = ""
     forked_at: Annotated[
         int, Range(0), Doc("Set by `raffed fork`: number of rounds that the other run had done.")
     ] = 0

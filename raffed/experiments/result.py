@@ -22,6 +22,9 @@ class RunResult:
         state: "finished", "stopped" or "failed", as in run.json.
         hashes: SHA-256 of the weights, of the client states (`vaults`) and of the metric rows without their
             seconds. Empty unless `state` is "finished".
+        ended_early: Why `federation.stop_when` ended the run before its last round; empty if it did not.
+        best_round: Number of rounds done at the best model, which is chosen on the clients' validation parts
+            alone; None without one.
         metrics: All metric rows as a pyarrow table in long form. `raffed metrics`
             lists them.
     """
@@ -30,6 +33,8 @@ class RunResult:
     state: str
     hashes: dict[str, str]
     metrics: pa.Table
+    ended_early: str = ""
+    best_round: int | None = None
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", {str(self.folder)!r}"
@@ -77,4 +82,12 @@ def result_of(path: Path, told: Path | None) -> RunResult:
     from raffed.results.writer import read_metrics  # imported late because it loads pyarrow
 
     about = read_run(path)
-    return RunResult(told, about["state"], about.get("hashes", {}), read_metrics(path))
+    best = about.get("best")
+    return RunResult(
+        told,
+        about["state"],
+        about.get("hashes", {}),
+        read_metrics(path),
+        about.get("ended_early", ""),
+        None if best is None else best["round"],
+    )
