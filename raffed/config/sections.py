@@ -159,8 +159,8 @@ class Federation:
     stop_when: Annotated[
         str,
         Doc(
-            'Rule that ends the run early, such as "val.accuracy no better for 20 rounds"; without it: the run '
-            "has all its rounds. It needs a validation part."
+            'Rule that ends the run early, such as "val.accuracy no better for 20 rounds"; without it: no '
+            "early end. It needs a validation part."
         ),
     ] = ""
     forked_at: Annotated[

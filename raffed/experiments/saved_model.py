@@ -133,8 +133,8 @@ def _check_best(folder: Path, about: RunContents, client: int | None) -> None:
         )
     if "best" not in about:
         raise UsageError(
-            f"{folder}: no best model was kept; that needs a validation part (--validation 0.1), because test "
-            "data may not choose it, and a method with a global model"
+            f"{folder}: no best model was kept; that needs a validation part (--validation 0.1), because "
+            "test data may not choose it, and a method with a global model"
         )
 
 

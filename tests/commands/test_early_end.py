@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 from collections.abc import Mapping
@@ -110,13 +111,16 @@ def test_permuted_test_labels_change_neither_the_end_nor_the_best_model(
     ended: tuple[raffed.RunResult, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, out = ended
-    load = setups.load_dataset
+    load = setups.load_data
 
-    def permuted(*args: Value, **kwargs: Value) -> Dataset:
-        data = load(*args, **kwargs)  # type: ignore[arg-type]
-        return replace(data, y_test=np.random.default_rng(3).permutation(data.y_test))
+    def permuted(asked: RunConfig, data_sha256: str = "") -> tuple[Dataset, str]:
+        data, found = load(asked, data_sha256)
+        labels = np.random.default_rng(3).permutation(data.y_test)
+        again = copy.copy(data)
+        object.__setattr__(again, "y_test", labels)
+        return again, found
 
-    monkeypatch.setattr(setups, "load_dataset", permuted)
+    monkeypatch.setattr(setups, "load_data", permuted)
     other = raffed.run(BASE, tmp_path / "run")
     assert other.accuracy != result.accuracy
     assert (other.ended_early, other.best_round) == (result.ended_early, result.best_round)
