@@ -59,8 +59,8 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
         print(NOTHING, file=sys.stderr)
         sys.exit(signals.code or 130)
     except SystemExit as ended:
-        # Typer raises this for Ctrl-C
-        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
+        # Typer raises this for Ctrl-C, also for one that comes while Ray ends after a run was stopped
+        if not signals.told and isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
             print("raffed: stopped", file=sys.stderr)
         if ended.code and signals.cut:
             sys.exit(signals.code)
