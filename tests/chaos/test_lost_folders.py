@@ -22,7 +22,7 @@ from raffed.results.sweep_file import read_sweep
 from tests.chaos.commands import Begin, Command, Ended
 
 pytestmark = pytest.mark.slow
-ROUNDS = {"fedavg": 3000, "scamap": 500}  # so many that a run is struck before its end
+ROUNDS = {"fedavg": 1000, "scamap": 300}  # so many that a run is struck before its end
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 SWEEP = ["tune", "--method", "fedavg", *SMALL, "--rounds", "60", "--seeds", "1"]
 GRID = ["--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"]
