@@ -22,9 +22,10 @@ from raffed.results.sweep_file import read_sweep
 from tests.chaos.commands import Begin, Command, Ended
 
 pytestmark = pytest.mark.slow
-ROUNDS = {"fedavg": 1000, "scamap": 300}  # so many that a run is struck before its end
+ROUNDS = {"fedavg": 400, "scamap": 250}  # so many that a run is struck before its end
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 SWEEP = ["tune", "--method", "fedavg", *SMALL, "--rounds", "60", "--seeds", "1"]
+_known: dict[str, dict[str, str]] = {}
 GRID = ["--grid", "local.lr=0.01,0.02,0.03,0.04,0.05,0.06"]
 
 
@@ -77,6 +78,13 @@ def check(ended: Ended, path: Path, now: Path, change: str, again: str) -> None:
     assert f"`{again} {now}` continues" in said
 
 
+def undisturbed(config: raffed.RunConfig) -> dict[str, str]:
+    """The hashes of a run that nothing befalls, computed once for each method."""
+    if config.method not in _known:
+        _known[config.method] = raffed.run(config).hashes
+    return _known[config.method]
+
+
 @pytest.mark.parametrize("change", ["renamed", "exchanged", "read-only"])
 @pytest.mark.parametrize("method", ["fedavg", "scamap"])
 def test_a_run_on_ray_whose_folder_is_lost_is_continued_to_the_same_bits(
@@ -92,8 +100,7 @@ def test_a_run_on_ray_whose_folder_is_lost_is_continued_to_the_same_bits(
     assert (now / "checkpoints" / f"round-{about['rounds_done']:06d}").exists() or about["rounds_done"] == 0
     config = raffed.RunConfig.from_dict(about["config"])
     serial = replace(config.runtime, execution="serial")
-    again = raffed.resume(now, runtime=serial)
-    assert again.hashes == raffed.run(replace(config, runtime=serial)).hashes
+    assert raffed.resume(now, runtime=serial).hashes == undisturbed(replace(config, runtime=serial))
 
 
 @pytest.mark.parametrize("change", ["renamed", "exchanged", "read-only"])

@@ -1,8 +1,8 @@
 """Keep this process's signal handlers while Ray's library ends.
 
 When Ray's library ends, it sets SIGTERM to the system's default without Python's knowledge. The next SIGTERM
-would then end the process without a word. Python can set a handler only in its main thread, but Ray may end in
-another thread, so two functions of Python's C interface are used that work in every thread.
+would then end the process without a word. Python can set a handler only in its main thread, but Ray may end
+in another thread, so two functions of Python's C interface are used that work in every thread.
 """
 
 from __future__ import annotations
