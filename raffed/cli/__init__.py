@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -69,10 +70,24 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
         print(f"raffed: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            print(f"raffed: {_too_long(str(error.filename))}", file=sys.stderr)
+            sys.exit(2)
         if (why := no_memory(error)) is None:
             raise
         print(f"raffed: {why}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ImportError) else 1)  # no work begins before everything is loaded
+
+
+def _too_long(name: str) -> str:
+    """Return what is wrong with a name that the system refuses because of its length."""
+    from raffed.results.storage import check_name
+
+    try:
+        check_name(name)
+    except UsageError as error:
+        return str(error)
+    return f"{visible(name)}: this name is too long; choose a shorter one"
 
 
 def _seen(streams: Streams, words: list[str], code: int) -> int:
