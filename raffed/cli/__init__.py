@@ -25,6 +25,9 @@ WORK = (
     "tune",
     "reproduce",
     "verify",
+    "new",
+    "export",
+    "submit",
 )  # commands that do more than show something
 
 
