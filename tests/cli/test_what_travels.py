@@ -234,7 +234,7 @@ def test_a_link_travels_with_the_file_that_it_leads_to_whatever_the_two_are_call
 ) -> None:
     """A text may hold an example of a login that a file of settings may not."""
     (planted / "link-in.ini").symlink_to("README.md")
-    found = parcel_of(planted)
+    found = files_below(planted)
     with zipfile.ZipFile(packed(found, tmp_path)) as archive:
         assert archive.read("link-in.ini").decode() == TRAVELS["README.md"]
 
