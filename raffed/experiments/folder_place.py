@@ -31,7 +31,7 @@ CLOSED = {
 }
 
 
-class Work(NamedTuple):
+class FolderUse(NamedTuple):
     """What writes in a folder: its name, the file that says it has begun, the command that continues it."""
 
     name: str
@@ -43,8 +43,8 @@ class Work(NamedTuple):
         return f"`{self.again} {path}` continues the {self.name}"
 
 
-A_RUN = Work("run", RUN_FILE, "raffed resume")
-A_SWEEP = Work("sweep", SWEEP_FILE, "raffed tune --resume --out")
+A_RUN = FolderUse("run", RUN_FILE, "raffed resume")
+A_SWEEP = FolderUse("sweep", SWEEP_FILE, "raffed tune --resume --out")
 
 
 class Place:
@@ -107,7 +107,7 @@ def of_folder(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def written(path: Path, work: Work = A_RUN) -> Iterator[None]:
+def written(path: Path, work: FolderUse = A_RUN) -> Iterator[None]:
     """Wrap code in which a run or a sweep writes in its folder.
 
     What keeps it from writing becomes one error that says what to do. The error is not a UsageError, because
@@ -132,7 +132,7 @@ def written(path: Path, work: Work = A_RUN) -> Iterator[None]:
             raise
 
 
-def gone_somehow(path: Path, work: Work = A_RUN) -> FolderLostError:
+def gone_somehow(path: Path, work: FolderUse = A_RUN) -> FolderLostError:
     """Return the error for a folder that is gone, if nobody knows whether it was renamed or removed."""
     return FolderLostError(
         f"{path} was renamed or removed while the {work.name} wrote there; if it has another name now, "
@@ -140,7 +140,7 @@ def gone_somehow(path: Path, work: Work = A_RUN) -> FolderLostError:
     )
 
 
-def _lost(place: Kept, work: Work) -> FolderLostError:
+def _lost(place: Kept, work: FolderUse) -> FolderLostError:
     path, now = place.path, place.now()
     if now is None and not place.removed():
         return gone_somehow(path, work)
@@ -156,7 +156,7 @@ def _lost(place: Kept, work: Work) -> FolderLostError:
     return FolderLostError(f"{what}; {work.continued(now)}")
 
 
-def _told(path: Path, error: OSError, work: Work) -> None:
+def _told(path: Path, error: OSError, work: FolderUse) -> None:
     """Raise the error that a user sees for a file-system error of the folder; return for any other error."""
     then = work.continued(path) if _begun(path, work) else "repeat the command"
     if is_full(error):
@@ -170,7 +170,7 @@ def _told(path: Path, error: OSError, work: Work) -> None:
         ) from error
 
 
-def _begun(path: Path, work: Work) -> bool:
+def _begun(path: Path, work: FolderUse) -> bool:
     try:
         return (path / work.file).exists()
     except OSError:  # even the names in it may be unreadable
