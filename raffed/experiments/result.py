@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.results.runfile import read_run
+from raffed.errors import RunFolderError
+from raffed.experiments.folder_place import gone_somehow, written
+from raffed.results.runfile import RUN_FILE, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,3 +93,19 @@ def result_of(path: Path, told: Path | None) -> RunResult:
         about.get("ended_early", ""),
         None if best is None else best["round"],
     )
+
+
+def result_there(path: Path, told: Path | None) -> RunResult:
+    """Return the result of a run that this process has just executed. `told` is that of `result_of`.
+
+    Raises:
+        FolderLostError: The folder is no longer there. That is not a refused request, because the run was
+            executed.
+    """
+    with written(path):
+        try:
+            return result_of(path, told)
+        except (RunFolderError, OSError) as error:
+            if not (path / RUN_FILE).exists():
+                raise gone_somehow(path) from error
+            raise

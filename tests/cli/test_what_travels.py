@@ -229,6 +229,16 @@ def test_what_is_listed_is_what_is_packed_with_its_bytes(cli: Cli, planted: Path
     assert f"stays here: pkg/deep/x.npz  ({DATA})" in done.out
 
 
+def test_a_link_travels_with_the_file_that_it_leads_to_whatever_the_two_are_called(
+    planted: Path, tmp_path: Path
+) -> None:
+    """A text may hold an example of a login that a file of settings may not."""
+    (planted / "link-in.ini").symlink_to("README.md")
+    found = files_below(planted)
+    with zipfile.ZipFile(packed(found, tmp_path)) as archive:
+        assert archive.read("link-in.ini").decode() == TRAVELS["README.md"]
+
+
 class NoServer:
     """A job client that must not be made."""
 
