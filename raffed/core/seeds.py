@@ -98,6 +98,14 @@ class _FromOneStream(TorchDispatchMode):
     ) -> None:
         _pop_mode()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes longer to import than the rest of torch.
+
+        The base class would import it at the first operation, to exclude this class from compilation.
+        """
+        return False
+
     def __torch_dispatch__(
         self,
         func: torch._ops.OpOverload,
