@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from raffed.cli import main
+from tests.warm import python
 
 QUICK = ["--execution", "serial", "--epochs", "1", "--split", "p4c5"]
 
@@ -48,11 +49,14 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return call
 
 
-def shell(*argv: object, **extra: Any) -> subprocess.CompletedProcess[str]:
-    """`python -m raffed ...` in a process of its own."""
-    command = [sys.executable, "-m", "raffed", *map(str, argv)]
+def shell(*argv: object, cwd: Path | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    """`python -m raffed ...` in a process of its own: forked from a warm one, or a fresh one."""
     environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, **extra)
+    words = ["-m", "raffed", *map(str, argv)]
+    if not fresh:
+        return python(words, env=environment, cwd=cwd)
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, cwd=cwd)
 
 
 @pytest.fixture(scope="session")
