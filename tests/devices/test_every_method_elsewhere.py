@@ -38,7 +38,7 @@ from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, over_methods
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2),
     model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, momentum=0.9, batch_size=32, epochs=1),
+    local=Local(lr=0.05, momentum=0.9, batch_size=128, epochs=1),
     federation=Federation(rounds=2, participation=0.5),
     runtime=Runtime(execution="serial"),
 )
@@ -122,7 +122,7 @@ def test_rounds_with_dropout_batchnorm_and_augmentation(
     for where in (torch.device("cpu"), device):
         net = Network(module(norm=True, dropout=0.3), where)
         data = [ClientData(one.x.to(where), one.y.to(where), one.class_counts.to(where)) for one in clients()]
-        tiny = Tiny(short(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [0, 1, 2, 3])
+        tiny = Tiny(short(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [1, 3])
         assert all(
             (type(t) is Elsewhere) == (where == device)
             for c in tiny.vaults
