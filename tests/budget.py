@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROW = re.compile(r"^\| (\w+) \| *([\d.]+) \| *(\d+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (\w+) \| *(\d+|\?) \| *(\d+) \|$", re.MULTILINE)
 TICKS = os.sysconf("SC_CLK_TCK")
 EVERY = 0.2  # seconds between two readings of /proc
 
