@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Literal, get_args
@@ -120,6 +121,23 @@ class _FromOneStream(TorchDispatchMode):
         return func(*args, **given)
 
 
+class _ApartFromCompiler(_FromOneStream):
+    """The same, excluded from compilation, for a process that has imported torch's compiler already."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[pytree.PyTree, ...] = (),
+        kwargs: dict[str, pytree.PyTree] | None = None,
+    ) -> pytree.PyTree:
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 @functools.cache
 def _taking_a_generator(func: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """Return the form of a random operation that has an argument for the generator.
@@ -164,5 +182,6 @@ def forked(value: int) -> Iterator[None]:
     numbers are those that `torch.manual_seed(value)` would give. The global generator is neither read nor
     changed, because it belongs to the whole process, and another thread may use or seed it at any time.
     """
-    with _FromOneStream(torch.Generator().manual_seed(value)):
+    kind = _ApartFromCompiler if "torch._dynamo" in sys.modules else _FromOneStream
+    with kind(torch.Generator().manual_seed(value)):
         yield
