@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from raffed.results.visible import visible
@@ -18,12 +18,14 @@ class TextTable(NamedTuple):
         lines: the rows; each has one cell for each title.
         words: the titles of columns that hold words. They are aligned to the left, all others to the right.
         strong: (row, column) of the cells that are emphasised in HTML.
+        hints: (row, column) → what a page shows when the pointer rests on the cell.
     """
 
     titles: Sequence[str]
     lines: Sequence[Sequence[str]]
     words: frozenset[str] = frozenset()
     strong: frozenset[tuple[int, int]] = frozenset()
+    hints: Mapping[tuple[int, int], str] = {}
 
 
 def without_blank(sheet: TextTable, titles: Collection[str]) -> TextTable:
@@ -35,7 +37,8 @@ def without_blank(sheet: TextTable, titles: Collection[str]) -> TextTable:
     ]
     lines = [[line[j] for j in kept] for line in sheet.lines]
     strong = frozenset((i, kept.index(j)) for i, j in sheet.strong if j in kept)
-    return TextTable([sheet.titles[j] for j in kept], lines, sheet.words, strong)
+    hints = {(i, kept.index(j)): text for (i, j), text in sheet.hints.items() if j in kept}
+    return TextTable([sheet.titles[j] for j in kept], lines, sheet.words, strong, hints)
 
 
 def as_text(sheet: TextTable) -> str:

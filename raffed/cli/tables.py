@@ -110,7 +110,7 @@ def _no_score(data: dict[str, Any]) -> str:
     """Return why no client's own model was scored, from the run's configuration of its data."""
     from raffed.data.splits import parse_split
 
-    split, share = parse_split(data["split"]), data["local_test"]
+    split, share = parse_split(data["split"], data.get("split_args")), data["local_test"]
     if split.brings_tests or share or (share is None and split.default_local_test):
         return "no client with a test part of its own took part in a scored round"
     return "no client has a test part of its own: --local-test 0.2"

@@ -245,6 +245,7 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
             -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
         ),
         reestimate=lambda state: reestimated(net, state, data.x, batch),
+        criterion=m.criterion,
     )
 
 

@@ -13,6 +13,7 @@ class MetricTable:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], Metric] = {}
+        self._own: set[tuple[str, str, str]] = set()
 
     def __iter__(self) -> Iterator[Metric]:
         return iter(list(self._known.values()))
@@ -39,6 +40,21 @@ class MetricTable:
                 f"({known.meaning}); choose another name"
             )
         self._known[metric.place] = metric
+        return metric
+
+    def admit(self, metric: Metric) -> Metric:
+        """Add a metric of the user's own, in place of an earlier one of its name, as a notebook may have.
+
+        Returns:
+            `metric`.
+
+        Raises:
+            UsageError: One of raffed's own metrics has the name.
+        """
+        if metric.place in self._own:
+            del self._known[metric.place]
+        self.register(metric)
+        self._own.add(metric.place)
         return metric
 
     def find(self, model: str, split: str, name: str) -> Metric | None:

@@ -69,3 +69,5 @@ class RunContents(TypedDict, total=False):
     files: dict[str, str]
     segments: list[Segment]
     code: list[CodeRecord]
+    title: str
+    metrics: list[dict[str, str]]

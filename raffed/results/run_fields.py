@@ -27,6 +27,9 @@ segments                        one entry for each time that the run was begun o
 code                            of a run with own code: one entry for each name in the configuration that is a
                                 reference or an entry point: role, reference, package and version, file, the
                                 folder that it was imported from (`root`), and the hashes of its source files
+title                           of a run with a method of one's own: the method's title
+metrics                         of a run with metrics of one's own: name, direction that is better, unit,
+                                meaning and reference of each
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from raffed.results.run_contents import RunContents
 
 RUN_SCHEMA = 2  # the newest version that this raffed writes and reads
 STATES = ("running", "stopped", "failed", "finished")
+DIRECTIONS = ("higher", "lower", "neither")
 HASHES = ("metrics", "vaults", "weights")
 LONGEST_SECONDS = 1e11  # three thousand years
 SHOWN = 40  # characters of a value that a message shows
@@ -121,6 +125,9 @@ _SEGMENT = _fields_or(
     },
 )
 _CODE = _fields(role=_name, reference=_name, package=_text, file=_name, root=_name, files=_inside)
+_METRIC = _fields(
+    name=_name, better=lambda value: value in DIRECTIONS, unit=_text, meaning=_text, reference=_name
+)
 _FIELDS: dict[str, tuple[Test, str]] = {
     "schema": (_count, "a whole number"),
     "run_id": (_name, "a text"),
@@ -153,6 +160,8 @@ _FIELDS: dict[str, tuple[Test, str]] = {
     "round_hashes": (_list_of(_hash), "a list of hashes"),
     "files": (_inside, "an object: name of a file below the folder → hash"),
     "segments": (_list_of(_SEGMENT), "a list of objects with from, to, started, versions, hardware, said"),
+    "title": (_text, "a text"),
+    "metrics": (_list_of(_METRIC), "a list of objects with name, better, unit, meaning, reference"),
     "code": (_list_of(_CODE), "a list of objects with role, reference, package, file, root, files"),
 }
 _ALWAYS = (

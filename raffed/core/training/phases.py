@@ -124,7 +124,7 @@ def train_private(
         override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
         solver = solver_for(session.local, override, own[0].round, budget.lr_scale)
         solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
-        cross_entropy_only = type(personal).private_loss is Personal.private_loss
+        cross_entropy_only = type(personal).private_loss is Personal.private_loss and m.criterion is None
         task = ClientTask(
             lambda f, mine: personal.private_loss(f, mine["personal"]),
             solver,
