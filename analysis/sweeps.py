@@ -170,8 +170,9 @@ def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
 
 
 def _score_title(sweep: Sweep) -> str:
-    select = section(sweep.about, "request").get("select")
-    return f"{'Test' if sweep.protocol == 'paper' else 'Validation'} ({select}) %"
+    request = section(sweep.about, "request")
+    by = f", {request['score']}" if "score" in request else ""
+    return f"{'Test' if sweep.protocol == 'paper' else 'Validation'} ({request.get('select')}{by}) %"
 
 
 def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:

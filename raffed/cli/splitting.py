@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from raffed.data.dataset import Dataset
     from raffed.data.partition import Partition
+    from raffed.data.splits import Split
 
 SHOWN_CLIENTS = 20
 
@@ -97,7 +98,7 @@ def _list_splits() -> None:
     from raffed.data.own_split import GROUP, OwnSplit
     from raffed.data.splits import SPLITS
 
-    every = (*SPLITS.values(), OwnSplit)
+    every: list[type[Split]] = [*SPLITS.values(), OwnSplit]
     show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in every])
     show_installed(GROUP, SPLITS, "--split")
     typer.echo(

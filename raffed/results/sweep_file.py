@@ -128,6 +128,7 @@ _REQUEST = record(
         "seeds": count,
         "scheduler": text,
         "search": text,
+        "score": text,
     },
 )
 _SWEEP = record(
