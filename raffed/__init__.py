@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from raffed.core.measures.own_metric import metric
     from raffed.core.messages import Private, Summable, Upload, Wire
     from raffed.core.method import Method
-    from raffed.core.own_loss import loss
     from raffed.core.params import Params, State
     from raffed.core.parts import Budget, ParameterSplit, Pass
     from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
+    from raffed.core.training.own_loss import loss
     from raffed.data.dataset import Dataset
     from raffed.data.own_split import split
     from raffed.experiments.iterating import iterate
@@ -180,7 +180,7 @@ _NAMES = {
         "ServerSGD",
     ),
     "raffed.core.measures.own_metric": ("metric",),
-    "raffed.core.own_loss": ("loss",),
+    "raffed.core.training.own_loss": ("loss",),
     "raffed.data.dataset": ("Dataset",),
     "raffed.data.own_split": ("split",),
     "raffed.experiments.iterating": ("iterate",),

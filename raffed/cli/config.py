@@ -15,7 +15,7 @@ from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
 from raffed.config.validation import Json, declarations, table_of
 from raffed.core.measures.own_metric import metric_function, names_in
-from raffed.core.own_loss import loss_function
+from raffed.core.training.own_loss import loss_function
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import method_info, method_name
 from raffed.models import model_name

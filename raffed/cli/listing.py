@@ -82,9 +82,8 @@ def datasets(
 ) -> None:
     """List the data sets and where their files come from, or show one."""
     from raffed.cli.tables import show, show_pairs
-    from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
+    from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
     from raffed.data.importers.kinds import KINDS
-    from raffed.data.own_data import GROUP as OWN_DATA
 
     rows = {}
     for key, info in DATASETS.items():
@@ -96,7 +95,7 @@ def datasets(
     if name is None:
         show(titles, rows.values(), right="classes|train|test")
         typer.echo("`raffed doctor` says which of them can be used here; digits always can.")
-        show_installed(OWN_DATA, {*DATASETS, *ALIASES}, "--dataset")
+        show_installed(GROUP, {*DATASETS, *ALIASES}, "--dataset")
         typer.echo("Data of your own (docs/own_data.md):")
         show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return

@@ -15,8 +15,7 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from raffed.core import seeds
-from raffed.core.criterion import Criterion
-from raffed.core.losses import cross_entropy
+from raffed.core.losses import Criterion, cross_entropy
 from raffed.core.messages import Wire
 from raffed.core.params import Params, State
 from raffed.core.record import Record

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from raffed.core.criterion import Criterion
 from raffed.core.ingredients import (
     Correction,
     Head,
@@ -23,6 +22,7 @@ from raffed.core.ingredients import (
     Term,
     UnchangedLogits,
 )
+from raffed.core.losses import Criterion
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, ServerRule
 from raffed.errors import UsageError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from raffed.data.array_cache import CACHED, ArrayCache
-from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
+from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
 from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
 from raffed.errors import DataFileError, UnknownNameError, UsageError
@@ -19,7 +19,6 @@ from raffed.references.names import entry_points, reference_of
 from raffed.references.resolve import load
 from raffed.references.user_code import may_be_called
 
-GROUP: Final = "raffed.datasets"  # of entry points
 _KNOWN: Final = {*DATASETS, *ALIASES}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import own_metrics
-from raffed.core.own_loss import loss_function
+from raffed.core.training.own_loss import loss_function
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
 from raffed.models import MODELS, model_name

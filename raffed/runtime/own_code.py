@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import metric_function, names_in
-from raffed.core.own_loss import GROUP as LOSS_GROUP
+from raffed.core.training.own_loss import GROUP as LOSS_GROUP
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models.catalogue import GROUP as MODEL_GROUP

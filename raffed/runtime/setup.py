@@ -165,8 +165,8 @@ def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
 
 def method_of(config: RunConfig) -> Method:
     """Return the run's method, with the loss and the weights of the mean that the run asks for."""
-    from raffed.core.own_loss import criterion_of
     from raffed.core.server import Mean
+    from raffed.core.training.own_loss import criterion_of
 
     made, by = build_method(config.method, config.args), config.federation.weighting
     if config.loss:
@@ -192,7 +192,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     Raises:
         UsageError: Something in the configuration is invalid.
     """
-    from raffed.core.own_loss import check_loss
+    from raffed.core.training.own_loss import check_loss
     from raffed.data.dataset import fewer
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside

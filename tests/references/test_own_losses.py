@@ -10,8 +10,8 @@ import torch
 
 import raffed
 from raffed import Head, Method, Numerics, RunConfig
-from raffed.core.criterion import Criterion
-from raffed.core.own_loss import check_loss, criterion_of
+from raffed.core.losses import Criterion
+from raffed.core.training.own_loss import check_loss, criterion_of
 from raffed.errors import UsageError
 from raffed.experiments.result import RunResult
 from raffed.methods import build_method
@@ -33,7 +33,11 @@ def run(config: RunConfig = BASE, **changes: object) -> RunResult:
 
 
 # Methods whose clients also train privately, have a head, a companion, a solver, or k.ce in a term
-METHODS = ("fedavg", "map", "fedrs", "ditto", "fedrod", "apfl", "flda", "fedphp", "fedproc", "perfedavg")
+SLOW = ("fedrs", "ditto", "apfl", "fedphp", "fedproc", "perfedavg", "fedrep", "gldp", "mpfedcon", "pfedme")
+METHODS = [
+    *("fedavg", "map", "fedrod", "flda"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
+]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -136,7 +136,7 @@ def test_what_is_no_metric_is_refused_before_work_starts(listed: str, words: str
 
 def test_a_name_of_raffed_s_is_not_taken(mylab: Path) -> None:
     (mylab / "bad.py").write_text("def accuracy(scores, labels):\n    return 1.0\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"'accuracy' .* is there already"):
+    with pytest.raises(UsageError, match=r"'accuracy' .* is one of raffed's own"):
         raffed.run(federated(metrics="./bad.py:accuracy"))
 
 

@@ -151,10 +151,16 @@ def test_a_file_of_a_run_may_name_it(mylab: Path, cli: Cli) -> None:
     assert read_run(mylab / "b")["config"]["data"]["split_args"] == {}
 
 
-def test_check_recognises_a_split_by_its_parameters(cli: Cli) -> None:
+def test_check_recognises_a_split_by_its_parameters_and_finds_what_is_wrong(mylab: Path) -> None:
     assert check("./mylab.py:halves", {"clients": 3}).ok
     assert check("./mylab.py:halves").kind == check("./mylab.py:Lumps").kind == "split"
-    assert check_split("./mylab.py:by_class").failed[0].name == "seed-decides"
+    (mylab / "bad.py").write_text(
+        "import numpy as np\n\ndef bad(labels, clients=3):\n"
+        "    return np.array_split(np.random.permutation(len(labels)), clients)\n",
+        encoding="utf-8",
+    )
+    failed = {one.name for one in check_split("./bad.py:bad").failed}
+    assert failed == {"same-seed-same-lists", "no-global-generator"}
 
 
 def test_splits_shows_one_of_ones_own(cli: Cli) -> None:

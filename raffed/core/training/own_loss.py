@@ -18,7 +18,7 @@ from raffed.references.user_code import user_errors
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from raffed.core.criterion import Criterion
+    from raffed.core.losses import Criterion
 
 GROUP: Final = "raffed.losses"  # of entry points
 KIND: Final = "loss"
@@ -66,7 +66,7 @@ def criterion_of(name: str, args: Mapping[str, Value]) -> Criterion:
     Raises:
         UsageError: There is no such function, or the arguments do not fit.
     """
-    from raffed.core.criterion import Criterion
+    from raffed.core.losses import Criterion
 
     own = loss_function(name)
     function = own.load()
