@@ -55,6 +55,8 @@ def checked_name(text: str) -> str:
     except UnknownNameError as error:
         if near := guessed(text):
             raise UsageError(f"unknown dataset {text!r}; did you mean {near}?") from error
+        if installed := entry_points(GROUP):
+            raise UnknownNameError("dataset", text, {*DATASETS, *installed}) from error
         raise
 
 

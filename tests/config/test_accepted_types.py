@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def test_a_script_that_gives_objects_passes_mypy_strict_and_numbers_do_not(tmp_p
         capture_output=True,
         text=True,
         check=False,
-        env=None,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
     )
     lines = [line for line in found.stdout.splitlines() if ": error:" in line]
     assert not [line for line in lines if line.startswith("script.py")], found.stdout
