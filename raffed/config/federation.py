@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from raffed.config.names import Importable, Name
+from raffed.config.names import Importable, Name, keep
 from raffed.config.validation import Doc, Range, Words
 from raffed.references.names import as_name
 
@@ -74,7 +74,7 @@ class Federation:
         given = self.metrics if isinstance(self.metrics, str | list | tuple) else [self.metrics]
         names = [given] if isinstance(given, str) else [as_name(one) for one in given]
         if all(isinstance(one, str) for one in names):  # anything else is reported by the check of the field
-            object.__setattr__(self, "metrics", ",".join(map(str, names)))
+            keep(self, metrics=",".join(map(str, names)))
 
     def participants(self, clients: int) -> int:
         """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.

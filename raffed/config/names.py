@@ -1,8 +1,8 @@
-"""Fields that store a name and accept an object in its place: a method, a network, a data set, a split.
+"""Fields that store a name and accept what it stands for: a method, a network, a data set, a split.
 
-A configuration stores text only. In Python a field may also be given the function or class itself, or an
-object that knows how it is stored. When the program runs, `Name` is `str`, so that a field declares a text.
-Type checkers see a descriptor: what may be given is wider than what is read, which is always a text.
+A configuration stores text only. In Python a field may also be given the function or class itself, or
+something that knows how it is stored. When the program runs, `Name` is `str`, so that a field declares a
+text. Type checkers see a descriptor: what may be given is wider than what is read, which is always a text.
 
 This module imports neither torch nor Ray.
 """
@@ -36,6 +36,10 @@ class StoredSplit(Protocol):
     def stored(self) -> tuple[str, Mapping[str, Value]]: ...
 
 
+class NameHolder(Protocol):
+    """Whatever has such a field."""
+
+
 if TYPE_CHECKING:
 
     class Name(Generic[T]):
@@ -43,12 +47,9 @@ if TYPE_CHECKING:
 
         def __init__(self, default: str) -> None: ...
 
-        def __get__(self, instance: Section | None, owner: type) -> str: ...
+        def __get__(self, instance: NameHolder | None, owner: type) -> str: ...
 
-        def __set__(self, instance: Section, value: str | T) -> None: ...
-
-    class Section(Protocol):
-        """Whatever has such a field."""
+        def __set__(self, instance: NameHolder, value: str | T) -> None: ...
 
 else:
 
@@ -62,4 +63,10 @@ else:
             return default
 
 
-__all__ = ["Importable", "Name", "StoredData", "StoredSplit"]
+def keep(section: NameHolder, **values: str | dict[str, Value]) -> None:
+    """Set fields of a frozen section while it is made."""
+    for name, value in values.items():
+        object.__setattr__(section, name, value)
+
+
+__all__ = ["Importable", "Name", "StoredData", "StoredSplit", "keep"]

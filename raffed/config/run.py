@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
-from raffed.config.names import Importable, Name
+from raffed.config.names import Importable, Name, keep
 from raffed.config.privacy import Privacy
 from raffed.config.sections import SECTIONS, Data, Model, Numerics, Runtime, Section
 from raffed.config.training import Local
@@ -86,8 +86,7 @@ class RunConfig:
     ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "method", as_name(self.method))
-        object.__setattr__(self, "loss", as_name(self.loss))
+        keep(self, method=as_name(self.method), loss=as_name(self.loss))
         check_fields("", self)
         for name, kind in SECTIONS.items():
             section = getattr(self, name)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
-from raffed.config.names import Importable, Name, StoredData, StoredSplit
+from raffed.config.names import Importable, Name, StoredData, StoredSplit, keep
 from raffed.config.privacy import Privacy
 from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value
@@ -89,12 +89,11 @@ class Data:
     def __post_init__(self) -> None:
         if (stored := getattr(type(self.split), "stored", None)) is not None:
             text, args = stored(self.split)
-            object.__setattr__(self, "split_args", {**args, **self.split_args})
-            object.__setattr__(self, "split", text)
-        object.__setattr__(self, "split", as_name(self.split))
+            keep(self, split=text, split_args={**args, **self.split_args})
+        keep(self, split=as_name(self.split))
         # A data set made in Python puts its arrays into the cache and is referred to by their hash
         refer = getattr(self.dataset, "reference", None)
-        object.__setattr__(self, "dataset", as_name(self.dataset) if refer is None else refer())
+        keep(self, dataset=as_name(self.dataset) if refer is None else refer())
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class Model:
     ] = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", as_name(self.name))
+        keep(self, name=as_name(self.name))
         if isinstance(self.init, str) and self.init and not self.init_sha256:
             object.__setattr__(self, "init_sha256", _sha256_of(self.init))
             object.__setattr__(self, "init", str(Path(self.init).absolute()))

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from raffed.core.messages import ServerState
 from raffed.errors import RunFolderError
-from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
+from raffed.experiments.checkpoint import CHECKPOINTS, CLIENT_STATES, checkpoints, read_checkpoint, state_name
 from raffed.experiments.run_record import RunRecord
 from raffed.results.atomic import sync_folder, sync_tree
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, rows_until
+from raffed.runtime.client_state_store import restore_client_states, save_client_states
 from raffed.runtime.record_codec import digest, save_record
 from raffed.runtime.setup import Setup
-from raffed.runtime.vault_store import freeze_vaults, thaw_vaults
 
 
 class CheckpointStore:
@@ -33,15 +33,15 @@ class CheckpointStore:
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
         self._saved = -1
-        self._vault_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
+        self._client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
 
     @property
     def rounds_done(self) -> int:
         return self.resumed.round if self.resumed else 0
 
     @property
-    def vaults(self) -> Path:
-        return self._path / VAULTS
+    def states_folder(self) -> Path:
+        return self._path / CLIENT_STATES
 
     def save(
         self,
@@ -65,7 +65,7 @@ class CheckpointStore:
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)
-        self._saved, self._vault_hashes = server.round, hashes
+        self._saved, self._client_state_hashes = server.round, hashes
         for old in checkpoints(self._path)[: -self._setup.config.runtime.keep_checkpoints]:
             shutil.rmtree(old)
         self._record.write({"rounds_done": server.round})
@@ -77,7 +77,7 @@ class CheckpointStore:
         part.mkdir()
         save_record(server, part / "server.safetensors")
         kept = versions if self._setup.method.keeps_state else {}
-        hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
+        hashes = save_client_states(self.states_folder, kept, part / CLIENT_STATES, self._client_state_hashes)
         about = {
             "round": server.round,
             "server_sha256": digest(server),
@@ -115,7 +115,7 @@ class CheckpointStore:
                     f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
                 )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
-            self._vault_hashes = about.get("vaults", {})
+            self._client_state_hashes = about.get("vaults", {})
             return said
         if unread is not None:  # starting again without being asked could cost days
             again = f"once {self._path / CHECKPOINTS} is deleted, `raffed resume {self._path}` begins again"
@@ -125,9 +125,11 @@ class CheckpointStore:
     def thaw(self) -> None:
         """Put the client states of the checkpoint that was restored where the clients read them."""
         if self.resumed is None:
-            shutil.rmtree(self.vaults, ignore_errors=True)
+            shutil.rmtree(self.states_folder, ignore_errors=True)
         else:
-            thaw_vaults(self._path / CHECKPOINTS / f"round-{self.rounds_done:06d}" / VAULTS, self.vaults)
+            restore_client_states(
+                self._path / CHECKPOINTS / f"round-{self.rounds_done:06d}" / CLIENT_STATES, self.states_folder
+            )
 
 
 @contextlib.contextmanager

@@ -33,8 +33,7 @@ class ClientSurvey:
         """
         clients = tuple(self._setup.trainable)
         kept = tuple(versions.get(client, 0) for client in clients)
-        stacks, weights = tuple((client,) for client in clients), (0.0,) * len(clients)
-        order = RoundOrder(server.broadcast(), clients, weights, kept, True, stacks)
+        order = _order(server, clients, kept)
         oracle = not self._setup.method.has_global
         found = self._backend.survey(order, self._oracle(server, last) if oracle else whole)
         return survey_rows(server.round, found, oracle, [version > 0 for version in kept])
@@ -49,9 +48,7 @@ class ClientSurvey:
         clients = self._setup.unseen
         if not clients:
             return []
-        nothing = (0,) * len(clients)
-        stacks, weights = tuple((client,) for client in clients), (0.0,) * len(clients)
-        order = RoundOrder(server.broadcast(), clients, weights, nothing, True, stacks)
+        order = _order(server, clients, (0,) * len(clients))
         return unseen_rows(server.round, self._backend.survey(order, whole))
 
     def _oracle(self, server: ServerState, last: RoundOrder) -> Broadcast | None:
@@ -70,3 +67,9 @@ class ClientSurvey:
             total.merge(part)
         own = total.value(split.own(self._initial.w))
         return server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast()
+
+
+def _order(server: ServerState, clients: tuple[int, ...], versions: tuple[int, ...]) -> RoundOrder:
+    """Return the order to score clients one by one. Their weights are 0, since nothing is uploaded."""
+    stacks = tuple((client,) for client in clients)
+    return RoundOrder(server.broadcast(), clients, (0.0,) * len(clients), versions, True, stacks)

@@ -1,4 +1,4 @@
-"""A run with a split, a loss, a metric of one's own and unseen clients has the same bits on Ray as serially."""
+"""A split, a loss and metrics of one's own, and unseen clients, have the same bits on Ray as serially."""
 
 from __future__ import annotations
 
