@@ -98,12 +98,27 @@ def show_result(result: RunResult, brief: bool = False) -> None:
     pairs = [
         ("rounds", f"{about.get('rounds_done', 0)}"),
         *accuracies.items(),
+        *_more_values(result, about.get("metrics", [])),
         ("MB per round", f"{up:.3f} up, {down:.3f} down"),
         ("time", time),
         ("folder", named(result.folder)),
     ]
     kept = {name: value for name, value in result.hashes.items() if value != EMPTY}
     show_pairs([*pairs, *((f"{name} sha256", f"{value[:16]}…") for name, value in kept.items())])
+
+
+def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """Return the last values of clients that never trained and of the user's own metrics, as texts."""
+    rows = result.to_pandas()
+    rows = rows[rows["client"].isna() & rows["class"].isna()].astype({"model": str, "split": str})
+    shown = []
+    for one in [{"name": "accuracy_unseen", "unit": "fraction"}, *own]:
+        kept = rows[rows["metric"] == one["name"]].sort_values("round", kind="stable")
+        for (model, split), value in kept.groupby(["model", "split"])["value"].last().items():
+            unit = "" if one["unit"] == "number" else f" {one['unit']}"
+            text = percent(value) if one["unit"] == "fraction" else f"{value:.4g}{unit}"
+            shown.append((f"{one['name']}, {model} {split}", text))
+    return shown
 
 
 def _no_score(data: dict[str, Any]) -> str:

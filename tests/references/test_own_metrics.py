@@ -95,6 +95,9 @@ def test_a_watcher_and_the_report_show_them(mylab: Path, cli: Cli) -> None:
     (event,) = [one for one in done.events if one["event"] == "round"]
     assert event["global test right"] == pytest.approx(event["accuracy"])
     assert event["global test nll"] > 0
+    printed = cli(*said, "--rounds", 1, "--execution", "serial", "--out", "shown").out
+    assert "right, global test" in printed
+    assert "nll, global test" in printed
     shown = cli("report", "run", "--out", "report")
     assert shown.code == 0
     summary = (mylab / "report" / "summary.md").read_text("utf-8")
