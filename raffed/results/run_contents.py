@@ -113,7 +113,7 @@ class RunContents(TypedDict, total=False):
         Sha256, Since(1), Doc("Hash of the part of the configuration that decides the result.")
     ]
     method_revision: Annotated[Count, Doc("Revision of the method; absent in runs of earlier versions.")]
-    state: Annotated[str, Shape(State), Since(1), Doc("How far the run got.")]
+    state: Annotated[str, Shape(State), Since(1), Doc("How far the run has come.")]
     rounds_done: Annotated[Count, Since(1), Doc("Rounds that are complete.")]
     seconds: Annotated[
         float,
