@@ -114,7 +114,8 @@ def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str
     shown = []
     for one in [{"name": "accuracy_unseen", "unit": "fraction"}, *own]:
         kept = rows[rows["metric"] == one["name"]].sort_values("round", kind="stable")
-        for (model, split), value in kept.groupby(["model", "split"])["value"].last().items():
+        last = kept.drop_duplicates(["model", "split"], keep="last")
+        for model, split, value in zip(last["model"], last["split"], last["value"], strict=True):
             unit = "" if one["unit"] == "number" else f" {one['unit']}"
             text = percent(value) if one["unit"] == "fraction" else f"{value:.4g}{unit}"
             shown.append((f"{one['name']}, {model} {split}", text))
