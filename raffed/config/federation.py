@@ -70,6 +70,13 @@ class Federation:
         ),
     ] = ""
 
+    forked_at: Annotated[
+        int, Range(0), Doc("Set by `raffed fork`: number of rounds that the other run had done.")
+    ] = 0
+    fork_sha256: Annotated[
+        str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
+    ] = ""
+
     def __post_init__(self) -> None:
         given = self.metrics if isinstance(self.metrics, str | list | tuple) else [self.metrics]
         names = [given] if isinstance(given, str) else [as_name(one) for one in given]

@@ -30,7 +30,10 @@ OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
 YOUNGER = {
     "data": ("validation", "samples", "split_args"),
     "model": ("init_sha256",),
-    "federation": ("survey", "measures", "metrics", "unseen_clients", "weighting"),
+    "federation": (
+        *("survey", "measures", "metrics", "unseen_clients", "weighting"),
+        *("forked_at", "fork_sha256"),
+    ),
 }
 
 

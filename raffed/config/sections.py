@@ -124,8 +124,7 @@ class Model:
     def __post_init__(self) -> None:
         keep(self, name=as_name(self.name))
         if isinstance(self.init, str) and self.init and not self.init_sha256:
-            object.__setattr__(self, "init_sha256", _sha256_of(self.init))
-            object.__setattr__(self, "init", str(Path(self.init).absolute()))
+            keep(self, init_sha256=_sha256_of(self.init), init=str(Path(self.init).absolute()))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from raffed.core.messages import ServerState
 from raffed.errors import RunFolderError
 from raffed.experiments.checkpoint import CHECKPOINTS, CLIENT_STATES, checkpoints, read_checkpoint, state_name
+from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.run_record import RunRecord
 from raffed.results.atomic import sync_folder, sync_tree
 from raffed.results.remote import STATE_FILE
@@ -34,6 +35,7 @@ class CheckpointStore:
         self.round_hashes: list[str] = []
         self._saved = -1
         self._client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
+        self._left_behind: list[Path] = []  # checkpoints of rounds that an extended run computes again
 
     @property
     def rounds_done(self) -> int:
@@ -66,9 +68,15 @@ class CheckpointStore:
         part.replace(target)
         sync_folder(folder)
         self._saved, self._client_state_hashes = server.round, hashes
-        for old in checkpoints(self._path)[: -self._setup.config.runtime.keep_checkpoints]:
+        for old in self._to_remove():
             shutil.rmtree(old)
         self._record.write({"rounds_done": server.round})
+
+    def _to_remove(self) -> list[Path]:
+        """Return the oldest checkpoints that need not be kept. A fork keeps the one from which it began."""
+        federation, runtime = self._setup.config.federation, self._setup.config.runtime
+        kept = f"round-{federation.forked_at:06d}" if federation.forked_at else ""
+        return [one for one in checkpoints(self._path)[: -runtime.keep_checkpoints] if one.name != kept]
 
     def _write(
         self, part: Path, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]
@@ -99,6 +107,7 @@ class CheckpointStore:
         `with_rows` says that a checkpoint also needs the metric rows of all its rounds.
         """
         _ = self._setup.method  # importing it registers the records that a checkpoint may name
+        earlier = EarlierRounds.of(self._record.contents)
         found, unread, said = checkpoints(self._path), None, list[str]()
         until, why = rows_until(self._path) if found and with_rows else (0, "")
         for checkpoint in reversed(found):
@@ -110,7 +119,11 @@ class CheckpointStore:
                 said.append(f"{error}. Going on from the checkpoint before it")
                 unread = error
                 continue
-            if about["identity"] != self._record.contents["identity"]:
+            identity = about["identity"]
+            if identity != self._record.contents["identity"] and not earlier.accepts(identity, server.round):
+                if earlier.knows(identity):
+                    self._left_behind.append(checkpoint)
+                    continue
                 raise RunFolderError(
                     f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
                 )
@@ -124,6 +137,8 @@ class CheckpointStore:
 
     def thaw(self) -> None:
         """Put the client states of the checkpoint that was restored where the clients read them."""
+        for checkpoint in self._left_behind:
+            shutil.rmtree(checkpoint, ignore_errors=True)
         if self.resumed is None:
             shutil.rmtree(self.states_folder, ignore_errors=True)
         else:

@@ -94,7 +94,9 @@ class RoundLoop:
         self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         for number in range(self.server.round):
-            self._took_part(RoundParticipants.of(setup, number).trained, number)
+            then = folder.earlier.config_at(number, setup.config)
+            past = setup if then is setup.config else replace(setup, config=then)
+            self._took_part(RoundParticipants.of(past, number).trained, number)
         # The last server whose round has its rows, and the versions at that time. After a failure, saving any
         # other server would leave a gap in the rows.
         self._safe = self.server, dict(self.versions)

@@ -16,6 +16,7 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.code_record import write_notebook
+from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.hashes import client_states_sha256
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
 from raffed.experiments.method_revision import check_revision
@@ -69,6 +70,7 @@ def check_unedited(path: Path) -> None:
             f"{str(recorded)[:12]}); "
             "put it back, or start a new run with another --out"
         )
+    EarlierRounds.of(read_run(path)).check(path)
 
 
 def check_free(path: Path, config: RunConfig) -> None:
@@ -143,6 +145,11 @@ class RunFolder:
     @property
     def rounds_done(self) -> int:
         return self._checkpoints.rounds_done
+
+    @property
+    def earlier(self) -> EarlierRounds:
+        """The configurations under which the first rounds of an extended or forked run were computed."""
+        return EarlierRounds.of(self._record.contents)
 
     def rows(self, rows: Iterable[Row]) -> None:
         """Keep a round's rows until the next checkpoint."""

@@ -19,6 +19,7 @@ from raffed.experiments.checkpoint import (
     checkpoints,
     damaged_client_states,
 )
+from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.folder import FINAL
 from raffed.experiments.hashes import client_states_sha256, weights_sha256
 from raffed.experiments.integrity import PARTITION, same_recipe
@@ -39,7 +40,7 @@ def check_files(path: Path, about: RunContents, recorded: list[str]) -> Iterator
     split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
     yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
     for one in checkpoints(path):
-        yield from _checkpoint(one, recorded, str(about.get("identity")))
+        yield from _checkpoint(one, recorded, str(about.get("identity")), EarlierRounds.of(about))
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
     until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
@@ -94,7 +95,9 @@ def check_recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
         yield VerificationCheck(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
 
 
-def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[VerificationCheck]:
+def _checkpoint(
+    one: Path, recorded: list[str], identity: str, earlier: EarlierRounds
+) -> Iterator[VerificationCheck]:
     try:
         said, server = checkpoint_state(one), load_server(one / "server.safetensors")
     except RaffedError:
@@ -103,7 +106,8 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Verif
     yield VerificationCheck(one.name, str(said.get("server_sha256")), digest(server))
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
     yield VerificationCheck(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
-    if said.get("identity") != identity or said.get("round_hashes") != recorded[: round_of(one)]:
+    ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(one))
+    if not ours or said.get("round_hashes") != recorded[: round_of(one)]:
         yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
     damaged = damaged_client_states(one, said)
     for name, (hashed, found) in damaged.items():

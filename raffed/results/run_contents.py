@@ -77,6 +77,15 @@ class MetricRecord(TypedDict):
     reference: Name
 
 
+class EarlierConfig(TypedDict):
+    """What a run was before `raffed extend` or `raffed fork`: its first `until` rounds were computed so."""
+
+    run_id: Name
+    identity: Sha256
+    until: Count
+    config: Annotated[dict[str, Any], Doc("The whole configuration of that time.")]
+
+
 class Inputs(TypedDict):
     """Shape of one prepared input, and its type: "float32", or "int64" for ids."""
 
@@ -113,7 +122,7 @@ class RunContents(TypedDict, total=False):
         Sha256, Since(1), Doc("Hash of the part of the configuration that decides the result.")
     ]
     method_revision: Annotated[Count, Doc("Revision of the method; absent in runs of earlier versions.")]
-    state: Annotated[str, Shape(State), Since(1), Doc("How far the run has come.")]
+    state: Annotated[str, Shape(State), Since(1), Doc("Whether the run goes on, and how it ended.")]
     rounds_done: Annotated[Count, Since(1), Doc("Rounds that are complete.")]
     seconds: Annotated[
         float,
@@ -163,4 +172,8 @@ class RunContents(TypedDict, total=False):
         list[dict[str, str]],
         Shape(list[MetricRecord]),
         Doc("Of a run with metrics of one's own: what each is called and what it means."),
+    ]
+    earlier: Annotated[
+        list[EarlierConfig],
+        Doc("Of a run that was extended or forked: what it was before, oldest first."),
     ]
