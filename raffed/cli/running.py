@@ -262,5 +262,5 @@ def headline(config: RunConfig, folder: Path) -> str:
     data, rounds = config.data, counted(config.federation.rounds, "round")
     return (
         f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
-        f"seed {config.seed}, transform {style_words(data.transform, data.split, data.split_args)} → {folder}"
+        f"seed {config.seed}, transform {style_words(data.transform, data.split)} → {folder}"
     )

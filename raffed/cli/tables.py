@@ -31,6 +31,7 @@ SHORT = {
     "MB up/round": "MB up",
     "MB down/round": "MB down",
 }
+NO_TEST_PARTS = "no client has a test part of its own: --local-test 0.2"
 WIDE = 200  # columns assumed if no terminal limits them
 
 
@@ -124,12 +125,15 @@ def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str
 
 def _no_score(data: dict[str, Any]) -> str:
     """Return why no client's own model was scored, from the run's configuration of its data."""
-    from raffed.data.splits import parse_split
+    from raffed.data.splits import own_reference, parse_split
 
-    split, share = parse_split(data["split"], data.get("split_args")), data["local_test"]
+    took_no_part = "no client with a test part of its own took part in a scored round"
+    if own_reference(data["split"]) is not None:  # the user's code is not executed for a message
+        return took_no_part if data["local_test"] != 0 else NO_TEST_PARTS
+    split, share = parse_split(data["split"]), data["local_test"]
     if split.brings_tests or share or (share is None and split.default_local_test):
-        return "no client with a test part of its own took part in a scored round"
-    return "no client has a test part of its own: --local-test 0.2"
+        return took_no_part
+    return NO_TEST_PARTS
 
 
 def traffic(result: RunResult) -> tuple[float, float]:

@@ -158,17 +158,19 @@ def _unknown(text: str) -> UsageError:
     )
 
 
-def style_words(asked: str, split: str, args: Mapping[str, Value] | None = None) -> str:
+def style_words(asked: str, split: str) -> str:
     """Return in words how a run prepares its inputs: the style and, where `auto` chose it, why.
+
+    Code of one's own is not executed for that, because a run's folder may come from a stranger.
 
     Args:
         asked: The run's `data.transform`.
         split: The run's split as text.
-        args: Its arguments, if it is one's own.
     """
     if asked != "auto":
         return asked
     with contextlib.suppress(UsageError):  # a file that cannot be read is reported by whoever needs it
-        found = parse_split(split, args).style_of_auto()
-        return f"{found.style} (auto: {found.why})"
+        if own_reference(split) is None:
+            found = parse_split(split).style_of_auto()
+            return f"{found.style} (auto: {found.why})"
     return asked

@@ -14,6 +14,7 @@ from raffed import Federation
 from raffed.core.measures.own_metric import own_metric, own_metrics
 from raffed.errors import UsageError
 from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.space import check
 from raffed.experiments.tuning.trials import recorded, score
 from raffed.references.resolve import load
 from raffed.references.user_code import UserCodeError
@@ -169,4 +170,4 @@ def test_tune_may_choose_by_one_on_validation_data(mylab: Path) -> None:
 )
 def test_tune_refuses_a_score_that_cannot_choose(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Request(RIGHT, ("fedavg",), score=name)
+        check(Request(RIGHT, ("fedavg",), score=name))

@@ -111,10 +111,13 @@ class Request:
             )
         if self.protocol == "paper" and self.base.data.validation:
             raise UsageError("the protocol paper chooses on test data; leave data.validation at 0")
-        self._check_score()
 
-    def _check_score(self) -> None:
-        """Refuse a score that cannot choose."""
+    def check_score(self) -> None:
+        """Refuse a score that cannot choose. This imports the user's code, so it is called once that is known.
+
+        Raises:
+            UsageError: There is no such metric, or it is not a fraction that should be high or low.
+        """
         own = self.own_score
         if own is not None and (own.unit != FRACTION or own.better == "neither"):
             raise UsageError(
