@@ -113,7 +113,7 @@ class Request:
             raise UsageError("the protocol paper chooses on test data; leave data.validation at 0")
 
     def check_score(self) -> None:
-        """Refuse a score that cannot choose. This imports the user's code, so it is called once that is known.
+        """Refuse a score that cannot choose. It imports the user's code, which must have been compared.
 
         Raises:
             UsageError: There is no such metric, or it is not a fraction that should be high or low.
