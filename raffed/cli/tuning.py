@@ -88,6 +88,7 @@ def tune(
     protocol: Annotated[str | None, _asked("protocol")] = None,
     scheduler: Annotated[str | None, _asked("scheduler")] = None,
     search: Annotated[str | None, _asked("search")] = None,
+    score: Annotated[str | None, _asked("score", "METRIC")] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -120,6 +121,7 @@ def tune(
         "protocol": protocol,
         "scheduler": scheduler,
         "search": search,
+        "score": score,
     }
     asked = {name: value for name, value in options.items() if value is not None}
     with make_board(as_json) as board, mirrored(place) as out:
