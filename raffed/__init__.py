@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
     from raffed.data.dataset import Dataset
     from raffed.experiments.iterating import iterate
+    from raffed.experiments.reproduction.items import Claim
+    from raffed.experiments.reproduction.own_tables import table
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
     from raffed.experiments.saved_model import export, load_model
@@ -51,6 +53,7 @@ __all__ = [
     "Assign",
     "Budget",
     "Choices",
+    "Claim",
     "ClientData",
     "Context",
     "Correction",
@@ -104,6 +107,7 @@ __all__ = [
     "reproduce",
     "resume",
     "run",
+    "table",
     "tune",
     "verify",
 ]
@@ -175,6 +179,8 @@ _NAMES = {
     ),
     "raffed.data.dataset": ("Dataset",),
     "raffed.experiments.iterating": ("iterate",),
+    "raffed.experiments.reproduction.items": ("Claim",),
+    "raffed.experiments.reproduction.own_tables": ("table",),
     "raffed.experiments.result": ("RunResult",),
     "raffed.experiments.saved_model": ("export", "load_model"),
     "raffed.experiments.run": (
