@@ -9,7 +9,6 @@ from typing import TypedDict
 
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
-from raffed.data.own_data import is_own as is_own_data
 from raffed.experiments.reproduction.scales import known_split, smoke
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
@@ -263,13 +262,19 @@ def lacking(config: RunConfig) -> list[str]:
         if known and name not in _keywords(config.method)
     ]
     data = config.data.dataset
-    if ALIASES.get(data, data) not in DATASETS and not is_own_data(data):
+    if ALIASES.get(data, data) not in DATASETS and not _is_own_data(data):
         found.append(f"data set {data}")
     if config.model.name not in MODELS and not is_own_model(config.model.name):
         found.append(f"model {config.model.name}")
     return (
         found if known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]
     )
+
+
+def _is_own_data(text: str) -> bool:
+    from raffed.data.own_data import is_own  # late, because it loads NumPy
+
+    return is_own(text)
 
 
 @functools.cache

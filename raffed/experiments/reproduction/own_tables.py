@@ -17,6 +17,7 @@ from raffed.references.source_files import sources_of
 from raffed.references.user_code import user_errors
 
 T = TypeVar("T")
+C = TypeVar("C")
 Place: TypeAlias = tuple[str, str]
 OWN = "own"  # the paper of a table that names none
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -101,11 +102,11 @@ def table(
     )
 
 
-def _check_cell(name: str, place: Place, config: RunConfig) -> None:
+def _check_cell(name: str, place: T, config: C) -> None:
     if not isinstance(place, tuple) or [type(part) for part in place] != [str, str]:
         raise UsageError(f"table {name}: {place!r} is not a pair of texts (row, column)")
     if not isinstance(config, RunConfig):
-        raise UsageError(f"table {name}, {place[0]}, {place[1]}: {type(config).__name__} is not a RunConfig")
+        raise UsageError(f"table {name}, {', '.join(place)}: {type(config).__name__} is not a RunConfig")
 
 
 def _check_places(what: str, places: Iterable[Place], runs: Mapping[Place, RunConfig]) -> None:
