@@ -37,7 +37,7 @@ class Setting:
 
     name: str
     method: str = "fedavg"
-    args: Mapping[str, float | str] = field(default_factory=dict)
+    args: Mapping[str, Value] = field(default_factory=dict)
     cl: int = 1
     at: int = 1
     head: Literal["sent", "dealt", "random"] = "sent"

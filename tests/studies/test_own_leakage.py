@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from raffed.config.run import Model, RunConfig
 from raffed.errors import UsageError
 from raffed.studies.own_leakage import leakage
 
 OWN = """
-import math
-
 from torch import nn
 
 from raffed import Method, Term
@@ -33,15 +32,25 @@ def hidden(size: float = 10.0) -> Method:
 
 
 class Smooth(nn.Module):
-    def __init__(self, in_shape, num_classes, width=16):
+    def __init__(self, in_shape, num_classes):
         super().__init__()
-        self.one = nn.Linear(math.prod(in_shape), width)
-        self.fc = nn.Linear(width, num_classes)
+        sizes = ((in_shape[0], 2), (12, 2), (12, 1))
+        layers = [nn.Conv2d(size, 12, 5, padding=2, stride=stride) for size, stride in sizes]
+        self.layers = nn.ModuleList(layers)
+        self.fc = nn.Linear(48, num_classes)
+        for one in self.parameters():
+            nn.init.uniform_(one, -0.5, 0.5)
 
     def forward(self, x):
-        return self.fc(self.one(x.flatten(1)).sigmoid())
+        for layer in self.layers:
+            x = layer(x).sigmoid()
+        return self.fc(x.flatten(1))
 """
-QUICK = {"model": "./own.py:Smooth", "images": 1, "iterations": 40, "restarts": 1}
+QUICK = {"images": 1, "iterations": 40, "restarts": 2}
+
+
+def asked(method: str = "fedavg", **args: float) -> RunConfig:
+    return RunConfig(method=method, args=args, model=Model("./own.py:Smooth"))
 
 
 @pytest.fixture(autouse=True)
@@ -55,19 +64,19 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_an_own_network_gives_its_image_away_under_fedavg() -> None:
-    found = leakage(**QUICK)
+    found = leakage(asked(), **QUICK)
     assert found["mse"] < 0.001
     assert found["recognised"] == 1.0
     assert found["label attack"] == 1.0
 
 
 def test_an_own_method_is_what_the_client_runs() -> None:
-    assert leakage("./own.py:hidden", {"size": 0.0}, **QUICK) == leakage(**QUICK)
-    assert leakage("./own.py:hidden", **QUICK)["mse"] > 0.01
+    assert leakage(asked("./own.py:hidden", size=0.0), **QUICK) == leakage(asked(), **QUICK)
+    assert leakage(asked("./own.py:hidden"), **QUICK)["mse"] > 0.01
 
 
 def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(UsageError, match="exactly one step"):
-        leakage("pfedme", **QUICK)
+        leakage(asked("pfedme"), **QUICK)
     with pytest.raises(UsageError, match="images"):
-        leakage("fedavg", **{**QUICK, "images": 0})
+        leakage(asked(), images=0)
