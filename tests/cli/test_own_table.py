@@ -15,9 +15,8 @@ from raffed.errors import UnknownNameError, UsageError
 from raffed.experiments.reproduction.own_tables import own_item, own_items
 from tests.cli.conftest import Cli
 
-ITEMS = """
-import raffed
-from raffed import Data, Federation, Local, Method, Model, RunConfig, Term
+METHOD = """
+from raffed import Method, Term
 
 
 class Pull(Term):
@@ -29,7 +28,10 @@ class Pull(Term):
 
 def myprox(mu: float = 0.1) -> Method:
     return Method("MyProx", terms=(Pull(mu),))
-
+"""
+ITEMS = """
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="iid:4"),
@@ -39,7 +41,7 @@ BASE = RunConfig(
 )
 RUNS = {
     ("FedAvg", "digits"): BASE,
-    ("MyProx", "digits"): BASE.changed({"method": "./items.py:myprox", "args": {"mu": 0.2}}),
+    ("MyProx", "digits"): BASE.changed({"method": "./mine.py:myprox", "args": {"mu": 0.2}}),
 }
 TABLE = raffed.table(
     "prox",
@@ -62,6 +64,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     known = set(sys.modules)
+    (tmp_path / "mine.py").write_text(METHOD, encoding="utf-8")
     (tmp_path / "items.py").write_text(ITEMS, encoding="utf-8")
     yield tmp_path
     for name in set(sys.modules) - known:
@@ -85,6 +88,11 @@ def test_a_table_of_a_file_runs_gets_verdicts_goes_on_and_refuses_changed_files(
     assert (folder / "report" / "report.html").exists()
     again = cli(*asked)
     assert "2 are finished already" in again.err
+    (lab / "mine.py").write_text(METHOD + "# edited\n", encoding="utf-8")
+    refused = cli(*asked)
+    assert refused.code == 2
+    assert "mine.py has changed since the run was begun with ./mine.py:myprox" in refused.err
+    (lab / "mine.py").write_text(METHOD, encoding="utf-8")
     (lab / "items.py").write_text(ITEMS.replace("99.9", "98.9"), encoding="utf-8")
     refused = cli(*asked)
     assert refused.code == 2
@@ -104,7 +112,7 @@ def test_several_tables_are_listed_and_one_is_chosen_by_its_name(lab: Path, cli:
     assert "own/other (Another), full" in planned.err
     with pytest.raises(UsageError, match="has 2 tables; name one of own/prox, own/other"):
         own_item("./items.py:both", None)
-    with pytest.raises(UnknownNameError, match="did you mean prox"):
+    with pytest.raises(UnknownNameError, match="nearest: prox"):
         own_item("./items.py:both", "prix")
 
 
