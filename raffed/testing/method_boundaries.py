@@ -92,7 +92,11 @@ def own_storage(subject: MethodSubject) -> str:
     held = [*leaves(done.vault), *leaves(tiny.vaults.get(1)), *leaves(tiny.server)]
     held += list(tiny.net.leaves("all").values())
     taken = {_storage(one) for one in held if one.numel()}
-    parts = {"the weights": done.upload.w, "the buffers": done.upload.b, **done.upload.slots}
+    parts: dict[str, Params | Wire] = {
+        "the weights": done.upload.w,
+        "the buffers": done.upload.b,
+        **done.upload.slots,
+    }
     for what, part in parts.items():
         if taken & {_storage(one) for one in leaves(part) if one.numel()}:
             return (

@@ -22,7 +22,7 @@ def item_folder(item: Item, scale: str, out: Path) -> Path:
     return out / item.paper / item.name / scale
 
 
-def source_record(item: Item, folder: Path) -> Mapping[str, Noted]:
+def source_record(item: Item, folder: Path) -> Noted:
     """Return what item.json says about the files that describe the table, and what has changed in them.
 
     Args:
@@ -34,7 +34,8 @@ def source_record(item: Item, folder: Path) -> Mapping[str, Noted]:
     now = item.source
     record: Noted = {"reference": now.reference, "package": now.package, "files": dict(now.files)}
     earlier = _known(folder).get("accepted_changes")
-    changes = [*(earlier if isinstance(earlier, list) else []), *_changes(_files(folder) or now.files, now)]
+    changes: list[Json] = [*earlier] if isinstance(earlier, list) else []
+    changes += _changes(_files(folder) or now.files, now)
     return {"source": record, **({"accepted_changes": changes} if changes else {})}
 
 
@@ -47,7 +48,7 @@ def check_source(item: Item, scale: str, out: Path) -> None:
     if item.source is None:
         return
     folder = item_folder(item, scale, out)
-    names = [one["file"] for one in _changes(_files(folder) or item.source.files, item.source)]
+    names = [str(one["file"]) for one in _changes(_files(folder) or item.source.files, item.source)]
     if names:
         raise RunFolderError(
             f"{folder / ITEM_FILE}: {', '.join(names)} changed since this table was begun with "
@@ -78,7 +79,7 @@ def _files(folder: Path) -> dict[str, str]:
     return {name: str(digest) for name, digest in files.items()} if isinstance(files, dict) else {}
 
 
-def _changes(before: Mapping[str, str], now: Sources) -> list[dict[str, str]]:
+def _changes(before: Mapping[str, str], now: Sources) -> list[dict[str, Json]]:
     names = sorted(before.keys() | now.files.keys())
     return [
         {"file": name, "from": before.get(name, ""), "to": now.files.get(name, "")}

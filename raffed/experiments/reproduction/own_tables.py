@@ -135,9 +135,10 @@ def own_items(reference: str) -> dict[str, Item]:
     if inspect.isfunction(found):
         with user_errors(reference):
             found = found()
-    tables = _tables(found)
-    if not tables or not all(isinstance(one, Item) for one in tables):
-        odd = next((one for one in tables if not isinstance(one, Item)), found)
+    given = _tables(found)
+    tables = [one for one in given if isinstance(one, Item)]
+    if not tables or len(tables) < len(given):
+        odd = next((one for one in given if not isinstance(one, Item)), found)
         raise UsageError(
             f"{reference}: a {type(odd).__name__} is not a table; make it by raffed.table(...), or give a "
             f"list of such tables"
