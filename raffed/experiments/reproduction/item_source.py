@@ -13,6 +13,7 @@ from raffed.experiments.reproduction.planner import Planned, PlannedRun
 from raffed.references.source_files import Sources
 from raffed.results.run_contents import Noted
 from raffed.results.runfile import read_object, read_run
+from raffed.runtime.own_code import references_in
 
 ITEM_FILE = "item.json"
 
@@ -64,7 +65,7 @@ def check_code_of(jobs: Sequence[Planned]) -> None:
         RunFolderError: A run was made with other code than there is now. The message names the file.
     """
     for job in jobs:
-        if isinstance(job, PlannedRun) and job.done:
+        if isinstance(job, PlannedRun) and references_in(job.config) and job.done:
             check_code(job.folder, read_run(job.folder), job.config, accept=False)
 
 
