@@ -36,7 +36,7 @@ def configuration(method: str, rounds: int, execution: str, seed: int = 0) -> Ru
         model=raffed.Model("mlp", {"hidden": [64]}),
         local=LOCAL,
         federation=raffed.Federation(rounds=rounds, eval_every=rounds),
-        runtime=raffed.Runtime(execution=execution, actors=2 if execution == "ray" else None),
+        runtime=raffed.Runtime(execution=execution, **({"actors": 2} if execution == "ray" else {})),
         seed=seed,
     )
 

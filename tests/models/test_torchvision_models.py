@@ -89,7 +89,7 @@ def test_onnx_holds_the_scores_of_the_module(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["tests.models.own_nets:SmallNet", "lenet"])
+@pytest.mark.parametrize("name", ["tests.models.own_nets:SmallNet", "mlp"])
 def test_onnx_runtime_computes_the_scores_of_the_module(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
