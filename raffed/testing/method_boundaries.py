@@ -69,7 +69,7 @@ def private_stays(subject: MethodSubject) -> str:
         for slot in done.upload.slots:
             if slot not in slots:
                 return f"client {client} sends {slot}, which belongs to no ingredient; send it in `finish`"
-        kept = tiny.vaults.get(client)
+        kept = tiny.client_states.get(client)
         for slot, memory in (kept.slots if kept is not None else {}).items():
             if not issubclass(type(memory), Private):
                 return (
@@ -89,7 +89,7 @@ def own_storage(subject: MethodSubject) -> str:
     """Compare the memory of all tensors that are sent with that of all that stay."""
     tiny = subject.begun
     done = tiny.visit(1)
-    held = [*leaves(done.vault), *leaves(tiny.vaults.get(1)), *leaves(tiny.server)]
+    held = [*leaves(done.client_state), *leaves(tiny.client_states.get(1)), *leaves(tiny.server)]
     held += list(tiny.net.leaves("all").values())
     taken = {_storage(one) for one in held if one.numel()}
     parts: dict[str, Params | Wire] = {
@@ -157,10 +157,10 @@ def _uncounted(message: Wire) -> str:
 def inputs_unchanged(subject: MethodSubject) -> str:
     """Train one client twice, and look whether its inputs are as they were."""
     tiny = subject.begun
-    sent, vault, data = tiny.server.broadcast(), tiny.vaults.get(1), tiny.data[1]
+    sent, kept, data = tiny.server.broadcast(), tiny.client_states.get(1), tiny.data[1]
     parts = {
         "the weights that were downloaded": leaves(sent),
-        "the client's memory": leaves(vault),
+        "the client's memory": leaves(kept),
         "the client's samples": [data.x, data.y, data.class_counts],
     }
     before = {what: [one.clone() for one in tensors] for what, tensors in parts.items()}
@@ -189,10 +189,12 @@ def undrawn_unchanged(subject: MethodSubject) -> str:
     """Look at the memories of the clients that did not take part in a round."""
     with subject.another_process():
         tiny = subject.tiny().run(1, EVERYBODY)
-        before = {client: [one.clone() for one in leaves(state)] for client, state in tiny.vaults.items()}
+        before = {
+            client: [one.clone() for one in leaves(state)] for client, state in tiny.client_states.items()
+        }
         tiny.step([1])
     for client, values in before.items():
-        if client != 1 and not same_bits(leaves(tiny.vaults[client]), values):
+        if client != 1 and not same_bits(leaves(tiny.client_states[client]), values):
             return (
                 f"the memory of client {client} changed in a round in which only client 1 took part; the two "
                 f"share a tensor: make a new one in `client_init`, and return a new one from `finish`"
@@ -217,14 +219,14 @@ def resume_is_uninterrupted(subject: MethodSubject) -> str:
 def _read_back(tiny: TinyFederation, folder: Path) -> TinyFederation:
     """Return the federation as its files hold it."""
     again = copy.copy(tiny)
-    again.vaults = {}
+    again.client_states = {}
     path = folder / "server.safetensors"
     save_record(tiny.server, path)
     again.server = load_server(path)
-    for client, state in tiny.vaults.items():
+    for client, state in tiny.client_states.items():
         path = folder / f"{client}.safetensors"
         save_record(state, path)
-        again.vaults[client] = load_record(path, ClientState)
+        again.client_states[client] = load_record(path, ClientState)
     return again
 
 

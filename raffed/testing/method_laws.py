@@ -102,14 +102,15 @@ def _stacked(subject: MethodSubject) -> str:
 def _of_round(one: ClientRound, other: ClientRound) -> Iterator[tuple[str, list[Tensor], list[Tensor]]]:
     yield "the trained model", leaves(one.trained), leaves(other.trained)
     yield "the upload", leaves(one.upload), leaves(other.upload)
-    yield "the kept state", leaves(one.vault), leaves(other.vault)
+    yield "the kept state", leaves(one.client_state), leaves(other.client_state)
 
 
 def _in_float64(tiny: TinyFederation, cohort: bool) -> TinyFederation:
     made = copy.copy(tiny)
     made.net = Network(copy.deepcopy(tiny.net.module).double())
     made.data = [replace(one, x=one.x.double()) for one in tiny.data]
-    made.server, made.vaults = _double(tiny.server), {c: _double(v) for c, v in tiny.vaults.items()}
+    made.server = _double(tiny.server)
+    made.client_states = {c: _double(v) for c, v in tiny.client_states.items()}
     made.cohort = cohort
     made.arrange()
     return made

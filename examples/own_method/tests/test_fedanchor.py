@@ -25,5 +25,5 @@ def test_without_an_anchor_the_weights_are_those_of_fedavg_bit_for_bit() -> None
 def test_a_client_keeps_the_weights_that_it_sent() -> None:
     tiny = tiny_federation(fedanchor()).run(1, [0, 1])
     for client in (0, 1):
-        kept = tiny.vaults[client].slots["term-Anchor"]
+        kept = tiny.client_states[client].slots["term-Anchor"]
         assert same_bits(kept, tiny.last[client].upload.w)
