@@ -189,9 +189,8 @@ def undrawn_unchanged(subject: MethodSubject) -> str:
     """Look at the memories of the clients that did not take part in a round."""
     with subject.another_process():
         tiny = subject.tiny().run(1, EVERYBODY)
-        before = {
-            client: [one.clone() for one in leaves(state)] for client, state in tiny.client_states.items()
-        }
+        states = tiny.client_states.items()
+        before = {client: [one.clone() for one in leaves(state)] for client, state in states}
         tiny.step([1])
     for client, values in before.items():
         if client != 1 and not same_bits(leaves(tiny.client_states[client]), values):
