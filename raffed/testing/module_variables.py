@@ -18,7 +18,7 @@ PLAIN = (bool, int, float, str, dict, list, set, Tensor)
 
 
 class ModuleVariables:
-    """The values of module variables as they were when this object was made.
+    """The values of module variables as they were at first.
 
     Args:
         modules: The modules. Functions, classes and other objects in them are left alone.
