@@ -65,18 +65,8 @@ def table(
         >>> one.key
         'own/t'
     """
-    for what, text in (("name", name), ("paper", paper)):
-        if not NAME.fullmatch(text):
-            raise UsageError(f"table {what} {text!r}: use small letters, digits, - and _, such as table-1")
-    if paper in PAPERS:
-        raise UsageError(f"table {name}: {paper!r} is a paper of raffed's own; choose another `paper`")
-    check_choice("measure", measure, MEASURES)
-    check_range("tolerance", tolerance, 0.0, 100.0)
-    if not runs:
-        raise UsageError(f"table {name}: it has no runs; give {{(row, column): RunConfig(...)}}")
+    _check_settings(name, paper, measure, tolerance, runs)
     numbers = dict(printed or {})
-    for place, config in runs.items():
-        _check_cell(name, place, config)
     _check_places(f"table {name}: a printed number", numbers, runs)
     cells = tuple(
         Cell(*place, config, {"value": repr(float(numbers[place]))} if place in numbers else {})
@@ -100,6 +90,22 @@ def table(
         proxy=proxy,
         claims=made,
     )
+
+
+def _check_settings(
+    name: str, paper: str, measure: str, tolerance: float, runs: Mapping[Place, RunConfig]
+) -> None:
+    for what, text in (("name", name), ("paper", paper)):
+        if not NAME.fullmatch(text):
+            raise UsageError(f"table {what} {text!r}: use small letters, digits, - and _, such as table-1")
+    if paper in PAPERS:
+        raise UsageError(f"table {name}: {paper!r} is a paper of raffed's own; choose another `paper`")
+    check_choice("measure", measure, MEASURES)
+    check_range("tolerance", tolerance, 0.0, 100.0)
+    if not runs:
+        raise UsageError(f"table {name}: it has no runs; give {{(row, column): RunConfig(...)}}")
+    for place, config in runs.items():
+        _check_cell(name, place, config)
 
 
 def _check_cell(name: str, place: T, config: C) -> None:
