@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from raffed.data.dataset import Dataset
     from raffed.data.own_split import split
     from raffed.experiments.iterating import iterate
+    from raffed.experiments.reproduction.items import Claim
+    from raffed.experiments.reproduction.own_tables import table
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
     from raffed.experiments.saved_model import export, load_model
@@ -55,6 +57,7 @@ __all__ = [
     "Assign",
     "Budget",
     "Choices",
+    "Claim",
     "ClientData",
     "Context",
     "Correction",
@@ -113,6 +116,7 @@ __all__ = [
     "resume",
     "run",
     "split",
+    "table",
     "tune",
     "verify",
 ]
@@ -188,6 +192,8 @@ _NAMES = {
     "raffed.data.dataset": ("Dataset",),
     "raffed.data.own_split": ("split",),
     "raffed.experiments.iterating": ("iterate",),
+    "raffed.experiments.reproduction.items": ("Claim",),
+    "raffed.experiments.reproduction.own_tables": ("table",),
     "raffed.experiments.result": ("RunResult",),
     "raffed.experiments.saved_model": ("export", "load_model"),
     "raffed.experiments.run": (
