@@ -98,9 +98,13 @@ class Context(Generic[Mine, FromServer]):
         steps: Number of steps of shared training.
         usual_steps: Number of such steps of a client with the mean number of samples.
         lr_sum: Sum of the learning rates over these steps, as they were used.
-        momentum: Momentum of the first pass.
+        momentum: Momentum of the first pass; 0 if its optimiser is not SGD.
         weight_decay: Weight decay of the first pass.
-        warmth: Fraction of the learning rate that this round uses (`Local.warmth`).
+        lr: Learning rate of the round's first step. In a step of a local solver it is the rate of that step;
+            in a stack whose clients have different rates it is a tensor without dimensions.
+        warmth: Fraction of the learning rate that the warm-up leaves in this round (`Local.warmth`).
+        warm_lr: The run's learning rate in this round with its warm-up and without its schedule.
+        label_smoothing: ε of the cross-entropy in training, in [0, 1].
         drawn: Random numbers of this term for this step (`Term.draw`).
         noted: Sum over the steps of what this term noted (`Term.note`), or None if it notes nothing.
     """
@@ -126,7 +130,10 @@ class Context(Generic[Mine, FromServer]):
     lr_sum: float = 0.0
     momentum: float = 0.0
     weight_decay: float = 0.0
+    lr: float = 0.0
     warmth: float = 1.0
+    warm_lr: float = 0.0
+    label_smoothing: float = 0.0
     drawn: Tensor | None = None
     noted: Tensor | None = None
 
@@ -138,9 +145,18 @@ class Context(Generic[Mine, FromServer]):
     def w(self) -> Params:
         return self.state.w
 
+    @property
+    def lr_fraction(self) -> float:
+        """`lr` as a fraction of the run's learning rate: warm-up and schedule together."""
+        return self.warmth * (self.lr / self.warm_lr) if self.warm_lr else self.warmth
+
     def ce(self, f: Forward) -> Tensor:
         """Return the cross-entropy over all C classes, as the mean over the batch."""
-        return cross_entropy(f.logits, f.y)
+        return self.cross_entropy(f.logits, f.y)
+
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the cross-entropy of logits [B, C] for labels y [B], with the run's label smoothing."""
+        return cross_entropy(logits, y, self.label_smoothing)
 
     def chosen(self, share: float, purpose: seeds.Purpose) -> bool:
         """Return whether this client is one of a fixed random set of clients, drawn once per run.

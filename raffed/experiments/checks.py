@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Collection
 
 from raffed.config.run import RunConfig
+from raffed.core.training.rates import schedule_of
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
 from raffed.models import MODELS, model_name
@@ -13,7 +14,7 @@ from raffed.tune_spaces import has_space, no_space
 
 
 def check_names(config: RunConfig) -> None:
-    """Check that method, data set, split syntax, model and accountant exist.
+    """Check that method, data set, split syntax, schedule, model and accountant exist.
 
     Raises:
         UsageError: A name does not exist. The message lists the most similar ones.
@@ -25,6 +26,7 @@ def check_names(config: RunConfig) -> None:
     from raffed.data.splits import parse_split  # late, because it loads NumPy
 
     parse_split(config.data.split)
+    schedule_of(config.local)
     if model_name(config.model.name) != config.model.name:
         check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:

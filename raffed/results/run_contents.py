@@ -60,6 +60,7 @@ class RunContents(TypedDict, total=False):
     commit: str | None
     error: str | None
     inputs: Inputs
+    effective: Noted
     clients: int
     classes: dict[str, list[int]]
     placement: Noted

@@ -15,6 +15,9 @@ transform                       style in which inputs were prepared: what `data.
                                 absent in runs of earlier versions
 inputs                          shape and type of one prepared input of the network; absent in runs of
                                 earlier versions
+effective                       how clients really train: `shared` has a table for each pass, `private` one
+                                for private training, and `overridden` the settings of the configuration
+                                that the method does not follow; absent in runs of earlier versions
 rounds_done, state, error       how far the run got
 placement, auto                 where the work was done; what `execution = auto` chose
 hashes                          of a finished run: of its weights, client states (`vaults`) and rows
@@ -147,6 +150,7 @@ _FIELDS: dict[str, tuple[Test, str]] = {
         _fields(shape=_list_of(_count), dtype=_name),
         "an object with the shape and the dtype of an input",
     ),
+    "effective": (_object, "an object"),
     "placement": (_object, "an object"),
     "auto": (_object, "an object"),
     "hashes": (_fields(**dict.fromkeys(HASHES, _hash)), f"an object with the hashes {', '.join(HASHES)}"),

@@ -9,6 +9,7 @@ from raffed.models.catalogue import GROUP as MODEL_GROUP
 from raffed.models.catalogue import MODELS, TORCHVISION
 from raffed.references.carried import RunCode, packed
 from raffed.references.names import reference_of
+from raffed.references.resolve import is_reference
 
 
 def references_in(config: RunConfig) -> dict[str, str]:
@@ -19,6 +20,7 @@ def references_in(config: RunConfig) -> dict[str, str]:
     named = {
         "method": reference_of(config.method, GROUP, METHODS),
         "model": _model(config.model.name),
+        "schedule": config.local.schedule if is_reference(config.local.schedule) else None,
     }
     return {role: reference for role, reference in named.items() if reference is not None}
 

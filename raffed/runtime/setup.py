@@ -145,10 +145,12 @@ def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
 
 
 def method_of(config: RunConfig) -> Method:
-    """Return the run's method, with the weights of the mean that the run asks for."""
+    """Return the run's method, with the weights of the mean and the kept optimiser that the run asks for."""
     from raffed.core.server import Mean
+    from raffed.core.training.overrides import with_optimizer
 
-    made, by = build_method(config.method, config.args), config.federation.weighting
+    made = with_optimizer(build_method(config.method, config.args), config.local)
+    by = config.federation.weighting
     if not by or by == made.mean.by:
         return made
     if made.mean.fixed:

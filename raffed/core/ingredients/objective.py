@@ -67,6 +67,11 @@ class Head(Ingredient[Memory, Message, ServerMemory]):
     client's context `k`, and returns the changed logits [B, C].
     """
 
+    @property
+    def smooths(self) -> bool:
+        """Whether label smoothing applies to its logits. It cannot if a logit may be −∞."""
+        return True
+
     def logits(self, a: Tensor, k: Context[Memory, ServerMemory]) -> Tensor:
         raise NotImplementedError
 

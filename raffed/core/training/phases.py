@@ -9,14 +9,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from raffed.config.training import Local
 from raffed.core import seeds
 from raffed.core.context import Context
 from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
+from raffed.core.training.clock import ClientClock, batched, private_rates
+from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer
 from raffed.core.training.objective import shared_task, term_streams, terms_that_draw
+from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained, batch_stream
 from raffed.core.training.task import ClientTask, TrainingPhase, Views, summed
@@ -31,34 +33,44 @@ def train_shared(
     session: TrainingSession,
 ) -> list[Trained]:
     """Train every pass of shared training for all clients. Losses and steps are taken over all passes."""
-    local, round = session.local, contexts[0].round
+    round, clocks = contexts[0].round, [ClientClock.of(m, session, contexts[0].round, one) for one in guests]
     states = [k.start for k in contexts]
-    losses, steps = [0.0] * len(guests), [0] * len(guests)
+    losses, steps, lr_sums = [0.0] * len(guests), [0] * len(guests), [0.0] * len(guests)
+    kept = [dict[str, OptimizerState]() for _ in guests]
     draws = terms_that_draw(m)
     drawn = [term_streams(draws, own) for own in views]  # the streams continue from pass to pass
     noted: list[dict[str, Tensor]] = [{} for _ in guests]
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
-        task = shared_task(m, one, solver_for(local, one, round))
+        task = shared_task(m, one, solver_for(session.local, one, contexts[0].lr, m.needs_sgd))
         stretches = []
         for i, guest in enumerate(guests):
-            mine = _batched(session, one, guest.data.n)
-            batches = _batches(
-                replace(session, local=mine), round, guest, guest.steps(mine, one.epochs), number
+            mine = batched(session, one, guest.data.n)
+            count = guest.steps(mine, one.epochs)
+            batches = _batches(replace(session, local=mine), round, guest, count, number)
+            phase = _stretch(
+                session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i]
             )
-            stretches.append(
-                _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i])
-            )
+            rates = clocks[i].rates(number, count)
+            stretches.append(replace(phase, rates=rates, optimizer=begun(views[i], f"pass-{number}")))
         done = session.execute(session.net, task, stretches, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
+            lr_sums[i] += sum(stretches[i].rates or ())
+            if end.optimizer is not None:
+                kept[i][f"pass-{number}"] = end.optimizer
             noted[i] = summed(noted[i], end.noted)
         states = [end.state for end in done]
         companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
-    rows = zip(states, losses, steps, done, noted, strict=True)
-    return [Trained(state, loss / max(n, 1), n, end.own, noted=sums) for state, loss, n, end, sums in rows]
+    keep(views, kept)
+    by_step = clocks[0].changes
+    rows = zip(states, losses, steps, done, noted, lr_sums, strict=True)
+    return [
+        Trained(state, loss / max(n, 1), n, end.own, noted=sums, lr_sum=lr_sum if by_step else None)
+        for state, loss, n, end, sums, lr_sum in rows
+    ]
 
 
 def train_by_rule(
@@ -71,27 +83,17 @@ def train_by_rule(
     """Train by the method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
     round, per = contexts[0].round, m.solver.batches()
-    task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
+    task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], contexts[0].lr))
     stretches = []
     for k, guest, own in zip(contexts, guests, views, strict=True):
-        count = m.solver.iterations(guest.steps(session.local, m.passes[0].epochs)) * per
-        batches = _batches(session, round, guest, count, 0)
-        stretches.append(
-            _stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own))
-        )
+        count = m.solver.iterations(guest.steps(session.local, m.passes[0].epochs))
+        batches = _batches(session, round, guest, count * per, 0)
+        phase = _stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own))
+        stretches.append(replace(phase, rates=ClientClock.of(m, session, round, guest).rates(0, count)))
     done = session.execute(session.net, task, stretches, session.augment)
     for k, end in zip(contexts, done, strict=True):
         _check(m, k, end.loss)
     return done
-
-
-def _batched(session: TrainingSession, one: Pass, n: int) -> Local:
-    """Return the settings by which a client with n samples cuts them into the batches of a pass.
-
-    A last batch of one sample is left out if the pass says so.
-    """
-    alone = not one.keep_singleton_batch and session.net.normalises and n % session.local.batch_size == 1
-    return replace(session.local, drop_last=True) if alone else session.local
 
 
 def _batches(
@@ -120,11 +122,13 @@ def train_private(
     own = [mine["personal"] for mine in views]
     starts = [personal.start(view) for view in own]
     ends = list(starts)
+    kept = [dict[str, OptimizerState]() for _ in guests]
     for budget, who in _alike([personal.budget(view) for view in own]):
         override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
-        solver = solver_for(session.local, override, own[0].round, budget.lr_scale)
-        solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
-        cross_entropy_only = type(personal).private_loss is Personal.private_loss
+        lr = own[0].lr * budget.lr_scale if budget.lr is None else budget.lr
+        solver = solver_for(session.local, override, lr)
+        plain = type(personal).private_loss is Personal.private_loss
+        cross_entropy_only = plain and not solver.label_smoothing
         task = ClientTask(
             lambda f, mine: personal.private_loss(f, mine["personal"]),
             solver,
@@ -136,16 +140,19 @@ def train_private(
             count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
             batches = _private_batches(session, own[i].round, guests[i], count, budget.shared_batches)
             number = 0 if budget.shared_batches else len(m.passes)
-            stretches.append(
-                _stretch(
-                    session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}
-                )
+            phase = _stretch(
+                session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}
             )
+            rates = private_rates(session, own[i].round, guests[i].data.n, count, budget)
+            stretches.append(replace(phase, rates=rates, optimizer=begun(views[i], PRIVATE)))
         for (i, _), end in zip(
             who, session.execute(session.net, task, stretches, session.augment), strict=True
         ):
             _check(m, own[i], end.loss)
             ends[i] = end.state
+            if end.optimizer is not None:
+                kept[i][PRIVATE] = end.optimizer
+    keep(views, kept)
     return [
         {**mine, "personal": view.replace(private=end)}
         for mine, view, end in zip(views, own, ends, strict=True)
@@ -192,7 +199,7 @@ def _stretch(
         start,
         batches,
         guest.data,
-        views,
+        without_optimizer(views),
         own,
         augment=seeds.generator(session.seed, "augment", *key) if bends else None,
         dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key)
