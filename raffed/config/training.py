@@ -125,8 +125,8 @@ class Local:
         given = getattr(self, field)
         if isinstance(given, Mapping):
             check_values(owner, known, given)
-            one = {name: known[name].canonical(value) for name, value in given.items()}
-            object.__setattr__(self, field, one)
+            settled: dict[str, Value] = {name: known[name].canonical(value) for name, value in given.items()}
+            object.__setattr__(self, field, settled)
 
     def _check_effective(self) -> None:
         """Refuse settings that another one makes ineffective."""

@@ -66,7 +66,8 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
         Args:
             gates: The parameters named in `self.gates`, before the step.
             slope: Their gradient.
-            lr: The learning rate of the step.
+            lr: The learning rate of the step. In a stack whose clients have different rates it is a tensor
+                without dimensions.
             step: Number of the step in its pass, counted from 0, a tensor without dimensions.
         """
         return gates

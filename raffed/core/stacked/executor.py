@@ -45,6 +45,7 @@ from raffed.core.stacked.schedule import Batches, StackedStep, stacked_steps
 from raffed.core.stacked.solver_executor import RuleStack
 from raffed.core.stacked.steps import StackedSteps
 from raffed.core.training.network import Network
+from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.sgd import Trained
 from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, notes_of, with_draws
@@ -122,8 +123,8 @@ class SgdStack:
         buffers = unstacked(self.b, self.net.b_layout, k)
         owns = unstacked(self.own, Layout.of({name: t[0] for name, t in self.own.items()}), k)
         done = []
-        states = self.steps.states() if self.task.solver.kept else [None] * k
-        rows = zip(self.members, weights, buffers, owns, self.loss.tolist(), states, strict=True)
+        kept: list[OptimizerState | None] = self.steps.states() if self.task.solver.kept else [None] * k
+        rows = zip(self.members, weights, buffers, owns, self.loss.tolist(), kept, strict=True)
         for i, (one, w, b, own, total, state) in enumerate(rows):
             seen = sum(index.numel() for index in one.batches)
             noted = {slot: sums[i].clone() for slot, sums in self.noted.items()}
@@ -227,7 +228,7 @@ class SgdStack:
         if update_gates is None or not self.own or not gates:
             return
 
-        def one(values: Tensors, slope: Tensors, step: Tensor, lr: Scalar) -> Tensors:
+        def one(values: Tensors, slope: Tensors, step: Tensor, lr: float) -> Tensors:
             return update_gates(Params(values), Params(slope), lr, step).tensors
 
         steps = torch.tensor(tick.steps, device=self.net.device)

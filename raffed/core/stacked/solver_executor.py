@@ -149,9 +149,9 @@ class _Gradient:
 
         slope, (loss, b) = grad(value, has_aux=True)(state.w.tensors)
         self.losses.append(loss.detach())
-        value, limit = stack.task.solver.clip_value, stack.task.solver.clip_norm
-        if value is not None:
-            slope = {name: g.clamp(-value, value) for name, g in slope.items()}
+        largest, limit = stack.task.solver.clip_value, stack.task.solver.clip_norm
+        if largest is not None:
+            slope = {name: g.clamp(-largest, largest) for name, g in slope.items()}
         if limit is not None:
             norm = torch.stack([g.square().sum() for g in slope.values()]).sum().sqrt()
             slope = {name: g * torch.clamp(limit / (norm + 1e-6), max=1.0) for name, g in slope.items()}

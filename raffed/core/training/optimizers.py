@@ -100,7 +100,9 @@ class SGD(Optimizer):
         if velocity:
             torch._foreach_mul_(velocity, self.momentum)
             torch._foreach_add_(velocity, moved)
-            moved = torch._foreach_add(moved, velocity, alpha=self.momentum) if self.nesterov else velocity
+            moved = (
+                list(torch._foreach_add(moved, velocity, alpha=self.momentum)) if self.nesterov else velocity
+            )
         torch._foreach_sub_(weights, torch._foreach_mul(moved, each(lr, weights)))
 
 
@@ -132,14 +134,14 @@ class Adam(Optimizer):
         if self.decoupled and decay:
             multiply_(weights, 1 - lr * decay)
         elif decay:
-            grads = torch._foreach_add(grads, weights, alpha=decay)
+            grads = decayed(grads, weights, decay)
         torch._foreach_lerp_(mean, grads, 1 - one)
         torch._foreach_mul_(square, two)
         torch._foreach_addcmul_(square, grads, grads, 1 - two)
         if self.given.amsgrad:
             torch._foreach_maximum_(moments["largest"], square)
             square = moments["largest"]
-        below = torch._foreach_sqrt(square)
+        below = list(torch._foreach_sqrt(square))
         divide_(below, (1 - two**count) ** 0.5)
         torch._foreach_add_(below, self.given.eps)
         subtract_(weights, mean, below, lr / (1 - one**count))
@@ -173,9 +175,9 @@ class RMSprop(Optimizer):
         if self.given.centered:
             mean = moments["mean"]
             torch._foreach_lerp_(mean, grads, 1 - alpha)
-            below = torch._foreach_sqrt(torch._foreach_addcmul(square, mean, mean, -1))
+            below = list(torch._foreach_sqrt(torch._foreach_addcmul(square, mean, mean, -1)))
         else:
-            below = torch._foreach_sqrt(square)
+            below = list(torch._foreach_sqrt(square))
         torch._foreach_add_(below, self.given.eps)
         if not self.given.momentum:
             subtract_(weights, grads, below, lr)
@@ -215,7 +217,7 @@ class Adagrad(Optimizer):
         total, rate = moments["total"], lr / (1 + (count - 1) * self.given.lr_decay)
         grads = decayed(grads, weights, decay)
         torch._foreach_addcmul_(total, grads, grads, 1)
-        below = torch._foreach_sqrt(total)
+        below = list(torch._foreach_sqrt(total))
         torch._foreach_add_(below, self.given.eps)
         subtract_(weights, grads, below, rate)
 

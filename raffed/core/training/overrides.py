@@ -134,8 +134,8 @@ def _by_a_rule(m: Method, local: Local) -> dict[str, Value]:
     for name in ("lr", "momentum", "weight_decay", "warmup_rounds", "schedule"):
         used[name] = used[name] if name in follows else None
     if "schedule" not in follows:
-        used |= {"schedule_args": None, "schedule_by": None}
-    return {**used, "keep_optimizer": False}
+        used["schedule_args"] = used["schedule_by"] = None
+    return {**used, "keep_optimizer": None}
 
 
 def effective(m: Method, local: Local) -> dict[str, Value]:

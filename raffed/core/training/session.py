@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raffed.config.training import Local
+from raffed.config.validation import Value
 from raffed.core.context import ClientData, Spec
 from raffed.core.messages import ClientState
 from raffed.core.parts import Pass
@@ -71,7 +73,9 @@ def solver_for(local: Local, one: Pass, lr: float, sgd: bool = False) -> Solver:
         sgd: Whether the phase needs SGD, whatever optimiser the run has.
     """
     sgd = sgd or one.momentum is not None
-    name, given = ("sgd", {}) if sgd and local.optimizer != "sgd" else (local.optimizer, local.optimizer_args)
+    other = sgd and local.optimizer != "sgd"
+    name: str = "sgd" if other else local.optimizer
+    given: Mapping[str, Value] = {} if other else local.optimizer_args
     momentum = (local.momentum if name == "sgd" else 0.0) if one.momentum is None else one.momentum
     decay = local.weight_decay if one.weight_decay is None else one.weight_decay
     optimizer = make_optimizer(name, given, momentum)
