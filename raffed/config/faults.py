@@ -138,7 +138,7 @@ class Faults:
             kind for kind, who, first, last in self._listed() if who == client and first <= round + 1 <= last
         }
 
-    def fate(self, round: int, client: int, dice: tuple[float, float, float, float]) -> ParticipantFault:
+    def fault_of(self, round: int, client: int, dice: tuple[float, float, float, float]) -> ParticipantFault:
         """Decide what happens to a drawn client in a round.
 
         Args:

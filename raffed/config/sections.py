@@ -156,6 +156,13 @@ class Federation:
         ),
     ] = ""
 
+    forked_at: Annotated[
+        int, Range(0), Doc("Set by `raffed fork`: number of rounds that the other run had done.")
+    ] = 0
+    fork_sha256: Annotated[
+        str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
+    ] = ""
+
     def participants(self, clients: int) -> int:
         """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
 

@@ -51,11 +51,11 @@ class Contestant:
         session = self.worker.session
         server = server_init(self.worker.method, session.net.initial, session.spec)
         self.broadcast = server.broadcast()
-        self.guests = [Participant(i, None, self.worker.data.client(i)) for i in range(clients)]
+        self.participants = [Participant(i, None, self.worker.data.client(i)) for i in range(clients)]
 
     def round(self) -> tuple[float, int]:
         """Train everybody, and return the seconds and the number of steps."""
-        groups = [self.guests] if self.worker.setup.config.numerics.cohort else [[one] for one in self.guests]
+        groups = [self.participants] if self.worker.setup.config.numerics.cohort else [[one] for one in self.participants]
         began = time.perf_counter()
         done = [
             one
@@ -63,8 +63,8 @@ class Contestant:
             for one in client_rounds(self.worker.method, self.broadcast, group, self.worker.session)
         ]
         spent = time.perf_counter() - began
-        self.guests = [
-            Participant(one.client, end.vault, one.data) for one, end in zip(self.guests, done, strict=True)
+        self.participants = [
+            Participant(one.client, end.client_state, one.data) for one, end in zip(self.participants, done, strict=True)
         ]
         return spent, sum(one.steps for one in done)
 

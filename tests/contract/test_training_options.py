@@ -80,7 +80,7 @@ def test_an_option_changes_the_result_or_the_method_says_that_it_overrides_it(na
     if unused(name, given):
         assert shared
         return
-    kept = (one.vaults[0].slots if 0 in one.vaults else {} for one in (usual, changed))
+    kept = (one.client_states[0].slots if 0 in one.client_states else {} for one in (usual, changed))
     mine = [{slot: memory for slot, memory in slots.items() if slot != "optimizer"} for slots in kept]
     personal = [one.last[0].personal_state(one.method) for one in (usual, changed)]
     assert not (shared and same_bits(mine[0], mine[1]) and same_bits(personal[0], personal[1]))
@@ -124,17 +124,17 @@ def test_a_neutral_value_is_the_run_without_the_option_bit_for_bit(
 def test_a_client_that_is_not_drawn_keeps_the_state_of_its_optimiser() -> None:
     local = replace(CALM, optimizer="adam", keep_optimizer=True)
     tiny = federation("fedavg", local).run(2, [0, 1, 2, 3])
-    before = [t.clone() for t in leaves(tiny.vaults[2])]
+    before = [t.clone() for t in leaves(tiny.client_states[2])]
     tiny.step([0, 1])
-    assert same_bits(leaves(tiny.vaults[2]), before)
-    counts = [int(tiny.vaults[c].slots["optimizer"].phases["pass-0"].count) for c in (0, 2)]  # type: ignore[attr-defined]
+    assert same_bits(leaves(tiny.client_states[2]), before)
+    counts = [int(tiny.client_states[c].slots["optimizer"].phases["pass-0"].count) for c in (0, 2)]  # type: ignore[attr-defined]
     assert counts == [3 * 2, 2 * 2]  # 8 and 6 samples in batches of 4: two steps a round
 
 
 def test_each_pass_and_private_training_keep_a_state_of_their_own() -> None:
     local = replace(CALM, optimizer="adam", keep_optimizer=True)
     rep, ditto = (federation(name, local).run(1, [0]) for name in ("fedrep", "ditto"))
-    phases = [set(one.vaults[0].slots["optimizer"].phases) for one in (rep, ditto)]  # type: ignore[attr-defined]
+    phases = [set(one.client_states[0].slots["optimizer"].phases) for one in (rep, ditto)]  # type: ignore[attr-defined]
     assert phases == [{"pass-0", "pass-1"}, {"pass-0", "private"}]
 
 
@@ -144,8 +144,8 @@ def test_a_kept_state_is_private_and_is_not_sent() -> None:
         federation("fedavg", one).run(1, [0]) for one in (local, replace(local, keep_optimizer=False))
     )
     assert same_bits(with_state.last[0].upload, without.last[0].upload)
-    assert with_state.vaults
-    assert not without.vaults
+    assert with_state.client_states
+    assert not without.client_states
 
 
 def test_methods_that_need_plain_sgd_say_so_in_one_line() -> None:

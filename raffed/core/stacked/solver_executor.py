@@ -68,14 +68,14 @@ class RuleStack:
         self.rule.step(carried, gradient, self.members[0].views["solver"])
         return calls
 
-    def step(self, tick: StackedStep) -> None:
+    def step(self, step: StackedStep) -> None:
         """Make one step of the local solver for the members of a stacked step."""
-        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
-        ready = [self.batches.take(tick, which) for which in range(self.batches.per_step)]
-        uniform = [self.batches.uniform(tick, ready[which][0]) for which in self._calls]
-        drawn = [self.batches.drawn(self.task, tick, which) for which in self._calls]
+        pick = pick_of(step.members, step.is_prefix, self.net.device)
+        ready = [self.batches.take(step, which) for which in range(self.batches.per_step)]
+        uniform = [self.batches.uniform(step, ready[which][0]) for which in self._calls]
+        drawn = [self.batches.drawn(self.task, step, which) for which in self._calls]
         memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
-        lr = self._rate(tick)
+        lr = self._rate(step)
 
         def one(
             carried: list[Leaf],
@@ -97,16 +97,13 @@ class RuleStack:
         after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves, lr)
         for whole, part in zip(self._carried, after, strict=True):
             whole.all[pick] = part.detach()
-        for i, row in zip(tick.members, losses.detach(), strict=True):
+        for i, row in zip(step.members, losses.detach(), strict=True):
             self._losses[i].append(row)
 
-    def _rate(self, tick: StackedStep) -> Scalar | None:
+    def _rate(self, step: StackedStep) -> Scalar | None:
         """Return the rate of a step if rates change within the round."""
-        rates = [
-            own[step]
-            for own, step in zip((self.members[i].rates for i in tick.members), tick.steps, strict=True)
-            if own is not None
-        ]
+        rows = zip((self.members[i].rates for i in step.members), step.steps, strict=True)
+        rates = [own[number] for own, number in rows if own is not None]
         if not rates:
             return None
         found = one_or_all(rates)

@@ -46,29 +46,26 @@ class StackedSteps:
             for whole, own in zip(self._moments[moment], tensors, strict=True):
                 whole[member] = own
 
-    def rate(self, tick: StackedStep) -> Scalar:
+    def rate(self, step: StackedStep) -> Scalar:
         """Return the learning rate of a step: a number, or [g] if the members have different ones."""
-        rates = [
-            self._solver.lr if own is None else own[step]
-            for own, step in zip((self._members[i].rates for i in tick.members), tick.steps, strict=True)
-        ]
-        return one_or_all(rates)
+        rows = zip((self._members[i].rates for i in step.members), step.steps, strict=True)
+        return one_or_all([self._solver.lr if own is None else own[number] for own, number in rows])
 
     def step(
-        self, weights: list[Tensor], grads: list[Tensor], tick: StackedStep, pick: Pick, lr: Scalar
+        self, weights: list[Tensor], grads: list[Tensor], who: StackedStep, pick: Pick, lr: Scalar
     ) -> None:
         """Step the weights of some members in place.
 
         Args:
             weights: Their weights [g, ...].
             grads: Their gradients [g, ...].
-            tick: Who steps.
+            who: The members of this step.
             pick: How these members are selected from a stack.
             lr: What `rate` returned.
         """
-        for i in tick.members:
+        for i in who.members:
             self._counts[i] += 1
-        count = one_or_all([float(self._counts[i]) for i in tick.members])
+        count = one_or_all([float(self._counts[i]) for i in who.members])
         moments: Moments = {name: [t[pick] for t in tensors] for name, tensors in self._moments.items()}
         self._rule.step(weights, grads, moments, lr, self._solver.weight_decay, count)
         if isinstance(pick, Tensor):

@@ -27,10 +27,10 @@ class ClientClock:
     per_epoch: int
 
     @staticmethod
-    def of(m: Method, session: TrainingSession, round: int, guest: Participant) -> ClientClock:
+    def of(m: Method, session: TrainingSession, round: int, participant: Participant) -> ClientClock:
         """Return the clock of a client in a round. A straggler has the clock of its whole round."""
         rates = RoundRates(scheduled(m, session.local), round, session.spec.rounds)
-        n = guest.data.n
+        n = participant.data.n
         if not rates.changes_in_round:
             return ClientClock(rates, (), 1)
         steps = [batched(session, one, n).steps(n, one.epochs) for one in m.passes]

@@ -29,36 +29,39 @@ def train_shared(
     m: Method,
     views: list[Views],
     contexts: list[Context],
-    guests: Sequence[Participant],
+    participants: Sequence[Participant],
     session: TrainingSession,
 ) -> list[Trained]:
     """Train every pass of shared training for all clients. Losses and steps are taken over all passes."""
-    round, clocks = contexts[0].round, [ClientClock.of(m, session, contexts[0].round, one) for one in guests]
+    round, clocks = (
+        contexts[0].round,
+        [ClientClock.of(m, session, contexts[0].round, one) for one in participants],
+    )
     states = [k.start for k in contexts]
-    losses, steps, lr_sums = [0.0] * len(guests), [0] * len(guests), [0.0] * len(guests)
-    kept = [dict[str, OptimizerState]() for _ in guests]
+    losses, steps, lr_sums = [0.0] * len(participants), [0] * len(participants), [0.0] * len(participants)
+    kept = [dict[str, OptimizerState]() for _ in participants]
     draws = terms_that_draw(m)
     drawn = [term_streams(draws, own) for own in views]  # the streams continue from pass to pass
-    noted: list[dict[str, Tensor]] = [{} for _ in guests]
+    noted: list[dict[str, Tensor]] = [{} for _ in participants]
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = shared_task(m, one, solver_for(session.local, one, contexts[0].lr, m.needs_sgd))
-        stretches = []
-        for i, guest in enumerate(guests):
-            mine = batched(session, one, guest.data.n)
-            count = guest.steps(mine, one.epochs)
-            batches = _batches(replace(session, local=mine), round, guest, count, number)
-            phase = _stretch(
-                session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i]
+        phases = []
+        for i, participant in enumerate(participants):
+            mine = batched(session, one, participant.data.n)
+            count = participant.steps(mine, one.epochs)
+            batches = _batches(replace(session, local=mine), round, participant, count, number)
+            phase = _phase(
+                session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
             )
             rates = clocks[i].rates(number, count)
-            stretches.append(replace(phase, rates=rates, optimizer=begun(views[i], f"pass-{number}")))
-        done = session.execute(session.net, task, stretches, session.augment)
+            phases.append(replace(phase, rates=rates, optimizer=begun(views[i], f"pass-{number}")))
+        done = session.execute(session.net, task, phases, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
-            lr_sums[i] += sum(stretches[i].rates or ())
+            lr_sums[i] += sum(phases[i].rates or ())
             if end.optimizer is not None:
                 kept[i][f"pass-{number}"] = end.optimizer
             noted[i] = summed(noted[i], end.noted)
@@ -77,34 +80,34 @@ def train_by_rule(
     m: Method,
     views: list[Views],
     contexts: list[Context],
-    guests: Sequence[Participant],
+    participants: Sequence[Participant],
     session: TrainingSession,
 ) -> list[Trained]:
     """Train by the method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
     round, per = contexts[0].round, m.solver.batches()
     task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], contexts[0].lr))
-    stretches = []
-    for k, guest, own in zip(contexts, guests, views, strict=True):
-        count = m.solver.iterations(guest.steps(session.local, m.passes[0].epochs))
-        batches = _batches(session, round, guest, count * per, 0)
-        phase = _stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own))
-        stretches.append(replace(phase, rates=ClientClock.of(m, session, round, guest).rates(0, count)))
-    done = session.execute(session.net, task, stretches, session.augment)
+    phases = []
+    for k, participant, own in zip(contexts, participants, views, strict=True):
+        count = m.solver.iterations(participant.steps(session.local, m.passes[0].epochs))
+        batches = _batches(session, round, participant, count * per, 0)
+        phase = _phase(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
+        phases.append(replace(phase, rates=ClientClock.of(m, session, round, participant).rates(0, count)))
+    done = session.execute(session.net, task, phases, session.augment)
     for k, end in zip(contexts, done, strict=True):
         _check(m, k, end.loss)
     return done
 
 
 def _batches(
-    session: TrainingSession, round: int, guest: Participant, steps: int, number: int
+    session: TrainingSession, round: int, participant: Participant, steps: int, number: int
 ) -> list[Tensor]:
     """Return a client's batches of one shared pass."""
     return batch_stream(
-        guest.data.n,
+        participant.data.n,
         steps,
         session.local,
-        seeds.generator(session.seed, "batches", round, guest.client, number),
+        seeds.generator(session.seed, "batches", round, participant.client, number),
     )
 
 
@@ -113,7 +116,7 @@ def _companion(m: Method, views: Views) -> Params | None:
 
 
 def train_private(
-    m: Method, views: list[Views], guests: Sequence[Participant], session: TrainingSession
+    m: Method, views: list[Views], participants: Sequence[Participant], session: TrainingSession
 ) -> list[Views]:
     """Train the personal ingredient's own model, from its own start and with its own random stream."""
     if m.personal is None:
@@ -122,32 +125,22 @@ def train_private(
     own = [mine["personal"] for mine in views]
     starts = [personal.start(view) for view in own]
     ends = list(starts)
-    kept = [dict[str, OptimizerState]() for _ in guests]
+    kept = [dict[str, OptimizerState]() for _ in participants]
     for budget, who in _alike([personal.budget(view) for view in own]):
-        override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
-        lr = own[0].lr * budget.lr_scale if budget.lr is None else budget.lr
-        solver = solver_for(session.local, override, lr)
-        plain = type(personal).private_loss is Personal.private_loss
-        cross_entropy_only = plain and not solver.label_smoothing
-        task = ClientTask(
-            lambda f, mine: personal.private_loss(f, mine["personal"]),
-            solver,
-            budget.part,
-            cross_entropy_only=cross_entropy_only,
-        )
-        stretches = []
+        task = _private_task(personal, budget, session, own[0].lr)
+        phases = []
         for i, steps in who:
-            count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
-            batches = _private_batches(session, own[i].round, guests[i], count, budget.shared_batches)
-            number = 0 if budget.shared_batches else len(m.passes)
-            phase = _stretch(
-                session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}
+            count = (
+                steps if budget.epochs is None else session.local.steps(participants[i].data.n, budget.epochs)
             )
-            rates = private_rates(session, own[i].round, guests[i].data.n, count, budget)
-            stretches.append(replace(phase, rates=rates, optimizer=begun(views[i], PRIVATE)))
-        for (i, _), end in zip(
-            who, session.execute(session.net, task, stretches, session.augment), strict=True
-        ):
+            batches = _private_batches(session, own[i].round, participants[i], count, budget.shared_batches)
+            number = 0 if budget.shared_batches else len(m.passes)
+            phase = _phase(
+                session, own[i].round, participants[i], starts[i], batches, {"personal": own[i]}, number, {}
+            )
+            rates = private_rates(session, own[i].round, participants[i].data.n, count, budget)
+            phases.append(replace(phase, rates=rates, optimizer=begun(views[i], PRIVATE)))
+        for (i, _), end in zip(who, session.execute(session.net, task, phases, session.augment), strict=True):
             _check(m, own[i], end.loss)
             ends[i] = end.state
             if end.optimizer is not None:
@@ -157,6 +150,19 @@ def train_private(
         {**mine, "personal": view.replace(private=end)}
         for mine, view, end in zip(views, own, ends, strict=True)
     ]
+
+
+def _private_task(personal: Personal, budget: Budget, session: TrainingSession, lr: float) -> ClientTask:
+    """Return what the private training of all clients with this budget has in common."""
+    override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
+    solver = solver_for(session.local, override, lr * budget.lr_scale if budget.lr is None else budget.lr)
+    plain = type(personal).private_loss is Personal.private_loss and not solver.label_smoothing
+    return ClientTask(
+        lambda f, mine: personal.private_loss(f, mine["personal"]),
+        solver,
+        budget.part,
+        cross_entropy_only=plain,
+    )
 
 
 def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
@@ -172,19 +178,22 @@ def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tupl
 
 
 def _private_batches(
-    session: TrainingSession, round: int, guest: Participant, steps: int, shared: bool
+    session: TrainingSession, round: int, participant: Participant, steps: int, shared: bool
 ) -> list[Tensor]:
     if shared:
-        return _batches(session, round, guest, steps, 0)
+        return _batches(session, round, participant, steps, 0)
     return batch_stream(
-        guest.data.n, steps, session.local, seeds.generator(session.seed, "private", round, guest.client)
+        participant.data.n,
+        steps,
+        session.local,
+        seeds.generator(session.seed, "private", round, participant.client),
     )
 
 
-def _stretch(
+def _phase(
     session: TrainingSession,
     round: int,
-    guest: Participant,
+    participant: Participant,
     start: State,
     batches: list[Tensor],
     views: Views,
@@ -193,15 +202,15 @@ def _stretch(
     own: Params | None = None,
 ) -> TrainingPhase:
     """Return a client's training phase. Dropout and augmentation each have their own derived stream."""
-    key = round, guest.client, number
-    bends = session.augment is not None
+    key = round, participant.client, number
+    augments = session.augment is not None
     return TrainingPhase(
         start,
         batches,
-        guest.data,
+        participant.data,
         without_optimizer(views),
         own,
-        augment=seeds.generator(session.seed, "augment", *key) if bends else None,
+        augment=seeds.generator(session.seed, "augment", *key) if augments else None,
         dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key)
         if session.net.has_dropout
         else None,

@@ -24,16 +24,16 @@ from raffed.core.training.task import (
 
 
 def one_by_one(
-    net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
+    net: Network, task: ClientTask, phases: Sequence[TrainingPhase], augmentation: Augmentation | None
 ) -> list[Trained]:
     """Train each client's phase on its own, one after the other."""
-    return [_alone(net, task, one, augmentation) for one in stretches]
+    return [_alone(net, task, one, augmentation) for one in phases]
 
 
 def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Augmentation | None) -> Trained:
     views, correct = own.views, task.correct
     generator = own.augment
-    bend = None if augmentation is None or generator is None else lambda x: augmentation(x, generator)
+    augment = None if augmentation is None or generator is None else lambda x: augmentation(x, generator)
     net.noise.generator = own.dropout
     noted: dict[str, Tensor] = {}
 
@@ -51,13 +51,13 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
             own.data,
             own.batches,
             task.solver,
-            augment=bend,
+            augment=augment,
             rates=own.rates,
         )
     beside = None if own.own is None else Beside(own.own, task.gates, task.update_gates, task.jointly)
     live = net.leaves(task.part)
 
-    def bent(g: Params) -> Params:
+    def corrected(g: Params) -> Params:
         assert correct is not None
         return correct(g, Params({name: t.detach() for name, t in live.items()}), views)
 
@@ -69,8 +69,8 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         own.batches,
         task.solver,
         part=task.part,
-        correct=None if correct is None else bent,
-        augment=bend,
+        correct=None if correct is None else corrected,
+        augment=augment,
         beside=beside,
         cross_entropy_only=task.cross_entropy_only,
         rates=own.rates,

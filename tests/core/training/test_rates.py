@@ -144,7 +144,7 @@ def test_scaffold_divides_by_the_sum_of_the_rates_as_they_were_used() -> None:
     tiny = Tiny(build_method("scaffold"), local=local)
     tiny.step([0])
     moved = tiny.last[0].start.w - tiny.last[0].trained.w
-    c = tiny.vaults[0].slots["correction"].c  # type: ignore[attr-defined]
+    c = tiny.client_states[0].slots["correction"].c  # type: ignore[attr-defined]
     for name in c.names:
         torch.testing.assert_close(c[name], moved[name] / (1.5 * PLAIN.lr))
 
@@ -153,10 +153,10 @@ def test_private_training_follows_the_schedule_of_the_round() -> None:
     """At factor 0 nothing moves, neither the shared nor the private model."""
     local = replace(PLAIN, schedule="multistep", schedule_args={"milestones": [1], "gamma": 1e-30})
     tiny = Tiny(build_method("ditto"), local=local).run(1, [0, 1, 2, 3])
-    before = tiny.server.w, tiny.vaults[0].slots["personal"]
+    before = tiny.server.w, tiny.client_states[0].slots["personal"]
     tiny.step([0, 1, 2, 3])
     torch.testing.assert_close(tiny.server.w.flat, before[0].flat, rtol=0, atol=1e-7)
-    assert same_bits(tiny.vaults[0].slots["personal"], before[1])
+    assert same_bits(tiny.client_states[0].slots["personal"], before[1])
 
 
 OWN = """
