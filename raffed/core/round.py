@@ -227,10 +227,8 @@ def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
 
 def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSession) -> Context:
     net, batch, data = session.net, session.local.batch_size, participant.data
-    start, lr = (
-        joined(m, b, participant.client_state, net),
-        ClientClock.of(m, session, b.round, participant).first,
-    )
+    start = joined(m, b, participant.client_state, net)
+    lr = ClientClock.of(m, session, b.round, participant).first
     solver = solver_for(session.local, m.passes[0], lr, m.needs_sgd)
 
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:

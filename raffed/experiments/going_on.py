@@ -15,7 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raffed.config.run import RunConfig
+from raffed.config.training import Local
 from raffed.config.validation import Value
+from raffed.core.training.rates import same_rates
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import (
     CHECKPOINTS,
@@ -102,6 +104,11 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     if rounds <= before:
         raise UsageError(f"rounds = {rounds}: the run in {run.path} has {before}; give a larger number")
     config = run.config.changed({"federation.rounds": rounds})
+    if not same_rates(config.local, before, rounds):
+        raise UsageError(
+            f"local.schedule = {config.local.schedule!r} depends on the total number of rounds, so the "
+            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with --rounds {rounds}"
+        )
     data_sha256 = str(run.contents.get("data_sha256", ""))
     setup = prepare_run(config, data_sha256=data_sha256)
     every, last = horizon(setup)
@@ -174,10 +181,20 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
             f"federation.rounds = {config.federation.rounds}: a fork after round {at} needs more; "
             "give --rounds"
         )
+    if config.local.keep_optimizer and not _same_optimizer(run.config.local, config.local):
+        raise UsageError(
+            "local.keep_optimizer: the checkpoint holds no state of this optimiser, because the run had "
+            "another one or reset it; fork with --reset-optimizer, or with the optimiser of the run"
+        )
     before, after = run.config.canonical().as_dict(), config.canonical().as_dict()
     for name, why in SAME_IN_A_FORK.items():
         if before[name] != after[name]:
             raise UsageError(f"a fork keeps {name} of its run: {why}")
+
+
+def _same_optimizer(before: Local, after: Local) -> bool:
+    kept = [(one.optimizer, one.optimizer_args, one.momentum > 0) for one in (before, after)]
+    return before.keep_optimizer and kept[0] == kept[1]
 
 
 def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:

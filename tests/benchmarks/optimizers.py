@@ -55,7 +55,11 @@ class Contestant:
 
     def round(self) -> tuple[float, int]:
         """Train everybody, and return the seconds and the number of steps."""
-        groups = [self.participants] if self.worker.setup.config.numerics.cohort else [[one] for one in self.participants]
+        groups = (
+            [self.participants]
+            if self.worker.setup.config.numerics.cohort
+            else [[one] for one in self.participants]
+        )
         began = time.perf_counter()
         done = [
             one
@@ -64,7 +68,8 @@ class Contestant:
         ]
         spent = time.perf_counter() - began
         self.participants = [
-            Participant(one.client, end.client_state, one.data) for one, end in zip(self.participants, done, strict=True)
+            Participant(one.client, end.client_state, one.data)
+            for one, end in zip(self.participants, done, strict=True)
         ]
         return spent, sum(one.steps for one in done)
 

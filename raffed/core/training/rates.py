@@ -54,6 +54,10 @@ class RoundRates:
             return self.local.rate(self.round) * self._factor(self._done, self._left)
         return self.of_steps(0, 1, steps, per_epoch)[0]
 
+    def of_a_round(self, steps: int = 6, per_epoch: int = 3) -> list[float]:
+        """Return the rates of all steps of a client that makes so many."""
+        return self.of_steps(0, steps, steps, per_epoch) if self.changes_in_round else [self.first()]
+
     def of_steps(self, first: int, count: int, steps: int, per_epoch: int) -> list[float]:
         """Return the rates of `count` steps of a round.
 
@@ -96,6 +100,20 @@ class RoundRates:
                 f"{CLOCK[1]} = {total}; it must return a number of 0 or more"
             )
         return float(factor)
+
+
+def same_rates(local: Local, rounds: int, more: int) -> bool:
+    """Return whether the rounds of a run have the rates of the first rounds of a longer run.
+
+    Args:
+        local: How clients train.
+        rounds: Number of rounds of the shorter run.
+        more: Number of rounds of the longer run.
+    """
+    both = [
+        [RoundRates(local, round, total).of_a_round() for round in range(rounds)] for total in (rounds, more)
+    ]
+    return both[0] == both[1]
 
 
 def schedule_of(local: Local) -> Schedule:

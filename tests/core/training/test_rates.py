@@ -17,7 +17,7 @@ from raffed.config.training import Local
 from raffed.core.method import Method
 from raffed.core.parts import Pass
 from raffed.core.training.clock import ClientClock
-from raffed.core.training.rates import RoundRates, schedule_of
+from raffed.core.training.rates import RoundRates, same_rates, schedule_of
 from raffed.core.training.session import Participant
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import build_method
@@ -105,6 +105,17 @@ def test_the_decays_of_other_projects_can_be_written() -> None:
     flbench = by_round(Local(lr=0.1, schedule="step", schedule_args={"every": 10, "gamma": 0.1}), 25)
     assert flbench[9::10] == pytest.approx([0.1, 0.01])
     assert flbench[10::10] == pytest.approx([0.01, 0.001])
+
+
+@pytest.mark.parametrize("case", TORCH)
+def test_only_cosine_and_polynomial_depend_on_how_many_rounds_there_are(case: str) -> None:
+    name, args, _ = TORCH[case]
+    local = Local(schedule=name, schedule_args=args)
+    ends = name in ("cosine", "polynomial")
+    assert same_rates(local, T, 2 * T) == (not ends)
+    if name != "constant":
+        assert same_rates(replace(local, schedule_by="step"), T, 2 * T) == (not ends)
+        assert same_rates(replace(local, schedule_by="local_step"), T, 2 * T)
 
 
 def test_the_passes_of_a_round_share_one_clock() -> None:
