@@ -107,7 +107,8 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     if not same_rates(config.local, before, rounds):
         raise UsageError(
             f"local.schedule = {config.local.schedule!r} depends on the total number of rounds, so the "
-            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with --rounds {rounds}"
+            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with "
+            f"--rounds {rounds}"
         )
     data_sha256 = str(run.contents.get("data_sha256", ""))
     setup = prepare_run(config, data_sha256=data_sha256)

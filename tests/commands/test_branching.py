@@ -219,7 +219,7 @@ def test_a_run_of_its_own_cannot_claim_an_origin() -> None:
 def test_a_schedule_that_depends_on_the_number_of_rounds_is_not_extended(tmp_path: Path) -> None:
     """Cosine over 2 rounds has another second round than cosine over 4; γ^t has the same."""
     raffed.run(of(2, local__schedule="cosine"), tmp_path / "cosine")
-    with pytest.raises(UsageError, match="local.schedule = 'cosine' depends on the total"):
+    with pytest.raises(UsageError, match=r"local\.schedule = 'cosine' depends on the total"):
         raffed.extend(tmp_path / "cosine", 4)
     raffed.run(of(2, local__schedule="exponential"), tmp_path / "exponential")
     longer = raffed.extend(tmp_path / "exponential", 4)
