@@ -26,7 +26,7 @@ def test_the_tables_are_those_made_from_the_code() -> None:
 
 def test_every_schedule_and_every_argument_with_its_default_is_in_the_table() -> None:
     for name, schedule in SCHEDULES.items():
-        [row] = [line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |")]
+        row = next(line for line in TEXT.splitlines() if line.startswith(f"| `{name}` |"))
         for one in schedule_arguments(schedule).values():
             default = one.shown_default.replace(" ", "").strip("()")
             assert f"`{one.name}={default}`" in row.replace(" ", "")
@@ -39,7 +39,7 @@ def test_every_way_to_count_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL))
 def test_the_toml_of_the_page_is_a_configuration(block: str) -> None:
-    assert RunConfig.from_dict(parse_toml(block)).local.optimizer == "adam"
+    assert RunConfig.from_dict(parse_toml(block, "docs/training.md")).local.optimizer == "adam"
 
 
 def test_the_options_of_the_page_exist() -> None:

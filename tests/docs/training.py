@@ -33,7 +33,7 @@ ASKED: dict[str, set[str]] = {
 
 def optimisers() -> str:
     """A row for each optimiser: its arguments with their defaults."""
-    rows = []
+    rows = ["| optimiser | arguments (`--optimizer-arg`) |", "|---|---|"]
     for name, kind in OPTIMIZERS.items():
         given = ", ".join(f"`{one.name}={one.shown_default}`" for one in declarations(kind).values())
         rows.append(f"| `{name}` | {given} |")
