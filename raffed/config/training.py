@@ -76,7 +76,7 @@ class Local:
     ] = CONSTANT
     schedule_args: Annotated[
         Mapping[str, Value], Doc("Argument of the schedule, such as gamma=0.5; repeat for more.")
-    ] = field(default_factory=dict)
+    ] = field(default_factory=dict, hash=False)
     schedule_by: Annotated[
         Literal["round", "epoch", "step", "local_step"],
         Doc(
@@ -89,7 +89,7 @@ class Local:
     ] = "sgd"
     optimizer_args: Annotated[
         Mapping[str, Value], Doc("Argument of the optimiser, such as beta1=0.95; repeat for more.")
-    ] = field(default_factory=dict)
+    ] = field(default_factory=dict, hash=False)
     keep_optimizer: Annotated[
         bool,
         Doc(

@@ -72,7 +72,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class SGD(Optimizer):
+class SgdRule(Optimizer):
     """v ← ρ v + (g + wd·w), w ← w − η v; with Nesterov's momentum w ← w − η (g + wd·w + ρ v)."""
 
     momentum: float
@@ -107,7 +107,7 @@ class SGD(Optimizer):
 
 
 @dataclass(frozen=True)
-class Adam(Optimizer):
+class AdamRule(Optimizer):
     """m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², w ← w − η m̂ / (√v̂ + ε), with corrected m̂ and v̂.
 
     Decoupled, the weights are first multiplied by 1 − η·wd. Otherwise wd·w is added to g.
@@ -148,7 +148,7 @@ class Adam(Optimizer):
 
 
 @dataclass(frozen=True)
-class RMSprop(Optimizer):
+class RMSpropRule(Optimizer):
     """v ← α v + (1 − α) g², w ← w − η g / (√v + ε); centred, v − m² with the mean m of g takes v's place."""
 
     given: arguments.RMSprop
@@ -192,7 +192,7 @@ class RMSprop(Optimizer):
 
 
 @dataclass(frozen=True)
-class Adagrad(Optimizer):
+class AdagradRule(Optimizer):
     """s ← s + g², w ← w − η_s g / (√s + ε) with η_s = η / (1 + (step − 1) · lr_decay)."""
 
     given: arguments.Adagrad
@@ -224,22 +224,22 @@ class Adagrad(Optimizer):
 
 def _sgd(given: arguments.Arguments, momentum: float) -> Optimizer:
     assert isinstance(given, arguments.Sgd)
-    return SGD(momentum, given.nesterov and momentum > 0)
+    return SgdRule(momentum, given.nesterov and momentum > 0)
 
 
 def _adam(given: arguments.Arguments, _: float) -> Optimizer:
     assert isinstance(given, arguments.Adam)
-    return Adam(given, isinstance(given, arguments.AdamW))
+    return AdamRule(given, isinstance(given, arguments.AdamW))
 
 
 def _rmsprop(given: arguments.Arguments, _: float) -> Optimizer:
     assert isinstance(given, arguments.RMSprop)
-    return RMSprop(given)
+    return RMSpropRule(given)
 
 
 def _adagrad(given: arguments.Arguments, _: float) -> Optimizer:
     assert isinstance(given, arguments.Adagrad)
-    return Adagrad(given)
+    return AdagradRule(given)
 
 
 MAKERS: dict[str, Callable[[arguments.Arguments, float], Optimizer]] = {

@@ -21,7 +21,7 @@ def fused_step(
     nesterov: bool = False,
     first: bool = False,
 ) -> None:
-    """Make a step of `SGD` in place, with one kernel for all tensors.
+    """Make a step of `SgdRule` in place, with one kernel for all tensors.
 
     Args:
         weights: The weights w.

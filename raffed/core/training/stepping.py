@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from raffed.core.training.optimizer_state import OptimizerState
-from raffed.core.training.optimizers import SGD, Optimizer
+from raffed.core.training.optimizers import Optimizer, SgdRule
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Solver:
     @property
     def rule(self) -> Optimizer:
         """The optimiser."""
-        return SGD(self.momentum) if self.optimizer is None else self.optimizer
+        return SgdRule(self.momentum) if self.optimizer is None else self.optimizer
 
 
 class Stepper:
