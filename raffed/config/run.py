@@ -38,7 +38,7 @@ YOUNGER = {
     ),
     "data": ("validation", "samples"),
     "model": ("init_sha256",),
-    "federation": ("survey", "measures", "weighting", "forked_at", "fork_sha256"),
+    "federation": ("survey", "measures", "weighting", "stop_when", "forked_at", "fork_sha256"),
 }
 
 

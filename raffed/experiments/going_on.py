@@ -103,6 +103,11 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     before = run.config.federation.rounds
     if rounds <= before:
         raise UsageError(f"rounds = {rounds}: the run in {run.path} has {before}; give a larger number")
+    if "ended_early" in run.contents:
+        raise UsageError(
+            f"{run.path} ended after round {run.contents['rounds_done']} by its rule, and would end "
+            "there in a longer run, too; `raffed fork` continues it with another --stop-when"
+        )
     config = run.config.changed({"federation.rounds": rounds})
     if not same_rates(config.local, before, rounds):
         raise UsageError(
