@@ -235,7 +235,8 @@ class SgdStack:
         dims = (0, 0, 0, 0 if isinstance(lr, Tensor) else None)
         if isinstance(lr, Tensor):
             lr = lr.to(self.net.device)
-        now = vmap(one, in_dims=dims)({n: own[n] for n in gates}, {n: gradients[n] for n in gates}, steps, lr)
+        together: Callable[..., Tensors] = vmap(one, in_dims=dims)
+        now = together({n: own[n] for n in gates}, {n: gradients[n] for n in gates}, steps, lr)
         for name in gates:
             own[name].copy_(now[name])
 
