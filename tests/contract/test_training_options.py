@@ -66,7 +66,7 @@ def federation(name: str, local: Local, **args: Any) -> Tiny:
 
 def unused(name: str, given: Mapping[str, Any]) -> bool:
     """Whether the method says that it follows none of these settings of the run."""
-    said = {one.name for one in overrides(build_method(name), replace(CALM, **given))}
+    said = {one.name.removesuffix("_args") for one in overrides(build_method(name), replace(CALM, **given))}
     main = {one.removesuffix("_args").removesuffix("_by") for one in given} - {"keep_optimizer"}
     return bool(said) and (main or {"keep_optimizer"}) <= said
 

@@ -27,6 +27,7 @@ STEPPING: Mapping[str, tuple[Value, ...]] = {
     "warmup_rounds": (0,),
     "schedule": (CONSTANT,),
     "optimizer": ("sgd",),
+    "optimizer_args": ({}, {"nesterov": False}),
     "keep_optimizer": (False,),
 }
 
@@ -88,7 +89,7 @@ def _of_passes(m: Method, local: Local) -> list[Override]:
     found: dict[str, Override] = {}
     for one in m.passes:
         used = _used(m, one, local)
-        for name in ("optimizer", "momentum", "weight_decay", "schedule_by"):
+        for name in ("optimizer", "optimizer_args", "momentum", "weight_decay", "schedule_by"):
             given = getattr(local, name)
             if used[name] != given and not (name == "momentum" and local.optimizer != "sgd"):
                 found[name] = Override(name, given, used[name])
@@ -105,7 +106,7 @@ def _used(m: Method, one: Pass, local: Local) -> dict[str, Value]:
     return {
         "part": one.part,
         "optimizer": "sgd" if sgd else local.optimizer,
-        "optimizer_args": {} if sgd and local.optimizer != "sgd" else dict(local.optimizer_args),
+        "optimizer_args": _arguments(local, sgd, solver.momentum),
         "lr": local.lr,
         "momentum": solver.momentum,
         "weight_decay": solver.weight_decay,
@@ -115,6 +116,14 @@ def _used(m: Method, one: Pass, local: Local) -> dict[str, Value]:
         "clip_value": local.clip_value,
         "label_smoothing": smoothing,
     }
+
+
+def _arguments(local: Local, sgd: bool, momentum: float) -> dict[str, Value]:
+    """Return the optimiser's arguments that are used. Nesterov's step without momentum is the plain one."""
+    if sgd and local.optimizer != "sgd":
+        return {}
+    plain = local.optimizer == "sgd" and not momentum
+    return {name: one for name, one in local.optimizer_args.items() if not (plain and name == "nesterov")}
 
 
 def _schedule(local: Local, by_round: bool) -> dict[str, Value]:
