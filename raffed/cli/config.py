@@ -55,6 +55,9 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         tables.pop("args", None)
     if _renamed(flags.get("model.name"), table_of(tables.get("model")), "name"):
         table_of(tables.get("model")).pop("args", None)
+    for name in ("selection", "mean"):
+        if _renamed(flags.get(f"federation.{name}"), table_of(tables.get("federation")), name):
+            table_of(tables.get("federation")).pop(f"{name}_args", None)
     for name in _overruled(flags):
         table_of(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
@@ -65,7 +68,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] is {table!r}, but must be a table")
-        if name == "args":
+        if name == "args" or name.endswith("_args"):
             table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
         else:
             table[name] = list(typed) if isinstance(typed, list) else typed

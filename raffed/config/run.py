@@ -28,7 +28,23 @@ OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
 YOUNGER = {
     "data": ("validation", "samples"),
     "model": ("init_sha256",),
-    "federation": ("survey", "measures", "weighting"),
+    "federation": (
+        "survey",
+        "measures",
+        "weighting",
+        "selection",
+        "selection_args",
+        "mean",
+        "mean_args",
+    ),
+    "faults": (
+        "attack",
+        "attackers",
+        "attacker_list",
+        "attack_strength",
+        "backdoor_target",
+        "backdoor_share",
+    ),
 }
 
 
@@ -153,12 +169,15 @@ class RunConfig:
 
 
 def _deciding(section: str, values: dict[str, Value]) -> dict[str, Value]:
-    """Return the fields of a section that determine the result. A younger field counts unless it is empty."""
+    """Return the fields of a section that determine the result. A younger one counts unless it is the usual
+    one.
+    """
+    usual = dataclasses.asdict(SECTIONS[section]())
     younger = YOUNGER.get(section, ())
     return {
         name: value
         for name, value in values.items()
-        if f"{section}.{name}" not in PLACES and (value or name not in younger)
+        if f"{section}.{name}" not in PLACES and (name not in younger or value != usual[name])
     }
 
 

@@ -1,7 +1,7 @@
 """Sections of a run's configuration: data, model, federation, numerics and runtime.
 
-Each field is declared once: its type, range or choices, default and meaning. The sections `local`, `faults`
-and `privacy` have files of their own. This module imports neither torch nor Ray.
+Each field is declared once: its type, range or choices, default and meaning. The sections `local`,
+`federation`, `faults` and `privacy` have files of their own. This module imports neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.faults import Faults
+from raffed.config.federation import Federation
 from raffed.config.privacy import Privacy
 from raffed.config.training import Local
-from raffed.config.validation import Doc, Range, Value, Words
+from raffed.config.validation import Doc, Range, Value
 from raffed.errors import UsageError
 from raffed.references.naming import reference_to
 
@@ -111,62 +112,6 @@ class Model:
         if isinstance(self.init, str) and self.init and not self.init_sha256:
             object.__setattr__(self, "init_sha256", _sha256_of(self.init))
             object.__setattr__(self, "init", str(Path(self.init).absolute()))
-
-
-@dataclass(frozen=True)
-class Federation:
-    """How many rounds a run has, who takes part in them, and when models are evaluated."""
-
-    rounds: Annotated[int, Range(1), Doc("Number of rounds T.")] = 20
-    participation: Annotated[
-        float,
-        Range(0.0, 1.0, open_low=True),
-        Doc(
-            "Fraction Q of the clients that take part in a round. In every round, round(Q·N) of the N "
-            "clients, but at least one, are drawn uniformly without replacement."
-        ),
-    ] = 1.0
-    eval_every: Annotated[
-        int,
-        Range(1),
-        Doc(
-            "Rounds between evaluations of the global model, which is also evaluated after the last round. "
-            "The participants' models are evaluated on their local test parts in the same rounds."
-        ),
-    ] = 1
-    survey: Annotated[
-        int,
-        Range(0),
-        Doc(
-            "Number of last rounds in which the participants' models are evaluated as well; 0: no survey. "
-            "After the last round, all clients' models are scored on their local test parts as they stand at "
-            "that time."
-        ),
-    ] = 0
-    measures: Annotated[
-        str,
-        Words("memory", "spectrum", "calibration", "fairness"),  # core/measures/ has a file for each
-        Doc("Additional measurements after the last round, separated by commas."),
-    ] = ""
-    weighting: Annotated[
-        Literal["", "samples", "clients"],
-        Doc(
-            "Weights p_k of the mean of the uploads; without it: the method's own. They are n_k / Σ n for "
-            "`samples` and 1/|S| for `clients`."
-        ),
-    ] = ""
-
-    def participants(self, clients: int) -> int:
-        """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
-
-        Args:
-            clients: Number N of all clients.
-        """
-        return max(1, round(self.participation * clients))
-
-    def asks(self, name: str) -> bool:
-        """Return whether `measures` contains the name of an additional measurement."""
-        return name in (one.strip() for one in self.measures.split(","))
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ Purpose = Literal[
     "privacy",
     "masks",
     "expert",
+    "attackers",
+    "epochs",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

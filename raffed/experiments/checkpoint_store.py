@@ -16,6 +16,7 @@ from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, rows_until
+from raffed.runtime.own_selection import needs_losses
 from raffed.runtime.record_codec import digest, save_record
 from raffed.runtime.setup import Setup
 from raffed.runtime.vault_store import freeze_vaults, thaw_vaults
@@ -32,6 +33,7 @@ class CheckpointStore:
         self._setup, self._record, self._path = setup, record, record.path
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
+        self.versions: dict[int, int] = {}  # as the checkpoint records them, see CheckpointState
         self._saved = -1
         self._vault_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
 
@@ -85,6 +87,8 @@ class CheckpointStore:
             "vaults": hashes,
             "identity": self._setup.config.identity(),
         }
+        if needs_losses(self._setup.config):
+            about["versions"] = {str(client): done for client, done in sorted(versions.items())}
         write_json(part / STATE_FILE, about)
         sync_tree(part)
         return hashes
@@ -116,6 +120,7 @@ class CheckpointStore:
                 )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
             self._vault_hashes = about.get("vaults", {})
+            self.versions = {int(client): done for client, done in about.get("versions", {}).items()}
             return said
         if unread is not None:  # starting again without being asked could cost days
             again = f"once {self._path / CHECKPOINTS} is deleted, `raffed resume {self._path}` begins again"

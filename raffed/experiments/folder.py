@@ -144,6 +144,11 @@ class RunFolder:
     def rounds_done(self) -> int:
         return self._checkpoints.rounds_done
 
+    @property
+    def versions(self) -> dict[int, int]:
+        """Client → number of rounds done when it last took part, if the checkpoint records it."""
+        return self._checkpoints.versions
+
     def rows(self, rows: Iterable[Row]) -> None:
         """Keep a round's rows until the next checkpoint."""
         self._writer.add(rows)

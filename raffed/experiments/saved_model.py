@@ -36,7 +36,8 @@ from raffed.results.runfile import read_run
 from raffed.results.storage import fetched
 from raffed.runtime.initial_weights import begin_from, read_initial
 from raffed.runtime.record_codec import load_server
-from raffed.runtime.setup import Setup, method_of, prepare_run
+from raffed.runtime.run_method import method_of
+from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.vault_store import VaultStore, thaw_vaults, vault_file
 from raffed.runtime.worker import make_network, make_spec
 

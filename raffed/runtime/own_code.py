@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raffed.config.run import RunConfig
+from raffed.config.selection import SELECTIONS
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models.catalogue import GROUP as MODEL_GROUP
@@ -19,6 +20,7 @@ def references_in(config: RunConfig) -> dict[str, str]:
     named = {
         "method": reference_of(config.method, GROUP, METHODS),
         "model": _model(config.model.name),
+        "selection": reference_of(config.federation.selection, "raffed.selections", SELECTIONS),
     }
     return {role: reference for role, reference in named.items() if reference is not None}
 

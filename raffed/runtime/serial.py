@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from raffed.core.aggregation.accumulator import PartialSum
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import Asked, RoundOrder
-from raffed.runtime.client_data import chunks
+from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.machine import gpu_of, keep_freed_memory
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
@@ -34,7 +34,7 @@ class SerialBackend:
         set_threads(self._threads)
         keep_freed_memory()
         self._host = ClientWorker(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
-        self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
+        self._chunks = {part: chunks(setup, part) for part in PARTS}
 
     def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         def trained() -> tuple[PartialSum, list[Report]]:
@@ -45,6 +45,10 @@ class SerialBackend:
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         return lambda: total(self._host.evaluate(broadcast, self._chunks[part]))
+
+    def losses(self, job: RoundOrder) -> list[float]:
+        found = self._host.losses(job.broadcast, job.share(job.stacks))
+        return [found[client] for client in job.participants]
 
     def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         return self._host.survey(job.broadcast, whole, job.share(job.stacks))

@@ -136,7 +136,7 @@ class ClientWorker:
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
         self.data.enter(self.setup.stage(broadcast.round))
-        fold, reports = UploadAccumulator(self.method.server.each), []
+        fold, reports = UploadAccumulator(self.method.keeps_uploads), []
         waiting: list[
             tuple[ParticipantOrder, Upload]
         ] = []  # small uploads are added up together, because an operation costs more than its numbers
@@ -179,6 +179,17 @@ class ClientWorker:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self.judge.of(state, *self.data.test_chunk(chunk)) for chunk in chunks}
+
+    @user_errors()
+    def losses(self, broadcast: Broadcast, share: ActorShare) -> dict[int, float]:
+        """Return client → mean cross-entropy of the downloaded model on its training samples."""
+        self.data.enter(self.setup.stage(broadcast.round))
+        here, found = moved(broadcast, self.device), {}
+        for entry in itertools.chain.from_iterable(share.stacks):
+            data = self.data.client(entry.client)
+            state = joined(self.method, here, self.store.get(entry.client, entry.version), self.net)
+            found[entry.client] = self.judge.of(state, data.x, data.y).mean_loss
+        return found
 
     @user_errors()
     def survey(

@@ -141,7 +141,7 @@ class TinyFederation:
         """
         chosen = tuple(self.drawn() if participants is None else participants)
         weights = self.method.mean.weights([self.data[c].n for c in chosen])
-        fold, sent = UploadAccumulator(self.method.server.each), self.server.broadcast()
+        fold, sent = UploadAccumulator(self.method.keeps_uploads), self.server.broadcast()
         guests = [Participant(client, self.vaults.get(client), self.data[client]) for client in chosen]
         together = [guests] if self.cohort else [[guest] for guest in guests]
         rounds = [one for some in together for one in client_rounds(self.method, sent, some, self.session)]

@@ -115,9 +115,9 @@ def _packing(subject: MethodSubject) -> str:
     found: list[list[Tensor]] = []
     for first in itertools.chain.from_iterable(itertools.combinations(EVERYBODY, k) for k in range(3)):
         second = [client for client in EVERYBODY if client not in first]
-        total = UploadAccumulator(tiny.method.server.each)
+        total = UploadAccumulator(tiny.method.keeps_uploads)
         for group in (first, second):
-            part = UploadAccumulator(tiny.method.server.each)
+            part = UploadAccumulator(tiny.method.keeps_uploads)
             for client in group:
                 part.add(client, 0.25, done[client].upload, "check")
             total.merge(part.export())

@@ -1,0 +1,104 @@
+"""Rounds, participants, evaluation and the mean: the section `federation` of a run's configuration.
+
+This module imports neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from raffed.config.means import MEANS, MeanArgs, MeanName, MeanRule, mean_rule, settled_mean
+from raffed.config.selection import (
+    UNIFORM,
+    Fixed,
+    Rule,
+    SelectionArgs,
+    SelectionName,
+    selection_rule,
+    settled_selection,
+)
+from raffed.config.validation import Doc, Range, Words
+from raffed.references.names import as_name
+
+
+@dataclass(frozen=True)
+class Federation:
+    """How many rounds a run has, who takes part in them, and when models are evaluated."""
+
+    rounds: Annotated[int, Range(1), Doc("Number of rounds T.")] = 20
+    participation: Annotated[
+        float,
+        Range(0.0, 1.0, open_low=True),
+        Doc(
+            "Fraction Q of the clients that take part in a round. In every round, round(Q·N) of the N "
+            "clients, but at least one, are drawn uniformly without replacement."
+        ),
+    ] = 1.0
+    eval_every: Annotated[
+        int,
+        Range(1),
+        Doc(
+            "Rounds between evaluations of the global model, which is also evaluated after the last round. "
+            "The participants' models are evaluated on their local test parts in the same rounds."
+        ),
+    ] = 1
+    survey: Annotated[
+        int,
+        Range(0),
+        Doc(
+            "Number of last rounds in which the participants' models are evaluated as well; 0: no survey. "
+            "After the last round, all clients' models are scored on their local test parts as they stand at "
+            "that time."
+        ),
+    ] = 0
+    measures: Annotated[
+        str,
+        Words("memory", "spectrum", "calibration", "fairness"),  # core/measures/ has a file for each
+        Doc("Additional measurements after the last round, separated by commas."),
+    ] = ""
+    weighting: Annotated[
+        Literal["", "samples", "clients"],
+        Doc(
+            "Weights p_k of the mean of the uploads; without it: the method's own. They are n_k / Σ n for "
+            "`samples` and 1/|S| for `clients`."
+        ),
+    ] = ""
+    selection: SelectionName = UNIFORM
+    selection_args: SelectionArgs = field(default_factory=dict)
+    mean: MeanName = ""
+    mean_args: MeanArgs = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selection", as_name(self.selection))
+        if isinstance(self.selection, str) and isinstance(self.selection_args, Mapping):
+            made = settled_selection(self.selection, self.selection_args)
+            object.__setattr__(self, "selection_args", made)
+        if self.mean in ("", *MEANS) and isinstance(self.mean_args, Mapping):
+            object.__setattr__(self, "mean_args", settled_mean(self.mean, self.mean_args))
+
+    def rule(self) -> Rule | None:
+        """Return the rule of the selection, or None if it is the user's own."""
+        return selection_rule(self.selection, self.selection_args)
+
+    def mean_rule(self) -> MeanRule | None:
+        """Return the robust rule in place of the mean, or None."""
+        return mean_rule(self.mean, self.mean_args)
+
+    def participants(self, clients: int) -> int:
+        """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
+
+        Of a fixed list it is the largest number of participants of its rounds.
+
+        Args:
+            clients: Number N of all clients.
+        """
+        rule = self.rule()
+        if isinstance(rule, Fixed):
+            return max(map(len, rule.rounds()))
+        return max(1, round(self.participation * clients))
+
+    def asks(self, name: str) -> bool:
+        """Return whether `measures` contains the name of an additional measurement."""
+        return name in (one.strip() for one in self.measures.split(","))
