@@ -80,6 +80,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("local.weight_decay", "--weight-decay", TRAIN),
     Flag("local.batch_size", "--batch-size", TRAIN),
     Flag("local.epochs", "--epochs", TRAIN),
+    Flag("local.epochs_to", "--epochs-to", TRAIN),
     Flag("local.drop_last", "--drop-last/--keep-last", TRAIN),
     Flag("local.min_steps", "--min-steps", TRAIN),
     Flag("local.clip_norm", "--clip-norm", TRAIN),

@@ -26,6 +26,7 @@ PLACES = ("data.root", "data.download", "model.init")  # where files lie is no p
 # Sections and fields that are younger than the first identities, which they leave as they are
 OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
 YOUNGER = {
+    "local": ("epochs_to",),
     "data": ("validation", "samples"),
     "model": ("init_sha256",),
     "federation": (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_options(config: RunConfig, method: Method, partition: Partition, dataset: Dataset) -> None:
-    """Check the selection, the robust mean and the attack of a run.
+    """Check the drawn epochs, the selection, the robust mean and the attack of a run.
 
     Args:
         config: The run's configuration.
@@ -29,6 +29,7 @@ def check_options(config: RunConfig, method: Method, partition: Partition, datas
     Raises:
         UsageError: One of them is not possible, or would have no effect.
     """
+    _check_epochs(config, method)
     _check_selection(config, method, partition)
     _check_mean(config, method, partition.num_clients)
     _check_attack(config, method, dataset, partition.num_clients)
@@ -45,6 +46,20 @@ def check_new_options(config: RunConfig, clients: int) -> None:
         raise UsageError(
             f"federation.participation = {federation.participation:g} of {clients} clients comes to none of "
             f"them; it must be above {0.5 / clients:.4g}, such as {1 / clients:.4g} for one client a round"
+        )
+
+
+def _check_epochs(config: RunConfig, method: Method) -> None:
+    low, high = config.local.epochs, config.local.epochs_to
+    if high and (low != int(low) or not 1 <= low <= high):
+        raise UsageError(
+            f"local.epochs_to = {high}: epochs are drawn from local.epochs = {low:g}, which must be a whole "
+            f"number from 1 to {high}"
+        )
+    if high and all(one.epochs is not None for one in method.passes):
+        raise UsageError(
+            f"local.epochs_to = {high} has no effect on {method.name}, whose arguments set the epochs of "
+            "every pass; leave it out"
         )
 
 

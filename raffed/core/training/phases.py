@@ -16,6 +16,7 @@ from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
+from raffed.core.training.drawn_epochs import drawn_epochs
 from raffed.core.training.objective import shared_task, term_streams, terms_that_draw
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained, batch_stream
@@ -44,7 +45,11 @@ def train_shared(
         for i, guest in enumerate(guests):
             mine = _batched(session, one, guest.data.n)
             batches = _batches(
-                replace(session, local=mine), round, guest, guest.steps(mine, one.epochs), number
+                replace(session, local=mine),
+                round,
+                guest,
+                guest.steps(mine, drawn_epochs(session, one, round, guest.client)),
+                number,
             )
             stretches.append(
                 _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i])
@@ -74,7 +79,8 @@ def train_by_rule(
     task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
     stretches = []
     for k, guest, own in zip(contexts, guests, views, strict=True):
-        count = m.solver.iterations(guest.steps(session.local, m.passes[0].epochs)) * per
+        epochs = drawn_epochs(session, m.passes[0], round, guest.client)
+        count = m.solver.iterations(guest.steps(session.local, epochs)) * per
         batches = _batches(session, round, guest, count, 0)
         stretches.append(
             _stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own))

@@ -127,9 +127,9 @@ def test_weiszfeld_s_steps_are_those_of_the_formula(steps: int, expected: tuple[
 
 def test_the_geometric_median_of_scalars_is_their_median() -> None:
     """0, 1, 10: after 200 steps the limit 1, to the smallest distance ν."""
-    assert weights_of(GeometricMedian(iterations=200, tolerance=0.0), [[0.0], [1.0], [10.0]]) == pytest.approx(
-        [1.0], abs=1e-4
-    )
+    assert weights_of(
+        GeometricMedian(iterations=200, tolerance=0.0), [[0.0], [1.0], [10.0]]
+    ) == pytest.approx([1.0], abs=1e-4)
 
 
 def test_the_centre_of_an_equilateral_triangle_does_not_move() -> None:
@@ -249,6 +249,8 @@ def test_too_few_uploads_are_named(rule: MeanRule, uploads: int, why: str) -> No
     assert re.search(why, rule.why_not(uploads))
 
 
-@pytest.mark.parametrize(("rule", "uploads"), [(Krum(f=1), 5), (Trimmed(beta=0.2), 5), (Trimmed(beta=0.0), 1)])
+@pytest.mark.parametrize(
+    ("rule", "uploads"), [(Krum(f=1), 5), (Trimmed(beta=0.2), 5), (Trimmed(beta=0.0), 1)]
+)
 def test_just_enough_uploads_are_enough(rule: MeanRule, uploads: int) -> None:
     assert not rule.why_not(uploads)
