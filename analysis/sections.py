@@ -11,23 +11,23 @@ from .figures.curves import looks
 from .figures.plots import PlotPoint, gains, rank_diagram, scatter
 from .figures.setting_plots import setting_map
 from .figures.theme import in_the_dark, svg
-from .metrics.classes import class_sheet
-from .metrics.compare import comparison_sheet, ranking
+from .metrics.classes import class_table
+from .metrics.compare import comparison_table, ranking
 from .metrics.gains import client_gains
 from .metrics.intervals import t_interval
 from .metrics.measures import measures
-from .metrics.targets import BASELINE, target_sheet
+from .metrics.targets import BASELINE, target_table
 from .render.page import Picture, block, picture, render
-from .reproduction.claims import claim_sheet
+from .reproduction.claims import claim_table
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.item_views import has_table, item_view
-from .reproduction.verdicts import paper_sheet, verdicts
+from .reproduction.verdicts import paper_table, verdicts
 from .runs import comparable
 from .runs.groups import Group
 from .runs.load import Runs
-from .studies.painters import check_sheet, painted
+from .studies.painters import check_table, painted
 from .studies.study import load_studies, study_folders
-from .sweeps import NOTES, Sweep, trials_frame, tuning_sheet
+from .sweeps import NOTES, Sweep, trials_frame, tuning_table
 
 SCALES = {
     "full": "The paper's own settings, where it gives them.",
@@ -62,8 +62,8 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         no_target="no target" in words,
         note=about["note"],
         counts=counts if ran else "",
-        claims=claim_sheet(item, runs),
-        results=paper_sheet(item, runs) if ran else None,
+        claims=claim_table(item, runs),
+        results=paper_table(item, runs) if ran else None,
         pictures=[drawing(*one) for one in view.figures],
         tables=view.tables,
         left_out=_left_out(item),
@@ -90,7 +90,7 @@ def study_section(item: Reproduction) -> Markup:
         seeds=", ".join(str(study.about["seed"]) for study in studies),
         seed=about["seed"],
         pictures=[drawing(*one) for one in shown.figures],
-        tables={"What the paper says of it": check_sheet(studies), **shown.tables},
+        tables={"What the paper says of it": check_table(studies), **shown.tables},
         blocks=[
             block("Settings", {**about["settings"], **machine}),
             block("Versions", about["versions"]),
@@ -114,7 +114,7 @@ def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
         "sweep.html.j2",
         name=sweep.folder.name,
         note=NOTES[sweep.protocol],
-        table=tuning_sheet(sweep, runs),
+        table=tuning_table(sweep, runs),
         pictures=pictures,
     )
 
@@ -145,9 +145,9 @@ def task_sections(runs: Runs, members: Sequence[Group]) -> Markup:
     two accuracies, and which clients gain.
     """
     tables = {
-        "Differences, paired by seed": comparison_sheet(runs, members),
-        "Rounds and bytes to a target": target_sheet(runs, members),
-        "Classes and forgetting (last global model)": class_sheet(runs, members),
+        "Differences, paired by seed": comparison_table(runs, members),
+        "Rounds and bytes to a target": target_table(runs, members),
+        "Classes and forgetting (last global model)": class_table(runs, members),
     }
     plane, gaining = _plane(runs, members), _gains(runs, members)
     pictures = [] if plane is None else [plane]

@@ -18,7 +18,7 @@ from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_
 
 from .metrics.intervals import t_interval
 from .metrics.measures import measures
-from .runs.comparable import judge
+from .runs.comparable import comparability
 from .runs.files import JsonObject
 from .runs.groups import Group
 from .runs.load import Runs, read_runs, section
@@ -124,7 +124,7 @@ def _result(sweep: Sweep, below: str) -> Path | None:
     )
 
 
-def tuning_sheet(sweep: Sweep, runs: Runs | None = None) -> TextTable:
+def tuning_table(sweep: Sweep, runs: Runs | None = None) -> TextTable:
     """Return a table of each method's chosen setting, trials, cost, score and final accuracies."""
     finals = read_runs([sweep.folder]) if runs is None else runs
     titles = [
@@ -166,7 +166,7 @@ def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
         for method, names in found.items()
         if names
     ]
-    return {label: one.against for label, one in judge(runs, members).items() if one.against}
+    return {label: one.against for label, one in comparability(runs, members).items() if one.against}
 
 
 def _score_title(sweep: Sweep) -> str:

@@ -15,54 +15,55 @@ class TextTable(NamedTuple):
 
     Attributes:
         titles: one title for each column.
-        lines: the rows; each has one cell for each title.
-        words: the titles of columns that hold words. They are aligned to the left, all others to the right.
+        rows: the rows; each has one cell for each title.
+        left_aligned: the titles of columns that are aligned to the left because they hold words. All other
+            columns are aligned to the right.
         strong: (row, column) of the cells that are emphasised in HTML.
     """
 
     titles: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    words: frozenset[str] = frozenset()
+    rows: Sequence[Sequence[str]]
+    left_aligned: frozenset[str] = frozenset()
     strong: frozenset[tuple[int, int]] = frozenset()
 
 
-def without_blank(sheet: TextTable, titles: Collection[str]) -> TextTable:
+def without_blank(table: TextTable, titles: Collection[str]) -> TextTable:
     """Return the table without those of the given columns in which every cell is a dash."""
     kept = [
         j
-        for j, title in enumerate(sheet.titles)
-        if title not in titles or any(line[j] != "–" for line in sheet.lines)
+        for j, title in enumerate(table.titles)
+        if title not in titles or any(line[j] != "–" for line in table.rows)
     ]
-    lines = [[line[j] for j in kept] for line in sheet.lines]
-    strong = frozenset((i, kept.index(j)) for i, j in sheet.strong if j in kept)
-    return TextTable([sheet.titles[j] for j in kept], lines, sheet.words, strong)
+    rows = [[line[j] for j in kept] for line in table.rows]
+    strong = frozenset((i, kept.index(j)) for i, j in table.strong if j in kept)
+    return TextTable([table.titles[j] for j in kept], rows, table.left_aligned, strong)
 
 
-def as_text(sheet: TextTable) -> str:
+def as_text(table: TextTable) -> str:
     """Align the columns with spaces: words to the left, numbers to the right."""
-    shown = [list(map(visible, line)) for line in [sheet.titles, *sheet.lines]]
+    shown = [list(map(visible, line)) for line in [table.titles, *table.rows]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    sides = ["<" if title in sheet.words else ">" for title in sheet.titles]
+    sides = ["<" if title in table.left_aligned else ">" for title in table.titles]
     aligned = (
         "  ".join(f"{c:{side}{w}}" for c, side, w in zip(line, sides, widths, strict=True)) for line in shown
     )
     return "\n".join(line.rstrip() for line in aligned)
 
 
-def as_markdown(sheet: TextTable) -> str:
+def as_markdown(table: TextTable) -> str:
     """Return a GitHub table. What could be Markdown or HTML in a cell is escaped."""
-    rule = [":--" if title in sheet.words else "--:" for title in sheet.titles]
+    rule = [":--" if title in table.left_aligned else "--:" for title in table.titles]
     rows = [
-        list(map(for_markdown, sheet.titles)),
+        list(map(for_markdown, table.titles)),
         rule,
-        *(list(map(for_markdown, line)) for line in sheet.lines),
+        *(list(map(for_markdown, line)) for line in table.rows),
     ]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
 
 
-def as_latex(sheet: TextTable) -> str:
+def as_latex(table: TextTable) -> str:
     """Return a LaTeX tabular with the rules of booktabs."""
-    rows = [" & ".join(map(for_latex, row)) + r" \\" for row in [sheet.titles, *sheet.lines]]
-    kinds = "".join("l" if title in sheet.words else "r" for title in sheet.titles)
+    rows = [" & ".join(map(for_latex, row)) + r" \\" for row in [table.titles, *table.rows]]
+    kinds = "".join("l" if title in table.left_aligned else "r" for title in table.titles)
     body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
     return f"\\begin{{tabular}}{{{kinds}}}\n{body}\n\\end{{tabular}}\n"

@@ -22,6 +22,7 @@ __version__ = "0.1.0"
 _checkout.install()
 
 if TYPE_CHECKING:
+    from raffed.commands.branching import extend, fork
     from raffed.commands.comparing import compare
     from raffed.commands.reporting import report
     from raffed.commands.reproducing import reproduce
@@ -97,6 +98,8 @@ __all__ = [
     "as_net",
     "compare",
     "export",
+    "extend",
+    "fork",
     "iterate",
     "load_model",
     "method",
@@ -109,6 +112,7 @@ __all__ = [
 ]
 
 _NAMES = {
+    "raffed.commands.branching": ("extend", "fork"),
     "raffed.commands.comparing": ("compare",),
     "raffed.commands.reporting": ("report",),
     "raffed.commands.reproducing": ("reproduce",),

@@ -61,30 +61,35 @@ def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
             axis.set_major_formatter(FuncFormatter(percent))
             axis.set_major_locator(MaxNLocator(5))
             axis.set_label_text(name)
-        ordered = sorted(points, key=lambda point: point.x + point.y)
-        last = max(len(points) - 1, 1)
-        places = spread([0.08 + 0.92 * i / last for i in range(len(points))], min(0.07, 1 / len(points)))
-        for point, at in zip(ordered, places, strict=True):
-            colour, marker, _ = look(point.style, theme)
-            axes.plot(
-                [1.04],
-                [at],
-                marker=marker,
-                markersize=6,
-                color=colour,
-                transform=axes.transAxes,
-                clip_on=False,
-            )
-            axes.text(
-                1.075,
-                at,
-                short(point.label, 30),
-                transform=axes.transAxes,
-                va="center",
-                fontsize=9,
-                color=theme.ink,
-            )
+        _names_beside(axes, points, theme)
     return figure
+
+
+def _names_beside(axes: Axes, points: Sequence[PlotPoint], theme: Theme) -> None:
+    """Write the names of the points to the right of the axes, with the best method at the top."""
+    ordered = sorted(points, key=lambda point: point.x + point.y)
+    last = max(len(points) - 1, 1)
+    places = spread([0.08 + 0.92 * i / last for i in range(len(points))], min(0.07, 1 / len(points)))
+    for point, at in zip(ordered, places, strict=True):
+        colour, marker, _ = look(point.style, theme)
+        axes.plot(
+            [1.04],
+            [at],
+            marker=marker,
+            markersize=6,
+            color=colour,
+            transform=axes.transAxes,
+            clip_on=False,
+        )
+        axes.text(
+            1.075,
+            at,
+            short(point.label, 30),
+            transform=axes.transAxes,
+            va="center",
+            fontsize=9,
+            color=theme.ink,
+        )
 
 
 def _known(half: float) -> float | None:
@@ -113,20 +118,11 @@ def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
             return left + (rank - low) / max(high - low, 1e-9) * (right - left)
 
         line = 0.62
-        axes.plot([left, right], [line, line], color=theme.ink, linewidth=1.2)
-        for tick in range(1, len(ordered) + 1):
-            axes.plot([at(tick)] * 2, [line - 0.06, line], color=theme.ink, linewidth=1)
-            axes.text(at(tick), line - 0.1, str(tick), ha="center", va="bottom", fontsize=8, color=theme.ink)
+        _draw_ranks(axes, [at(rank) for rank in range(1, len(ordered) + 1)], line, theme)
         if found.difference <= high - low:
             axes.plot([left, at(low + found.difference)], [0.2, 0.2], color=theme.ink, linewidth=2)
-        axes.text(
-            left,
-            0.14,
-            f"critical difference {found.difference:.2f}",
-            fontsize=8.5,
-            va="bottom",
-            color=theme.ink,
-        )
+        shown = f"critical difference {found.difference:.2f}"
+        axes.text(left, 0.14, shown, fontsize=8.5, va="bottom", color=theme.ink)
         for number, (start, end) in enumerate(spans):
             bar = line + 0.12 + 0.12 * number
             axes.plot(
@@ -142,6 +138,14 @@ def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
                 axes, label, rank, at(rank), (line, y), left if number < half else right, number < half, theme
             )
     return figure
+
+
+def _draw_ranks(axes: Axes, places: Sequence[float], line: float, theme: Theme) -> None:
+    """Draw the line of ranks with a tick and a number at each whole rank, of which there are two or more."""
+    axes.plot([places[0], places[-1]], [line, line], color=theme.ink, linewidth=1.2)
+    for rank, x in enumerate(places, start=1):
+        axes.plot([x] * 2, [line - 0.06, line], color=theme.ink, linewidth=1)
+        axes.text(x, line - 0.1, str(rank), ha="center", va="bottom", fontsize=8, color=theme.ink)
 
 
 def _ranked(
@@ -189,17 +193,7 @@ def gains(
         for number, (name, values, of) in enumerate(zip(names, found, seeds, strict=True)):
             left, bottom = 0.65 + 3.75 * (number % columns), 0.6 + 2.65 * (rows - 1 - number // columns)
             axes = place(figure, left, bottom, 2.85, 1.6)
-            counts = [count / of for count in count_bins(values, edges)]
-            centres = (edges[:-1] + edges[1:]) / 2
-            colours = [theme.colours[1] if centre < 0 else theme.colours[0] for centre in centres]
-            bars = axes.bar(centres, counts, width=BIN * 0.9, color=colours)
-            for bar, count in zip(bars, counts, strict=True):
-                if count:
-                    middle = bar.get_x() + bar.get_width() / 2
-                    axes.text(
-                        middle, count, per_seed(count), ha="center", va="bottom", fontsize=7, color=theme.ink
-                    )
-            axes.axvline(0, color=theme.ink, linewidth=0.8)
+            _draw_counts(axes, [count / of for count in count_bins(values, edges)], edges, theme)
             lose, clients = (per_seed(count / of) for count in (int((values < 0).sum()), len(values)))
             axes.set_title(f"{short(name, 24)}: {lose} of {clients} lose", loc="left", fontsize=9)
             axes.set_xlabel(f"Gain over {short(baseline, 24)}, points", fontsize=9)
@@ -210,6 +204,18 @@ def gains(
             axes.margins(y=0.15)
             dress(axes, theme, grid=False)
     return figure
+
+
+def _draw_counts(axes: Axes, counts: Sequence[float], edges: npt.NDArray[np.float64], theme: Theme) -> None:
+    """Draw the bars of a histogram with their counts, losses in another colour than gains."""
+    centres = (edges[:-1] + edges[1:]) / 2
+    colours = [theme.colours[1] if centre < 0 else theme.colours[0] for centre in centres]
+    bars = axes.bar(centres, counts, width=BIN * 0.9, color=colours)
+    for bar, count in zip(bars, counts, strict=True):
+        if count:
+            middle = bar.get_x() + bar.get_width() / 2
+            axes.text(middle, count, per_seed(count), ha="center", va="bottom", fontsize=7, color=theme.ink)
+    axes.axvline(0, color=theme.ink, linewidth=0.8)
 
 
 def per_seed(count: float) -> str:

@@ -89,7 +89,7 @@ def _weighted(scores: ClassCurve, weights: ClassCurve) -> float:
     return float((scores * weights).sum() / total) if total else math.nan
 
 
-def class_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
+def class_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
     """Return a table of accuracy by kind of class, and of forgetting, for each method.
 
     Return None if no run measured classes.

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..runs.comparable import classes, judge, why_not
+from ..runs.comparable import classes, comparability, why_not
 from ..runs.groups import Group, groups
 from ..runs.load import Runs
 from ..table import TextTable
@@ -89,7 +89,7 @@ def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dic
     return {int(seeds[name]): float(values[name]) for name in group.used if not math.isnan(values[name])}
 
 
-def comparison_sheet(
+def comparison_table(
     runs: Runs, members: Sequence[Group], measure: str = "accuracy_last"
 ) -> TextTable | None:
     """Compare every method of a task with the best one, paired by seed.
@@ -98,7 +98,10 @@ def comparison_sheet(
     other. Every row then names the method it is compared with. analysis/runs/comparable.py decides what may
     be compared. Return None if no two methods share two seeds.
     """
-    sets, told = classes(runs, members), {label: one.against for label, one in judge(runs, members).items()}
+    sets, told = (
+        classes(runs, members),
+        {label: one.against for label, one in comparability(runs, members).items()},
+    )
     found = [_against_best(runs, one, measure) for one in sets]
     if not any(found):
         return None

@@ -146,7 +146,7 @@ def to_text(table: pd.DataFrame) -> str:
     Returns:
         Lines without a line break at the end. Words are aligned to the left, numbers to the right.
     """
-    return as_text(_sheet(table))
+    return as_text(_text_table(table))
 
 
 def to_markdown(table: pd.DataFrame) -> str:
@@ -158,7 +158,7 @@ def to_markdown(table: pd.DataFrame) -> str:
     Returns:
         A table in which nothing that a name contains is read as Markdown, HTML or a link.
     """
-    return as_markdown(_sheet(table))
+    return as_markdown(_text_table(table))
 
 
 def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
@@ -172,14 +172,14 @@ def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
         A <table> of class `summary` in which every name is escaped. The best mean of a column is <strong> if
         several methods of the task may be compared.
     """
-    return str(render("table.html.j2", sheet=marked(table, hide)))
+    return str(render("table.html.j2", text_table=marked(table, hide)))
 
 
 def marked(table: pd.DataFrame, hide: Collection[str] = ()) -> TextTable:
     """The summary as a table in which the best mean of a column is strong; `hide`: columns to leave out."""
-    sheet = _sheet(table.drop(columns=list(hide)))
-    best = {(row, list(sheet.titles).index(title)) for row, title in _best(table)}
-    return sheet._replace(strong=frozenset(best))
+    text_table = _text_table(table.drop(columns=list(hide)))
+    best = {(row, list(text_table.titles).index(title)) for row, title in _best(table)}
+    return text_table._replace(strong=frozenset(best))
 
 
 def to_latex(table: pd.DataFrame) -> str:
@@ -191,10 +191,10 @@ def to_latex(table: pd.DataFrame) -> str:
     Returns:
         A tabular with the rules of booktabs, in which nothing that a name contains is read as a command.
     """
-    return as_latex(_sheet(table))
+    return as_latex(_text_table(table))
 
 
-def _sheet(table: pd.DataFrame) -> TextTable:
+def _text_table(table: pd.DataFrame) -> TextTable:
     titles, lines = cells(table)
     return TextTable(
         titles, lines, frozenset({"Run", "Method", "Data set", "Partition", "State", COMPARABLE})

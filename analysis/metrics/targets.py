@@ -24,7 +24,7 @@ def first_reaching(curve: pd.Series[float], target: float) -> float:
     return float(reached[0]) if len(reached) else math.nan
 
 
-def target_sheet(runs: Runs, members: Sequence[Group]) -> TextTable | None:
+def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
     """Return the rounds and MB to the baseline's best accuracy of the same seed; None without a baseline.
 
     The MB count both directions and all participants. The baseline is FedAvg, or the first method of the task

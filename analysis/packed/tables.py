@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..item_sheets import item_markdown
+from ..item_tables import item_markdown
 from ..metrics.summary import summary, to_markdown
 from ..report import find_items
 from ..reproduction.item_runs import run_folders

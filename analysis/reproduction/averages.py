@@ -56,9 +56,9 @@ def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], di
         f"{whose}: {what}" for whose in columns_of for what in ("aggregation %", "personalization %", "front")
     ]
     words = frozenset({"Method", *(f"{whose}: front" for whose in columns_of)})
-    sheet = TextTable(["Method", *titles], lines, words)
+    table = TextTable(["Method", *titles], lines, words)
     return found, {
-        "Pareto front: no other method is as good in both and better in one": sheet
+        "Pareto front: no other method is as good in both and better in one": table
     } if found else {}
 
 

@@ -16,7 +16,7 @@ from .cell_values import values_of
 from .item_runs import Reproduction
 
 
-class Judged(NamedTuple):
+class ClaimResult(NamedTuple):
     """A claim with its left-hand side for every seed that all its cells have, in the unit of the measure.
 
     Attributes:
@@ -53,7 +53,7 @@ class Judged(NamedTuple):
             return "fails" if any(self.values) else "holds"
         if len(self.values) < 2:
             return "one seed" if self.values else "not run"
-        if self.given and Judged("", self.given).verdict != "holds":
+        if self.given and ClaimResult("", self.given).verdict != "holds":
             return "says nothing: its premise does not hold"
         if self.within is not None:
             near, far = abs(self.mean) - self.half, abs(self.mean) + self.half
@@ -63,7 +63,7 @@ class Judged(NamedTuple):
         return "holds" if self.mean > 0 else "fails"
 
 
-def judged(item: Reproduction, runs: Runs) -> list[Judged]:
+def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
     """Return the claims of the item."""
     found = []
     for claim in item.about.get("claims", ()):
@@ -71,7 +71,7 @@ def judged(item: Reproduction, runs: Runs) -> list[Judged]:
         seeds = sorted(left.keys() & given.keys() if claim.get("given") else left)
         values = [left[seed] - claim.get("minus", 0.0) for seed in seeds]
         found.append(
-            Judged(claim["text"], values, [given[seed] for seed in seeds if given], claim.get("within"))
+            ClaimResult(claim["text"], values, [given[seed] for seed in seeds if given], claim.get("within"))
         )
     return found
 
@@ -89,12 +89,12 @@ def _sums(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs
     return {seed: sum(factor * values[seed] for factor, values in cells) for seed in seeds}
 
 
-def claim_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
+def claim_table(item: Reproduction, runs: Runs) -> TextTable | None:
     """Return a table of claims, left-hand sides, seeds and verdicts; None without claims.
 
     Smoke runs only show whether values are equal.
     """
-    found = [one for one in judged(item, runs) if item.about["scale"] != "smoke" or one.within == 0]
+    found = [one for one in claim_results(item, runs) if item.about["scale"] != "smoke" or one.within == 0]
     if not found:
         return None
     lines = [[one.text, _shown(one), str(len(one.values)), one.verdict] for one in found]
@@ -103,7 +103,7 @@ def claim_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
     )
 
 
-def _shown(one: Judged) -> str:
+def _shown(one: ClaimResult) -> str:
     if not one.values:
         return "–"
     half = "" if math.isnan(one.half) else f" ± {one.half:.2f}"

@@ -71,7 +71,7 @@ KINDS = {
 }
 
 
-def difference_sheet(item: Reproduction, runs: Runs) -> TextTable | None:
+def difference_table(item: Reproduction, runs: Runs) -> TextTable | None:
     """Return a table of each difference: as printed, as computed from the printed numbers, and ours.
 
     Ours is paired by seed, as mean ± 95 % interval. The second column is there because papers contain errors:

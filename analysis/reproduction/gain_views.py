@@ -35,7 +35,7 @@ def _gains(item: Reproduction, runs: Runs) -> dict[tuple[str, str], list[list[fl
     return {key: values for key, values in found.items() if values}
 
 
-def _gain_sheet(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> dict[str, TextTable]:
+def _gain_table(found: Mapping[tuple[str, str], Sequence[Sequence[float]]]) -> dict[str, TextTable]:
     """Return the table of clients that gain.
 
     Clients are counted in each seed, and shown is the mean over seeds.
@@ -72,7 +72,7 @@ def gain_bars_view(item: Reproduction, runs: Runs) -> View:
         f"over seeds."
     )
     named = {f"{row}, {column}": values for (row, column), values in found.items()}
-    return View([DrawnFigure(gains(named, baseline), caption)], _gain_sheet(found))
+    return View([DrawnFigure(gains(named, baseline), caption)], _gain_table(found))
 
 
 def gain_curves_view(item: Reproduction, runs: Runs) -> View:
@@ -87,4 +87,4 @@ def gain_curves_view(item: Reproduction, runs: Runs) -> View:
         f"Gain of every client over {item.about['baseline']} after the last round, sorted for each method; "
         f"all seeds."
     )
-    return View([DrawnFigure(gain_curves(panels), caption)], _gain_sheet(found))
+    return View([DrawnFigure(gain_curves(panels), caption)], _gain_table(found))

@@ -15,7 +15,7 @@ from ..table import TextTable
 from .averages import averages_view
 from .cell_values import ROUNDS
 from .cost_views import cost_view, speed_view
-from .differences import difference_sheet
+from .differences import difference_table
 from .gain_views import gain_bars_view, gain_curves_view
 from .item_runs import Reproduction, measure_of, run_folders
 from .verdicts import shown
@@ -54,8 +54,8 @@ def item_view(item: Reproduction, runs: Runs) -> View:
     """
     viewers = [PICTURES.get(item.about.get("picture", "")), MEASURED.get(item.about["measure"])]
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
-    tables = {name: sheet for view in found for name, sheet in view.tables.items()}
-    printed = difference_sheet(item, runs)
+    tables = {name: table for view in found for name, table in view.tables.items()}
+    printed = difference_table(item, runs)
     tables |= {} if printed is None else {"Differences that the paper prints": printed}
     return View([one for view in found for one in view.figures], tables)
 

@@ -102,7 +102,7 @@ def _order(line: Line, tolerance: float) -> str:
     return "same order" if mean * line.printed_gain > 0 else "opposite order"
 
 
-def paper_sheet(item: Reproduction, runs: Runs) -> TextTable:
+def paper_table(item: Reproduction, runs: Runs) -> TextTable:
     """Return the table of printed values, ours (mean ± 95 % interval), seeds, differences and verdicts.
 
     At full scale the difference is ours minus the paper's, at other scales it is to the baseline. If the

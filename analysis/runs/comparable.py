@@ -98,7 +98,7 @@ class Verdict(NamedTuple):
     rivals: int
 
 
-def judge(runs: Runs, members: Sequence[Group]) -> dict[str, Verdict]:
+def comparability(runs: Runs, members: Sequence[Group]) -> dict[str, Verdict]:
     """Map the label of each experiment of a task to its verdict."""
 
     def made() -> dict[str, Verdict]:
@@ -132,7 +132,7 @@ def stated(runs: Runs, group: Group) -> tuple[str, int]:
     """
     verdict, several = (
         _verdict(runs, group),
-        len({one.set for one in judge(runs, _task(runs, group)).values()}) > 1,
+        len({one.set for one in comparability(runs, _task(runs, group)).values()}) > 1,
     )
     said = verdict.against or ("with none of these" if several and not verdict.rivals else "yes")
     others = f"comparable with the {verdict.rivals} others of which this is said"
@@ -143,7 +143,7 @@ def stated(runs: Runs, group: Group) -> tuple[str, int]:
 
 def unlike(runs: Runs, members: Sequence[Group]) -> str:
     """Return a sentence for the caption of a figure whose experiments may not all be compared; else ""."""
-    return f" {UNLIKE}" if any(one.against for one in judge(runs, members).values()) else ""
+    return f" {UNLIKE}" if any(one.against for one in comparability(runs, members).values()) else ""
 
 
 def marked(runs: Runs, group: Group) -> str:
@@ -155,7 +155,7 @@ def notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
     """Return (experiment, remark) for a task's tables: what may not be compared, and what else differs."""
     return [
         (label, said)
-        for label, one in judge(runs, members).items()
+        for label, one in comparability(runs, members).items()
         for said in (one.against, *one.notes)
         if said
     ]
@@ -169,7 +169,7 @@ def _task(runs: Runs, group: Group) -> list[Group]:
 
 
 def _verdict(runs: Runs, group: Group) -> Verdict:
-    return judge(runs, _task(runs, group))[group.label]
+    return comparability(runs, _task(runs, group))[group.label]
 
 
 def _hash_pairs(runs: Runs, one: Group, other: Group) -> list[tuple[str, str]]:

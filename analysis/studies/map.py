@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .drawing import lines, planes
-from .study import DrawnFigure, Painted, Study, StudyCheck, values_sheet
+from .study import DrawnFigure, Painted, Study, StudyCheck, values_table
 
 COUNTS = (8, 5, 2)
 NEAR_ZERO = 0.1  # of the first epoch's accumulated gradient, what "≈ 0" is taken to be
@@ -23,6 +23,13 @@ def features_2d(study: Study) -> Painted:
         "proxies, ten times "
         "as long; hollow: proxies of classes that the network never saw."
     )
+    table = values_table(study, ["accuracy", "proxy norm", "within-class spread", "between classes"])
+    figure = DrawnFigure(planes(study, rows, range(10)), caption)
+    return Painted([figure], _feature_checks(study, rows), {"Numbers": table})
+
+
+def _feature_checks(study: Study, rows: Sequence[Sequence[str]]) -> list[StudyCheck]:
+    """Check what the paper says of Fig. 5. Each row of panels has fewer and fewer classes."""
     norms = [
         (study.value(name, "missing", "proxy norm"), study.value(name, "observed", "proxy norm"))
         for row in rows
@@ -56,8 +63,7 @@ def features_2d(study: Study) -> Painted:
                 f"The same by the angle to the class mean ({word})", f"{_joined(angles)} degrees", wider
             )
         )
-    table = values_sheet(study, ["accuracy", "proxy norm", "within-class spread", "between classes"])
-    return Painted([DrawnFigure(planes(study, rows, range(10)), caption)], checks, {"Numbers": table})
+    return checks
 
 
 def angular_spread(study: Study, panel: str) -> float:

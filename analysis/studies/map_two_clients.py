@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -106,32 +107,7 @@ def _saw(study: Study, methods: Sequence[str], theme: Theme = LIGHT) -> Figure:
         for number, method in enumerate(methods):
             axes = place(figure, 0.6 + 3.9 * number, 0.85, 3.15, 1.85)
             for client, name in enumerate(_clients(study, method)):
-                colour, marker, _ = look(client, theme)
-                down = study.curve(method, name, "accuracy, downloaded")
-                personal = study.curve(method, name, "accuracy, personalized")
-                for round in down.index:
-                    axes.plot(
-                        [round - 1, round],
-                        [down[round], personal[round]],
-                        color=colour,
-                        linewidth=1.6,
-                        alpha=0.7,
-                    )
-                    if round + 1 in down.index:
-                        between = [personal[round], down[round + 1]]
-                        axes.plot(
-                            [round, round], between, color=colour, linestyle=":", linewidth=1.3, alpha=0.7
-                        )
-                axes.plot(
-                    personal.index,
-                    personal,
-                    linestyle="",
-                    marker=marker,
-                    markersize=4,
-                    color=colour,
-                    alpha=0.7,
-                )
-                axes.plot([], [], color=colour, marker=marker, markersize=4, linestyle="", label=name)
+                _draw_client(axes, study, (method, name), look(client, theme))
             axes.set_title(method, loc="left", fontsize=10)
             axes.set_xlabel("Round", fontsize=9)
             axes.set_ylim(-0.03, 1.03)
@@ -139,24 +115,37 @@ def _saw(study: Study, methods: Sequence[str], theme: Theme = LIGHT) -> Figure:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
             dress(axes, theme, grid=True)
             if not number:
-                axes.plot([], [], color=theme.ink, linewidth=1.6, label="within a round")
-                axes.plot(
-                    [],
-                    [],
-                    color=theme.ink,
-                    linewidth=1.3,
-                    linestyle=":",
-                    label="between rounds, to the next download",
-                )
-                axes.legend(
-                    loc="upper left",
-                    bbox_to_anchor=(0.0, -0.24),
-                    ncols=4,
-                    frameon=False,
-                    fontsize=9,
-                    labelcolor=theme.ink,
-                )
+                _draw_legend(axes, theme)
     return figure
+
+
+def _draw_client(axes: Axes, study: Study, curve: tuple[str, str], shape: tuple[str, str, str]) -> None:
+    """Draw the accuracies of one client under one method: solid within a round, dotted between rounds."""
+    colour, marker, _ = shape
+    down = study.curve(*curve, "accuracy, downloaded")
+    personal = study.curve(*curve, "accuracy, personalized")
+    for round in down.index:
+        within = [down[round], personal[round]]
+        axes.plot([round - 1, round], within, color=colour, linewidth=1.6, alpha=0.7)
+        if round + 1 in down.index:
+            between = [personal[round], down[round + 1]]
+            axes.plot([round, round], between, color=colour, linestyle=":", linewidth=1.3, alpha=0.7)
+    axes.plot(personal.index, personal, color=colour, marker=marker, markersize=4, linestyle="", alpha=0.7)
+    axes.plot([], [], color=colour, marker=marker, markersize=4, linestyle="", label=curve[1])
+
+
+def _draw_legend(axes: Axes, theme: Theme) -> None:
+    axes.plot([], [], color=theme.ink, linewidth=1.6, label="within a round")
+    between = "between rounds, to the next download"
+    axes.plot([], [], color=theme.ink, linewidth=1.3, linestyle=":", label=between)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0.0, -0.24),
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+        labelcolor=theme.ink,
+    )
 
 
 def _points(value: float) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..table import TextTable
 from .drawing import lines, planes
-from .study import DrawnFigure, Painted, Study, values_sheet
+from .study import DrawnFigure, Painted, Study, values_table
 
 DISTANCE = "mean squared distance"
 
@@ -56,7 +56,7 @@ def features_tsne(study: Study) -> Painted:
         "between "
         "clusters of such a picture mean little: the table has those of z itself."
     )
-    table = values_sheet(study, ["intra-class distance", "inter-class distance", "intra / inter", "accuracy"])
+    table = values_table(study, ["intra-class distance", "inter-class distance", "intra / inter", "accuracy"])
     return Painted(
         [DrawnFigure(planes(study, [panels], range(10)), caption)],
         [],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from ..table import TextTable
-from .study import Painted, Study, StudyCheck, values_sheet
+from .study import Painted, Study, StudyCheck, values_table
 
 Painter = Callable[[Study], Painted]
 
@@ -39,10 +39,10 @@ def painters() -> dict[str, Painter]:
 def painted(study: Study) -> Painted:
     """Return what is shown of a study. A study without a painter is shown as a table of its numbers."""
     painter = painters().get(study.about["name"])
-    return Painted([], [], {"Values": values_sheet(study)}) if painter is None else painter(study)
+    return Painted([], [], {"Values": values_table(study)}) if painter is None else painter(study)
 
 
-def check_sheet(studies: Sequence[Study]) -> TextTable | None:
+def check_table(studies: Sequence[Study]) -> TextTable | None:
     """Return a table of claims with measured values and verdicts over all seeds; None without claims.
 
     Smoke runs decide no claim about trained models.

@@ -112,7 +112,7 @@ def study_folders(item: Reproduction) -> list[Path]:
     return [(item.folder / name).resolve() for name in item.about.get("studies", [])]
 
 
-def values_sheet(study: Study, metrics: Iterable[str] | None = None) -> TextTable:
+def values_table(study: Study, metrics: Iterable[str] | None = None) -> TextTable:
     """Return the last value of every (panel, series), with one column for each metric."""
     names = list(dict.fromkeys(study.values["metric"])) if metrics is None else list(metrics)
     table = {}

@@ -9,6 +9,7 @@ import typer
 
 from raffed import __version__
 from raffed.cli import (
+    branching,
     checking,
     contract,
     creating,
@@ -149,12 +150,27 @@ NEW_EPILOG = """[bold]Example[/bold]
 
 raffed new mylab && cd mylab && pip install -e . && pytest"""
 
+EXTEND_EPILOG = """[bold]Example[/bold]
+
+raffed extend runs/a --rounds 200
+
+It refuses a run whose first rounds would be others in a longer run: FedProc's, MAP's and FedPHP's terms and
+the stages of some splits depend on the total number of rounds."""
+
+FORK_EPILOG = """[bold]Example[/bold]
+
+raffed fork runs/a --at 40 --lr 0.01 --rounds 80 --out runs/b
+
+Method, network, privacy and the number of clients stay."""
+
 RUNS, LOOK, OWN = "Runs", "Look around", "Your own"
 app.command("run", rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
 app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
 app.command("tune", rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
 app.command("reproduce", rich_help_panel=RUNS, epilog=REPRODUCE_EPILOG)(reproducing.reproduce)
 app.command("resume", rich_help_panel=RUNS)(running.resume)
+app.command("extend", rich_help_panel=RUNS, epilog=EXTEND_EPILOG)(branching.extend)
+app.command("fork", rich_help_panel=RUNS, epilog=FORK_EPILOG)(branching.fork)
 app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(
     submitting.submit
 )

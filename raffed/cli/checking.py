@@ -177,9 +177,9 @@ def write_paper_item(path: Path, screen: Screen) -> None:
             file=sys.stderr,
         )
         return
-    for title, sheet in found.sheets:
-        rows = [dict(zip(sheet.titles, line, strict=True)) for line in sheet.lines]
-        screen.tabled(str(found.path), title, rows, sheet.words)
+    for title, table in found.tables:
+        rows = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
+        screen.tabled(str(found.path), title, rows, table.left_aligned)
 
 
 def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
@@ -190,9 +190,11 @@ def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
     found = write_sweep_tables(out, sweep)
     if not shown:
         return
-    sheet = found.sheet
+    table = found.table
     show(
-        sheet.titles, sheet.lines, right="|".join(title for title in sheet.titles if title not in sheet.words)
+        table.titles,
+        table.rows,
+        right="|".join(title for title in table.titles if title not in table.left_aligned),
     )
     print(found.note)
     for why in found.failed:

@@ -126,7 +126,7 @@ def _renamed(flag: Typed, table: Tables, key: str = "method") -> bool:
 def canonical(tables: Tables) -> None:
     """Check the names, without importing torch, and give each its canonical spelling.
 
-    So one run has one identity.
+    So equal configurations have the same identity, however they are spelt.
     """
     if isinstance(method := tables.get("method"), str):
         tables["method"] = method_name(method)

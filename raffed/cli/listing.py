@@ -184,15 +184,10 @@ def splits(
             )
         _list_splits()
         return
-    from raffed.config.run import Data, RunConfig
-    from raffed.data.own_data import checked_name
     from raffed.data.partition import make_partition
     from raffed.data.splits import parse_split
-    from raffed.runtime.data_source import load_data
 
-    parsed = parse_split(split)
-    data = Data(dataset=checked_name(dataset), root=data_root, download=download)
-    pool, _ = load_data(RunConfig(data=data))
+    parsed, pool = parse_split(split), _pool(dataset, data_root, download)
     tests = pool.y_test, pool.test_clients
     partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
     _show_split(partition, pool.y)
@@ -204,6 +199,14 @@ def splits(
         typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
     if export_to is not None:
         _export(partition, pool, export_to)
+
+
+def _pool(dataset: str, root: str | None, download: bool) -> Dataset:
+    from raffed.config.run import Data, RunConfig
+    from raffed.data.own_data import checked_name
+    from raffed.runtime.data_source import load_data
+
+    return load_data(RunConfig(data=Data(dataset=checked_name(dataset), root=root, download=download)))[0]
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:

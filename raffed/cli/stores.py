@@ -55,7 +55,7 @@ def list_cache(as_json: Json = False) -> None:
 @cache.command("clear")
 def clear_cache(
     sha256: Annotated[
-        str, typer.Argument(metavar="[HASH]", help="First letters of one hash; all data sets without it.")
+        str, typer.Argument(metavar="[HASH]", help="First digits of a hash; without it: all data sets.")
     ] = "",
 ) -> None:
     """Remove one data set or all of them. Runs bring their data back from where they came from."""

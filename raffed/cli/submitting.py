@@ -18,7 +18,7 @@ from raffed.results.storage import is_url
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    from raffed.runtime.job_files import Parcel
+    from raffed.runtime.job_files import PackageFiles
     from raffed.runtime.ray_backend.jobs import Jobs
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
@@ -75,19 +75,19 @@ def submit(
     variables = _variables(env or [])
     if address is not None and is_url(address):
         check_url(address)
-    parcel, words = parcelled(working_dir, words)
+    chosen, words = chosen_files(working_dir, words)
     words = [python, "-m", "raffed", *words]
     _check_words(words)
-    for line in listing(parcel, words, variables):
+    for line in listing(chosen, words, variables):
         print(visible(line), file=sys.stdout if dry_run else sys.stderr, flush=True)
     if dry_run:
         return
-    _check_size(parcel, yes)
+    _check_size(chosen, yes)
     with tempfile.TemporaryDirectory(prefix="raffed-job-") as folder:
         from raffed.runtime.job_files import packed
         from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
 
-        package = packed(parcel, Path(folder)) if parcel is not None else None
+        package = packed(chosen, Path(folder)) if chosen is not None else None
         jobs = Jobs(address)
         job = jobs.submit(JobOrder(words, package, variables, name))
     _say(f"job {job} at {jobs.address}")
@@ -138,14 +138,14 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
     return given
 
 
-def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | None, list[str]]:
+def chosen_files(working_dir: Path | None, words: Sequence[str]) -> tuple[PackageFiles | None, list[str]]:
     """Return what travels with a job (None: only the command), and the command with the files' names there.
 
     Raises:
         UsageError: A TOML file of the command, or a source file of own code, would not travel.
     """
     from raffed.cli.submitted_code import code_files, own_references
-    from raffed.runtime.job_files import check_root, files_alone, parcel_of
+    from raffed.runtime.job_files import check_root, files_alone, files_below
 
     files = [word for word in words if word.endswith(".toml") and Path(word).is_file()]
     code = code_files(own_references(words, files), Path.cwd() if working_dir is None else working_dir)
@@ -164,39 +164,39 @@ def parcelled(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel | 
         raise UsageError(
             f"{outside[0]} is not in --working-dir {working_dir}, so it would not be sent; copy it there"
         )
-    parcel, names = (
-        parcel_of(root),
+    chosen, names = (
+        files_below(root),
         {word: Path(word).resolve().relative_to(root).as_posix() for word in files},
     )
     for word, name in {**names, **{str(file): name for name, file in code.items()}}.items():
-        if reason := parcel.reason_against(name):
+        if reason := chosen.reason_against(name):
             raise UsageError(
                 f"{word} would not be sent ({reason}), so the job could not read it; give it another "
                 "place or name"
             )
-    return parcel, [names.get(word, word) for word in words]
+    return chosen, [names.get(word, word) for word in words]
 
 
-def listing(parcel: Parcel | None, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+def listing(chosen: PackageFiles | None, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
     """Return lines with the command, its variables, every file with its size, and what stays here and why."""
     from raffed.runtime.job_files import gathered
 
     lines = [f"command: {shlex.join(words)}"]
     lines += [f"variables: {', '.join(sorted(variables))}"] if variables else []
-    if parcel is None:
+    if chosen is None:
         return [*lines, "sent: no file, the command alone"]
-    lines += [f"sent: {one.size:>11,} bytes  {one.name}" for one in parcel.sent]
-    lines += [f"stays here: {name}  ({reason})" for name, reason in gathered(parcel.withheld)]
-    return [*lines, f"sent in all: {counted(len(parcel.sent), 'file')}, {parcel.size / 1e6:.3f} MB"]
+    lines += [f"sent: {one.size:>11,} bytes  {one.name}" for one in chosen.sent]
+    lines += [f"stays here: {name}  ({reason})" for name, reason in gathered(chosen.withheld)]
+    return [*lines, f"sent in all: {counted(len(chosen.sent), 'file')}, {chosen.size / 1e6:.3f} MB"]
 
 
-def _check_size(parcel: Parcel | None, yes: bool) -> None:
+def _check_size(chosen: PackageFiles | None, yes: bool) -> None:
     from raffed.runtime.job_files import LARGE
 
-    if parcel is not None and parcel.size > LARGE and not yes:
-        largest = max(parcel.sent, key=lambda one: one.size)
+    if chosen is not None and chosen.size > LARGE and not yes:
+        largest = max(chosen.sent, key=lambda one: one.size)
         raise UsageError(
-            f"{parcel.size / 1e6:.1f} MB would be sent, more than {LARGE / 1e6:.0f} MB (the largest: "
+            f"{chosen.size / 1e6:.1f} MB would be sent, more than {LARGE / 1e6:.0f} MB (the largest: "
             f"{largest.name}, {largest.size / 1e6:.1f} MB); nothing was sent: add --yes to send it, or "
             "name what should stay in .rayignore"
         )

@@ -123,12 +123,12 @@ def reported(runs: Sequence[Path], out: Path, tell: Callable[[str], None]) -> Wr
 
 @dataclass(frozen=True)
 class ItemTables:
-    """The tables of a reproduction: `sheets` maps each table that exists to its title, and `path` is
+    """The tables of a reproduction: `tables` maps each table that exists to its title, and `path` is
     the report.
     """
 
     path: Path
-    sheets: tuple[tuple[str, TextTable], ...]
+    tables: tuple[tuple[str, TextTable], ...]
 
 
 def write_item_tables(path: Path) -> ItemTables | str:
@@ -139,7 +139,7 @@ def write_item_tables(path: Path) -> ItemTables | str:
     Returns:
         The tables; or, if nothing of the item is finished, its title.
     """
-    from raffed.analysis.item_sheets import item_markdown, item_sheets
+    from raffed.analysis.item_tables import item_markdown, item_tables
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproduction.item_runs import load_item, run_folders
     from raffed.analysis.reproduction.item_views import showable
@@ -150,11 +150,11 @@ def write_item_tables(path: Path) -> ItemTables | str:
     if not showable(item):
         return str(item.title)
     runs = read_runs(run_folders(item), read_run)
-    sheet, claims = item_sheets(item, runs)
+    table, claims = item_tables(item, runs)
     write_text(path.parent / "table.md", item_markdown(item, runs))
-    write_text(path.parent / "table.tex", as_latex(sheet))
+    write_text(path.parent / "table.tex", as_latex(table))
     written = write_loaded(runs, path.parent / "report", [item])
-    pairs = ((item.title, sheet), ("What is claimed of it", claims))
+    pairs = ((item.title, table), ("What is claimed of it", claims))
     return ItemTables(written, tuple((title, one) for title, one in pairs if one is not None))
 
 
@@ -163,34 +163,34 @@ class SweepTables:
     """What a sweep chose: its table, a note about the protocol, and why trials failed."""
 
     sweep: Sweep
-    sheet: TextTable
+    table: TextTable
     note: str
     failed: tuple[str, ...]
 
 
 def write_sweep_tables(out: Path, about: Mapping[str, object]) -> SweepTables:
     """Write what a sweep chose as tuning.md and tuning.tex beside its sweep.json."""
-    from raffed.analysis.sweeps import NOTES, Sweep, tuning_sheet
+    from raffed.analysis.sweeps import NOTES, Sweep, tuning_table
     from raffed.analysis.table import as_latex, as_markdown
 
     found = Sweep(out, about)
-    sheet, note = tuning_sheet(found), NOTES[found.protocol]
-    write_text(out / "tuning.md", f"{as_markdown(sheet)}\n{note}\n")
-    write_text(out / "tuning.tex", as_latex(sheet))
+    table, note = tuning_table(found), NOTES[found.protocol]
+    write_text(out / "tuning.md", f"{as_markdown(table)}\n{note}\n")
+    write_text(out / "tuning.tex", as_latex(table))
     failed = [
         f"{method} {trial['name']}: {''.join(str(trial['error']).strip().splitlines()[-1:])}"
         for method, record in found.methods.items()
         for trial in record.get("trials") or []
         if trial.get("error")
     ]
-    return SweepTables(found, sheet, note, tuple(failed))
+    return SweepTables(found, table, note, tuple(failed))
 
 
-def as_frame(sheet: TextTable) -> pd.DataFrame:
+def as_frame(table: TextTable) -> pd.DataFrame:
     """Return a table of formatted cells as a pandas frame of texts."""
     import pandas as pd
 
-    return pd.DataFrame([list(line) for line in sheet.lines], columns=list(sheet.titles))
+    return pd.DataFrame([list(line) for line in table.rows], columns=list(table.titles))
 
 
 __all__ = ["ItemTables", "SweepTables", "WrittenReport", "as_frame", "report", "reported"]

@@ -120,10 +120,10 @@ def reproduce(
 
 
 def _outcome(tables: ItemTables | str, jobs: Sequence[Planned], remote: bool) -> Reproduced:
-    sheets = () if isinstance(tables, str) else tables.sheets
+    made = () if isinstance(tables, str) else tables.tables
     return Reproduced(
         None if remote or isinstance(tables, str) else tables.path,
-        {title: as_frame(sheet) for title, sheet in sheets},
+        {title: as_frame(table) for title, table in made},
         tuple(f"{job.folder.name}: {job.left_out}" for job in jobs if job.left_out and not job.done),
         tuple(job.folder for job in diverged(jobs)),
     )

@@ -138,7 +138,8 @@ def _tuned(place: Path, named: Path | None, complete: bool) -> Tuned:
     about = read_sweep(place)
     tables = write_sweep_tables(place, about)
     records = about["methods"]
-    chosen = {name: (one.get("chosen") or {}).get("settings", {}) for name, one in records.items()}
+    best = {name: one.get("chosen") for name, one in records.items()}
+    chosen = {name: {} if trial is None else trial["settings"] for name, trial in best.items()}
     trials = pd.DataFrame(
         [
             {"method": name, **{key: trial.get(key) for key in ("settings", "state", "score", "seconds")}}
@@ -146,7 +147,7 @@ def _tuned(place: Path, named: Path | None, complete: bool) -> Tuned:
             for trial in one.get("trials") or []
         ]
     )
-    return Tuned(named, complete, chosen, as_frame(tables.sheet), trials, tables.note)
+    return Tuned(named, complete, chosen, as_frame(tables.table), trials, tables.note)
 
 
 def _trial_base(config: RunConfig, protocol: str) -> RunConfig:

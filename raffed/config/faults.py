@@ -140,7 +140,7 @@ class Faults(Attacks):
             kind for kind, who, first, last in self._listed() if who == client and first <= round + 1 <= last
         }
 
-    def fate(self, round: int, client: int, dice: tuple[float, float, float, float]) -> ParticipantFault:
+    def fault_of(self, round: int, client: int, dice: tuple[float, float, float, float]) -> ParticipantFault:
         """Decide what happens to a drawn client in a round.
 
         Args:

@@ -65,6 +65,12 @@ class Federation:
             "`samples` and 1/|S| for `clients`."
         ),
     ] = ""
+    forked_at: Annotated[
+        int, Range(0), Doc("Set by `raffed fork`: number of rounds that the other run had done.")
+    ] = 0
+    fork_sha256: Annotated[
+        str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
+    ] = ""
     selection: SelectionName = UNIFORM
     selection_args: SelectionArgs = field(default_factory=dict)
     mean: MeanName = ""

@@ -33,6 +33,8 @@ YOUNGER = {
         "survey",
         "measures",
         "weighting",
+        "forked_at",
+        "fork_sha256",
         "selection",
         "selection_args",
         "mean",

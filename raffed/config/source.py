@@ -88,7 +88,7 @@ def _marker(node: ast.expr) -> Marker | str:
 
 
 def _assigned(name: str, tree: ast.Module) -> tuple[ast.expr, ast.Module] | None:
-    """The expression behind a name, and the file in which it stands."""
+    """Return the expression that a name stands for, and the file in which it is."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
             return node.value, tree

@@ -4,8 +4,8 @@
 
 The type says which kind of value an argument takes. `Range`, `Length`, `Words` and `Doc` say the rest. A
 `Literal` type is a choice. Sections of the configuration are dataclasses whose fields are declared in the
-same way. The listings and options of the command line read the same declarations. This module imports
-neither torch nor Ray.
+same way, and so are the contents of run.json and sweep.json, as a `TypedDict` (`check_json`). The listings
+and options of the command line read the same declarations. This module imports neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from raffed.config.declaration import (
     Words,
     plain_kind,
 )
+from raffed.config.json_types import Form, Shape, check_json, fields_of, markers_of
 from raffed.errors import UnknownNameError, UsageError
 
 P = ParamSpec("P")
@@ -140,16 +141,21 @@ __all__ = [
     "Choices",
     "Declaration",
     "Doc",
+    "Form",
     "Json",
     "Length",
     "Range",
+    "Shape",
     "Strength",
     "Value",
     "Words",
     "check_arguments",
     "check_fields",
+    "check_json",
     "check_values",
     "checked",
     "declarations",
+    "fields_of",
+    "markers_of",
     "table_of",
 ]

@@ -5,6 +5,7 @@ Ingredients see these records and nothing else.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Generic
@@ -213,8 +214,8 @@ class Spec:
         expected_visits: How often a client is expected to take part in the whole run: int(Q·T), at least 1.
         rounds: Number of rounds T of the whole run.
         samples: Training samples of all clients together.
-        turn: Number of rounds in which every stage is visited once: the number of stages if these take turns,
-            otherwise 1.
+        rounds_per_cycle: Number of rounds in which every stage is visited once: the number of stages if these
+            take turns, otherwise 1.
     """
 
     num_classes: int
@@ -223,7 +224,13 @@ class Spec:
     expected_visits: int  # max(int(Q·T), 1)
     rounds: int = 1  # T
     samples: int = 1  # of all clients together
-    turn: int = 1  # the number of stages if these take turns, otherwise 1
+    rounds_per_cycle: int = 1  # the number of stages if these take turns, otherwise 1
+
+    @property
+    def turn(self) -> int:
+        """The earlier name of `rounds_per_cycle`."""
+        warnings.warn("Spec.turn is called rounds_per_cycle now", DeprecationWarning, stacklevel=2)
+        return self.rounds_per_cycle
 
 
 class Received(Record, Generic[Sent]):

@@ -59,7 +59,7 @@ class ClientRound(ClientModels):
     """
 
     upload: Upload
-    vault: ClientState
+    client_state: ClientState
     start: State
     loss: float
     steps: int
@@ -68,7 +68,7 @@ class ClientRound(ClientModels):
 def client_round(
     m: Method,
     b: Broadcast,
-    vault: ClientState | None,
+    client_state: ClientState | None,
     data: ClientData,
     session: TrainingSession,
     client: int,
@@ -77,18 +77,21 @@ def client_round(
 
     What the client keeps goes to its client state, and what it sends goes to the upload.
     """
-    return client_rounds(m, b, [Participant(client, vault, data)], session)[0]
+    return client_rounds(m, b, [Participant(client, client_state, data)], session)[0]
 
 
 def client_rounds(
-    m: Method, b: Broadcast, guests: Sequence[Participant], session: TrainingSession
+    m: Method, b: Broadcast, participants: Sequence[Participant], session: TrainingSession
 ) -> list[ClientRound]:
     """Train several clients for a round by `session.execute`, one after the other or as one stack."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
-    contexts = [_begin(m, b, guest, session) for guest in guests]
-    views = [_views(m, b, guest.vault, k) for guest, k in zip(guests, contexts, strict=True)]
+    contexts = [_begin(m, b, participant, session) for participant in participants]
+    views = [
+        _views(m, b, participant.client_state, k)
+        for participant, k in zip(participants, contexts, strict=True)
+    ]
     train = train_shared if m.solver is None else train_by_rule
-    trained = train(m, views, contexts, guests, session)
+    trained = train(m, views, contexts, participants, session)
     rate = session.local.rate(b.round)
     ends = [
         k.replace(state=t.state, steps=t.steps, lr_sum=t.steps * rate)
@@ -104,11 +107,11 @@ def client_rounds(
     if m.personal is not None:
         for own, t in zip(views, trained, strict=True):
             own["personal"] = own["personal"].replace(own=t.own, carried=t.carried)
-    views = train_private(m, views, guests, session)
+    views = train_private(m, views, participants, session)
     with torch.no_grad():
         return [
-            _conclude(m, k, own, t, guest.data.n)
-            for k, own, t, guest in zip(ends, views, trained, guests, strict=True)
+            _conclude(m, k, own, t, participant.data.n)
+            for k, own, t, participant in zip(ends, views, trained, participants, strict=True)
         ]
 
 
@@ -133,7 +136,7 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     views = {slot: view.replace(mine=kept.get(slot)) for slot, view in views.items()}
     return ClientRound(
         upload=upload,
-        vault=after,
+        client_state=after,
         start=k.start,
         trained=k.state,
         views=views,
@@ -142,37 +145,41 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     )
 
 
-def between_rounds(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> ClientModels:
+def between_rounds(
+    m: Method, b: Broadcast, participant: Participant, session: TrainingSession
+) -> ClientModels:
     """Return a client's models between rounds.
 
     The server's new model is joined with what the client kept when it last took part. If its personalised
     model needs more than that (`Personal.between`), it is trained, and nothing of that training is kept.
     """
     if m.personal is not None and m.personal.between == "round":
-        return client_round(m, b, guest.vault, guest.data, session, guest.client)
-    k, views = begun(m, b, guest, session)
+        return client_round(m, b, participant.client_state, participant.data, session, participant.client)
+    k, views = begun(m, b, participant, session)
     if m.personal is not None and m.personal.between == "private":
-        [views] = train_private(m, [views], [guest], session)
+        [views] = train_private(m, [views], [participant], session)
     return ClientModels(trained=k.start, views=views)
 
 
-def begun(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> tuple[Context, Views]:
+def begun(
+    m: Method, b: Broadcast, participant: Participant, session: TrainingSession
+) -> tuple[Context, Views]:
     """Return what a client and its ingredients know at the beginning of its round."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
-    k = _begin(m, b, guest, session)
-    return k, _views(m, b, guest.vault, k)
+    k = _begin(m, b, participant, session)
+    return k, _views(m, b, participant.client_state, k)
 
 
-def joined(m: Method, b: Broadcast, vault: ClientState | None, net: Network) -> State:
+def joined(m: Method, b: Broadcast, client_state: ClientState | None, net: Network) -> State:
     """Return the broadcast model completed by the client's own layers and buffers.
 
     Before the client's first participation these are the initial ones.
     """
     w, buffers = b.w, b.b
     if m.split.personal != "none":
-        w = w.joined(vault.v if vault else m.split.own(net.initial.w), net.initial.w.names)
+        w = w.joined(client_state.v if client_state else m.split.own(net.initial.w), net.initial.w.names)
     if m.split.buffers == "local":
-        buffers = vault.b if vault else net.initial.b
+        buffers = client_state.b if client_state else net.initial.b
     return State(w, buffers).to(net.device)
 
 
@@ -224,9 +231,12 @@ def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
     return s.replace(w=m.server.evaluation_weights(s.slots.get("server"), s.w)).broadcast()
 
 
-def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession) -> Context:
-    net, batch, data = session.net, session.local.batch_size, guest.data
-    start, solver = joined(m, b, guest.vault, net), solver_for(session.local, m.passes[0], b.round)
+def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSession) -> Context:
+    net, batch, data = session.net, session.local.batch_size, participant.data
+    start, solver = (
+        joined(m, b, participant.client_state, net),
+        solver_for(session.local, m.passes[0], b.round),
+    )
 
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
         return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
@@ -235,7 +245,7 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
         spec=session.spec,
         run_seed=session.seed,
         round=b.round,
-        client=guest.client,
+        client=participant.client,
         class_counts=data.class_counts,
         initial=net.initial,
         start=start,
@@ -254,9 +264,9 @@ def _begin(m: Method, b: Broadcast, guest: Participant, session: TrainingSession
     )
 
 
-def _views(m: Method, b: Broadcast, vault: ClientState | None, k: Context) -> Views:
+def _views(m: Method, b: Broadcast, client_state: ClientState | None, k: Context) -> Views:
     """Return, for every ingredient, the context with its own memory and message and nobody else's."""
-    kept, device = vault.slots if vault else {}, k.w0.device
+    kept, device = client_state.slots if client_state else {}, k.w0.device
     return {
         slot: k.replace(
             mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot)

@@ -115,12 +115,8 @@ class Dataset(FromAnywhere):
             "y": arrays.below(f"{label}: y", y, classes),
             "x_test": x_test,
             "y_test": arrays.below(f"{label}: y_test", y_test, classes),
-            "clients": None if clients is None else arrays.owners(f"{label}: clients", clients, len(x)),
-            "test_clients": (
-                None
-                if test_clients is None
-                else arrays.owners(f"{label}: test_clients", test_clients, len(x_test), least=-1)
-            ),
+            "clients": _owners(f"{label}: clients", clients, len(x)),
+            "test_clients": _owners(f"{label}: test_clients", test_clients, len(x_test), least=-1),
             "class_names": tuple(class_names),
             "name": name,
             "transform": transform,
@@ -273,6 +269,10 @@ def _class_count(label: str, given: int, names: tuple[str, ...], y: IntArray, y_
     if given and names and len(names) != given:
         raise UsageError(f"{label}: there are {len(names)} class_names, but num_classes = {given}")
     return given or len(names) or 1 + max(int(part.max(initial=0)) for part in (y, y_test))
+
+
+def _owners(where: str, given: npt.ArrayLike | None, count: int, least: int = 0) -> IntArray | None:
+    return None if given is None else arrays.owners(where, given, count, least)
 
 
 def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:

@@ -72,9 +72,9 @@ def load_tiny_imagenet(name: str, root: Path) -> tuple[Part, Part]:
 
 
 def read_images(
-    paths: Sequence[Path], shape: tuple[int, ...], bend: Callable[[ByteArray], ByteArray] | None = None
+    paths: Sequence[Path], shape: tuple[int, ...], resize: Callable[[ByteArray], ByteArray] | None = None
 ) -> ByteArray:
-    """Read image files as RGB, uint8 [n, 3, H, W]. `bend` maps each image [H, W, 3] to the wanted size.
+    """Read image files as RGB, uint8 [n, 3, H, W]. `resize` maps each image [H, W, 3] to the wanted size.
 
     Raises:
         DataFileError: A file cannot be read or has another size. The message names the file.
@@ -100,7 +100,7 @@ def read_images(
             Image.DecompressionBombError,
         ) as cause:
             raise DataFileError(f"{path} is damaged ({cause}); unpack the published archive again") from cause
-        pixels = pixels if bend is None else bend(pixels)
+        pixels = pixels if resize is None else resize(pixels)
         if pixels.shape != (shape[1], shape[2], 3):
             got, wanted = "x".join(map(str, pixels.shape[:2])), f"{shape[1]}x{shape[2]}"
             raise DataFileError(f"{path} is {got} pixels, but the published images are {wanted}")

@@ -35,7 +35,7 @@ def draw_server_holdout(labels: IntArray, num_classes: int, per_class: int, seed
 
 
 def partition_beside(
-    reserve: IntArray,
+    holdout: IntArray,
     split: Split,
     labels: IntArray,
     num_classes: int,
@@ -45,17 +45,17 @@ def partition_beside(
     test_labels: IntArray | None = None,
     test_groups: IntArray | None = None,
 ) -> Partition:
-    """Apply `make_partition` to the pool without the samples `reserve`. Indices are those of the whole pool.
+    """Apply `make_partition` to the pool without the samples `holdout`. Indices are those of the whole pool.
 
     A split that stores its lists loses these samples afterwards. `recipe["reserved"]` is the number of
     samples removed.
     """
-    if not len(reserve):
+    if not len(holdout):
         return make_partition(split, labels, num_classes, groups, seed, local_test, test_labels, test_groups)
     if split.stores_lists:
         whole = make_partition(split, labels, num_classes, groups, seed, local_test, test_labels)
-        return _without(whole, reserve)
-    rest = np.setdiff1d(np.arange(len(labels)), reserve)
+        return _without(whole, holdout)
+    rest = np.setdiff1d(np.arange(len(labels)), holdout)
     few = make_partition(
         split,
         labels[rest],
@@ -69,20 +69,20 @@ def partition_beside(
     recipe = few.recipe | {
         "samples": len(labels),
         "labels_sha256": labels_sha256(labels),
-        "reserved": len(reserve),
+        "reserved": len(holdout),
     }
     test = tuple(rest[part] for part in few.test) if few.test_pool == "train" else few.test
     return replace(few, train=tuple(rest[part] for part in few.train), test=test, recipe=recipe)
 
 
-def _without(whole: Partition, reserve: IntArray) -> Partition:
-    """Return the partition without `reserve` in the lists of the training pool, with the lengths of its
+def _without(whole: Partition, holdout: IntArray) -> Partition:
+    """Return the partition without `holdout` in the lists of the training pool, with the lengths of its
     stages.
     """
-    kept = [~np.isin(part, reserve) for part in whole.train]
+    kept = [~np.isin(part, holdout) for part in whole.train]
     train = tuple(part[stays] for part, stays in zip(whole.train, kept, strict=True))
-    test = _less(whole.test, reserve) if whole.test_pool == "train" else whole.test
-    val, when = _less(whole.val, reserve), whole.stages
+    test = _less(whole.test, holdout) if whole.test_pool == "train" else whole.test
+    val, when = _less(whole.val, holdout), whole.stages
     if when is not None:
         starts = np.cumsum(when.train, axis=1) - when.train
         lengths = [
@@ -94,11 +94,11 @@ def _without(whole: Partition, reserve: IntArray) -> Partition:
                 "the server's rule would take all training samples of a client's stage; let it ask for fewer"
             )
     listed = np.concatenate([*train, *val, *(test if whole.test_pool == "train" else ())])
-    recipe: Recipe = {**whole.recipe, "reused": repeats([listed]), "reserved": len(reserve)}
+    recipe: Recipe = {**whole.recipe, "reused": repeats([listed]), "reserved": len(holdout)}
     if "doubled" in whole.recipe:
         recipe["doubled"] = repeats(train)
     return replace(whole, train=train, test=test, val=val, stages=when, recipe=recipe)
 
 
-def _less(lists: Lists, reserve: IntArray) -> Lists:
-    return tuple(part[~np.isin(part, reserve)] for part in lists)
+def _less(lists: Lists, holdout: IntArray) -> Lists:
+    return tuple(part[~np.isin(part, holdout)] for part in lists)

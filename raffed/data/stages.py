@@ -57,7 +57,7 @@ class Stages:
             raise UsageError(f"federation.rounds = {rounds} is not a multiple of the {count} stages")
 
     @property
-    def turn(self) -> int:
+    def rounds_per_cycle(self) -> int:
         """Number of rounds that together are one round of GLDP's Algorithm 1.
 
         In `inner` order these are the M rounds that visit every stage once. `outer` has no such group, so it
@@ -70,7 +70,7 @@ class Stages:
 
         In `inner` order all stages share one drawing (GLDP's Algorithm 1).
         """
-        return round // self.turn
+        return round // self.rounds_per_cycle
 
 
 def units(

@@ -38,7 +38,7 @@ class RoundAggregator:
 
         Without any upload to count, the server and its memories stay as they are.
         """
-        counted = plan.roster.counted
+        counted = plan.participants.counted
         if not counted:
             return server.replace(round=server.round + 1)
         accumulator = UploadAccumulator()
@@ -71,7 +71,8 @@ class RoundAggregator:
         """
         few = {slot: got.count for slot, got in received.items() if got.count != counted}
         if few and self._setup.config.privacy.masks:
+            senders = ", ".join(f"{number} of {counted} clients send {slot}" for slot, number in few.items())
             raise UsageError(
-                f"privacy.masks: {self._setup.method.name}: of {counted} clients only so many send {few}; "
-                f"use no masks"
+                f"privacy.masks: {self._setup.method.name}: {senders}, but masks cancel only if all clients "
+                "send it; leave masks out"
             )

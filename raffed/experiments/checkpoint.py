@@ -16,10 +16,10 @@ from raffed.errors import RunFolderError, check_permitted
 from raffed.experiments.integrity import check_file
 from raffed.results.json_files import Json, JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
+from raffed.runtime.client_state_store import UNREADABLE, saved_client_states, saved_hashes
 from raffed.runtime.record_codec import digest, load_record, load_server
-from raffed.runtime.vault_store import UNREADABLE, frozen_hashes, frozen_vaults
 
-VAULTS = "vaults"
+CLIENT_STATES = "vaults"
 CHECKPOINTS = "checkpoints"
 MISSING = "missing"
 NOT_TEXTS = "its hashes are not texts"
@@ -70,19 +70,19 @@ def checkpoint_state(checkpoint: Path) -> CheckpointState:
 def _typed(found: Mapping[str, Json]) -> CheckpointState:
     """Return the fields of a state.json, or raise a KeyError or a TypeError."""
     server, identity = found["server_sha256"], found["identity"]
-    hashes, vaults = found["round_hashes"], found.get("vaults")
+    hashes, states = found["round_hashes"], found.get("vaults")
     if not isinstance(server, str) or not isinstance(identity, str) or not isinstance(hashes, list):
         raise TypeError(NOT_TEXTS)
     texts = [text for text in hashes if isinstance(text, str)]
     state: CheckpointState = {"server_sha256": server, "identity": identity, "round_hashes": texts}
-    if vaults is not None:
-        if not isinstance(vaults, dict):
+    if states is not None:
+        if not isinstance(states, dict):
             raise TypeError(NOT_TEXTS)
-        state["vaults"] = {name: text for name, text in vaults.items() if isinstance(text, str)}
+        state["vaults"] = {name: text for name, text in states.items() if isinstance(text, str)}
     last = found.get("versions")
     if isinstance(last, dict):
         state["versions"] = {who: number for who, number in last.items() if isinstance(number, int)}
-    if len(texts) < len(hashes) or (isinstance(vaults, dict) and len(state["vaults"]) < len(vaults)):
+    if len(texts) < len(hashes) or (isinstance(states, dict) and len(state["vaults"]) < len(states)):
         raise TypeError(NOT_TEXTS)
     return state
 
@@ -111,29 +111,35 @@ def read_checkpoint(
         raise RunFolderError(
             f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder"
         )
-    for name, (_, found) in damaged_vaults(checkpoint, about).items():
+    for name, (_, found) in damaged_client_states(checkpoint, about).items():
         what = f"is {found}" if found in (MISSING, UNREADABLE) else "does not have the hash in state.json"
-        raise RunFolderError(f"{checkpoint / VAULTS / name}: {what}; put it back, or delete {checkpoint}")
+        raise RunFolderError(
+            f"{checkpoint / CLIENT_STATES / name}: {what}; put it back, or delete {checkpoint}"
+        )
     return server, about
 
 
-def damaged_vaults(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:
+def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:
     """Return file → (recorded hash, actual hash) for every client state where the two differ.
 
     An old state.json has no hashes of client states. Then those that cannot be read are returned.
     """
-    folder = checkpoint / VAULTS
+    folder = checkpoint / CLIENT_STATES
     recorded: Mapping[str, str] | None = about.get("vaults")
     if recorded is None:
-        return {path.name: ("a vault", UNREADABLE) for path in frozen_vaults(folder) if not _is_vault(path)}
-    found = frozen_hashes(folder)
+        return {
+            path.name: ("a client state", UNREADABLE)
+            for path in saved_client_states(folder)
+            if not _is_client_state(path)
+        }
+    found = saved_hashes(folder)
     pairs = {
         name: (recorded.get(name, MISSING), found.get(name, MISSING)) for name in sorted({*recorded, *found})
     }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _is_vault(path: Path) -> bool:
+def _is_client_state(path: Path) -> bool:
     try:
         load_record(path, ClientState)
     except RunFolderError:

@@ -9,17 +9,18 @@ from pathlib import Path
 
 from raffed.core.messages import ServerState
 from raffed.errors import RunFolderError
-from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoints, read_checkpoint, state_name
+from raffed.experiments.checkpoint import CHECKPOINTS, CLIENT_STATES, checkpoints, read_checkpoint, state_name
+from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.run_record import RunRecord
 from raffed.results.atomic import sync_folder, sync_tree
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, rows_until
+from raffed.runtime.client_state_store import restore_client_states, save_client_states
 from raffed.runtime.own_selection import needs_losses
 from raffed.runtime.record_codec import digest, save_record
 from raffed.runtime.setup import Setup
-from raffed.runtime.vault_store import freeze_vaults, thaw_vaults
 
 
 class CheckpointStore:
@@ -35,15 +36,16 @@ class CheckpointStore:
         self.round_hashes: list[str] = []
         self.versions: dict[int, int] = {}  # as the checkpoint records them, see CheckpointState
         self._saved = -1
-        self._vault_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
+        self._client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
+        self._left_behind: list[Path] = []  # checkpoints of rounds that an extended run computes again
 
     @property
     def rounds_done(self) -> int:
         return self.resumed.round if self.resumed else 0
 
     @property
-    def vaults(self) -> Path:
-        return self._path / VAULTS
+    def states_folder(self) -> Path:
+        return self._path / CLIENT_STATES
 
     def save(
         self,
@@ -67,10 +69,16 @@ class CheckpointStore:
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)
-        self._saved, self._vault_hashes = server.round, hashes
-        for old in checkpoints(self._path)[: -self._setup.config.runtime.keep_checkpoints]:
+        self._saved, self._client_state_hashes = server.round, hashes
+        for old in self._to_remove():
             shutil.rmtree(old)
         self._record.write({"rounds_done": server.round})
+
+    def _to_remove(self) -> list[Path]:
+        """Return the oldest checkpoints that need not be kept. A fork keeps the one from which it began."""
+        federation, runtime = self._setup.config.federation, self._setup.config.runtime
+        kept = f"round-{federation.forked_at:06d}" if federation.forked_at else ""
+        return [one for one in checkpoints(self._path)[: -runtime.keep_checkpoints] if one.name != kept]
 
     def _write(
         self, part: Path, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]
@@ -79,7 +87,7 @@ class CheckpointStore:
         part.mkdir()
         save_record(server, part / "server.safetensors")
         kept = versions if self._setup.method.keeps_state else {}
-        hashes = freeze_vaults(self.vaults, kept, part / VAULTS, self._vault_hashes)
+        hashes = save_client_states(self.states_folder, kept, part / CLIENT_STATES, self._client_state_hashes)
         about = {
             "round": server.round,
             "server_sha256": digest(server),
@@ -87,7 +95,7 @@ class CheckpointStore:
             "vaults": hashes,
             "identity": self._setup.config.identity(),
         }
-        if needs_losses(self._setup.config):
+        if needs_losses(self._setup.config) or self.versions:
             about["versions"] = {str(client): done for client, done in sorted(versions.items())}
         write_json(part / STATE_FILE, about)
         sync_tree(part)
@@ -103,6 +111,7 @@ class CheckpointStore:
         `with_rows` says that a checkpoint also needs the metric rows of all its rounds.
         """
         _ = self._setup.method  # importing it registers the records that a checkpoint may name
+        earlier = EarlierRounds.of(self._record.contents)
         found, unread, said = checkpoints(self._path), None, list[str]()
         until, why = rows_until(self._path) if found and with_rows else (0, "")
         for checkpoint in reversed(found):
@@ -114,12 +123,16 @@ class CheckpointStore:
                 said.append(f"{error}. Going on from the checkpoint before it")
                 unread = error
                 continue
-            if about["identity"] != self._record.contents["identity"]:
+            identity = about["identity"]
+            if identity != self._record.contents["identity"] and not earlier.accepts(identity, server.round):
+                if earlier.knows(identity):
+                    self._left_behind.append(checkpoint)
+                    continue
                 raise RunFolderError(
                     f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
                 )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
-            self._vault_hashes = about.get("vaults", {})
+            self._client_state_hashes = about.get("vaults", {})
             self.versions = {int(client): done for client, done in about.get("versions", {}).items()}
             return said
         if unread is not None:  # starting again without being asked could cost days
@@ -129,10 +142,14 @@ class CheckpointStore:
 
     def thaw(self) -> None:
         """Put the client states of the checkpoint that was restored where the clients read them."""
+        for checkpoint in self._left_behind:
+            shutil.rmtree(checkpoint, ignore_errors=True)
         if self.resumed is None:
-            shutil.rmtree(self.vaults, ignore_errors=True)
+            shutil.rmtree(self.states_folder, ignore_errors=True)
         else:
-            thaw_vaults(self._path / CHECKPOINTS / f"round-{self.rounds_done:06d}" / VAULTS, self.vaults)
+            restore_client_states(
+                self._path / CHECKPOINTS / f"round-{self.rounds_done:06d}" / CLIENT_STATES, self.states_folder
+            )
 
 
 @contextlib.contextmanager

@@ -68,7 +68,7 @@ def _close(loop: RoundLoop) -> None:
     if loop.server.round < loop.setup.config.federation.rounds:
         folder.end("stopped", None)
         return
-    digests = backend.vault_digests(loop.versions)
+    digests = backend.client_state_digests(loop.versions)
     folder.note_placement(backend.placement())
     folder.finish(loop.server, weights_sha256(loop.state), digests, loop.round_hashes)
 

@@ -15,7 +15,6 @@ from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
 from raffed.experiments.aggregation import RoundAggregator
-from raffed.experiments.attack_rows import attack_rows
 from raffed.experiments.events import RoundEvent
 from raffed.experiments.final_measures import after_last, before_last, fairness
 from raffed.experiments.folder import RunFolder
@@ -44,8 +43,8 @@ log = logging.getLogger(__name__)
 class _Training:
     """A round whose training has been requested. `began` is time.perf_counter() at that moment."""
 
-    drawn: RoundPlan
-    job: RoundOrder
+    plan: RoundPlan
+    order: RoundOrder
     began: float
     asked: Asked[tuple[PartialSum, list[Report]]]
 
@@ -99,10 +98,11 @@ class RoundLoop:
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
         self._losses = losses_by(runtime, lambda: self.server, self.versions)
         self._by_loss = needs_losses(setup.config)
-        if self._by_loss:  # who took part cannot be drawn again
-            self.versions.update(folder.versions)
-        for number in () if self._by_loss else range(self.server.round):
-            self._took_part(RoundParticipants.of(setup, number).trained, number)
+        self.versions.update(folder.versions)
+        for number in () if folder.versions else range(self.server.round):
+            then = folder.earlier.config_at(number, setup.config)
+            past = setup if then is setup.config else replace(setup, config=then)
+            self._took_part(RoundParticipants.of(past, number).trained, number)
         # The last server whose round has its rows, and the versions at that time. After a failure, saving any
         # other server would leave a gap in the rows.
         self._safe = self.server, dict(self.versions)
@@ -152,7 +152,7 @@ class RoundLoop:
         ahead: _Training | None = None
         for left in reversed(range(count)):
             ended = self._trained(ahead or self._begun())
-            ahead = None if not left or ended.training.drawn.surveyed else self._begun()
+            ahead = None if not left or ended.training.plan.surveyed else self._begun()
             yield self._recorded(ended, ahead is not None)
 
     def step(self) -> RoundEvent:
@@ -163,30 +163,30 @@ class RoundLoop:
     def _begun(self) -> _Training:
         """Request the training of the next round."""
         number, ahead = self.server.round, self._ahead
-        drawn = (
+        plan = (
             ahead
             if ahead is not None and ahead.number == number
             else RoundPlan.of(self.setup, self.method, number, self._losses)
         )
-        job = self._job(drawn)
-        asked = self.runtime.train(job) if job.participants else _nobody
-        return _Training(drawn, job, time.perf_counter(), asked)
+        order = self._order(plan)
+        asked = self.runtime.train(order) if order.participants else _nobody
+        return _Training(plan, order, time.perf_counter(), asked)
 
     def _trained(self, training: _Training) -> _Scoring:
         """Aggregate a round and request its scores."""
-        job, drawn = training.job, training.drawn
+        order, plan = training.order, training.plan
         partial, reports = training.asked()
         check_unchanged()
-        self._took_part(job.participants, job.round)
-        self.server = self.aggregator.next_server(self.server, partial, drawn)
+        self._took_part(order.participants, order.round)
+        self.server = self.aggregator.next_server(self.server, partial, plan)
         whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
-        judged = whole if drawn.measure else None
-        test = self.runtime.evaluate(judged) if judged is not None else None
+        scored = whole if plan.measure else None
+        test = self.runtime.evaluate(scored) if scored is not None else None
         val = (
-            self.runtime.evaluate(judged, "val") if judged is not None and self.setup.partition.val else None
+            self.runtime.evaluate(scored, "val") if scored is not None and self.setup.partition.val else None
         )
-        hit = self.runtime.evaluate(judged, "attack") if judged is not None and self._backdoor else None
-        apart = judged is not None and judged.w is not self.server.w
+        hit = self.runtime.evaluate(scored, "attack") if scored is not None and self._backdoor else None
+        apart = scored is not None and scored.w is not self.server.w
         sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
         return _Scoring(training, reports, whole, test, val, sent, hit)
 
@@ -196,7 +196,7 @@ class RoundLoop:
         `ahead` says whether the next round trains meanwhile.
         """
         training, reports, whole = scoring.training, scoring.reports, scoring.whole
-        roster, job = training.drawn.roster, training.job
+        participants, order = training.plan.participants, training.order
         self.round_hashes.append(
             weights_sha256(self.state)
         )  # at this point, because the next round trains meanwhile
@@ -207,39 +207,40 @@ class RoundLoop:
         val = scoring.val() if scoring.val is not None else None
         now = time.perf_counter()
         seconds, self._last = now - max(training.began, self._last), now
-        stage, done = self.setup.stage(job.round), self.server.round
+        stage, done = self.setup.stage(order.round), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         if self._clean is not None and test is not None and whole is not None:
             made += self._clean.rows(done, whole, test)
         if scoring.sent is not None:
-            tally = scoring.sent()
-            made.append(BROADCAST_ACCURACY.row(done, tally.accuracy, n=tally.n))
-        made += (roster.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(done)
-        made += attack_rows(self.setup, done, job.participants, scoring.attack)
-        if training.drawn.surveyed:
-            made += self._survey.rows(self.server, self.versions, job, whole)
+            counts = scoring.sent()
+            made.append(BROADCAST_ACCURACY.row(done, counts.accuracy, n=counts.n))
+        made += participants.rows(done) if self.setup.config.faults.any else []
+        made += self._accountant.rows(done)
+        made += attack_rows(self.setup, done, order.participants, scoring.attack)
+        if training.plan.surveyed:
+            made += self._survey.rows(self.server, self.versions, order, whole)
         if done == self.setup.config.federation.rounds:
-            made += before_last(self.setup, self._network, self.spec, job.broadcast)
+            made += before_last(self.setup, self._network, self.spec, order.broadcast)
             made += after_last(self.setup, self._network, whole)
             made += fairness(self.setup, done, reports)
         rows = made if stage is None else [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
         self._safe = self.server, dict(self.versions)
-        return replace(self._event(reports, rows, seconds), straggling=roster.straggling)
+        return replace(self._event(reports, rows, seconds), straggling=participants.straggling)
 
-    def _job(self, drawn: RoundPlan) -> RoundOrder:
+    def _order(self, plan: RoundPlan) -> RoundOrder:
         """Return the order for the clients that take part."""
-        clients, measure = drawn.roster.trained, drawn.measure or drawn.surveyed
+        clients, measure = plan.participants.trained, plan.measure or plan.surveyed
         versions = tuple(self.versions.get(client, 0) for client in clients)
         return RoundOrder(
             self.server.broadcast(),
             clients,
-            drawn.weights,
+            plan.weights,
             versions,
             measure,
-            drawn.stacks,
-            drawn.fates,
-            drawn.peers,
+            plan.stacks,
+            plan.faults,
+            plan.peers,
         )
 
     def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:

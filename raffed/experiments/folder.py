@@ -16,7 +16,8 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.code_record import write_notebook
-from raffed.experiments.hashes import vaults_sha256
+from raffed.experiments.earlier import EarlierRounds
+from raffed.experiments.hashes import client_states_sha256
 from raffed.experiments.integrity import PARTITION, check_partition, check_rows
 from raffed.experiments.method_revision import check_revision
 from raffed.experiments.provenance import new_run
@@ -69,6 +70,7 @@ def check_unedited(path: Path) -> None:
             f"{str(recorded)[:12]}); "
             "put it back, or start a new run with another --out"
         )
+    EarlierRounds.of(read_run(path)).check(path)
 
 
 def check_free(path: Path, config: RunConfig) -> None:
@@ -126,9 +128,9 @@ class RunFolder:
             self._record.write({"state": "running", "error": None})
 
     @property
-    def vaults(self) -> Path:
+    def states_folder(self) -> Path:
         """Where the clients' states are kept between rounds."""
-        return self._checkpoints.vaults
+        return self._checkpoints.states_folder
 
     @property
     def resumed(self) -> ServerState | None:
@@ -141,13 +143,18 @@ class RunFolder:
         return self._checkpoints.round_hashes
 
     @property
+    def versions(self) -> dict[int, int]:
+        """Client → number of rounds done when it last took part, if the checkpoint records it."""
+        return self._checkpoints.versions
+
+    @property
     def rounds_done(self) -> int:
         return self._checkpoints.rounds_done
 
     @property
-    def versions(self) -> dict[int, int]:
-        """Client → number of rounds done when it last took part, if the checkpoint records it."""
-        return self._checkpoints.versions
+    def earlier(self) -> EarlierRounds:
+        """The configurations under which the first rounds of an extended or forked run were computed."""
+        return EarlierRounds.of(self._record.contents)
 
     def rows(self, rows: Iterable[Row]) -> None:
         """Keep a round's rows until the next checkpoint."""
@@ -178,7 +185,7 @@ class RunFolder:
         self,
         server: ServerState,
         weights_sha256: str,
-        vault_digests: Mapping[int, str],
+        client_state_digests: Mapping[int, str],
         round_hashes: list[str],
     ) -> dict[str, str]:
         """Write the final weights and all hashes, and mark the run as finished."""
@@ -189,7 +196,7 @@ class RunFolder:
         self._writer.join()
         hashes = {
             "weights": weights_sha256,
-            "vaults": vaults_sha256(vault_digests),
+            "vaults": client_states_sha256(client_state_digests),
             "metrics": rows_sha256(read_metrics(self.path)),
         }
         self._record.write(
@@ -200,7 +207,7 @@ class RunFolder:
                 "round_hashes": round_hashes,
             }
         )
-        shutil.rmtree(self.vaults, ignore_errors=True)  # the last checkpoint holds them
+        shutil.rmtree(self.states_folder, ignore_errors=True)  # the last checkpoint holds them
         return hashes
 
     def end(self, state: str, error: str | None) -> None:

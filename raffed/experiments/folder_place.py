@@ -30,7 +30,7 @@ CLOSED = {
 
 
 class Place:
-    """A folder under the name it had when opened.
+    """A folder, with the name that it had when it was opened.
 
     A handle on it shows whether the folder is still there, and what it is called now.
     """

@@ -18,7 +18,7 @@ def weights_sha256(state: State) -> str:
     return total.hexdigest()
 
 
-def vaults_sha256(digests: Mapping[int, str]) -> str:
+def client_states_sha256(digests: Mapping[int, str]) -> str:
     """Return one SHA-256 for all client states, from client → digest."""
     lines = "".join(f"{client} {digests[client]}\n" for client in sorted(digests))
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -32,7 +32,7 @@ class RoundParticipants:
     `times` says how often a client was drawn; once, unless the selection draws with replacement.
     """
 
-    fates: dict[int, ParticipantFault]
+    faults: dict[int, ParticipantFault]
     times: Counter[int]
 
     @staticmethod
@@ -47,7 +47,7 @@ class RoundParticipants:
     @property
     def trained(self) -> tuple[int, ...]:
         """Those that train. They keep their private state, whatever happens to their uploads."""
-        return tuple(client for client, fate in self.fates.items() if fate.outcome != "dropped")
+        return tuple(client for client, fault in self.faults.items() if fault.outcome != "dropped")
 
     @property
     def counted(self) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ class RoundParticipants:
     @property
     def straggling(self) -> int:
         """Number of participants that train for fewer steps."""
-        return sum(self.fates[client].completed_fraction < 1.0 for client in self.trained)
+        return sum(self.faults[client].completed_fraction < 1.0 for client in self.trained)
 
     def weights(self, method: Method, sizes: list[int]) -> tuple[float, ...]:
         """Return p_i of everyone that trains; it is 0 for those whose uploads do not count.
@@ -80,48 +80,48 @@ class RoundParticipants:
             metrics.REFUSED: len(self._with("refused")),
             metrics.STRAGGLING: self.straggling,
         }
-        drawn = len(self.fates)
+        drawn = len(self.faults)
         return [metric.row(number, float(value), n=drawn) for metric, value in numbers.items()]
 
     def _with(self, outcome: FaultOutcome) -> tuple[int, ...]:
-        return tuple(client for client, fate in self.fates.items() if fate.outcome == outcome)
+        return tuple(client for client, fault in self.faults.items() if fault.outcome == outcome)
 
 
 @dataclass(frozen=True)
 class RoundPlan:
     """Everything about a round, counted from 0, that is known before the previous one is over.
 
-    `sizes` holds the samples of every client. `weights`, `stacks`, `fates` and `peers` are those of a
+    `sizes` holds the samples of every client. `weights`, `stacks`, `faults` and `peers` are those of a
     RoundOrder. `measure` says whether the round is scored, and `surveyed` whether all clients are scored
     after it.
     """
 
     number: int
-    roster: RoundParticipants
+    participants: RoundParticipants
     sizes: list[int]
     weights: tuple[float, ...]
     stacks: tuple[tuple[int, ...], ...]
-    fates: tuple[ParticipantFault, ...]
+    faults: tuple[ParticipantFault, ...]
     peers: tuple[int, ...]
     measure: bool
     surveyed: bool
 
     @staticmethod
     def of(setup: Setup, method: Method, number: int, losses: Losses = no_losses) -> RoundPlan:
-        federation, roster, sizes = (
+        federation, participants, sizes = (
             setup.config.federation,
             RoundParticipants.of(setup, number, losses),
             setup.sizes_at(number),
         )
-        trained = roster.trained
+        trained = participants.trained
         return RoundPlan(
             number,
-            roster,
+            participants,
             sizes,
-            roster.weights(method, sizes),
+            participants.weights(method, sizes),
             stacks=make_stacks(trained, sizes, setup.config.numerics.cohort),
-            fates=tuple(roster.fates[client] for client in trained),
-            peers=roster.counted if setup.config.privacy.masks else (),
+            faults=tuple(participants.faults[client] for client in trained),
+            peers=participants.counted if setup.config.privacy.masks else (),
             measure=(number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds,
             surveyed=number + 1 > federation.rounds - federation.survey,
         )

@@ -263,11 +263,11 @@ def _serial(
 ) -> Generator[RoundEvent, None, None]:
     check_switches()
     setup = ready()
-    from raffed.experiments.checkpoint import VAULTS
+    from raffed.experiments.checkpoint import CLIENT_STATES
     from raffed.experiments.conduct import conduct_at
     from raffed.runtime.serial import SerialBackend
 
-    yield from conduct_at(setup, path, resumed, SerialBackend(setup, path / VAULTS), stop)
+    yield from conduct_at(setup, path, resumed, SerialBackend(setup, path / CLIENT_STATES), stop)
 
 
 def _on_ray(
@@ -278,7 +278,7 @@ def _on_ray(
     with RaySession(config.runtime.address) as session:
         setup = ready()  # torch and the data load while Ray starts
         session.wait()
-        from raffed.experiments.checkpoint import VAULTS
+        from raffed.experiments.checkpoint import CLIENT_STATES
         from raffed.experiments.conduct import conduct_at
         from raffed.experiments.endings import end_early, mark_interrupted
         from raffed.runtime.ray_backend.endings import lost
@@ -286,7 +286,7 @@ def _on_ray(
 
         try:
             yield from launched(
-                setup, path, path / VAULTS, resumed, partial(conduct_at, who=this_process()), stop
+                setup, path, path / CLIENT_STATES, resumed, partial(conduct_at, who=this_process()), stop
             )
         except (KeyboardInterrupt, GeneratorExit):
             mark_interrupted(path)

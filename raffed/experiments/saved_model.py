@@ -23,7 +23,7 @@ from raffed.core.training.session import Participant, TrainingSession
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError
-from raffed.experiments.checkpoint import VAULTS, checkpoints
+from raffed.experiments.checkpoint import CLIENT_STATES, checkpoints
 from raffed.experiments.folder import FINAL, run_config
 from raffed.experiments.integrity import check_file
 from raffed.models import build_for
@@ -34,11 +34,11 @@ from raffed.results.atomic import replacing
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched
+from raffed.runtime.client_state_store import ClientStateStore, client_state_file, restore_client_states
 from raffed.runtime.initial_weights import begin_from, read_initial
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.vault_store import VaultStore, thaw_vaults, vault_file
 from raffed.runtime.worker import make_network, make_spec
 
 
@@ -168,12 +168,14 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     spec = make_spec(setup, net.feature_dim)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
     with tempfile.TemporaryDirectory() as store:
-        thaw_vaults(checkpoints(folder)[-1] / VAULTS, Path(store))
-        own = vault_file(Path(store), client, 0).parent
+        restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, Path(store))
+        own = client_state_file(Path(store), client, 0).parent
         versions = [int(path.stem) for path in own.glob("*.safetensors")]
-        kept = VaultStore(Path(store), keeps=method.keeps_state)
-        guest = Participant(client, kept.get(client, max(versions, default=0)), _data(setup, net, client))
-        models = between_rounds(method, server.broadcast(), guest, session)
+        kept = ClientStateStore(Path(store), keeps=method.keeps_state)
+        participant = Participant(
+            client, kept.get(client, max(versions, default=0)), _data(setup, net, client)
+        )
+        models = between_rounds(method, server.broadcast(), participant, session)
     return models.personal_state(method)
 
 

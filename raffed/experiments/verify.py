@@ -31,6 +31,11 @@ UNHASHED = (
     "their contents"
 )
 
+FORKED = (
+    "rounds 1 to {until} come from the run that was forked; their files are checked here, and verifying that "
+    "run executes them again"
+)
+
 
 def verify(
     path: Path,
@@ -76,7 +81,10 @@ def verify(
     again = Repetition(setup, path, recorded)
     if identity.ok and split.ok:
         sound = {round_of(one): one for one in checkpoints(path) if _sound(one, checks)}
-        checks += again.checks({0: None, **sound}, rounds, watch)
+        first = config.federation.forked_at  # the rounds before were computed under other settings
+        beginning = {} if first else {0: None}
+        starts = {**beginning, **{done: one for done, one in sound.items() if done >= first}}
+        checks += again.checks(starts, rounds, watch) if starts else ()
     return Certificate(
         path,
         str(about.get("run_id")),
@@ -89,6 +97,7 @@ def verify(
         _segments(about),
         (
             *(() if "files" in about else (UNHASHED,)),
+            *((FORKED.format(until=forked),) if (forked := config.federation.forked_at) else ()),
             *(f"own code changed: {name}" for name in accepted(about, setup.code)),
             *difference_notes(again.differences),
         ),

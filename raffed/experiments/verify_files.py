@@ -12,16 +12,23 @@ from raffed.core.params import State
 from raffed.data.partition import Partition
 from raffed.errors import RaffedError
 from raffed.experiments.certificate import VerificationCheck
-from raffed.experiments.checkpoint import CHECKPOINTS, VAULTS, checkpoint_state, checkpoints, damaged_vaults
+from raffed.experiments.checkpoint import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    checkpoint_state,
+    checkpoints,
+    damaged_client_states,
+)
+from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.folder import FINAL
-from raffed.experiments.hashes import vaults_sha256, weights_sha256
+from raffed.experiments.hashes import client_states_sha256, weights_sha256
 from raffed.experiments.integrity import PARTITION, same_recipe
 from raffed.results.remote import STATE_FILE
 from raffed.results.run_contents import RunContents
 from raffed.results.tree import file_sha256
 from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
+from raffed.runtime.client_state_store import UNREADABLE, saved_client_states
 from raffed.runtime.record_codec import digest, load_record, load_server
-from raffed.runtime.vault_store import UNREADABLE, frozen_vaults
 
 
 def check_files(path: Path, about: RunContents, recorded: list[str]) -> Iterator[VerificationCheck]:
@@ -33,7 +40,7 @@ def check_files(path: Path, about: RunContents, recorded: list[str]) -> Iterator
     split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
     yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
     for one in checkpoints(path):
-        yield from _checkpoint(one, recorded, str(about.get("identity")))
+        yield from _checkpoint(one, recorded, str(about.get("identity")), EarlierRounds.of(about))
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
     until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
@@ -51,8 +58,8 @@ def _results(path: Path, hashes: Mapping[str, str], recorded: list[str]) -> Iter
     rows = lambda: rows_sha256(read_metrics(path))  # noqa: E731
     yield VerificationCheck("metric rows", hashes["metrics"], or_unreadable(rows))
     checkpoint = path / CHECKPOINTS / f"round-{len(recorded):06d}"
-    vaults = lambda: vaults_sha256(vault_hashes(checkpoint))  # noqa: E731
-    yield VerificationCheck("vaults of the clients", hashes["vaults"], or_unreadable(vaults))
+    states = lambda: client_states_sha256(client_state_hashes(checkpoint))  # noqa: E731
+    yield VerificationCheck("vaults of the clients", hashes["vaults"], or_unreadable(states))
 
 
 def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
@@ -88,7 +95,9 @@ def check_recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
         yield VerificationCheck(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
 
 
-def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[VerificationCheck]:
+def _checkpoint(
+    one: Path, recorded: list[str], identity: str, earlier: EarlierRounds
+) -> Iterator[VerificationCheck]:
     try:
         said, server = checkpoint_state(one), load_server(one / "server.safetensors")
     except RaffedError:
@@ -97,9 +106,10 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Verif
     yield VerificationCheck(one.name, str(said.get("server_sha256")), digest(server))
     weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
     yield VerificationCheck(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
-    if said.get("identity") != identity or said.get("round_hashes") != recorded[: round_of(one)]:
+    ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(one))
+    if not ours or said.get("round_hashes") != recorded[: round_of(one)]:
         yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
-    damaged = damaged_vaults(one, said)
+    damaged = damaged_client_states(one, said)
     for name, (hashed, found) in damaged.items():
         yield VerificationCheck(f"{one.name}, {name}", hashed, found)
     if said.get("vaults") and not damaged:
@@ -108,9 +118,9 @@ def _checkpoint(one: Path, recorded: list[str], identity: str) -> Iterator[Verif
         )
 
 
-def vault_hashes(checkpoint: Path) -> dict[int, str]:
+def client_state_hashes(checkpoint: Path) -> dict[int, str]:
     """Return client → hash of its state in a checkpoint."""
-    files = frozen_vaults(checkpoint / VAULTS)
+    files = saved_client_states(checkpoint / CLIENT_STATES)
     return {
         int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, ClientState))
         for one in files

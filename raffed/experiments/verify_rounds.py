@@ -16,16 +16,16 @@ from raffed.experiments.certificate import VerificationCheck
 from raffed.experiments.checkpoint import CHECKPOINTS, checkpoint_state
 from raffed.experiments.federation import RoundLoop
 from raffed.experiments.folder import RunFolder
-from raffed.experiments.hashes import vaults_sha256
+from raffed.experiments.hashes import client_states_sha256
 from raffed.experiments.row_differences import row_difference
-from raffed.experiments.verify_files import or_unreadable, vault_hashes
+from raffed.experiments.verify_files import client_state_hashes, or_unreadable
 from raffed.results.runfile import RUN_FILE
 from raffed.results.writer import read_metrics, rows_sha256
 from raffed.runtime.api import Backend
+from raffed.runtime.client_state_store import UNREADABLE
 from raffed.runtime.record_codec import digest
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup
-from raffed.runtime.vault_store import UNREADABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ class Repetition:
                 shutil.copy2(self._path / RUN_FILE, place / RUN_FILE)
             folder = RunFolder(place, self._setup, resume=start is not None, verifies=True)
             numbers = range(first + 1, first + count + 1)
-            with closing(SerialBackend(self._setup, folder.vaults)) as backend:
+            with closing(SerialBackend(self._setup, folder.states_folder)) as backend:
                 yield from self._rounds(RoundLoop(self._setup, backend, folder), backend, numbers)
             yield from self._rows(read_metrics(place), numbers)
 
@@ -123,9 +123,9 @@ class Repetition:
             if kept.exists():
                 server = or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))  # noqa: B023
                 yield VerificationCheck("server", server, digest(loop.server), number)
-                vaults = or_unreadable(lambda: vaults_sha256(vault_hashes(kept)))  # noqa: B023
-                found = vaults_sha256(backend.vault_digests(loop.versions))
-                yield VerificationCheck("vaults", vaults, found, number)
+                states = or_unreadable(lambda: client_states_sha256(client_state_hashes(kept)))  # noqa: B023
+                found = client_states_sha256(backend.client_state_digests(loop.versions))
+                yield VerificationCheck("vaults", states, found, number)
         loop.folder.checkpoint(loop.server, loop.round_hashes, loop.versions)  # this writes the rows
 
     def _rows(self, again: pa.Table, numbers: range) -> Iterator[VerificationCheck]:

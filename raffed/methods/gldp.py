@@ -129,7 +129,7 @@ class RoundStart(ServerRule[Snapshot]):
         empty = Prototypes.empty(k.spec.num_classes, k.spec.feature_dim)
         now, before = (one if one.known.numel() else empty for one in (own.now, own.before))
         now = _told(now, k.received.get("personal", Received(0)), self.beta)
-        return Snapshot(now, before if (k.round + 1) % k.spec.turn else now), mean
+        return Snapshot(now, before if (k.round + 1) % k.spec.rounds_per_cycle else now), mean
 
     def extra_broadcast(self, own: Snapshot) -> dict[str, Wire]:
         return {"personal": own.before}

@@ -102,7 +102,7 @@ def lenet_dlg(
     ] = 1,
     head_bias: HeadBias = True,
 ) -> Net:
-    """Make the network that gradient leakage attacks (Zhu et al. 2019, mit-han-lab/dlg).
+    """Make the network on which attacks by gradient leakage are tried (Zhu et al. 2019, mit-han-lab/dlg).
 
     It has three 5x5 convolutions of 12 channels with sigmoid and strides 2, 2 and 1, so the flattened map is
     768 wide on 3x32x32. All weights and biases are uniform in [-0.5, 0.5].

@@ -89,8 +89,9 @@ def sync_tree(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that renames and deletions in a folder survive a loss of power. Outside POSIX the system
-    decides.
+    """Make sure that renames and deletions in a folder survive a loss of power.
+
+    On systems other than POSIX nothing is done, because they cannot open a folder.
     """
     if os.name != "posix":
         return

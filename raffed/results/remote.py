@@ -28,7 +28,7 @@ V = TypeVar("V")
 STATE_FILE = (
     "state.json"  # of a checkpoint; it is sent last and removed first, so a checkpoint with one is complete
 )
-VAULTS, CHECKPOINTS = "vaults", "checkpoints"
+CLIENT_STATES, CHECKPOINTS = "vaults", "checkpoints"
 LAST = (RUN_FILE, "sweep.json", "item.json")  # these describe the other files, so they are sent after them
 # Stores in which an object appears only when it is complete; on others raffed renames
 WHOLE_WRITES = (
@@ -249,7 +249,7 @@ def local_stamps(folder: Path) -> dict[str, Stamp]:
     """
     found: dict[str, Stamp] = {}
     for path, folders, files in os.walk(folder):
-        live = {VAULTS} if RUN_FILE in files else set()
+        live = {CLIENT_STATES} if RUN_FILE in files else set()
         folders[:] = [name for name in folders if not name.startswith(".") and name not in live]
         for file in files:
             if not file.startswith(".") and not file.endswith(LEFT):

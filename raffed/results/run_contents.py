@@ -1,23 +1,57 @@
-"""The types of what run.json holds. `raffed.results.run_fields` explains the fields and checks them."""
+"""What run.json holds: every field is declared here once, with its type and its meaning.
+
+`raffed.results.run_fields` checks what is read, and knows which fields belong together.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypedDict
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
 from typing_extensions import NotRequired
 
+from raffed.config.validation import Doc, Form, Range, Shape
+
+LONGEST_SECONDS = 1e11  # three thousand years
+
+
+@dataclass(frozen=True)
+class Since:
+    """Marks a field that every run.json of this schema or a later one has."""
+
+    schema: int
+
+
+def _stays_below(name: str) -> bool:
+    return name.isprintable() and name[:1] not in ("", "/") and ".." not in name.split("/")
+
+
 Noted: TypeAlias = Mapping[str, object]
+Count: TypeAlias = Annotated[int, Range(0)]
+Name: TypeAlias = Annotated[
+    str, Form("a text of printable characters", lambda text: bool(text) and text.isprintable())
+]
+Sha256: TypeAlias = Annotated[
+    str, Form("64 hexadecimal digits", lambda text: re.fullmatch("[0-9a-f]{64}", text) is not None)
+]
+File: TypeAlias = Annotated[str, Form("the name of a file below the folder", _stays_below)]
+State: TypeAlias = Literal["running", "stopped", "failed", "finished"]
+Versions: TypeAlias = dict[str, str]
+Hardware: TypeAlias = dict[str, str | Count | None]
 Segment = TypedDict(
     "Segment",
     {
-        "from": int,
-        "to": int,
-        "started": str,
-        "versions": dict[str, str],
-        "hardware": dict[str, str | int | None],
-        "said": list[str],
-        "accepted": NotRequired[dict[str, list[str]]],
+        "from": Annotated[Count, Doc("First round of the segment, counted from 1.")],
+        "to": Annotated[Count, Doc("Last round of the segment.")],
+        "started": Name,
+        "versions": Versions,
+        "hardware": Hardware,
+        "said": Annotated[list[str], Doc("Warnings about the folder.")],
+        "accepted": NotRequired[
+            Annotated[dict[str, list[str]], Doc("Own code that had changed: file → [old hash, new hash].")]
+        ],
     },
 )
 
@@ -25,47 +59,105 @@ Segment = TypedDict(
 class CodeRecord(TypedDict):
     """The user's own code behind one name of the configuration."""
 
-    role: str
-    reference: str
-    package: str
-    file: str
-    root: str
-    files: dict[str, str]
+    role: Name
+    reference: Name
+    package: Annotated[str, Doc("Package and version; empty for a file.")]
+    file: Name
+    root: Annotated[Name, Doc("The folder that it was imported from.")]
+    files: Annotated[dict[File, Sha256], Doc("Hashes of its source files.")]
+
+
+class EarlierConfig(TypedDict):
+    """What a run was before `raffed extend` or `raffed fork`: its first `until` rounds were computed so."""
+
+    run_id: Name
+    identity: Sha256
+    until: Count
+    config: Annotated[dict[str, Any], Doc("The whole configuration of that time.")]
 
 
 class Inputs(TypedDict):
     """Shape of one prepared input, and its type: "float32", or "int64" for ids."""
 
-    shape: list[int]
-    dtype: str
+    shape: list[Count]
+    dtype: Name
+
+
+class Classes(TypedDict):
+    """For each class, how many training samples there are, and how many clients have any."""
+
+    samples: list[Count]
+    holders: list[Count]
+
+
+class Hashes(TypedDict):
+    """Hashes of the results: of the metric rows, the client states and the server's last weights."""
+
+    metrics: Sha256
+    vaults: Sha256
+    weights: Sha256
 
 
 class RunContents(TypedDict, total=False):
     """The fields of run.json. Those of older versions, and of runs that are not finished, are fewer."""
 
-    schema: int
-    run_id: str
-    config: dict[str, Any]
-    identity: str
-    method_revision: int
-    state: str
-    rounds_done: int
-    seconds: float
-    partition_sha256: str
-    data_sha256: str
-    transform: str
-    versions: dict[str, str]
-    started: str
-    hardware: dict[str, str | int | None]
-    commit: str | None
-    error: str | None
-    inputs: Inputs
-    clients: int
-    classes: dict[str, list[int]]
-    placement: Noted
-    auto: Noted
-    hashes: dict[str, str]
-    round_hashes: list[str]
-    files: dict[str, str]
-    segments: list[Segment]
-    code: list[CodeRecord]
+    schema: Annotated[Count, Since(1), Doc("1, or 2: version 2 added `files` and `segments`.")]
+    run_id: Annotated[Name, Since(1), Doc("The run's name.")]
+    config: Annotated[
+        dict[str, Any],
+        Since(1),
+        Doc("The whole configuration. RunConfig.from_dict checks its fields."),
+    ]
+    identity: Annotated[
+        Sha256, Since(1), Doc("Hash of the part of the configuration that decides the result.")
+    ]
+    method_revision: Annotated[Count, Doc("Revision of the method; absent in runs of earlier versions.")]
+    state: Annotated[str, Shape(State), Since(1), Doc("Whether the run goes on, and how it ended.")]
+    rounds_done: Annotated[Count, Since(1), Doc("Rounds that are complete.")]
+    seconds: Annotated[
+        float,
+        Since(1),
+        Range(0.0, LONGEST_SECONDS),
+        Doc("How long all segments together have worked."),
+    ]
+    partition_sha256: Annotated[Sha256, Since(1), Doc("Hash of the partition's lists.")]
+    data_sha256: Annotated[
+        Sha256, Doc("Of data of one's own: hash of the arrays, which names them in the cache.")
+    ]
+    transform: Annotated[
+        Name,
+        Doc(
+            "Style in which inputs were prepared, which is what `data.transform = auto` meant. Absent in "
+            "runs of earlier versions."
+        ),
+    ]
+    versions: Annotated[Versions, Since(1), Doc("Libraries of the process that began the run.")]
+    started: Annotated[Name, Doc("When the run began.")]
+    hardware: Annotated[Hardware, Doc("Machine of the process that began the run.")]
+    commit: Annotated[str | None, Doc("Commit of raffed with which the run began.")]
+    error: Annotated[str | None, Doc("Why the run failed or was stopped.")]
+    inputs: Annotated[Inputs, Doc("One prepared input of the network; absent in runs of earlier versions.")]
+    clients: Annotated[Count, Doc("Number of clients of the partition.")]
+    classes: Annotated[dict[str, list[int]], Shape(Classes), Doc("Classes of the partition.")]
+    placement: Annotated[Noted, Doc("Where the work was done.")]
+    auto: Annotated[Noted, Doc("What `execution = auto` chose.")]
+    hashes: Annotated[dict[str, str], Shape(Hashes), Doc("Of a finished run.")]
+    round_hashes: Annotated[list[Sha256], Doc("Of a finished run: hashes of the weights after every round.")]
+    files: Annotated[
+        dict[File, Sha256],
+        Since(2),
+        Doc("Hashes of the bytes of the run's files, recorded before a file gets its name."),
+    ]
+    segments: Annotated[
+        list[Segment],
+        Since(2),
+        Doc("One entry for each time that the run was begun or resumed."),
+    ]
+    code: Annotated[
+        list[CodeRecord],
+        Doc("One entry for each name in the configuration that is a reference or an entry point."),
+    ]
+    earlier: Annotated[
+        list[EarlierConfig],
+        Doc("Of a run that was extended or forked: what it was before, oldest first."),
+    ]

@@ -7,23 +7,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal, TypeAlias, TypedDict, TypeGuard, get_args
+from typing import Annotated, Literal, TypeAlias, TypedDict, TypeGuard
 
+from typing_extensions import NotRequired, Required
+
+from raffed.config.validation import Length, Range, Shape, check_json
 from raffed.errors import RunFolderError
 from raffed.results.folder_names import folder_name
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
-from raffed.results.json_shape import (
-    anything,
-    count,
-    many,
-    maybe,
-    number,
-    one_of,
-    record,
-    scalar,
-    table,
-    text,
-)
 from raffed.results.packed_records import check_unpacked
 
 SWEEP_FILE = "sweep.json"
@@ -36,7 +27,8 @@ TRIALS, FINALS, DAMAGED = (
 )
 Protocol: TypeAlias = Literal["validation", "paper"]
 Select: TypeAlias = Literal["global", "personal", "mean"]
-STATES = ("running", "finished", "stopped")
+State: TypeAlias = Literal["running", "finished", "stopped"]
+Count: TypeAlias = Annotated[int, Range(0)]
 ADVICE = "put back the file as it was, or start the sweep in a new folder"
 
 
@@ -47,21 +39,21 @@ class TrialRecord(TypedDict, total=False):
     the search has learned from it.
     """
 
-    number: int
-    name: str
-    settings: dict[str, Json]
-    state: str
-    rounds: int
+    number: Count
+    name: Required[str]
+    settings: Required[Annotated[dict[str, Json], Shape(dict[str, str | int | float | bool | None])]]
+    state: Required[str]
+    rounds: Count
     seconds: float
     score: float | None
     error: str | None
-    reports: list[list[float]]
+    reports: list[Annotated[list[float], Length(2, 2)]]
 
 
 class FinalRecord(TypedDict):
     """A final run: its seed, its folder below that of the sweep, and its state."""
 
-    seed: int
+    seed: Count
     folder: str
     state: str
 
@@ -73,72 +65,36 @@ class MethodRecord(TypedDict, total=False):
     """
 
     space: dict[str, list[Json]]
-    budget: int
+    budget: Count
     trials: list[TrialRecord]
     cost: dict[str, float]
     chosen: TrialRecord | None
     final: list[FinalRecord]
 
 
+class RequestRecord(TypedDict, total=False):
+    """The description of a raffed.experiments.tuning.request.Request, which checks its values."""
+
+    base: Required[dict[str, Json]]
+    methods: Required[list[str]]
+    protocol: Required[Protocol]
+    select: Required[Select]
+    args: dict[str, dict[str, Json]]
+    grid: dict[str, list[Json]]
+    trials: Count | None
+    seeds: Count
+    scheduler: str
+    search: str
+
+
 class SweepRecord(TypedDict):
-    """The whole contents of sweep.json. `request` is the description of a
-    raffed.experiments.tuning.request.Request.
-    """
+    """The whole contents of sweep.json."""
 
-    schema: int
-    request: dict[str, Json]
-    meaning: str
-    state: str
+    schema: Annotated[int, Shape(Literal[1])]
+    request: Annotated[dict[str, Json], Shape(RequestRecord)]
+    meaning: NotRequired[str]
+    state: Annotated[str, Shape(State)]
     methods: dict[str, MethodRecord]
-
-
-_TRIAL = record(
-    {"name": text, "settings": table(scalar), "state": text},
-    {
-        "number": count,
-        "rounds": count,
-        "seconds": number,
-        "score": maybe(number),
-        "error": maybe(text),
-        "reports": many(many(number, length=2)),
-    },
-)
-_METHOD = record(
-    {},
-    {
-        "space": table(many(anything)),
-        "budget": count,
-        "trials": many(_TRIAL),
-        "cost": table(number),
-        "chosen": maybe(_TRIAL),
-        "final": many(record({"seed": count, "folder": text, "state": text})),
-    },
-)
-_REQUEST = record(
-    {
-        "base": table(anything),
-        "methods": many(text),
-        "protocol": one_of(*get_args(Protocol)),
-        "select": one_of(*get_args(Select)),
-    },
-    {
-        "args": table(table(anything)),
-        "grid": table(many(anything)),
-        "trials": maybe(count),
-        "seeds": count,
-        "scheduler": text,
-        "search": text,
-    },
-)
-_SWEEP = record(
-    {
-        "schema": one_of(SWEEP_SCHEMA),
-        "request": _REQUEST,
-        "state": one_of(*STATES),
-        "methods": table(_METHOD),
-    },
-    {"meaning": text},
-)
 
 
 def read_sweep(folder: Path) -> SweepRecord:
@@ -175,7 +131,7 @@ def _is_sweep(found: dict[str, Json]) -> TypeGuard[SweepRecord]:
     schema = found.get("schema")
     if isinstance(schema, int) and schema > SWEEP_SCHEMA:
         raise ValueError(f"written by a later raffed (schema {schema}, this one reads {SWEEP_SCHEMA})")
-    _SWEEP("", dict(found))
+    check_json(SweepRecord, dict(found))
     return True
 
 

@@ -30,13 +30,13 @@ class ParticipantOrder(NamedTuple):
         client: Number of the client.
         weight: Its weight p_i, or 0 if its upload does not count.
         version: Version of its client state.
-        fate: What happens to it by the plan of faults.
+        fault: What happens to it by the plan of faults.
     """
 
     client: int
     weight: float
     version: int
-    fate: ParticipantFault = NO_FAULT
+    fault: ParticipantFault = NO_FAULT
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RoundOrder:
         measure: Whether the participants' models are scored as well.
         stacks: The participants in groups that are trained together. The groups are the same wherever they
             are trained. Each holds one client unless the run sets a cohort.
-        fates: What happens to each participant by the plan of faults. Nobody here is "dropped". Empty if
+        faults: What happens to each participant by the plan of faults. Nobody here is "dropped". Empty if
             there are no faults.
         peers: The clients that agree on masks, which are all whose uploads count. Empty without masks.
     """
@@ -63,7 +63,7 @@ class RoundOrder:
     versions: tuple[int, ...]
     measure: bool
     stacks: tuple[tuple[int, ...], ...]
-    fates: tuple[ParticipantFault, ...] = ()
+    faults: tuple[ParticipantFault, ...] = ()
     peers: tuple[int, ...] = ()
 
     @property
@@ -79,8 +79,8 @@ class RoundOrder:
 
     @cached_property
     def _entries(self) -> dict[int, ParticipantOrder]:
-        fates = self.fates or (NO_FAULT,) * len(self.participants)
-        rows = zip(self.participants, self.weights, self.versions, fates, strict=True)
+        faults = self.faults or (NO_FAULT,) * len(self.participants)
+        rows = zip(self.participants, self.weights, self.versions, faults, strict=True)
         return {row[0]: ParticipantOrder(*row) for row in rows}
 
 
@@ -101,14 +101,14 @@ class ActorShare:
 
 
 def _plain(entry: ParticipantOrder) -> tuple[Any, ...]:
-    return (*entry[:3], *entry.fate)
+    return (*entry[:3], *entry.fault)
 
 
 def _share(stacks: tuple[tuple[Any, ...], ...], measure: bool, peers: tuple[int, ...]) -> ActorShare:
     made = (
         tuple(
-            ParticipantOrder(client, weight, version, ParticipantFault(*fate))
-            for client, weight, version, *fate in stack
+            ParticipantOrder(client, weight, version, ParticipantFault(*fault))
+            for client, weight, version, *fault in stack
         )
         for stack in stacks
     )
@@ -118,7 +118,7 @@ def _share(stacks: tuple[tuple[Any, ...], ...], measure: bool, peers: tuple[int,
 class Backend(Protocol):
     """What carries out the rounds: the serial backend, or the Ray one. All backends give the same bits."""
 
-    def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
+    def train(self, order: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         """Train the participants.
 
         Returns:
@@ -134,30 +134,30 @@ class Backend(Protocol):
         """
         ...
 
-    def losses(self, job: RoundOrder) -> list[float]:
+    def losses(self, order: RoundOrder) -> list[float]:
         """Return the mean cross-entropy of the broadcast model on the training samples of each participant.
 
         The model is completed by the layers that the client keeps. Nothing is trained.
         """
         ...
 
-    def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
+    def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         """Score the participants between rounds, in their order.
 
         Args:
-            job: The clients to score.
+            order: The clients to score.
             whole: The server's model with all its layers, or None if the server does not have all of them.
         """
         ...
 
-    def own_layers(self, job: RoundOrder) -> list[NDArray[np.int64]]:
+    def own_layers(self, order: RoundOrder) -> list[NDArray[np.int64]]:
         """Return exact sums whose total is Σ p_i v_i over the layers that the participants keep.
 
         Only the simulator may look at them.
         """
         ...
 
-    def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
+    def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
         """Return client → SHA-256 of its state of the given version, if it keeps anything."""
         ...
 

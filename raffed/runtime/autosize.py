@@ -102,15 +102,15 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     count = setup.config.federation.participants(setup.partition.num_clients)
     bytes_one = 0
     for size in sizes or (1, *(size for size in COHORTS if size <= count)):
-        host, broadcast = _host(probed, size, device)
-        if size > 1 and not sizes and not host.net.can_be_stacked:
+        worker, broadcast = _probe_worker(probed, size, device)
+        if size > 1 and not sizes and not worker.net.can_be_stacked:
             break
         sent = broadcast.nbytes()
         clients = sorted(range(setup.partition.num_clients), key=lambda c: -samples[c])[
             : max(size, min(4, count))
         ]
         before = _peak(device)
-        spent = min(_timed(host, broadcast, probed, clients, size) for _ in range(2))
+        spent = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
         seconds[size] = spent / len(clients) / short.min_steps
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
@@ -174,22 +174,22 @@ def repeats(config: RunConfig) -> str:
     return f"--execution {runtime.execution}{actors}" + (f" --cohort {cohort}" if cohort else "")
 
 
-def _host(setup: Setup, size: int, device: str) -> tuple[ClientWorker, Broadcast]:
+def _probe_worker(setup: Setup, size: int, device: str) -> tuple[ClientWorker, Broadcast]:
     numerics = replace(setup.config.numerics, cohort=size if size > 1 else 0)
-    host = ClientWorker(replace(setup, config=replace(setup.config, numerics=numerics)), None, device)
-    return host, server_init(host.method, host.net.initial, host.session.spec).broadcast()
+    worker = ClientWorker(replace(setup, config=replace(setup.config, numerics=numerics)), None, device)
+    return worker, server_init(worker.method, worker.net.initial, worker.session.spec).broadcast()
 
 
 def _timed(
-    host: ClientWorker, broadcast: Broadcast, setup: Setup, clients: Sequence[int], size: int
+    worker: ClientWorker, broadcast: Broadcast, setup: Setup, clients: Sequence[int], size: int
 ) -> float:
     from raffed.runtime.api import RoundOrder
 
     stacks = make_stacks(clients, setup.sizes_at(0), size)
     weights, versions = (1.0 / len(clients),) * len(clients), (0,) * len(clients)
-    job = RoundOrder(broadcast, tuple(clients), weights, versions, False, stacks)
+    order = RoundOrder(broadcast, tuple(clients), weights, versions, False, stacks)
     began = time.perf_counter()
-    host.train(broadcast, job.share(stacks))  # the sums are on the CPU, so the GPU has finished
+    worker.train(broadcast, order.share(stacks))  # the sums are on the CPU, so the GPU has finished
     return time.perf_counter() - began
 
 

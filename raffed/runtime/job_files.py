@@ -46,7 +46,7 @@ class Withheld(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Parcel:
+class PackageFiles:
     """What was decided about everything in a folder."""
 
     sent: list[Sent] = field(default_factory=list)
@@ -69,12 +69,12 @@ class Parcel:
         return above[0].reason if above else "no file of the folder"
 
 
-def parcel_of(root: Path) -> Parcel:
+def files_below(root: Path) -> PackageFiles:
     """Decide about everything below a folder.
 
     Links are never followed out of the folder, and only regular files are opened.
     """
-    found = Parcel()
+    found = PackageFiles()
     top = Path(os.path.realpath(root))
     walk = _Walk(top, found)
     walk.enter(top, "", [])
@@ -100,13 +100,13 @@ def check_root(working_dir: Path) -> Path:
     return root
 
 
-def files_alone(files: dict[str, Path]) -> Parcel:
+def files_alone(files: dict[str, Path]) -> PackageFiles:
     """Return a parcel of the named files, whatever they are called.
 
     Raises:
         UsageError: A file holds a secret or cannot be read.
     """
-    found = Parcel()
+    found = PackageFiles()
     for name, path in files.items():
         refused = "" if path.is_file() else "is not a regular file"
         refused = refused or contents_against(path, name)
@@ -116,7 +116,7 @@ def files_alone(files: dict[str, Path]) -> Parcel:
     return found
 
 
-def packed(parcel: Parcel, folder: Path) -> Path:
+def packed(files: PackageFiles, folder: Path) -> Path:
     """Write an archive of the files that are sent into a folder, and return its path.
 
     Equal files give equal bytes, which Ray does not send twice.
@@ -126,7 +126,7 @@ def packed(parcel: Parcel, folder: Path) -> Path:
     """
     target = folder / PACKAGE
     with zipfile.ZipFile(target, "x", zipfile.ZIP_DEFLATED) as archive:
-        for one in parcel.sent:
+        for one in files.sent:
             about = zipfile.ZipInfo(one.name)
             about.compress_type = zipfile.ZIP_DEFLATED
             data, mode = _read(one)
@@ -156,9 +156,9 @@ def _read(one: Sent) -> tuple[bytes, int]:
 
 
 class _Walk:
-    """One pass over a folder. Links are decided at its end, when it is known what else is sent."""
+    """One pass over a folder. At its end, when all other files are known, it decides about links."""
 
-    def __init__(self, top: Path, found: Parcel) -> None:
+    def __init__(self, top: Path, found: PackageFiles) -> None:
         self.top, self.found = top, found
         self.links: list[tuple[str, Path]] = []
 

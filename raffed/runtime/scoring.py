@@ -74,7 +74,7 @@ class ModelScorer:
         own = scores["local"] if same else self.personal(done, x, y, observed)
         return ClientScores({**scores, "personal": own})
 
-    def standing(
+    def survey(
         self, held: ClientModels, whole: State | None, x: Tensor, y: Tensor, observed: Tensor
     ) -> ClientScores:
         """Score a client between rounds: the server's model, if it has all layers, and the client's own."""

@@ -29,39 +29,41 @@ class SerialBackend:
     threads of the program keep theirs. Freed memory is kept (runtime/machine.py).
     """
 
-    def __init__(self, setup: Setup, vaults: Path | None = None) -> None:
+    def __init__(self, setup: Setup, states_folder: Path | None = None) -> None:
         self._before, self._threads = torch.get_num_threads(), setup.config.runtime.threads
         set_threads(self._threads)
         keep_freed_memory()
-        self._host = ClientWorker(setup, vaults, "cuda" if setup.config.runtime.gpu_fraction else "cpu")
+        self._worker = ClientWorker(
+            setup, states_folder, "cuda" if setup.config.runtime.gpu_fraction else "cpu"
+        )
         self._chunks = {part: chunks(setup, part) for part in PARTS}
 
-    def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
+    def train(self, order: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         def trained() -> tuple[PartialSum, list[Report]]:
             set_threads(self._threads)  # the caller may have changed it between rounds
-            return self._host.train(job.broadcast, job.share(job.stacks))
+            return self._worker.train(order.broadcast, order.share(order.stacks))
 
         return trained
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
-        return lambda: total(self._host.evaluate(broadcast, self._chunks[part]))
+        return lambda: total(self._worker.evaluate(broadcast, self._chunks[part]))
 
-    def losses(self, job: RoundOrder) -> list[float]:
-        found = self._host.losses(job.broadcast, job.share(job.stacks))
-        return [found[client] for client in job.participants]
+    def losses(self, order: RoundOrder) -> list[float]:
+        found = self._worker.losses(order.broadcast, order.share(order.stacks))
+        return [found[client] for client in order.participants]
 
-    def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
-        return self._host.survey(job.broadcast, whole, job.share(job.stacks))
+    def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
+        return self._worker.survey(order.broadcast, whole, order.share(order.stacks))
 
-    def own_layers(self, job: RoundOrder) -> list[NDArray[np.int64]]:
-        found = self._host.own_layers(job.share(job.stacks))
+    def own_layers(self, order: RoundOrder) -> list[NDArray[np.int64]]:
+        found = self._worker.own_layers(order.share(order.stacks))
         return [] if found is None else [found]
 
-    def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
-        return self._host.store.digests(versions)
+    def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
+        return self._worker.store.digests(versions)
 
     def placement(self) -> dict[str, object]:
-        return {"execution": "serial", "threads": torch.get_num_threads(), **gpu_of(self._host.device)}
+        return {"execution": "serial", "threads": torch.get_num_threads(), **gpu_of(self._worker.device)}
 
     def close(self) -> None:
         set_threads(self._before)

@@ -253,6 +253,11 @@ def check_new(setup: Setup) -> None:
     It is applied to new runs only, so that older runs can still be resumed.
     """
     config, clients = setup.config, setup.partition.num_clients
+    if config.federation.forked_at or config.federation.fork_sha256:
+        raise UsageError(
+            "federation.forked_at and federation.fork_sha256 are set by `raffed fork` only; leave them out, "
+            "or fork that run again"
+        )
     actors, each = config.runtime.actors, config.runtime.clients_per_actor
     if actors and each and actors != -(-clients // each):
         raise UsageError(

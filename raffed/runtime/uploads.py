@@ -35,7 +35,7 @@ class UploadPipeline:
 
     def send(
         self,
-        fold: UploadAccumulator,
+        accumulator: UploadAccumulator,
         made: Sequence[tuple[ParticipantOrder, Upload]],
         broadcast: Broadcast,
         where: str,
@@ -43,7 +43,7 @@ class UploadPipeline:
         """Add up the uploads that count, and check that damaged ones are refused.
 
         Args:
-            fold: The partial sum.
+            accumulator: The partial sum.
             made: Clients with their uploads.
             broadcast: What the server sent.
             where: Beginning of an error message.
@@ -51,20 +51,20 @@ class UploadPipeline:
         counted = []
         for entry, plain in made:
             upload = self._guarded(self._sent(plain, broadcast, entry.client), broadcast, entry.client, where)
-            if entry.fate.outcome == "counted":
+            if entry.fault.outcome == "counted":
                 counted.append((entry.client, entry.weight, upload))
-            elif entry.fate.outcome == "refused":
+            elif entry.fault.outcome == "refused":
                 self._refuse(upload, broadcast.round, entry.client, where)
         if counted:
             clients, weights, sent = zip(*counted, strict=True)
-            fold.add_all(clients, weights, sent, where)
+            accumulator.add_all(clients, weights, sent, where)
 
-    def add_mask(self, fold: UploadAccumulator, share: ActorShare, round: int) -> None:
+    def add_mask(self, accumulator: UploadAccumulator, share: ActorShare, round: int) -> None:
         """Add the masks of these clients to every sum, after all uploads were added, if the run has masks."""
         if share.peers:
             for entry in itertools.chain.from_iterable(share.stacks):
-                if entry.fate.outcome == "counted":
-                    fold.add_mask(Mask(self._seed, round, entry.client, share.peers))
+                if entry.fault.outcome == "counted":
+                    accumulator.add_mask(Mask(self._seed, round, entry.client, share.peers))
 
     def _sent(self, upload: Upload, broadcast: Broadcast, client: int) -> Upload:
         """Return what a client sends. An attacker sends something else than it has trained."""

@@ -36,6 +36,7 @@ from raffed.models import build_for
 from raffed.references.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder
 from raffed.runtime.client_data import ClientDataCache
+from raffed.runtime.client_state_store import ClientStateStore
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
 from raffed.runtime.reports import (
@@ -49,7 +50,6 @@ from raffed.runtime.reports import (
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
-from raffed.runtime.vault_store import VaultStore
 
 
 def make_spec(setup: Setup, feature_dim: int) -> Spec:
@@ -59,9 +59,15 @@ def make_spec(setup: Setup, feature_dim: int) -> Spec:
     """
     clients, federation, stages = setup.partition.num_clients, setup.config.federation, setup.partition.stages
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
-    turn = 1 if stages is None else stages.turn
+    rounds_per_cycle = 1 if stages is None else stages.rounds_per_cycle
     return Spec(
-        setup.dataset.num_classes, feature_dim, clients, visits, federation.rounds, sum(setup.sizes), turn
+        setup.dataset.num_classes,
+        feature_dim,
+        clients,
+        visits,
+        federation.rounds,
+        sum(setup.sizes),
+        rounds_per_cycle,
     )
 
 
@@ -96,7 +102,7 @@ class ClientWorker:
     def __init__(
         self,
         setup: Setup,
-        vaults: Path | None,
+        states_folder: Path | None,
         device: torch.device | str = "cpu",
         *,
         home: frozenset[int] | None = None,
@@ -105,18 +111,18 @@ class ClientWorker:
         self.device = torch.device(device)
         if self.device.type == "cuda":
             deterministic_kernels()
-        self.store = VaultStore(vaults, keeps=self.method.keeps_state)
+        self.store = ClientStateStore(states_folder, keeps=self.method.keeps_state)
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform
-        bend = Augmentation(
+        augment = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )
         spec = make_spec(setup, self.net.feature_dim)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
-        augmented = bend if transform.augments else None
-        self.outbox = UploadPipeline(setup)
-        self.judge = ModelScorer(self.method, self.net, setup.dataset.num_classes)
+        augmented = augment if transform.augments else None
+        self.uploads = UploadPipeline(setup)
+        self.scorer = ModelScorer(self.method, self.net, setup.dataset.num_classes)
         self.session = TrainingSession(
             self.net, setup.config.local, setup.config.seed, spec, augmented, execute
         )
@@ -136,7 +142,7 @@ class ClientWorker:
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
         self.data.enter(self.setup.stage(broadcast.round))
-        fold, reports = UploadAccumulator(self.method.keeps_uploads), []
+        accumulator, reports = UploadAccumulator(self.method.keeps_uploads), []
         waiting: list[
             tuple[ParticipantOrder, Upload]
         ] = []  # small uploads are added up together, because an operation costs more than its numbers
@@ -144,41 +150,54 @@ class ClientWorker:
         at_once = together(self.net.w_layout.size)
         down, here = broadcast.nbytes(), moved(broadcast, self.device)
         for stack in share.stacks:
-            guests = [self._guest(entry) for entry in stack]
-            began = time.perf_counter()
-            with explained(self.method):
-                rounds = client_rounds(self.method, here, guests, self.session)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(
-                    self.device
-                )  # work that is still queued on the GPU belongs to training
-            # Without scoring, keeping and sending, as in Fig. 4 of FedMR
-            spent = (time.perf_counter() - began) / len(stack)
-            pairs = list(zip(guests, rounds, strict=True))
+            participants = [self._participant(entry) for entry in stack]
+            rounds, spent = self._timed_rounds(here, participants)
+            pairs = list(zip(participants, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
-            marks = [self._marks(guest, done, last) if share.measure else NO_SCORES for guest, done in pairs]
-            for guest, done in pairs:
-                self.store.put(guest.client, broadcast.round + 1, done.vault)
+            scores = [
+                self._scores(participant, done, last) if share.measure else NO_SCORES
+                for participant, done in pairs
+            ]
+            for participant, done in pairs:
+                self.store.put(participant.client, broadcast.round + 1, done.client_state)
             waiting += zip(stack, [done.upload for done in rounds], strict=True)
             if len(waiting) >= at_once:
                 with explained(self.method):
-                    self.outbox.send(fold, waiting, here, where)
+                    self.uploads.send(accumulator, waiting, here, where)
                 waiting = []
-            for (guest, done), mark in zip(pairs, marks, strict=True):
+            for (participant, done), score in zip(pairs, scores, strict=True):
                 up = done.upload.nbytes()
                 reports.append(
-                    Report(guest.client, guest.data.n, done.loss, done.steps, up, down, spent, mark)
+                    Report(
+                        participant.client, participant.data.n, done.loss, done.steps, up, down, spent, score
+                    )
                 )
         with explained(self.method):
-            self.outbox.send(fold, waiting, here, where)
-        self.outbox.add_mask(fold, share, broadcast.round)
-        return fold.export(), sorted(reports, key=lambda report: report.client)
+            self.uploads.send(accumulator, waiting, here, where)
+        self.uploads.add_mask(accumulator, share, broadcast.round)
+        return accumulator.export(), sorted(reports, key=lambda report: report.client)
+
+    def _timed_rounds(
+        self, broadcast: Broadcast, participants: list[Participant]
+    ) -> tuple[list[ClientRound], float]:
+        """Train a stack of clients for a round.
+
+        Returns:
+            Their rounds, and the seconds that each of them took, without scoring, keeping and sending, as in
+            Fig. 4 of FedMR.
+        """
+        began = time.perf_counter()
+        with explained(self.method):
+            rounds = client_rounds(self.method, broadcast, participants, self.session)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # work that is still queued on the GPU belongs to training
+        return rounds, (time.perf_counter() - began) / len(participants)
 
     @user_errors()
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
         state = joined(self.method, broadcast, None, self.net)
-        return {chunk: self.judge.of(state, *self.data.test_chunk(chunk)) for chunk in chunks}
+        return {chunk: self.scorer.of(state, *self.data.test_chunk(chunk)) for chunk in chunks}
 
     @user_errors()
     def losses(self, broadcast: Broadcast, share: ActorShare) -> dict[int, float]:
@@ -188,7 +207,7 @@ class ClientWorker:
         for entry in itertools.chain.from_iterable(share.stacks):
             data = self.data.client(entry.client)
             state = joined(self.method, here, self.store.get(entry.client, entry.version), self.net)
-            found[entry.client] = self.judge.of(state, data.x, data.y).mean_loss
+            found[entry.client] = self.scorer.of(state, data.x, data.y).mean_loss
         return found
 
     @user_errors()
@@ -209,11 +228,13 @@ class ClientWorker:
         for entry in itertools.chain.from_iterable(share.stacks):
             client = entry.client
             if len(self.setup.partition.test[client]):
-                guest = self._guest(entry)
-                held = between_rounds(self.method, here, guest, self.session)
+                participant = self._participant(entry)
+                held = between_rounds(self.method, here, participant, self.session)
                 x, y = self.data.local_part("test", client)
                 found.append(
-                    SurveyedClient(client, self.judge.standing(held, full, x, y, guest.data.class_counts > 0))
+                    SurveyedClient(
+                        client, self.scorer.survey(held, full, x, y, participant.data.class_counts > 0)
+                    )
                 )
         return found
 
@@ -221,47 +242,53 @@ class ClientWorker:
         """Return Σ p_i v_i of the layers that these clients keep, as an exact sum."""
         total = PointSum()
         for entry in itertools.chain.from_iterable(share.stacks):
-            vault = self.store.get(entry.client, entry.version)
-            if vault is not None:  # it may be on this device, or was read from disk to the CPU
-                total.add(vault.v.to(self.device), entry.weight, f"own layers of client {entry.client}")
+            client_state = self.store.get(entry.client, entry.version)
+            if client_state is not None:  # it may be on this device, or was read from disk to the CPU
+                total.add(
+                    client_state.v.to(self.device), entry.weight, f"own layers of client {entry.client}"
+                )
         return total.export()
 
-    def _guest(self, entry: ParticipantOrder) -> Participant:
+    def _participant(self, entry: ParticipantOrder) -> Participant:
         return Participant(
             entry.client,
             self.store.get(entry.client, entry.version),
             self.data.client(entry.client),
-            entry.fate.completed_fraction,
+            entry.fault.completed_fraction,
         )
 
-    def _marks(self, guest: Participant, done: ClientRound, last: bool) -> ClientScores:
+    def _scores(self, participant: Participant, done: ClientRound, last: bool) -> ClientScores:
         """Return the scores of a client's models after its round.
 
         In the last round, additional measurements are made as well.
         """
-        partition, client, observed = self.setup.partition, guest.client, guest.data.class_counts > 0
+        partition, client, observed = (
+            self.setup.partition,
+            participant.client,
+            participant.data.class_counts > 0,
+        )
         found = NO_SCORES
         if len(partition.test[client]):
             x, y = self.data.local_part("test", client)
-            found = self.judge.after(done, x, y, observed, partition.test_lengths(client, self.data.stage))
+            found = self.scorer.after(done, x, y, observed, partition.test_lengths(client, self.data.stage))
         if last and self._asks("spectrum"):
-            found = found._replace(extra={"eigenvalue_variance": self._spectrum(guest, done)})
+            found = found._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
         if partition.val and len(partition.val[client]):
-            held = self.judge.personal(done, *self.data.local_part("val", client), observed)
+            held = self.scorer.personal(done, *self.data.local_part("val", client), observed)
             found = found._replace(validation=held)
         return found
 
     def _asks(self, name: str) -> bool:
         return self.setup.config.federation.asks(name)
 
-    def _spectrum(self, guest: Participant, done: ClientRound) -> ExtraMeasure:
+    def _spectrum(self, participant: Participant, done: ClientRound) -> ExtraMeasure:
         """Measure the feature spectrum of the trained model on the client's training data."""
-        data = guest.data
-        order = seeds.rng(self.setup.config.seed, "spectrum", client=guest.client).permutation(data.n)
+        data = participant.data
+        order = seeds.rng(self.setup.config.seed, "spectrum", client=participant.client).permutation(data.n)
         z = features_of(self.net, done.trained, data.x, data.y)
         return feature_spectrum.by_batch(z, torch.from_numpy(order))
 
 
-def total(tallies: dict[int, ScoreCounts]) -> ScoreCounts:
+def total(counts: dict[int, ScoreCounts]) -> ScoreCounts:
     """Add the chunks' counts in chunk order, so that it does not matter who counted them."""
-    return functools.reduce(operator.add, (tallies[chunk] for chunk in sorted(tallies)))
+    return functools.reduce(operator.add, (counts[chunk] for chunk in sorted(counts)))

@@ -158,10 +158,17 @@ def train(
     batches = batch_stream(data.n, int(local.epochs) * per_epoch, local, seeds.generator(seed, "batches"))
     solver = Solver(local.lr, local.momentum, local.weight_decay, local.clip_norm)
     generator = seeds.generator(seed, "augment")
-    bend = (lambda x: augment(x, transform, generator)) if transform.augments else None
+    augmentation = (lambda x: augment(x, transform, generator)) if transform.augments else None
     watcher = _Watcher(per_epoch, watch, net.initial.w["head.weight"])
     done = sgd(
-        net, net.initial, watcher.objective, data, batches, solver, correct=watcher.gradient, augment=bend
+        net,
+        net.initial,
+        watcher.objective,
+        data,
+        batches,
+        solver,
+        correct=watcher.gradient,
+        augment=augmentation,
     )
     watcher.end(done.state.w)
     return done.state

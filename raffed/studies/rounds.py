@@ -29,7 +29,7 @@ from raffed.data.transforms import Transform, augment_by, augment_draws
 class OpenFederation:
     """A method on the clients' data.
 
-    `step` executes a round. `server` and `vaults` hold the states of the server and of the clients.
+    `step` executes a round. `server` and `client_states` hold the states of the server and of the clients.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class OpenFederation:
         visits = max(plan.participants(len(data)) * plan.rounds // len(data), 1)
         samples = sum(own.n for own in data)
         spec = Spec(len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples)
-        bend = Augmentation(
+        augmentation = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )
-        self.session = TrainingSession(net, local, seed, spec, bend if transform.augments else None)
+        self.session = TrainingSession(net, local, seed, spec, augmentation if transform.augments else None)
         self.server: ServerState = server_init(method, brought_back(net.initial), spec)
-        self.vaults: dict[int, ClientState] = {}
+        self.client_states: dict[int, ClientState] = {}
 
     def participants(self) -> list[int]:
         """Return the participants of the next round in ascending order, as in a run of this seed."""
@@ -64,22 +64,22 @@ class OpenFederation:
 
         It is the aggregated model, completed by the client's own layers.
         """
-        return joined(self.method, self.server.broadcast(), self.vaults.get(client), self.net)
+        return joined(self.method, self.server.broadcast(), self.client_states.get(client), self.net)
 
     def step(self) -> dict[int, ClientRound]:
         """Execute one round and return client → what it did."""
         chosen, sent = self.participants(), self.server.broadcast()
         sizes = [self.data[client].n for client in chosen]
-        fold, done = UploadAccumulator(self.method.keeps_uploads), {}
+        accumulator, done = UploadAccumulator(self.method.keeps_uploads), {}
         for client, weight in zip(chosen, self.method.mean.weights(sizes), strict=True):
-            guest = Participant(client, self.vaults.get(client), self.data[client])
-            (done[client],) = client_rounds(self.method, sent, [guest], self.session)
-            fold.add(
+            participant = Participant(client, self.client_states.get(client), self.data[client])
+            (done[client],) = client_rounds(self.method, sent, [participant], self.session)
+            accumulator.add(
                 client, weight, done[client].upload, f"{self.method.name}, round {self.server.round + 1}"
             )
         for client, one in done.items():
-            self.vaults[client] = one.vault
-        mean_w, mean_b, received = fold.finish(self.server)
+            self.client_states[client] = one.client_state
+        mean_w, mean_b, received = accumulator.finish(self.server)
         told = (self.session.spec, self.server.round, len(chosen), sum(sizes), received, self.seed, mean_b)
         self.server = server_round(
             self.method, self.server, mean_w, mean_b, ServerContext(*told, self.net.differentiable)

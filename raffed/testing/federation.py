@@ -86,7 +86,7 @@ class TinyFederation:
         augment: A random change of the inputs, or None.
         cohort: Whether the participants of a round are stacked.
         server: The server's state.
-        vaults: Client → what it keeps, if it keeps anything.
+        client_states: Client → what it keeps, if it keeps anything.
         last: Client → its part of the last round.
     """
 
@@ -112,7 +112,7 @@ class TinyFederation:
         )
         self.arrange()
         self.server: ServerState = server_init(self.method, brought_back(self.net.initial), self.spec)
-        self.vaults: dict[int, ClientState] = {}
+        self.client_states: dict[int, ClientState] = {}
         self.last: dict[int, ClientRound] = {}
 
     def arrange(self) -> None:
@@ -126,12 +126,17 @@ class TinyFederation:
         return tuple(sorted(int(c) for c in order[: max(1, len(self.data) // 2)]))
 
     def visit(
-        self, client: int, broadcast: Broadcast | None = None, vault: ClientState | None = None
+        self, client: int, broadcast: Broadcast | None = None, client_state: ClientState | None = None
     ) -> ClientRound:
         """Return one client's round, which is kept nowhere."""
         sent = broadcast or self.server.broadcast()
         return client_round(
-            self.method, sent, vault or self.vaults.get(client), self.data[client], self.session, client
+            self.method,
+            sent,
+            client_state or self.client_states.get(client),
+            self.data[client],
+            self.session,
+            client,
         )
 
     def step(self, participants: Sequence[int] | None = None) -> dict[int, ClientRound]:
@@ -141,17 +146,19 @@ class TinyFederation:
         """
         chosen = tuple(self.drawn() if participants is None else participants)
         weights = self.method.mean.weights([self.data[c].n for c in chosen])
-        fold, sent = UploadAccumulator(self.method.keeps_uploads), self.server.broadcast()
-        guests = [Participant(client, self.vaults.get(client), self.data[client]) for client in chosen]
-        together = [guests] if self.cohort else [[guest] for guest in guests]
+        accumulator, sent = UploadAccumulator(self.method.keeps_uploads), self.server.broadcast()
+        members = [
+            Participant(client, self.client_states.get(client), self.data[client]) for client in chosen
+        ]
+        together = [members] if self.cohort else [[participant] for participant in members]
         rounds = [one for some in together for one in client_rounds(self.method, sent, some, self.session)]
         done = dict(zip(chosen, rounds, strict=True))
         for client, weight in zip(chosen, weights, strict=True):
-            fold.add(client, weight, done[client].upload, "test")
+            accumulator.add(client, weight, done[client].upload, "test")
         for client, one in done.items():
-            if not one.vault.empty:
-                self.vaults[client] = one.vault
-        self.receive(*fold.finish(self.server), chosen)
+            if not one.client_state.empty:
+                self.client_states[client] = one.client_state
+        self.receive(*accumulator.finish(self.server), chosen)
         self.last = done
         return done
 
@@ -175,7 +182,10 @@ class TinyFederation:
 
     def everything(self) -> list[Tensor]:
         """Return every tensor of the server and of all clients' states, in a fixed order."""
-        return [*leaves(self.server), *(t for c in sorted(self.vaults) for t in leaves(self.vaults[c]))]
+        return [
+            *leaves(self.server),
+            *(t for c in sorted(self.client_states) for t in leaves(self.client_states[c])),
+        ]
 
 
 def leaves(record: T) -> list[Tensor]:
@@ -207,8 +217,8 @@ def tiny_federation(
         stacked: Whether the participants of a round are stacked.
 
     Returns:
-        A federation before its first round. `step()` executes one; `server`, `vaults` and `last` hold what
-        came of it.
+        A federation before its first round. `step()` executes one; `server`, `client_states` and `last` hold
+        what came of it.
 
     Example:
         >>> from raffed.methods.fedavg import fedavg

@@ -146,14 +146,15 @@ def _stacked(subject: MethodSubject) -> str:
 def _of_round(one: ClientRound, other: ClientRound) -> Iterator[tuple[str, list[Tensor], list[Tensor]]]:
     yield "the trained model", leaves(one.trained), leaves(other.trained)
     yield "the upload", leaves(one.upload), leaves(other.upload)
-    yield "the kept state", leaves(one.vault), leaves(other.vault)
+    yield "the kept state", leaves(one.client_state), leaves(other.client_state)
 
 
 def _in_float64(tiny: TinyFederation, cohort: bool) -> TinyFederation:
     made = copy.copy(tiny)
     made.net = Network(copy.deepcopy(tiny.net.module).double())
     made.data = [replace(one, x=one.x.double()) for one in tiny.data]
-    made.server, made.vaults = _double(tiny.server), {c: _double(v) for c, v in tiny.vaults.items()}
+    made.server = _double(tiny.server)
+    made.client_states = {c: _double(v) for c, v in tiny.client_states.items()}
     made.cohort = cohort
     made.arrange()
     return made
@@ -188,7 +189,7 @@ def _private(subject: MethodSubject) -> str:
                 return f"client {client} sends a {type(message).__name__} in {slot}; it must be a Wire"
             if slot not in slots:
                 return f"client {client} sends {slot}, which belongs to no ingredient"
-        kept = tiny.vaults.get(client)
+        kept = tiny.client_states.get(client)
         for slot, memory in (kept.slots if kept is not None else {}).items():
             if not issubclass(type(memory), Private):
                 return (
@@ -202,7 +203,7 @@ def _private(subject: MethodSubject) -> str:
 def _storage(subject: MethodSubject) -> str:
     tiny = subject.begun
     done = tiny.visit(1)
-    held = [*leaves(done.vault), *leaves(tiny.vaults.get(1)), *leaves(tiny.server)]
+    held = [*leaves(done.client_state), *leaves(tiny.client_states.get(1)), *leaves(tiny.server)]
     held += list(tiny.net.leaves("all").values())
     taken = {one.untyped_storage().data_ptr() for one in held if one.numel()}
     sent = {one.untyped_storage().data_ptr() for one in leaves(done.upload) if one.numel()}
@@ -223,8 +224,8 @@ def _bytes(subject: MethodSubject) -> str:
 
 def _unchanged(subject: MethodSubject) -> str:
     tiny = subject.begun
-    sent, vault, data = tiny.server.broadcast(), tiny.vaults.get(1), tiny.data[1]
-    found = [*leaves(sent), *leaves(vault), data.x, data.y, data.class_counts]
+    sent, client_state, data = tiny.server.broadcast(), tiny.client_states.get(1), tiny.data[1]
+    found = [*leaves(sent), *leaves(client_state), data.x, data.y, data.class_counts]
     before = [one.clone() for one in found]
     first = tiny.visit(1)
     if not same_bits(found, before):
@@ -238,15 +239,15 @@ def _resumed(subject: MethodSubject) -> str:
     """Write the server and all client states into files, read them, and go on."""
     tiny = subject.begun
     whole, again = copy.copy(tiny), copy.copy(tiny)
-    whole.vaults, again.vaults = dict(tiny.vaults), {}
+    whole.client_states, again.client_states = dict(tiny.client_states), {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "server.safetensors"
         save_record(tiny.server, path)
         again.server = load_server(path)
-        for client, state in tiny.vaults.items():
+        for client, state in tiny.client_states.items():
             path = Path(folder) / f"{client}.safetensors"
             save_record(state, path)
-            again.vaults[client] = load_record(path, ClientState)
+            again.client_states[client] = load_record(path, ClientState)
     same = same_bits(whole.run(2).everything(), again.run(2).everything())
     return "" if same else "a run that is resumed from its files ends in other bits"
 
@@ -266,10 +267,10 @@ def _finite(subject: MethodSubject) -> str:
 
 def _undrawn(subject: MethodSubject) -> str:
     tiny = subject.tiny().run(1, EVERYBODY)
-    before = {client: [one.clone() for one in leaves(state)] for client, state in tiny.vaults.items()}
+    before = {client: [one.clone() for one in leaves(state)] for client, state in tiny.client_states.items()}
     tiny.step([1])
     for client, values in before.items():
-        if client != 1 and not same_bits(leaves(tiny.vaults[client]), values):
+        if client != 1 and not same_bits(leaves(tiny.client_states[client]), values):
             return f"the state of client {client} changed in a round in which it did not take part"
     return ""
 

@@ -54,10 +54,10 @@ def test_a_figure_without_printed_numbers_shows_ours_alone(tmp_path: Path) -> No
     for cell in found.about["cells"]:
         if cell["row"] in ("FedAvg", "MAP (lam = 0.5)") and cell["column"] == "FaMnist LeNet":
             cell["runs"].append(str(written(tmp_path, cell["row"].partition(" ")[0], 0.5, 0.25)))
-    (drawn,), sheets = averages_view(found, load_runs([tmp_path]))
-    (sheet,) = sheets.values()
-    assert sheet.titles == ["Method", "Ours: aggregation %", "Ours: personalization %", "Ours: front"]
-    assert next(line for line in sheet.lines if line[0] == "MAP (lam = 0.5)")[1:] == ["50.0", "25.0", "yes"]
+    (drawn,), tables = averages_view(found, load_runs([tmp_path]))
+    (table,) = tables.values()
+    assert table.titles == ["Method", "Ours: aggregation %", "Ours: personalization %", "Ours: front"]
+    assert next(line for line in table.rows if line[0] == "MAP (lam = 0.5)")[1:] == ["50.0", "25.0", "yes"]
     assert "MAP (lam = 0.5)" in svg(drawn.figure)
 
 
@@ -72,12 +72,12 @@ def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_ar
     figure: Reproduction,
 ) -> None:
     """docs/papers/map.md §E6, Fig. 9: MAP and ScaMAP; all 21 methods of Table I are there."""
-    drawn, sheets = averages_view(figure, load_runs([]))
-    (sheet,) = sheets.values()
+    drawn, tables = averages_view(figure, load_runs([]))
+    (table,) = tables.values()
     assert len(drawn) == 1
-    assert len(sheet.lines) == 21
-    assert {line[0] for line in sheet.lines if line[3] == "yes"} == {"MAP", "ScaMAP"}
-    assert next(line for line in sheet.lines if line[0] == "FedAvg")[1:] == [
+    assert len(table.rows) == 21
+    assert {line[0] for line in table.rows if line[3] == "yes"} == {"MAP", "ScaMAP"}
+    assert next(line for line in table.rows if line[0] == "FedAvg")[1:] == [
         "64.0",
         "71.3",
         "",
@@ -100,9 +100,9 @@ def test_ours_are_means_over_the_columns_that_all_methods_with_runs_have(
         if at is None:
             continue
         cell["runs"].append(str(written(tmp_path, f"{cell['row']}-{cell['column']}".replace(" ", "-"), *at)))
-    drawn, sheets = averages_view(figure, load_runs([tmp_path]))
-    (sheet,) = sheets.values()
-    lines = {line[0]: line[4:] for line in sheet.lines}
+    drawn, tables = averages_view(figure, load_runs([tmp_path]))
+    (table,) = tables.values()
+    lines = {line[0]: line[4:] for line in table.rows}
     assert len(drawn) == 2
     assert "FaMnist LeNet" in drawn[1].caption
     assert "MLPNet" not in drawn[1].caption

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raffed.analysis.reproduction.claims import Judged, claim_sheet, judged
+from raffed.analysis.reproduction.claims import ClaimResult, claim_results, claim_table
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
 from raffed.analysis.runs.load import load_runs
 
@@ -28,7 +28,7 @@ WriteRun = Callable[..., Path]
     ],
 )
 def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[float], word: str) -> None:
-    assert Judged("", values).verdict == word
+    assert ClaimResult("", values).verdict == word
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[
     ],
 )
 def test_a_claim_says_nothing_where_its_premise_does_not_hold(given: list[float], word: str) -> None:
-    assert Judged("", [1.0, 1.1, 0.9], given).verdict == word
+    assert ClaimResult("", [1.0, 1.1, 0.9], given).verdict == word
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def test_what_is_near_holds_where_the_whole_interval_is_and_what_is_equal_in_eve
     values: list[float], within: float, word: str
 ) -> None:
     """The interval of 0 and 0.1 is 0.05 ± 0.64."""
-    assert Judged("", values, (), within).verdict == word
+    assert ClaimResult("", values, (), within).verdict == word
 
 
 def test_the_interval_is_student_s() -> None:
-    one = Judged("", [1.0, 2.0, 3.0])
+    one = ClaimResult("", [1.0, 2.0, 3.0])
     assert one.mean == 2.0
     assert one.half == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
 
@@ -99,14 +99,14 @@ def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
 
 
 def test_seeds_that_all_cells_have_are_paired(item: Reproduction) -> None:
-    first, second = judged(item, load_runs(run_folders(item)))
+    first, second = claim_results(item, load_runs(run_folders(item)))
     assert first.values == pytest.approx([30.0, 10.0])
     assert second.values == pytest.approx([-10.0, -25.0])
 
 
 def test_a_premise_is_read_off_the_same_seeds(item: Reproduction) -> None:
     claims = [{"text": "", "terms": [[1.0, "b", "c"]], "given": [[1.0, "a", "c"], [-1.0, "b", "c"]]}]
-    (found,) = judged(
+    (found,) = claim_results(
         Reproduction(item.folder, {**item.about, "claims": claims}), load_runs(run_folders(item))
     )
     assert found.values == pytest.approx([50.0, 60.0])  # of seeds 0 and 1
@@ -126,7 +126,7 @@ def test_terms_may_be_of_averages_and_of_another_measure_and_a_number_is_taken_o
     ]
     averages = [{"column": "m", "of": ["c"], "whole": 1, "printed": {}}]
     about = {**item.about, "claims": claims, "averages": averages}
-    found, absent = judged(Reproduction(item.folder, about), load_runs(run_folders(item)))
+    found, absent = claim_results(Reproduction(item.folder, about), load_runs(run_folders(item)))
     assert found.values == pytest.approx([10.0, -10.0])
     assert found.within == 15.0
     assert absent.verdict == "not run"
@@ -136,14 +136,14 @@ def test_smoke_runs_say_what_is_equal_and_nothing_else(item: Reproduction) -> No
     same = [[1.0, "a", "c"], [-1.0, "a", "c"]]
     claims = [*item.about["claims"], {"text": "a is a", "terms": same, "minus": 0.0, "within": 0.0}]
     smoke = Reproduction(item.folder, {**item.about, "scale": "smoke", "claims": claims})
-    sheet = claim_sheet(smoke, load_runs(run_folders(item)))
-    assert sheet is not None
-    assert [(line[0], line[-1]) for line in sheet.lines] == [("a is a", "holds")]
+    table = claim_table(smoke, load_runs(run_folders(item)))
+    assert table is not None
+    assert [(line[0], line[-1]) for line in table.rows] == [("a is a", "holds")]
 
 
 def test_the_sheet_says_it_with_a_sign_and_smoke_says_nothing(item: Reproduction) -> None:
     runs = load_runs(run_folders(item))
-    sheet = claim_sheet(item, runs)
-    assert sheet is not None
-    assert sheet.lines[0] == ["a above b", "+20.00 ± 127.06", "2", "not separated"]
-    assert claim_sheet(Reproduction(item.folder, {**item.about, "scale": "smoke"}), runs) is None
+    table = claim_table(item, runs)
+    assert table is not None
+    assert table.rows[0] == ["a above b", "+20.00 ± 127.06", "2", "not separated"]
+    assert claim_table(Reproduction(item.folder, {**item.about, "scale": "smoke"}), runs) is None

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 from raffed.analysis.figures.curves import class_accuracy, task_curves, tasks
-from raffed.analysis.metrics.compare import comparison_sheet, ranking
+from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
-from raffed.analysis.metrics.targets import target_sheet
+from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
-from raffed.analysis.reproduction.verdicts import paper_sheet, result_lines
-from raffed.analysis.runs.comparable import MARK, differences, judge, notices
+from raffed.analysis.reproduction.verdicts import paper_table, result_lines
+from raffed.analysis.runs.comparable import MARK, comparability, differences, notices
 from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import Group, groups
 from raffed.analysis.runs.load import Runs, load_runs
 from raffed.analysis.sections import task_sections
-from raffed.analysis.sweeps import Sweep, tuning_sheet
+from raffed.analysis.sweeps import Sweep, tuning_table
 from raffed.analysis.table import as_markdown
 
 from raffed.config.run import RunConfig
@@ -105,7 +105,7 @@ def test_what_differs_is_named_in_every_form_and_is_never_tested(
     assert f"not comparable: {plain}" in to_latex(table)
     assert "not comparable: " in to_html(table)
     assert "<strong>" not in to_html(table), "nothing is best of what may not be compared"
-    assert comparison_sheet(runs, groups(runs)) is None
+    assert comparison_table(runs, groups(runs)) is None
     assert "p (" not in task_sections(runs, groups(runs))
 
 
@@ -116,9 +116,9 @@ def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(
     runs = load_runs([tmp_path])
     assert "comparable" not in summary(runs)
     assert "<strong>" in to_html(summary(runs))
-    sheet = comparison_sheet(runs, groups(runs))
-    assert sheet is not None
-    assert sheet.lines[0][:2] == ["fedavg", "3"]
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert table.rows[0][:2] == ["fedavg", "3"]
     assert notices(runs, groups(runs)) == []
 
 
@@ -137,7 +137,7 @@ def test_the_method_s_arguments_and_what_trains_nothing_may_differ(
 ) -> None:
     pair(write_run, where, value)
     runs = load_runs([tmp_path])
-    assert all(not one.against for one in judge(runs, groups(runs)).values())
+    assert all(not one.against for one in comparability(runs, groups(runs)).values())
 
 
 def test_a_cohort_that_a_probe_of_the_machine_chose_is_no_difference(
@@ -168,9 +168,9 @@ def test_one_partition_under_two_names_is_one_task_and_is_compared(
     pair(write_run, seeds=2, other_split="file:a/my.npz")
     runs = load_runs([tmp_path])
     assert list(tasks(runs)) == [("digits", "p10c2 = file:a/my.npz")]
-    sheet = comparison_sheet(runs, groups(runs))
-    assert sheet is not None
-    assert len(sheet.lines) == 1
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert len(table.rows) == 1
     assert any(
         "the partition has two names (" in cell and "is the same" in cell
         for cell in summary(runs)["comparable"]
@@ -182,7 +182,7 @@ def test_runs_from_before_the_hash_was_recorded_are_compared_by_name_and_that_is
 ) -> None:
     pair(write_run, "partition_sha256", None)
     runs = load_runs([tmp_path])
-    assert comparison_sheet(runs, groups(runs)) is not None
+    assert comparison_table(runs, groups(runs)) is not None
     assert summary(runs)["comparable"].str.contains("hash is not recorded").any()
 
 
@@ -235,14 +235,14 @@ def three(write_run: WriteRun, tmp_path: Path) -> Runs:
 def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, write_run: WriteRun) -> None:
     runs = three(write_run, tmp_path)
     members = tasks(runs)["digits", "p10c2"]
-    sheet = comparison_sheet(runs, members)
-    assert sheet is not None
-    assert [line[0] for line in sheet.lines] == ["fedavg", "map"]
-    assert sheet.lines[1][1:6] == ["–"] * 5
-    assert sheet.lines[1][6].startswith("not comparable: the partition differs")
-    targets = target_sheet(runs, members)
+    table = comparison_table(runs, members)
+    assert table is not None
+    assert [line[0] for line in table.rows] == ["fedavg", "map"]
+    assert table.rows[1][1:6] == ["–"] * 5
+    assert table.rows[1][6].startswith("not comparable: the partition differs")
+    targets = target_table(runs, members)
     assert targets is not None
-    assert next(line for line in targets.lines if line[0] == "map")[1:] == ["–", "not comparable", "–"]
+    assert next(line for line in targets.rows if line[0] == "map")[1:] == ["–", "not comparable", "–"]
     marked = {f"map{MARK}", "fedavg", "fedprox"}
     assert {curve.label for curve in task_curves(runs, ("digits", "p10c2"), "Aggregation accuracy")} == marked
     assert set(class_accuracy(runs, ("digits", "p10c2")).index) == marked
@@ -266,9 +266,9 @@ def test_sets_that_may_be_compared_among_themselves_are_tested_there_and_only_th
                     partition_sha256=digest,
                 )
     runs = load_runs([tmp_path])
-    sheet = comparison_sheet(runs, groups(runs))
-    assert sheet is not None
-    assert {(line[0], line[1]) for line in sheet.lines} == {
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert {(line[0], line[1]) for line in table.rows} == {
         ("fedavg rounds=1", "fedprox rounds=1"),
         ("fedavg rounds=2", "fedprox rounds=2"),
     }
@@ -299,10 +299,10 @@ def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(
     runs = load_runs([tmp_path])
     assert differences(runs, *groups(runs)) == []
     assert summary(runs)["comparable"].str.contains("chosen for each method by the sweep").any()
-    assert "Comparable" not in tuning_sheet(Sweep(tmp_path, about), runs).titles
+    assert "Comparable" not in tuning_table(Sweep(tmp_path, about), runs).titles
     change(tmp_path / "map/final/seed-1", "partition_sha256", OTHER)
-    sheet = tuning_sheet(Sweep(tmp_path, about), load_runs([tmp_path]))
-    assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(sheet)
+    table = tuning_table(Sweep(tmp_path, about), load_runs([tmp_path]))
+    assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(table)
 
 
 def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
@@ -332,9 +332,9 @@ def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
     item = load_item(tmp_path / "item.json")
     runs = load_runs(run_folders(item))
     assert [len(line.ours) for line in result_lines(item, runs)] == [2, 1, 2]
-    sheet = paper_sheet(item, runs)
-    assert sheet.titles[-1] == "Runs left out"
-    assert [line[-1][:15] for line in sheet.lines] == ["–", "not comparable:", "–"]
+    table = paper_table(item, runs)
+    assert table.titles[-1] == "Runs left out"
+    assert [line[-1][:15] for line in table.rows] == ["–", "not comparable:", "–"]
 
 
 def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
@@ -351,5 +351,5 @@ def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
 
 
 def test_a_group_without_a_task_of_its_own_is_judged_alone() -> None:
-    assert judge(load_runs([]), []) == {}
+    assert comparability(load_runs([]), []) == {}
     assert Group("a", "d", "p", (), "").task == ("d", "p")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raffed.analysis.metrics.compare import (
     Ranking,
-    comparison_sheet,
+    comparison_table,
     critical_difference,
     paired,
     range_quantile,
@@ -101,7 +101,7 @@ def test_every_method_is_compared_with_the_best_one(tmp_path: Path, write_run: W
         write_run(f"a{seed}", [0.5 + 0.01 * seed], method="fedavg", seed=seed)
         write_run(f"m{seed}", [0.6 + 0.01 * seed], method="map", seed=seed)
     runs = load_runs([tmp_path])
-    sheet = comparison_sheet(runs, groups(runs))
-    assert sheet is not None
-    assert sheet.titles[2] == "Difference to map, points"
-    assert sheet.lines == [["fedavg", "3", "−10.00 ± 0.00", "< 0.001", "0.250"]]
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert table.titles[2] == "Difference to map, points"
+    assert table.rows == [["fedavg", "3", "−10.00 ± 0.00", "< 0.001", "0.250"]]

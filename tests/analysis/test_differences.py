@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from raffed.analysis.reproduction.differences import KINDS, added, difference_sheet, gain, to_best_other
+from raffed.analysis.reproduction.differences import KINDS, added, difference_table, gain, to_best_other
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
 from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.printed import printed_values
@@ -52,10 +52,10 @@ def sends(floats: int) -> list[Row]:
     return [Row(1, "global", "train", "loss", 1.0, n=9, bytes_up=4 * floats, bytes_down=0, seconds=1.0)]
 
 
-def lines(sheet: TextTable | None) -> dict[tuple[str, str], dict[str, str]]:
+def lines(table: TextTable | None) -> dict[tuple[str, str], dict[str, str]]:
     """(column, first word of what it is) → title → text."""
-    assert sheet is not None
-    told = [dict(zip(sheet.titles, line, strict=True)) for line in sheet.lines]
+    assert table is not None
+    told = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
     return {(line["Column"], line["What"].split()[0]): line for line in told}
 
 
@@ -128,7 +128,7 @@ def test_what_the_paper_s_numbers_give_is_of_all_its_methods_whatever_was_run(tm
         tmp_path, "fedmr/table1", {("FedMR", column): scored(0.7), ("MOON", column): scored(0.6)}
     )
     few = [cell for cell in found.about["cells"] if cell["row"] in ("FedMR", "MOON")]
-    told = lines(difference_sheet(Reproduction(found.folder, {**found.about, "cells": few}), runs))[
+    told = lines(difference_table(Reproduction(found.folder, {**found.about, "cells": few}), runs))[
         column, "Δ"
     ]
     assert [
@@ -154,7 +154,7 @@ def test_an_average_s_differences_are_those_of_its_columns(tmp_path: Path) -> No
         for i, split in enumerate(splits)
     }
     found, runs = item(tmp_path, "fedmr/table1", cells)
-    told = lines(difference_sheet(found, runs))
+    told = lines(difference_table(found, runs))
     assert [told["FMNIST avg", "gain"][title] for title in ("Paper", "From its numbers", "Ours")] == [
         "+4.10",
         "+3.90",
@@ -167,7 +167,7 @@ def test_an_average_s_differences_are_those_of_its_columns(tmp_path: Path) -> No
     ]
     assert [told["CIFAR100 avg", "Δ"][title] for title in ("Paper", "From its numbers")] == ["+0.44", "+0.64"]
     found.about["averages"][0]["of"].pop()  # as where a scale lacks one of its columns
-    assert ("FMNIST avg", "gain") not in lines(difference_sheet(found, runs))
+    assert ("FMNIST avg", "gain") not in lines(difference_table(found, runs))
 
 
 def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
         cells["without_prototypes", f"{name} -"] = sends(model + 1)
         cells["with_prototypes", f"{name} -"] = sends(model + prototypes + classes + 1)
     found, runs = item(tmp_path, "fedmr/table3", cells)
-    told = lines(difference_sheet(found, runs))
+    told = lines(difference_table(found, runs))
     assert {
         column: [line[title] for title in ("Paper", "From its numbers", "Ours")]
         for (column, _), line in told.items()
@@ -204,14 +204,14 @@ def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
 def test_every_difference_that_is_printed_is_shown(key: str, table: str, tmp_path: Path) -> None:
     frame = printed_values("fedmr")
     wanted = frame[(frame["table"] == table) & frame["metric"].isin(list(KINDS))]
-    sheet = difference_sheet(*item(tmp_path, key, {}))
-    assert sheet is not None
-    assert len(sheet.lines) == len(wanted) == {"Table1": 48, "Table2": 10, "Table3": 5}[table]
+    table = difference_table(*item(tmp_path, key, {}))
+    assert table is not None
+    assert len(table.rows) == len(wanted) == {"Table1": 48, "Table2": 10, "Table3": 5}[table]
 
 
 @pytest.mark.parametrize("key", ["fedmr/table4", "fedmr/claims", "map/table1", "mpfedcon/table1"])
 def test_where_no_difference_is_printed_there_is_no_table_of_them(key: str, tmp_path: Path) -> None:
-    assert difference_sheet(*item(tmp_path, key, {})) is None
+    assert difference_table(*item(tmp_path, key, {})) is None
 
 
 def test_what_is_compared_is_all_that_the_paper_prints_besides() -> None:

@@ -15,7 +15,7 @@ from raffed.analysis.figures.theme import svg
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.reproduction.item_views import item_view
-from raffed.analysis.reproduction.verdicts import paper_sheet
+from raffed.analysis.reproduction.verdicts import paper_table
 from raffed.analysis.runs.load import Runs, load_runs
 from raffed.analysis.table import TextTable
 
@@ -101,13 +101,13 @@ def test_rounds_to_fedavg_s_accuracy_come_with_speed_up_and_real_traffic(tmp_pat
         "FedRep": curve([0.1, 0.2, 0.59], 2_000_000),
     }
     found, runs = item(tmp_path, rows, "personal_rounds_to_baseline", printed=PRINTED)
-    assert [line[:4] for line in paper_sheet(found, runs).lines] == [
+    assert [line[:4] for line in paper_table(found, runs).rows] == [
         ["FedAvg", "CIFAR10 (100,5)", "200", "3"],
         ["FedProx", "CIFAR10 (100,5)", "116", "2"],
         ["FedRep", "CIFAR10 (100,5)", "58", "never"],
     ]
-    (sheet,) = item_view(found, runs).tables.values()
-    assert [line[2:] for line in sheet.lines] == [
+    (table,) = item_view(found, runs).tables.values()
+    assert [line[2:] for line in table.rows] == [
         ["3", "1.00", "240.0", "1.00", "6.0"],
         ["2", "1.72", "139.2", "1.50", "4.0"],
         ["never", "3.40", "68.3", "–", "–"],
@@ -124,7 +124,7 @@ def test_gains_are_of_all_clients_over_the_baseline_on_the_same_split(picture: s
     }
     found, runs = item(tmp_path, rows, "between_last", baseline="SOLO", picture=picture)
     view = item_view(found, runs)
-    assert view.tables["Who gains"].lines == [
+    assert view.tables["Who gains"].rows == [
         ["MpFedcon", "CIFAR10 (100,5)", "1", "4", "+6.25", "2", "1", "50"]
     ]
     (drawn,) = view.figures
@@ -148,8 +148,8 @@ def test_who_loses_and_who_gains_is_counted_client_by_client_against_the_baselin
     assert cell_values(alone, ("Ours", where), runs, "losing_last") == {}
 
 
-def column(sheet: TextTable, title: str) -> list[str]:
-    return [line[list(sheet.titles).index(title)] for line in sheet.lines]
+def column(table: TextTable, title: str) -> list[str]:
+    return [line[list(table.titles).index(title)] for line in table.rows]
 
 
 def test_stages_are_drawn_with_the_drop_and_what_is_forgotten(tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ def test_stages_are_drawn_with_the_drop_and_what_is_forgotten(tmp_path: Path) ->
         picture="stages",
         own={"CReFF": "a_sel_global"},
     )
-    assert column(paper_sheet(found, runs), "Ours") == ["60.00", "70.00"]
+    assert column(paper_table(found, runs), "Ours") == ["60.00", "70.00"]
     view = item_view(found, runs)
-    assert [line[2:] for line in view.tables["What is forgotten"].lines] == [
+    assert [line[2:] for line in view.tables["What is forgotten"].rows] == [
         ["90.00", "60.00", "30.00", "40.00"],
         ["80.00", "70.00", "10.00", "–"],
     ]
@@ -188,10 +188,10 @@ def test_a_table_says_what_the_global_accuracy_is_answered_by_and_how_many_clien
     found, runs = item(
         tmp_path, {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": oracle + own}, "a_glo"
     )
-    sheet = paper_sheet(found, runs)
-    assert column(sheet, "Ours") == ["30.00", "40.00"]
-    assert column(sheet, "Answered by") == ["global model", "oracle: mean of the heads"]
-    local = paper_sheet(found._replace(about={**found.about, "measure": "a_loc"}), runs)
+    table = paper_table(found, runs)
+    assert column(table, "Ours") == ["30.00", "40.00"]
+    assert column(table, "Answered by") == ["global model", "oracle: mean of the heads"]
+    local = paper_table(found._replace(about={**found.about, "measure": "a_loc"}), runs)
     assert column(local, "Clients measured, at least") == ["–", "7 of 10"]
     mixed, runs = item(
         tmp_path / "mixed",
@@ -199,7 +199,7 @@ def test_a_table_says_what_the_global_accuracy_is_answered_by_and_how_many_clien
         "a_glo",
         own={"FedRep": "a_loc"},
     )
-    assert column(paper_sheet(mixed, runs), "Clients measured, at least / Answered by") == [
+    assert column(paper_table(mixed, runs), "Clients measured, at least / Answered by") == [
         "global model",
         "7 of 10",
     ]
@@ -209,7 +209,7 @@ def test_where_nothing_is_printed_nothing_is_compared_with_it(tmp_path: Path) ->
     rows = {"FedAvg": [between(3, None, 0.3, "global")], "FedRep": [between(3, None, 0.4, "global")]}
     found, runs = item(tmp_path, rows, "a_glo")
     proxy = found._replace(about={**found.about, "scale": "proxy"})
-    assert paper_sheet(proxy, runs).titles == [
+    assert paper_table(proxy, runs).titles == [
         "Method",
         "Column",
         "Ours",
@@ -219,7 +219,7 @@ def test_where_nothing_is_printed_nothing_is_compared_with_it(tmp_path: Path) ->
     ]
     cells = [{**cell, "printed": {**PRINTED, "method": "FedProx"}} for cell in found.about["cells"]]
     printed = proxy._replace(about={**proxy.about, "cells": cells})
-    assert set(paper_sheet(printed, runs).titles) >= {"Paper", "Paper − FedAvg", "Verdict"}
+    assert set(paper_table(printed, runs).titles) >= {"Paper", "Paper − FedAvg", "Verdict"}
 
 
 def test_accuracy_against_the_round_is_of_all_clients_and_the_mean_over_seeds(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_cost_is_time_and_numbers_held_against_accuracy(tmp_path: Path) -> None:
     ]
     found, runs = item(tmp_path, {"MOON": rows}, "accuracy_best", picture="cost")
     view = item_view(found, runs)
-    assert view.tables["Cost"].lines == [
+    assert view.tables["Cost"].rows == [
         ["MOON", "CIFAR10", "2.000", "20000", "3.000", "3.00", "1.000", "50.00"]
     ]
 
@@ -333,16 +333,16 @@ def test_cost_has_the_mean_over_the_data_sets_that_all_methods_have(tmp_path: Pa
     }
     found, runs = item(tmp_path, rows, "accuracy_best", picture="cost")
     view = item_view(found, runs)
-    assert view.tables["Cost"].lines[-2:] == [
+    assert view.tables["Cost"].rows[-2:] == [
         ["a", "mean of 2", "3.000", "30000", "3.500", "3.50", "0.000", "60.00"],
         ["b", "mean of 2", "1.000", "10000", "1.000", "1.00", "0.000", "50.00"],
     ]
-    assert [line[:2] for line in view.tables["Cost"].lines].count(["a", "CIFAR10"]) == 1
+    assert [line[:2] for line in view.tables["Cost"].rows].count(["a", "CIFAR10"]) == 1
     assert ">mean of 2<" in svg(view.figures[0].figure)
     alone, runs = item(
         tmp_path / "one", {"a | SVHN P5C2": run(2.0, 3e6, 0.5)}, "accuracy_best", picture="cost"
     )
-    assert [line[1] for line in item_view(alone, runs).tables["Cost"].lines] == ["SVHN"]
+    assert [line[1] for line in item_view(alone, runs).tables["Cost"].rows] == ["SVHN"]
 
 
 def test_balanced_accuracy_is_the_mean_over_classes_with_test_samples(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.studies.leakage import NOISES, PRINTED
-from raffed.analysis.studies.painters import check_sheet, painted
+from raffed.analysis.studies.painters import check_table, painted
 from raffed.analysis.studies.study import COLUMNS, Painted, Study
 
 NOISE = {"Gaussian 1e-4": 0.001, "Gaussian 1e-2": 20.0, "Laplace 1e-4": 0.02, "Laplace 1e-2": float("inf")}
@@ -59,8 +59,8 @@ def test_a_noise_that_defends_where_the_paper_says_no_breaks_the_claim_of_that_r
 
 
 def test_table_4_has_both_readings_beside_the_papers_mark() -> None:
-    sheet = drawn(variance=200.0).tables["Does the noise defend? cifar10"]
-    lines = {line[0]: list(line[1:]) for line in sheet.lines}
+    table = drawn(variance=200.0).tables["Does the noise defend? cifar10"]
+    lines = {line[0]: list(line[1:]) for line in table.rows}
     assert lines["Gaussian 1e-4"] == ["0.2", "yes", "0.001", "no", "no"]
     assert lines["Laplace 1e-2"] == ["> 1000", "yes", "> 1000", "yes", "yes"]
     assert lines["none (DLG)"][-1] == "n/a"
@@ -84,12 +84,12 @@ def test_the_marks_are_those_of_the_papers_table_4() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_what_was_is_in_the_table_of_attacks() -> None:
-    sheet = drawn().tables["Attacks on cifar10"]
-    first = dict(zip(sheet.titles, sheet.lines[0], strict=True))
+    table = drawn().tables["Attacks on cifar10"]
+    first = dict(zip(table.titles, table.rows[0], strict=True))
     assert first["Attack"] == "DLG"
     assert first["at the end"] == "0.001"
     assert first["MSE at 300"] == "–"
-    assert len(sheet.lines) == 4 + 2 * len(NOISES)
+    assert len(table.rows) == 4 + 2 * len(NOISES)
 
 
 def test_the_figures_are_the_curves_and_the_pictures() -> None:
@@ -101,5 +101,5 @@ def test_the_figures_are_the_curves_and_the_pictures() -> None:
     ]
     assert max(max(line.get_ydata()) for axes in curves.axes for line in axes.get_lines()) <= 10.0  # type: ignore[arg-type]
     assert len(pictures.axes) == 2
-    assert check_sheet([study()]) is not None
+    assert check_table([study()]) is not None
     assert drawn().checks[0].measured == pytest.approx("DLG 0.001, known_head 0.002")

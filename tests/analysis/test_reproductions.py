@@ -14,7 +14,7 @@ import pytest
 from raffed.analysis.report import find_items, write_loaded
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
-from raffed.analysis.reproduction.verdicts import Line, paper_sheet, result_lines, verdict
+from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
 from raffed.analysis.runs.load import load_runs
 
 WriteRun = Callable[..., Path]
@@ -130,18 +130,18 @@ def test_a_cell_is_the_mean_of_its_seeds_best_rounds_and_gains_are_paired(item_f
 
 def test_the_sheet_has_paper_ours_interval_seeds_difference_and_verdict(item_file: Path) -> None:
     item = load_item(item_file)
-    sheet = paper_sheet(item, load_runs(run_folders(item)))
-    assert list(sheet.titles) == ["Method", "Column", "Paper", "Ours", "Seeds", "Δ", "Verdict"]
+    table = paper_table(item, load_runs(run_folders(item)))
+    assert list(table.titles) == ["Method", "Column", "Paper", "Ours", "Seeds", "Δ", "Verdict"]
     # t(1) = 12.706, s = sqrt(2), n = 2: half width 12.71
-    assert sheet.lines[0] == ["FedAvg", "FMNIST P5C2", "67.29", "61.00 ± 12.71", "2", "−6.29", "agrees"]
+    assert table.rows[0] == ["FedAvg", "FMNIST P5C2", "67.29", "61.00 ± 12.71", "2", "−6.29", "agrees"]
 
 
 def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_file: Path) -> None:
     item = load_item(item_file)
     item = item._replace(about={**item.about, "scale": "proxy"})
-    sheet = paper_sheet(item, load_runs(run_folders(item)))
-    assert "Δ" not in sheet.titles
-    assert sheet.lines[1][-2:] == ["+9.50 ± 6.35", "same order"]
+    table = paper_table(item, load_runs(run_folders(item)))
+    assert "Δ" not in table.titles
+    assert table.rows[1][-2:] == ["+9.50 ± 6.35", "same order"]
 
 
 def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(
@@ -164,9 +164,9 @@ def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(
     item = load_item(item_file)
     runs = load_runs(run_folders(item))
     assert result_lines(item, runs)[1].ours == pytest.approx([70.0, 71.0])
-    sheet = paper_sheet(item, runs)
-    at = sheet.titles.index("Best setting")
-    assert [line[at] for line in sheet.lines] == ["defaults", "mu1 = 0.1 (others: 67.00, not run)"]
+    table = paper_table(item, runs)
+    at = table.titles.index("Best setting")
+    assert [line[at] for line in table.rows] == ["defaults", "mu1 = 0.1 (others: 67.00, not run)"]
 
 
 def scored(write_run: WriteRun, name: str, by_seed: dict[int, tuple[float, float]]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
     item = table_of(tmp_path, "accuracy_last", one, other)
     runs = load_runs(run_folders(item))
     assert result_lines(item, runs)[0].ours == pytest.approx([80.0, 70.0, 72.0])
-    assert "a (others: 78.00)" in paper_sheet(item, runs).lines[0]
+    assert "a (others: 78.00)" in paper_table(item, runs).rows[0]
 
 
 def test_without_a_common_seed_the_setting_with_most_of_them_counts(
@@ -245,8 +245,8 @@ def test_a_cell_that_never_ran_has_no_best_setting(item_file: Path) -> None:
     }
     item_file.write_text(json.dumps(about))
     item = load_item(item_file)
-    sheet = paper_sheet(item, load_runs(run_folders(item)))
-    assert sheet.lines[1][sheet.titles.index("Best setting")] == "–"
+    table = paper_table(item, load_runs(run_folders(item)))
+    assert table.rows[1][table.titles.index("Best setting")] == "–"
 
 
 def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
@@ -278,8 +278,8 @@ def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
     item = load_item(tmp_path / "item.json")
     found = {one.row: one.ours for one in result_lines(item, load_runs(run_folders(item)))}
     assert found == {"FedAvg": [3.0], "Quick": [1.0], "Late": [3.0], "Never": [math.inf]}
-    sheet = paper_sheet(item, load_runs(run_folders(item)))
-    assert sheet.lines[3][list(sheet.titles).index("Ours")] == "never"
+    table = paper_table(item, load_runs(run_folders(item)))
+    assert table.rows[3][list(table.titles).index("Ours")] == "never"
 
 
 def test_the_average_needs_every_column_of_a_seed(item_file: Path) -> None:
@@ -303,7 +303,7 @@ def test_an_average_of_a_part_of_its_columns_says_so_and_one_without_a_printed_n
     item_file.write_text(json.dumps(about))
     item = load_item(item_file)
     lines = {
-        line[1]: line for line in paper_sheet(item, load_runs(run_folders(item))).lines if line[0] == "FedAvg"
+        line[1]: line for line in paper_table(item, load_runs(run_folders(item))).rows if line[0] == "FedAvg"
     }
     assert lines["avg of 1 of 5 columns"][2:4] == ["–", "61.00 ± 12.71"]
     assert list(lines) == ["FMNIST P5C2", "avg of 1 of 5 columns"]
@@ -326,7 +326,7 @@ def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(
         ("FedAvg", "avg", True),
         ("FedMR", "avg", False),
     ]
-    assert [one[-1] for one in paper_sheet(item, runs).lines] == ["agrees", "no target", "lower", "no target"]
+    assert [one[-1] for one in paper_table(item, runs).rows] == ["agrees", "no target", "lower", "no target"]
     assert "<em>No target</em>" in write_loaded(runs, tmp_path / "report", [item]).read_text()
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from raffed.analysis.studies.map import angular_spread, features_2d, proxy_statistics, targeted_classes
 from raffed.analysis.studies.map_two_clients import _demo_checks, drops
-from raffed.analysis.studies.painters import check_sheet, painted
+from raffed.analysis.studies.painters import check_table, painted
 from raffed.analysis.studies.study import COLUMNS, Study
 
 Rows = list[tuple[str, str, float, str, float]]
@@ -42,10 +42,10 @@ def test_a_gap_that_grows_as_n_falls_holds_and_one_that_shrinks_does_not() -> No
 
 
 def test_seeds_are_counted_claim_by_claim() -> None:
-    sheet = check_sheet([targeted((0.9, 0.8), (0.7, 0.7)), targeted((0.9, 0.8), (0.85, 0.7), seed=1)])
-    assert sheet is not None
-    assert [line[-1] for line in sheet.lines[:2]] == ["2 of 2 seeds", "1 of 2 seeds"]
-    assert sheet.lines[1][1] == "+20.0, +10.0 points, n rising; +5.0, +10.0 points, n rising"
+    table = check_table([targeted((0.9, 0.8), (0.7, 0.7)), targeted((0.9, 0.8), (0.85, 0.7), seed=1)])
+    assert table is not None
+    assert [line[-1] for line in table.rows[:2]] == ["2 of 2 seeds", "1 of 2 seeds"]
+    assert table.rows[1][1] == "+20.0, +10.0 points, n rising; +5.0, +10.0 points, n rising"
 
 
 def test_a_drop_is_what_is_lost_between_two_rounds_and_a_gain_what_is_won_within_one() -> None:
@@ -178,5 +178,5 @@ def test_the_angular_spread_is_a_mean_angle_whatever_the_lengths() -> None:
 
 def test_a_study_that_nothing_is_known_of_is_shown_as_its_numbers() -> None:
     shown = painted(study("phrenology", [("a", "b", 0, "bump", 1.5), ("a", "b", 1, "bump", 2.5)]))
-    assert shown.tables["Values"].lines == [["a", "b", "2.5"]]
-    assert check_sheet([study("phrenology", [("a", "b", 0, "bump", 1.5)])]) is None
+    assert shown.tables["Values"].rows == [["a", "b", "2.5"]]
+    assert check_table([study("phrenology", [("a", "b", 0, "bump", 1.5)])]) is None

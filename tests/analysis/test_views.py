@@ -19,17 +19,17 @@ from raffed.analysis.figures.theme import plain_decades, svg
 from raffed.analysis.metrics.classes import (
     class_curves,
     class_groups,
-    class_sheet,
+    class_table,
     forgetting,
     held_and_missing,
 )
 from raffed.analysis.metrics.compare import Ranking
 from raffed.analysis.metrics.gains import client_gains
-from raffed.analysis.metrics.targets import first_reaching, target_sheet
+from raffed.analysis.metrics.targets import first_reaching, target_table
 from raffed.analysis.report import write_loaded
 from raffed.analysis.runs.groups import differing, groups
 from raffed.analysis.runs.load import load_runs
-from raffed.analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_sheet
+from raffed.analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_table
 
 from raffed.config.run import RunConfig
 
@@ -61,10 +61,10 @@ def test_class_curves_are_rounds_by_classes(tmp_path: Path, write_run: WriteRun)
         [0.3, 0.5],
         [0.15, 0.25],
     ]
-    sheet = class_sheet(runs, groups(runs))
-    assert sheet is not None
-    assert sheet.lines == [["fedavg", "20.0"]]
-    assert sheet.titles[-1] == "forgetting, points"
+    table = class_table(runs, groups(runs))
+    assert table is not None
+    assert table.rows == [["fedavg", "20.0"]]
+    assert table.titles[-1] == "forgetting, points"
 
 
 def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(
@@ -75,13 +75,13 @@ def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(
     about = json.loads(file.read_text())
     file.write_text(json.dumps({**about, "classes": {"samples": [90, 50, 10], "holders": [4, 2, 2]}}))
     runs = load_runs([tmp_path])
-    sheet = class_sheet(runs, groups(runs))
-    assert sheet is not None
-    assert list(sheet.titles) == ["Method", "head %", "medium %", "tail %", "held %", "missing %"]
+    table = class_table(runs, groups(runs))
+    assert table is not None
+    assert list(table.titles) == ["Method", "head %", "medium %", "tail %", "held %", "missing %"]
     accuracy = [50 * (0.6 + 0.8 * c / 3) for c in range(3)]
     held = (4 * accuracy[0] + 2 * accuracy[1] + 2 * accuracy[2]) / 8
     missing = (accuracy[1] + accuracy[2]) / 2
-    assert [float(cell) for cell in sheet.lines[0][1:]] == pytest.approx([*accuracy, held, missing], abs=0.05)
+    assert [float(cell) for cell in table.rows[0][1:]] == pytest.approx([*accuracy, held, missing], abs=0.05)
 
 
 def test_a_target_is_reached_at_the_first_round_at_or_above_it() -> None:
@@ -95,9 +95,9 @@ def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed(tmp_path: Path, writ
     write_run("a", [0.1, 0.3, 0.5], method="fedavg")
     write_run("m", [0.2, 0.6, 0.6], method="map")
     runs = load_runs([tmp_path])
-    sheet = target_sheet(runs, groups(runs))
-    assert sheet is not None
-    assert sheet.lines == [["fedavg", "1/1", "3.0", "18.0"], ["map", "1/1", "2.0", "12.0"]]
+    table = target_table(runs, groups(runs))
+    assert table is not None
+    assert table.rows == [["fedavg", "1/1", "3.0", "18.0"], ["map", "1/1", "2.0", "12.0"]]
 
 
 def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_split(
@@ -191,11 +191,9 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(
         },
     )
     (sweep,) = find_sweeps([tmp_path])
-    sheet = tuning_sheet(sweep)
+    table = tuning_table(sweep)
     # t(1) = 12.706, s = 14.142: 12.706 · 14.142 / √2 = 127.06
-    assert sheet.lines == [
-        ["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00 ± 127.06", "–"]
-    ]
+    assert table.rows == [["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00 ± 127.06", "–"]]
     assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
 
 

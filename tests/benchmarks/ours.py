@@ -13,7 +13,7 @@ from torch import Tensor
 
 from raffed.config.run import Numerics
 from raffed.core.aggregation.accumulator import PartialSum
-from raffed.experiments.checkpoint import VAULTS
+from raffed.experiments.checkpoint import CLIENT_STATES
 from raffed.experiments.federation import RoundLoop
 from raffed.experiments.folder import RunFolder
 from raffed.runtime.api import Asked, RoundOrder
@@ -56,7 +56,7 @@ class Raffed(Contestant):
         )
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "run"
-        self._runtime = start(setup, path / VAULTS)
+        self._runtime = start(setup, path / CLIENT_STATES)
         self._counted = Counted(self._runtime)
         self._federation = RoundLoop(setup, self._counted, RunFolder(path, setup))  # type: ignore[arg-type]
 

@@ -81,10 +81,10 @@ def vault_of(run: Path, round: int) -> Path:
 def _cut_without_hashes(run: Path) -> None:
     """As a checkpoint was before state.json had the vaults' hashes."""
     edited(run / "checkpoints/round-000004/state.json", lambda about: about.pop("vaults"))
-    vault = vault_of(run, 4)
-    raw = vault.read_bytes()
-    vault.unlink()
-    vault.write_bytes(raw[:100])
+    client_state = vault_of(run, 4)
+    raw = client_state.read_bytes()
+    client_state.unlink()
+    client_state.write_bytes(raw[:100])
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {

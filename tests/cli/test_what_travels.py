@@ -14,7 +14,7 @@ import pytest
 
 from raffed.errors import UsageError
 from raffed.runtime.job_file_rules import DATA
-from raffed.runtime.job_files import packed, parcel_of
+from raffed.runtime.job_files import files_below, packed
 from raffed.runtime.ray_backend import jobs
 from raffed.runtime.ray_backend.jobs import JobOrder
 from raffed.runtime.secret_files import secret_contents
@@ -187,9 +187,9 @@ def names(package: Path) -> list[str]:
 
 
 def test_exactly_the_files_of_the_project_are_in_the_package(planted: Path, tmp_path: Path) -> None:
-    parcel = parcel_of(planted)
-    assert names(packed(parcel, tmp_path)) == sorted(TRAVELS)
-    withheld = [one.name for one in parcel.withheld]
+    files = files_below(planted)
+    assert names(packed(files, tmp_path)) == sorted(TRAVELS)
+    withheld = [one.name for one in files.withheld]
     for name in [*SECRETS, *CONTENTS, *MACHINE, "utf16.txt"]:
         assert any(name == one or name.startswith(one) for one in withheld if one), (
             f"{name} is not named as staying here"
@@ -210,7 +210,7 @@ def test_ray_s_own_packaging_sends_exactly_what_was_listed(planted: Path, tmp_pa
             create_package(path, package, include_gitignore=True, excludes=excludes)
         arrived["package"] = names(package)
 
-    environment = JobOrder(["x"], packed(parcel_of(planted), tmp_path)).runtime_env()
+    environment = JobOrder(["x"], packed(files_below(planted), tmp_path)).runtime_env()
     upload_working_dir_if_needed(environment, include_gitignore=True, upload_fn=take)
     assert arrived["package"] == sorted(TRAVELS)
     assert environment["working_dir"].startswith("gcs://")
@@ -262,9 +262,9 @@ def test_a_link_sends_nothing_that_would_not_travel_without_it(planted: Path, tm
     plant(tmp_path / "outside", {"secret.txt": "x"})
     for name, (target, _) in LINKS.items():
         (planted / name).symlink_to(target)
-    parcel = parcel_of(planted)
-    assert [one.name for one in parcel.sent] == sorted(TRAVELS)
-    said = {one.name: one.reason for one in parcel.withheld}
+    files = files_below(planted)
+    assert [one.name for one in files.sent] == sorted(TRAVELS)
+    said = {one.name: one.reason for one in files.withheld}
     for name, (_, why) in LINKS.items():
         assert why in said[name]
 
@@ -272,7 +272,7 @@ def test_a_link_sends_nothing_that_would_not_travel_without_it(planted: Path, tm
 def test_a_link_to_what_travels_sends_it_under_both_names(planted: Path, tmp_path: Path) -> None:
     (planted / "again.toml").symlink_to("exp.toml")
     (planted / "deep" / "er" / "code").symlink_to("../../pkg")
-    sent = {one.name for one in parcel_of(planted).sent}
+    sent = {one.name for one in files_below(planted).sent}
     assert sent - set(TRAVELS) == {
         "again.toml",
         *(f"deep/er/code/{name[4:]}" for name in TRAVELS if name.startswith("pkg/")),
@@ -281,14 +281,14 @@ def test_a_link_to_what_travels_sends_it_under_both_names(planted: Path, tmp_pat
 
 def test_a_working_folder_that_is_a_link_is_the_folder_it_leads_to(planted: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(planted)
-    assert [one.name for one in parcel_of(tmp_path / "link").sent] == sorted(TRAVELS)
+    assert [one.name for one in files_below(tmp_path / "link").sent] == sorted(TRAVELS)
 
 
 def test_pipes_and_unreadable_files_are_named_and_never_opened(planted: Path) -> None:
     os.mkfifo(planted / "pipe.txt")
     (planted / "locked.txt").write_text("x")
     (planted / "locked.txt").chmod(0)
-    said = {one.name: one.reason for one in parcel_of(planted).withheld}
+    said = {one.name: one.reason for one in files_below(planted).withheld}
     assert said["pipe.txt"] == "no regular file"
     assert os.geteuid() == 0 or "cannot be read" in said["locked.txt"]
 
@@ -305,22 +305,22 @@ def test_equal_folders_give_equal_packages(planted: Path, tmp_path: Path) -> Non
     packages = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        packages.append(packed(parcel_of(planted), tmp_path / name).read_bytes())
+        packages.append(packed(files_below(planted), tmp_path / name).read_bytes())
         os.utime(planted / "exp.toml", (1, 1))
     assert packages[0] == packages[1]
 
 
 def test_a_file_that_changes_after_it_was_listed_stops_the_sending(planted: Path, tmp_path: Path) -> None:
-    parcel = parcel_of(planted)
+    files = files_below(planted)
     (planted / "exp.toml").unlink()
     (planted / "exp.toml").symlink_to("/etc/hostname")
     with pytest.raises(UsageError, match=r"exp\.toml: cannot be read any more"):
-        packed(parcel, tmp_path)
+        packed(files, tmp_path)
     (planted / "exp.toml").unlink()
     (planted / "exp.toml").write_text("longer than it was when it was listed")
     (tmp_path / "again").mkdir()
     with pytest.raises(UsageError, match=r"exp\.toml: changed"):
-        packed(parcel, tmp_path / "again")
+        packed(files, tmp_path / "again")
 
 
 @pytest.fixture

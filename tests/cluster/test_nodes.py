@@ -92,7 +92,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 def where(actor):
     '''Node, the shared memory that holds the images, and whether they are a view of it.'''
     import os
-    images = actor._host.setup.dataset.x
+    images = actor._worker.setup.dataset.x
     at = images.__array_interface__['data'][0]
     for line in open('/proc/self/maps'):
         span, _, offset, device, inode = line.split()[:5]

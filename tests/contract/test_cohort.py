@@ -56,9 +56,12 @@ def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:
         if double:
             one.net = in_float64(tiny.net)
             one.data = [replace(c, x=c.x.double()) for c in tiny.data]
-            one.server, one.vaults = as_double(tiny.server), {c: as_double(v) for c, v in tiny.vaults.items()}
+            one.server, one.client_states = (
+                as_double(tiny.server),
+                {c: as_double(v) for c, v in tiny.client_states.items()},
+            )
         else:
-            one.vaults = dict(tiny.vaults)
+            one.client_states = dict(tiny.client_states)
         one.cohort = cohort
         one.arrange()
         one.step([0, 1, 2, 3])
@@ -82,7 +85,11 @@ def agree_in_all(alone: Tiny, together: Tiny, tolerance: float = 1e-9) -> None:
     """Trained and personal models, messages, memories, losses and steps of every client."""
     for client in range(4):
         one, other = alone.last[client], together.last[client]
-        for a, b in ((one.trained, other.trained), (one.upload, other.upload), (one.vault, other.vault)):
+        for a, b in (
+            (one.trained, other.trained),
+            (one.upload, other.upload),
+            (one.client_state, other.client_state),
+        ):
             if leaves(a):
                 agree(a, b, tolerance)
         agree(one.personal_state(alone.method), other.personal_state(alone.method), tolerance)
@@ -220,4 +227,4 @@ def test_what_all_clients_share_is_not_copied_k_times() -> None:
 
 def test_fedavg_has_no_memory_to_stack() -> None:
     tiny = Tiny(fedavg(), cohort=True).run(2)
-    assert not tiny.vaults
+    assert not tiny.client_states

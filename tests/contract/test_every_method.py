@@ -69,12 +69,12 @@ def test_the_order_of_clients_in_a_round_does_not_matter(name: str) -> None:
 def test_a_client_that_is_not_drawn_keeps_its_vault_bit_for_bit(name: str) -> None:
     """docs/papers/baselines.md G3."""
     tiny = made(name).run(2, [0, 1, 2, 3])
-    before = dict(tiny.vaults)
+    before = dict(tiny.client_states)
     copies = {c: [t.clone() for t in leaves(v)] for c, v in before.items()}
     tiny.step([1])
     for client in set(before) - {1}:
-        assert tiny.vaults[client] is before[client]
-        assert same_bits(leaves(tiny.vaults[client]), copies[client])
+        assert tiny.client_states[client] is before[client]
+        assert same_bits(leaves(tiny.client_states[client]), copies[client])
 
 
 @over_methods
@@ -83,14 +83,14 @@ def test_what_a_client_finds_is_not_changed_in_place_by_its_round(name: str) -> 
     repeated.
     """
     tiny = made(name).run(2, [0, 1, 2, 3])
-    sent, vault, data = tiny.server.broadcast(), tiny.vaults.get(1), tiny.data[1]
-    found = [*leaves(sent), *leaves(vault), data.x, data.y, data.class_counts]
+    sent, client_state, data = tiny.server.broadcast(), tiny.client_states.get(1), tiny.data[1]
+    found = [*leaves(sent), *leaves(client_state), data.x, data.y, data.class_counts]
     copies = [t.clone() for t in found]
     first = tiny.visit(1)
     assert same_bits(found, copies)
     again = tiny.visit(1)
     assert same_bits(first.upload, again.upload)
-    assert same_bits(first.vault, again.vault)
+    assert same_bits(first.client_state, again.client_state)
 
 
 @over_methods
@@ -98,8 +98,8 @@ def test_nothing_uploaded_shares_storage_with_the_vault_the_network_or_the_broad
     tiny = made(name).run(2, [0, 1, 2, 3])
     done = tiny.visit(1)
     held = [
-        *leaves(done.vault),
-        *leaves(tiny.vaults.get(1)),
+        *leaves(done.client_state),
+        *leaves(tiny.client_states.get(1)),
         *leaves(tiny.server),
         *tiny.net.leaves("all").values(),
     ]
@@ -115,8 +115,8 @@ def test_what_is_sent_is_wires_and_what_is_kept_is_private(name: str) -> None:
     for client, done in tiny.last.items():
         assert all(isinstance(w, Wire) for w in done.upload.slots.values())
         assert (
-            all(isinstance(p, Private) for p in tiny.vaults[client].slots.values())
-            if client in tiny.vaults
+            all(isinstance(p, Private) for p in tiny.client_states[client].slots.values())
+            if client in tiny.client_states
             else True
         )
     assert all(isinstance(w, Wire) for w in tiny.server.broadcast().slots.values())
@@ -130,7 +130,7 @@ def test_every_slot_of_memory_belongs_to_an_ingredient(name: str) -> None:
     slots = {slot for slot, _ in tiny.method.ingredients()}
     assert len(slots) == len(list(tiny.method.ingredients()))
     assert set(tiny.server.slots) <= slots | {"server"}
-    assert all(set(v.slots) <= slots for v in tiny.vaults.values())
+    assert all(set(v.slots) <= slots for v in tiny.client_states.values())
 
 
 @over_methods
@@ -140,7 +140,7 @@ def test_an_ingredient_sees_its_own_memory_and_message_and_nobody_elses(name: st
     assert set(done.views) == {slot for slot, _ in tiny.method.ingredients()}
     for slot, view in done.views.items():
         assert same_bits(view.server, sent.slots.get(slot))
-        assert same_bits(view.mine, done.vault.slots.get(slot))  # after `finish`
+        assert same_bits(view.mine, done.client_state.slots.get(slot))  # after `finish`
 
 
 def perturbed(record: Any, at: int) -> Any:
@@ -164,7 +164,7 @@ def trace(tiny: Tiny, done: Any) -> list[torch.Tensor]:
         *leaves(done.upload),
         *leaves(done.trained),
         *leaves(done.personal_state(tiny.method)),
-        *leaves(done.vault),
+        *leaves(done.client_state),
     ]
 
 
@@ -182,20 +182,23 @@ def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> 
     are read by its teacher, those of Ditto's v_i where it is scored.
     """
     tiny = made(name, norm).run(3, [0, 1, 2, 3])
-    vault, fresh = tiny.vaults.get(1), Tiny(tiny.method, net=network(norm)).run(1, [0, 1, 2, 3]).vaults.get(1)
-    if vault is None:
+    client_state, fresh = (
+        tiny.client_states.get(1),
+        Tiny(tiny.method, net=network(norm)).run(1, [0, 1, 2, 3]).client_states.get(1),
+    )
+    if client_state is None:
         assert not any(one.client_init(tiny.context(1, slot)) for slot, one in tiny.method.ingredients())
         return
-    assert [a.shape for a in leaves(vault)] == [b.shape for b in leaves(fresh)]
+    assert [a.shape for a in leaves(client_state)] == [b.shape for b in leaves(fresh)]
     # a flag that turned true stays so, and is asked only whether it is read
     assert all(
         a.dtype == torch.bool or not same_bits(a, b)
-        for a, b in zip(leaves(vault), leaves(fresh), strict=True)
+        for a, b in zip(leaves(client_state), leaves(fresh), strict=True)
     )
     usual = tiny.visit(1)
-    for at in range(len(leaves(vault))):
-        changed = tiny.visit(1, vault=perturbed(vault, at))
-        kept = zip(leaves(usual.vault), leaves(changed.vault), strict=True)
+    for at in range(len(leaves(client_state))):
+        changed = tiny.visit(1, client_state=perturbed(client_state, at))
+        kept = zip(leaves(usual.client_state), leaves(changed.client_state), strict=True)
         elsewhere = any(not same_bits(a, b) for i, (a, b) in enumerate(kept) if i != at)
         acted = not same_bits([usual.upload, usual.trained], [changed.upload, changed.trained])
         scored = not torch.equal(scores(tiny, usual), scores(tiny, changed))

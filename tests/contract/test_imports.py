@@ -52,7 +52,7 @@ BELOW: dict[
     "commands": {  # everything but the command line
         "references",
         *("errors", "config", "core", "methods", "models", "data", "results", "runtime", "studies"),
-        *("tune_spaces", "experiments", "analysis"),
+        *("tune_spaces", "experiments", "analysis", "testing"),
     },
     "testing": {
         *("errors", "references", "config", "core", "methods", "models", "data", "results", "runtime"),

@@ -85,13 +85,17 @@ def as_double(tree: Any) -> Any:
 
 def entry_state(tiny: Tiny, client: int) -> State:
     """The model with which the next round begins: downloaded, and joined with the client's own layers."""
-    return joined(tiny.method, tiny.server.broadcast(), tiny.vaults.get(client), tiny.net)
+    return joined(tiny.method, tiny.server.broadcast(), tiny.client_states.get(client), tiny.net)
 
 
 def entry(tiny: Tiny, client: int, slot: str) -> Context:
     """The context with which the next round begins: memory found, message heard, model downloaded."""
-    vault, sent, start = tiny.vaults.get(client), tiny.server.broadcast(), entry_state(tiny, client)
-    mine = vault.slots.get(slot) if vault else None
+    client_state, sent, start = (
+        tiny.client_states.get(client),
+        tiny.server.broadcast(),
+        entry_state(tiny, client),
+    )
+    mine = client_state.slots.get(slot) if client_state else None
     return tiny.context(
         client, slot, mine=mine, server=sent.slots.get(slot), start=start, state=start, private=None
     )
@@ -257,7 +261,7 @@ def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
 
     together = vmap(one)(stacked["mine"]["correction"], stacked["w"])
     for client in range(4):
-        c_i, c = tiny.vaults[client].slots["correction"].c, tiny.server.slots["correction"].c  # type: ignore[attr-defined, union-attr]
+        c_i, c = tiny.client_states[client].slots["correction"].c, tiny.server.slots["correction"].c  # type: ignore[attr-defined, union-attr]
         for n, t in together.items():
             torch.testing.assert_close(
                 t[client], stacked["w"][n][client] - c_i[n] + c[n], rtol=1e-5, atol=1e-6
@@ -270,17 +274,17 @@ def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(nam
     tiny = Tiny(build_method(name, STILL.get(name, {}))).run(2, [0, 1])
     tiny.step([0, 1, 2, 3])
     slots = [slot for slot, _ in tiny.method.ingredients()]
-    tiny.vaults = {c: v for c, v in tiny.vaults.items() if c < 2}
+    tiny.client_states = {c: v for c, v in tiny.client_states.items() if c < 2}
     fresh = Tiny(tiny.method)
     fresh.server = tiny.server
     for client in (2, 3):
         views = fresh.visit(client).views
         kept = {s: one.client_init(views[s]) for s, one in tiny.method.ingredients()}
         own = tiny.method.split.own(fresh.net.initial.w)
-        empty = fresh.visit(client).vault.replace(
+        empty = fresh.visit(client).client_state.replace(
             v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None}
         )
-        tiny.vaults[client] = empty
+        tiny.client_states[client] = empty
 
     def objective(views: dict[str, Context], f: Forward) -> Tensor:
         return shared_objective(tiny.method, views)(f, 0)

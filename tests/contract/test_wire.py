@@ -104,7 +104,7 @@ def test_traffic_and_memory_are_those_of_the_papers_tables(name: str) -> None:
     assert done.upload.nbytes() == 4 * up
     memory = [line for line in section(name) if line.startswith("  client keeps")]
     # A counter is stored in 8
-    stored = 4 * kept - 3 * kept_flags + (4 if "Heirloom" in str(done.vault) else 0)
+    stored = 4 * kept - 3 * kept_flags + (4 if "Heirloom" in str(done.client_state) else 0)
     assert int(memory[0].split()[-2]) == stored
     assert sum(n for field, n in sent.numbers().items() if field.startswith("slots")) == held
 

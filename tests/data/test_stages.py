@@ -232,7 +232,7 @@ def test_inner_order_visits_all_stages_in_every_round_and_outer_order_each_once(
     assert [outer.at(t, 6) + 1 for t in range(6)] == [1, 1, 2, 2, 3, 3]
     assert [inner.draw(t) for t in range(6)] == [0, 0, 0, 1, 1, 1]
     assert [outer.draw(t) for t in range(6)] == [0, 1, 2, 3, 4, 5]
-    assert (inner.turn, outer.turn) == (3, 1)
+    assert (inner.rounds_per_cycle, outer.rounds_per_cycle) == (3, 1)
     with pytest.raises(UsageError, match=r"rounds = 7 is not a multiple of the 3 stages"):
         inner.at(0, 7)
 

@@ -79,10 +79,10 @@ class Posting(SerialBackend):
     vaults but the one used last are on disk, where there is no device.
     """
 
-    def __init__(self, setup: Setup, vaults: Path, device: torch.device | str) -> None:
-        super().__init__(setup, vaults)
-        self._host = ClientWorker(setup, vaults, device)
-        self._host.store.limit = 1
+    def __init__(self, setup: Setup, client_states: Path, device: torch.device | str) -> None:
+        super().__init__(setup, client_states)
+        self._worker = ClientWorker(setup, client_states, device)
+        self._worker.store.limit = 1
 
     def train(self, job: RoundOrder) -> Any:
         asked = super().train(job)
@@ -97,7 +97,7 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
     runtime = Posting(setup, path / "vaults", device)
     run = federation.RoundLoop(setup, runtime, RunFolder(path / "run", setup))
     events = [replace(event, seconds=0.0) for event in run.next(config.federation.rounds)]
-    digests = runtime.vault_digests(run.versions)
+    digests = runtime.client_state_digests(run.versions)
     runtime.close()
     assert len(set(run.round_hashes)) == config.federation.rounds or not run.method.has_global  # it trains
     return run.round_hashes, digests, str(events)
@@ -126,8 +126,8 @@ def test_rounds_with_dropout_batchnorm_and_augmentation(
         tiny = Tiny(build_method(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [0, 1, 2, 3])
         assert all(
             (type(t) is Elsewhere) == (where == device)
-            for c in tiny.vaults
-            for t in leaves(tiny.vaults[c])
+            for c in tiny.client_states
+            for t in leaves(tiny.client_states[c])
             if t.numel()
         )
         assert not any(type(t) is Elsewhere for t in leaves(tiny.server))

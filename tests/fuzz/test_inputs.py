@@ -243,11 +243,11 @@ def fuzz_checkpoint(data: st.DataObject, source: Source) -> None:
     """What resuming reads: the configuration, the server, the vaults."""
     run = source.fresh()
     wounded(data, run)
-    (vault,) = sorted((run / "checkpoints/round-000002/vaults").iterdir())[:1]
+    (client_state,) = sorted((run / "checkpoints/round-000002/vaults").iterdir())[:1]
     refused_or_done(lambda: check_unedited(run))
     refused_or_done(lambda: run_config(run))
     refused_or_done(lambda: load_server(run / "checkpoints/round-000002/server.safetensors"))
-    refused_or_done(lambda: load_record(vault, ClientState))
+    refused_or_done(lambda: load_record(client_state, ClientState))
 
 
 def fuzz_resume(data: st.DataObject, source: Source) -> None:

@@ -85,7 +85,7 @@ def section(name: str) -> list[str]:
     sides = (
         ("down", down, 2),
         ("up", done.upload, 2),
-        ("client keeps", done.vault, 3),
+        ("client keeps", done.client_state, 3),
         ("server keeps", tiny.server, 3),
     )
     for side, record, column in sides:

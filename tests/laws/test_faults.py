@@ -137,12 +137,12 @@ def test_struck_shares_are_the_probabilities_and_kinds_are_independent() -> None
     another's probability.
     """
     found = draw_faults(Faults(drop=0.2, straggle=0.5), 0, 0, range(10_000))
-    dropped = {client for client, fate in found.items() if fate.outcome == "dropped"}
-    slow = {client for client, fate in found.items() if fate.completed_fraction < 1}
+    dropped = {client for client, fault_of in found.items() if fault_of.outcome == "dropped"}
+    slow = {client for client, fault_of in found.items() if fault_of.completed_fraction < 1}
     assert abs(len(dropped) - 2000) < 4 * 40
     assert abs(len(slow & dropped) - 1000) < 4 * 30
     alone = draw_faults(Faults(straggle=0.5), 0, 0, range(10_000))
-    assert {client for client, fate in alone.items() if fate.completed_fraction < 1} == slow
+    assert {client for client, fault_of in alone.items() if fault_of.completed_fraction < 1} == slow
     assert draw_faults(Faults(drop=0.2), 0, 1, range(10_000)) != draw_faults(
         Faults(drop=0.2), 0, 0, range(10_000)
     )
@@ -151,13 +151,13 @@ def test_struck_shares_are_the_probabilities_and_kinds_are_independent() -> None
 def test_the_earlier_kind_holds_and_lists_are_rounds_from_one() -> None:
     plan = Faults(at="late 1@2-3, corrupt 1@3, straggle 1@3", straggle_share=0.25)
     dice = (0.5, 0.5, 0.5, 0.5)
-    assert [plan.fate(round, 1, dice) for round in range(4)] == [
+    assert [plan.fault_of(round, 1, dice) for round in range(4)] == [
         ParticipantFault(),
         ParticipantFault("late"),
         ParticipantFault("late", 0.25),
         ParticipantFault(),
     ]
-    assert plan.fate(1, 2, dice) == ParticipantFault()
+    assert plan.fault_of(1, 2, dice) == ParticipantFault()
 
 
 @pytest.mark.parametrize(

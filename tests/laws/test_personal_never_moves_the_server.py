@@ -95,7 +95,9 @@ def test_but_the_private_model_does_depend_on_every_one_of_its_parameters(
     make = PAIRS[pair][0]
     one, two = Tiny(make()).run(3, [0, 1]), Tiny(make(**change)).run(3, [0, 1])
     for client in (0, 1):
-        assert not same_bits(one.vaults[client].slots["personal"], two.vaults[client].slots["personal"])
+        assert not same_bits(
+            one.client_states[client].slots["personal"], two.client_states[client].slots["personal"]
+        )
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -18,7 +18,7 @@ from tests.tiny import PLAIN, Tiny, bare_context, forward, network, same_bits
 
 
 def own(tiny: Tiny, client: int) -> State:
-    kept = tiny.vaults[client].slots["personal"]
+    kept = tiny.client_states[client].slots["personal"]
     assert isinstance(kept, PersonalModel)
     return kept.model
 
@@ -48,10 +48,10 @@ def test_the_server_is_fedavgs_bit_for_bit_for_every_pull(lam: float, norm: bool
 def test_without_pull_the_personal_model_is_solos_bit_for_bit(norm: bool) -> None:
     """(b): standalone training over the client's selections, on the same batches."""
     mine, alone = Tiny(ditto(0.0), net=network(norm)).run(4), Tiny(solo(), net=network(norm)).run(4)
-    assert set(mine.vaults) == set(alone.vaults)
-    for client in mine.vaults:
-        assert same_bits(own(mine, client).w, alone.vaults[client].v)
-        assert same_bits(own(mine, client).b, alone.vaults[client].b)
+    assert set(mine.client_states) == set(alone.client_states)
+    for client in mine.client_states:
+        assert same_bits(own(mine, client).w, alone.client_states[client].v)
+        assert same_bits(own(mine, client).b, alone.client_states[client].b)
 
 
 @pytest.mark.parametrize(("lam", "steps"), [(1.0, 200), (10.0, 200)])
@@ -115,7 +115,7 @@ def test_the_second_selection_starts_at_the_previous_personal_model() -> None:
     """(e): with a rate of 0 in the second round v stays what it was, and is not the downloaded model."""
     tiny = Tiny(ditto(1.0)).run(1, [0, 1])
     before, still = own(tiny, 0), Tiny(ditto(1.0), local=replace(PLAIN, lr=0.0))
-    still.server, still.vaults = tiny.server, tiny.vaults
+    still.server, still.client_states = tiny.server, tiny.client_states
     assert same_bits(own(still.run(1, [0, 1]), 0), before)
     assert not same_bits(before.w, still.last[0].start.w)
 

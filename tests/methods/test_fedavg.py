@@ -98,7 +98,7 @@ def test_two_rounds_of_one_epoch_are_not_one_round_of_two_with_momentum() -> Non
 def test_a_client_keeps_nothing_and_is_scored_with_the_model_it_just_trained() -> None:
     tiny = Tiny(fedavg())
     done = tiny.step([0])[0]
-    assert tiny.vaults == {}
+    assert tiny.client_states == {}
     assert done.personal_state(tiny.method) is done.trained
 
 

@@ -132,8 +132,8 @@ def test_fedmmd_after_the_first_step_is_another_method() -> None:
 def test_fedproto_without_pull_is_solo_bit_for_bit(norm: bool) -> None:
     """(a): models and statistics; prototypes travel all the same."""
     mine, alone = Tiny(fedproto(0.0), net=network(norm)).run(3), Tiny(solo(), net=network(norm)).run(3)
-    for client in alone.vaults:
-        assert same_bits(mine.vaults[client], alone.vaults[client])
+    for client in alone.client_states:
+        assert same_bits(mine.client_states[client], alone.client_states[client])
 
 
 def test_fedproto_sends_class_sums_and_counts_and_no_weight() -> None:

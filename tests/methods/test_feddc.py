@@ -19,7 +19,7 @@ SLOT = "term-DriftControl"
 
 
 def kept(tiny: Tiny, client: int) -> ClientDrift:
-    own = tiny.vaults[client].slots[SLOT]
+    own = tiny.client_states[client].slots[SLOT]
     assert isinstance(own, ClientDrift)
     return own
 
@@ -129,12 +129,12 @@ def test_the_servers_correction_is_the_weighted_mean_of_the_clients_after_every_
     for _ in range(5):
         tiny.step()
         c = tiny.server.w.zeros()
-        for k in tiny.vaults:
+        for k in tiny.client_states:
             c = c + kept(tiny, k).c * (tiny.data[k].n / 35)
         torch.testing.assert_close(correction(tiny).c.flat, c.flat, rtol=1e-4, atol=1e-5)
         drift = tiny.server.slots["server"]
         assert isinstance(drift, Drift)
-        h = sum((kept(tiny, k).h for k in tiny.vaults), tiny.server.w.zeros()) / 4
+        h = sum((kept(tiny, k).h for k in tiny.client_states), tiny.server.w.zeros()) / 4
         torch.testing.assert_close(drift.drift.flat, h.flat, rtol=1e-4, atol=1e-6)
     assert float(c.sq_norm()) > 1e-3
 

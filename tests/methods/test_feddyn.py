@@ -14,8 +14,8 @@ from tests.tiny import Tiny, bare_context, network, same_bits, server_context
 
 
 def dual(tiny: Tiny, client: int) -> Params:
-    vault = tiny.vaults.get(client)
-    return vault.slots["term-DynamicPull"].dual if vault else tiny.net.initial.w.zeros()  # type: ignore[attr-defined]
+    client_state = tiny.client_states.get(client)
+    return client_state.slots["term-DynamicPull"].dual if client_state else tiny.net.initial.w.zeros()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("norm", [False, True])

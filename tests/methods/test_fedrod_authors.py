@@ -43,7 +43,7 @@ def test_one_step_is_that_of_both_losses_jointly_and_the_score_is_half_the_sum_o
     tiny = Tiny(
         fedrod(preset="authors"), local=replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
     ).run(1, [0, 1])
-    kept = tiny.vaults[0].slots["personal"]
+    kept = tiny.client_states[0].slots["personal"]
     assert isinstance(kept, Companion)
     done, x, y = tiny.visit(0), tiny.data[0].x, tiny.data[0].y
     assert done.steps == 1
@@ -56,7 +56,7 @@ def test_one_step_is_that_of_both_losses_jointly_and_the_score_is_half_the_sum_o
     counts = torch.bincount(y, minlength=3)
     loss = F.cross_entropy(generic * 4 * counts / len(y), y) + F.cross_entropy((personal + generic) / 2, y)
     assert done.loss == pytest.approx(float(loss.detach()), rel=1e-5)
-    after = done.vault.slots["personal"]
+    after = done.client_state.slots["personal"]
     assert isinstance(after, Companion)
     for point, moved in ((w, done.trained.w), (v, after.own)):
         grads = torch.autograd.grad(loss, list(point.tensors.values()), retain_graph=True)

@@ -30,16 +30,16 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
 
 
 def own(tiny: Tiny, client: int) -> Params:
-    kept = tiny.vaults[client].slots["personal"]
+    kept = tiny.client_states[client].slots["personal"]
     assert isinstance(kept, Companion)
     return kept.own
 
 
 def with_own(tiny: Tiny, client: int, **changes: torch.Tensor) -> None:
     """Change some of a client's companions."""
-    vault = tiny.vaults[client]
+    client_state = tiny.client_states[client]
     changed = Companion(Params({**own(tiny, client).tensors, **changes}).clone())
-    tiny.vaults[client] = vault.replace(slots={**vault.slots, "personal": changed})
+    tiny.client_states[client] = client_state.replace(slots={**client_state.slots, "personal": changed})
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -92,7 +92,7 @@ def test_the_shared_model_does_not_depend_on_the_personal_heads() -> None:
         with_own(tiny, 1, **{"head.weight": torch.randn(3, 5, generator=torch.Generator().manual_seed(1))})
         after = tiny.visit(1)
         assert same_bits(before.upload, after.upload) == same
-        assert not same_bits(before.vault, after.vault)
+        assert not same_bits(before.client_state, after.client_state)
 
 
 def test_with_a_zero_personal_head_both_scores_use_the_same_logits() -> None:
@@ -120,7 +120,7 @@ def test_a_gate_wide_open_leaves_the_private_model_alone_and_trains_fedavgs() ->
     plain.server = tiny.server
     with_own(tiny, 1, **{"gate.bias": torch.full((1,), 40.0), "gate.weight": torch.zeros(5)})
     before, done = own(tiny, 1), tiny.visit(1)
-    after = done.vault.slots["personal"].own  # type: ignore[attr-defined]
+    after = done.client_state.slots["personal"].own  # type: ignore[attr-defined]
     assert all(float((before[n] - after[n]).abs().max()) < 1e-7 for n in before.names)
     torch.testing.assert_close(done.trained.w.flat, plain.visit(1).trained.w.flat, rtol=1e-5, atol=1e-6)
 
@@ -133,10 +133,10 @@ def test_a_closed_gate_leaves_the_shared_model_alone_and_trains_the_private_one_
     with_own(tiny, 1, **{**initial, "gate.bias": torch.full((1,), -40.0), "gate.weight": torch.zeros(5)})
     done = tiny.visit(1)
     torch.testing.assert_close(done.trained.w.flat, done.start.w.flat, rtol=1e-6, atol=1e-6)
-    alone.vaults = {}
+    alone.client_states = {}
     wanted, got = (
         alone.visit(1, broadcast=alone.server.broadcast()).trained.w,
-        done.vault.slots["personal"].own,
+        done.client_state.slots["personal"].own,
     )  # type: ignore[attr-defined]
     for n in wanted.names:
         torch.testing.assert_close(got[n], wanted[n], rtol=1e-5, atol=1e-6)
@@ -189,9 +189,9 @@ def test_no_private_expert_or_gate_is_uploaded_and_the_gate_starts_half_open() -
 def test_the_shared_expert_does_not_depend_on_the_private_ones_of_clients_that_are_not_drawn() -> None:
     """FLDA (d): client 0's expert is turned over between the rounds, and client 0 stays at home."""
     one, other = Tiny(flda()).run(1, [0, 1]), Tiny(flda()).run(1, [0, 1])
-    before = other.vaults[0]
-    other.vaults[0] = tree_map(lambda t: -t, before)
-    assert not same_bits(other.vaults[0], before)
+    before = other.client_states[0]
+    other.client_states[0] = tree_map(lambda t: -t, before)
+    assert not same_bits(other.client_states[0], before)
     assert same_bits(one.run(1, [1, 2]).server, other.run(1, [1, 2]).server)
     # And with client 0 it does depend
     assert not same_bits(one.run(1, [0, 2]).server, other.run(1, [0, 2]).server)
@@ -201,9 +201,9 @@ def test_the_shared_expert_does_not_depend_on_the_private_ones_of_clients_that_a
 def test_apfl_with_alpha_1_trains_solos_model_bit_for_bit(norm: bool) -> None:
     """APFL (3): v̄ = v, on the same batches with the same participation."""
     mine, alone = Tiny(apfl(1.0), net=network(norm)).run(4), Tiny(solo(), net=network(norm)).run(4)
-    assert set(mine.vaults) == set(alone.vaults)
-    for client in mine.vaults:
-        assert same_bits(own(mine, client), alone.vaults[client].v)
+    assert set(mine.client_states) == set(alone.client_states)
+    for client in mine.client_states:
+        assert same_bits(own(mine, client), alone.client_states[client].v)
 
 
 def test_apfl_with_alpha_0_never_moves_v_and_scores_fedavgs_model() -> None:
@@ -226,7 +226,7 @@ def test_the_private_gradient_is_alpha_times_that_at_the_mixture() -> None:
     grads = torch.autograd.grad(
         torch.nn.functional.cross_entropy(logits, tiny.data[1].y), list(mixed.values())
     )
-    after = tiny.visit(1).vault.slots["personal"].own  # type: ignore[attr-defined]
+    after = tiny.visit(1).client_state.slots["personal"].own  # type: ignore[attr-defined]
     for n, g in zip(mixed, grads, strict=True):
         torch.testing.assert_close(after[n], before[n] - 0.1 * 0.3 * g, rtol=1e-5, atol=1e-6)
 
@@ -240,7 +240,7 @@ def test_the_adaptive_alpha_takes_one_step_a_round_along_its_gradient_at_the_fir
     for tiny in (one, many):
         tiny.run(1, [0, 1, 2, 3])
         with_own(tiny, 1, alpha=torch.tensor([0.4]))
-    many.server, many.vaults = one.server, one.vaults
+    many.server, many.client_states = one.server, one.client_states
     before, start = own(one, 1), one.visit(1).start
     mixed = {n: (0.4 * before[n] + 0.6 * start.w[n]).requires_grad_() for n in start.w.names}
     z = torch.tanh(one.data[1].x @ mixed["body.fc.weight"].T + mixed["body.fc.bias"])
@@ -251,13 +251,13 @@ def test_the_adaptive_alpha_takes_one_step_a_round_along_its_gradient_at_the_fir
     slope = sum(float(((before[n] - start.w[n]) * g).sum()) for n, g in zip(mixed, grads, strict=True))
     assert abs(slope) > 1e-4
     for tiny in (one, many):
-        after = tiny.visit(1).vault.slots["personal"].own  # type: ignore[attr-defined]
+        after = tiny.visit(1).client_state.slots["personal"].own  # type: ignore[attr-defined]
         assert float(after["alpha"]) == pytest.approx(0.4 - 0.1 * slope, abs=1e-5)
 
 
 def test_alpha_stays_where_v_is_w_and_inside_0_and_1() -> None:
     """APFL (5): first visit from the initial model; clip."""
-    assert float(Tiny(apfl(0.5, True)).visit(1).vault.slots["personal"].own["alpha"]) == 0.5  # type: ignore[attr-defined]
+    assert float(Tiny(apfl(0.5, True)).visit(1).client_state.slots["personal"].own["alpha"]) == 0.5  # type: ignore[attr-defined]
     rule = AdaptiveMixedModel(0.5)
     for slope, wanted in ((100.0, 0.0), (-100.0, 1.0), (1.0, 0.4)):
         turned = rule.update_gates(
@@ -275,9 +275,9 @@ def test_between_rounds_v_is_mixed_with_the_servers_new_weights() -> None:
     """
     tiny = Tiny(apfl(0.3)).run(1, [0, 1, 2, 3]).run(1, [0, 1])
     for client in (0, 3):
-        guest = Participant(client, tiny.vaults[client], tiny.data[client])
+        participant = Participant(client, tiny.client_states[client], tiny.data[client])
         found = (
-            between_rounds(tiny.method, tiny.server.broadcast(), guest, tiny.session)
+            between_rounds(tiny.method, tiny.server.broadcast(), participant, tiny.session)
             .personal_state(tiny.method)
             .w
         )

@@ -21,7 +21,7 @@ ONE_STEP = replace(PLAIN, momentum=0.0, weight_decay=0.0, batch_size=64)
 
 
 def own(tiny: Tiny, client: int) -> Params:
-    kept = tiny.vaults[client].slots["personal"]
+    kept = tiny.client_states[client].slots["personal"]
     assert isinstance(kept, Companion)
     return kept.own
 
@@ -96,10 +96,10 @@ def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(
     """
     tiny = Tiny(flda(preset), local=ONE_STEP).run(1, [0, 1])
     g = torch.Generator().manual_seed(3)
-    vault = tiny.vaults[1]
+    client_state = tiny.client_states[1]
     turned = {"gate.weight": torch.randn(5, generator=g), "gate.bias": torch.tensor([0.3])}
     kept = Params({**own(tiny, 1).tensors, **turned}).clone()
-    tiny.vaults[1] = vault.replace(slots={"personal": Companion(kept)})
+    tiny.client_states[1] = client_state.replace(slots={"personal": Companion(kept)})
     done, x, y = tiny.visit(1), tiny.data[1].x, tiny.data[1].y
     assert done.steps == 1
     live = [
@@ -107,7 +107,7 @@ def test_a_second_visit_is_one_joint_step_on_the_mixture_and_predicts_with_it(
     ]
     loss = times * F.cross_entropy(by_hand(*live, x), y)
     assert done.loss == pytest.approx(float(loss.detach()), rel=1e-5)
-    after = done.vault.slots["personal"]
+    after = done.client_state.slots["personal"]
     assert isinstance(after, Companion)
     for point, moved in zip(live, (done.trained.w, after.own), strict=True):
         grads = torch.autograd.grad(loss, list(point.tensors.values()), retain_graph=True)

@@ -163,7 +163,7 @@ def test_a_clients_memory_is_inserted_and_then_averaged_with_beta() -> None:
 def test_a_snapshot_sends_what_was_known_before_the_round_whatever_its_stages_have_told_since() -> None:
     """A7, two stages, β = 0.3, means 1, 5, −3: C̃ = 1, 3.8, −0.96; sent after them: nothing, 3.8, 3.8."""
     rule = RoundStart(0.3)
-    own, spec = rule.init(Params({})), replace(bare_context().spec, turn=2)
+    own, spec = rule.init(Params({})), replace(bare_context().spec, rounds_per_cycle=2)
     seen = []
     for round, mean in enumerate((1.0, 5.0, -3.0)):
         k = server_context(spec=spec, round=round, received={"personal": told_of_class_0(mean)})
@@ -180,9 +180,9 @@ def round_to(value: torch.Tensor) -> float:
     return round(float(value), 5)
 
 
-def staged(snapshot: bool, gp: str, turn: int = 2) -> Tiny:
+def staged(snapshot: bool, gp: str, rounds_per_cycle: int = 2) -> Tiny:
     tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0, lp="none", gp=gp, proto_snapshot=snapshot))  # type: ignore[arg-type]
-    tiny.spec = replace(tiny.spec, turn=turn)
+    tiny.spec = replace(tiny.spec, rounds_per_cycle=rounds_per_cycle)
     tiny.arrange()
     return tiny
 
@@ -300,7 +300,7 @@ def test_class_means_do_not_depend_on_the_batch_size_or_the_order() -> None:
     tiny = Tiny(gldp(0.5, 0.5, 1.0, 1.0), net=network(True)).run(1, [0, 1])
     done, data = tiny.last[1], tiny.data[1]
     z = tiny.net.apply(done.trained, data.x)[1]
-    kept = tiny.vaults[1].slots["personal"]
+    kept = tiny.client_states[1].slots["personal"]
     assert isinstance(kept, Remembered)
     for c in (1, 2):
         torch.testing.assert_close(kept.mean[c], z[data.y == c].mean(0), rtol=1e-5, atol=1e-6)

@@ -79,7 +79,7 @@ def test_lp_logits_acts_on_the_head_as_well() -> None:
     the head as it was.
     """
     tiny = Tiny(gldp(0.4, 0.5, 0.0, 1.0, lp="logits"), local=ONE_STEP).run(1, [0, 1, 2, 3])
-    kept, data, start = tiny.vaults[1].slots["personal"], tiny.data[1], tiny.visit(1).start
+    kept, data, start = tiny.client_states[1].slots["personal"], tiny.data[1], tiny.visit(1).start
     assert isinstance(kept, Remembered)
     w, b = start.w["head.weight"], start.w["head.bias"]
     z = torch.tanh(data.x @ start.w["body.fc.weight"].T + start.w["body.fc.bias"])
@@ -100,7 +100,7 @@ def test_no_other_form_acts_on_the_head_nor_does_this_one_with_factor_0() -> Non
         (0.5, "logits", False),
     ):
         tiny = Tiny(gldp(lam, 0.5, 0.0, 1.0, lp=lp), local=ONE_STEP).run(2, [0, 1, 2, 3])  # type: ignore[arg-type]
-        assert same_bits(tiny.vaults[1].v, plain.vaults[1].v) == same, lp
+        assert same_bits(tiny.client_states[1].v, plain.client_states[1].v) == same, lp
     assert (
         [one.cross_entropy_only for one in gldp(0.0, lp="logits").passes]
         == [one.cross_entropy_only for one in gldp().passes]

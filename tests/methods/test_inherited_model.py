@@ -52,16 +52,17 @@ def test_at_the_first_participation_no_nan_of_the_hpm_reaches_anything(
     """
     tiny = Tiny(INHERITING[name](transfer=transfer), net=network(norm))
     clean = tiny.visit(0)
-    vault = clean.vault
-    own = vault.slots["personal"]
+    client_state = clean.client_state
+    own = client_state.slots["personal"]
     assert isinstance(own, Heirloom)
     broken = Heirloom(State(own.model.w * float("nan"), own.model.b * float("nan")), torch.tensor(0))
     fresh = {
-        slot: v.replace(c=v.c.zeros()) if slot == "correction" else broken for slot, v in vault.slots.items()
+        slot: v.replace(c=v.c.zeros()) if slot == "correction" else broken
+        for slot, v in client_state.slots.items()
     }  # type: ignore[attr-defined]
-    done = tiny.visit(0, vault=vault.replace(slots=fresh))
+    done = tiny.visit(0, client_state=client_state.replace(slots=fresh))
     assert same_bits(done.upload, clean.upload)
-    assert same_bits(done.vault, clean.vault)
+    assert same_bits(done.client_state, clean.client_state)
 
 
 def test_the_hpm_of_basis_vectors_holds_the_closed_form_weights() -> None:
@@ -115,29 +116,29 @@ def test_participations_are_counted_and_absent_clients_are_untouched_bit_for_bit
     """H4: Σ_k z_k = t·|S|."""
     tiny = Tiny(INHERITING[name](), net=network(norm))
     for t in range(1, 5):
-        before = dict(tiny.vaults)
+        before = dict(tiny.client_states)
         chosen = tiny.drawn()
         tiny.step(chosen)
-        counts = [int(v.slots["personal"].times) for v in tiny.vaults.values()]  # type: ignore[attr-defined]
+        counts = [int(v.slots["personal"].times) for v in tiny.client_states.values()]  # type: ignore[attr-defined]
         assert sum(counts) == 2 * t
         for client in set(before) - set(chosen):
-            assert tiny.vaults[client] is before[client]
+            assert tiny.client_states[client] is before[client]
 
 
 @pytest.mark.parametrize("name", ["fedphp", "map"])
 def test_the_hpm_is_a_frozen_teacher_during_the_round(name: str) -> None:
     """H4: ψ found at the start is bit-unchanged by training; only a new one is made at the end."""
     tiny = Tiny(INHERITING[name](lam=0.5), net=network(norm=True)).run(2, [0, 1])
-    kept = tiny.vaults[0].slots["personal"].model.clone()  # type: ignore[attr-defined]
+    kept = tiny.client_states[0].slots["personal"].model.clone()  # type: ignore[attr-defined]
     done = tiny.visit(0)
-    assert same_bits(tiny.vaults[0].slots["personal"].model, kept)  # type: ignore[attr-defined]
-    assert not same_bits(done.vault.slots["personal"].model, kept)  # type: ignore[attr-defined]
+    assert same_bits(tiny.client_states[0].slots["personal"].model, kept)  # type: ignore[attr-defined]
+    assert not same_bits(done.client_state.slots["personal"].model, kept)  # type: ignore[attr-defined]
 
 
 def test_with_batchnorm_the_hpms_statistics_are_those_of_the_clients_data() -> None:
     """§3.3: after eq. 10 the running mean equals the exact data mean of ψ's own pre-activations."""
     tiny = Tiny(map_(), net=network(norm=True)).run(3, [0, 1])
-    psi: State = tiny.vaults[0].slots["personal"].model  # type: ignore[attr-defined]
+    psi: State = tiny.client_states[0].slots["personal"].model  # type: ignore[attr-defined]
     inner = tiny.data[0].x @ psi.w["body.fc.weight"].T + psi.w["body.fc.bias"]
     torch.testing.assert_close(psi.b["body.norm.running_mean"], inner.mean(0), rtol=1e-4, atol=1e-5)
 
@@ -147,7 +148,7 @@ def test_the_personal_score_is_that_of_the_hpm_after_its_update(name: str) -> No
     """§0 no. 5."""
     tiny = Tiny(INHERITING[name]()).run(2, [0, 1])
     done = tiny.visit(0)
-    assert same_bits(done.personal_state(tiny.method), done.vault.slots["personal"].model)  # type: ignore[attr-defined]
+    assert same_bits(done.personal_state(tiny.method), done.client_state.slots["personal"].model)  # type: ignore[attr-defined]
 
 
 def test_map_with_nothing_to_add_is_fedavg_in_both_scores() -> None:
@@ -164,10 +165,10 @@ def test_stage_2_starts_at_a_copy_of_the_stage_1_result() -> None:
     tiny = Tiny(map_(lr_scale=0.0))
     first = tiny.step([0])[0]
     assert same_bits(first.views["personal"].private, first.trained)
-    assert same_bits(first.vault.slots["personal"].model, first.trained)  # type: ignore[attr-defined]
+    assert same_bits(first.client_state.slots["personal"].model, first.trained)  # type: ignore[attr-defined]
     second = tiny.step([0])[0]
     mixed = 0.225 * first.trained + 0.775 * second.trained  # μ_k = 0.9·1/4
-    got: State = second.vault.slots["personal"].model  # type: ignore[attr-defined]
+    got: State = second.client_state.slots["personal"].model  # type: ignore[attr-defined]
     torch.testing.assert_close(got.w.flat, mixed.w.flat, rtol=1e-5, atol=1e-6)
 
 
@@ -178,10 +179,10 @@ def test_fedphps_hpm_inherits_the_model_that_was_uploaded() -> None:
     tiny = Tiny(fedphp())
     first = tiny.step([0])[0]
     assert same_bits(first.upload.w, first.trained.w)
-    assert same_bits(first.vault.slots["personal"].model, first.trained)  # type: ignore[attr-defined]
+    assert same_bits(first.client_state.slots["personal"].model, first.trained)  # type: ignore[attr-defined]
     second = tiny.step([0])[0]
     mixed = 0.225 * first.trained + 0.775 * second.trained  # μ_k = 0.9·1/4
-    got: State = second.vault.slots["personal"].model  # type: ignore[attr-defined]
+    got: State = second.client_state.slots["personal"].model  # type: ignore[attr-defined]
     torch.testing.assert_close(got.w.flat, mixed.w.flat, rtol=1e-5, atol=1e-6)
     assert not same_bits(first.trained.w, second.trained.w)
 
@@ -227,7 +228,7 @@ def test_scamaps_stage_2_uses_the_runs_momentum_and_no_control_variates() -> Non
     done = tiny.visit(0)
     view = done.views["personal"]
     alone = map_(share=0.2, lr_scale=0.5)
-    entry = view.replace(mine=tiny.vaults[0].slots["personal"], private=None)
+    entry = view.replace(mine=tiny.client_states[0].slots["personal"], private=None)
     again = train_private(alone, [{"personal": entry}], [Participant(0, None, tiny.data[0])], tiny.session)[
         0
     ]["personal"]
@@ -242,9 +243,11 @@ def test_scamaps_control_update_does_not_see_stage_2(change: dict[str, object], 
     """M5: c_k⁺ uses stage 1's displacement, steps and rate."""
     one = Tiny(scamap(), net=network(norm)).run(3)
     two = Tiny(scamap(**change), net=network(norm)).run(3)  # type: ignore[arg-type]
-    assert set(one.vaults) == set(two.vaults)
-    for client in one.vaults:
-        assert same_bits(one.vaults[client].slots["correction"], two.vaults[client].slots["correction"])
+    assert set(one.client_states) == set(two.client_states)
+    for client in one.client_states:
+        assert same_bits(
+            one.client_states[client].slots["correction"], two.client_states[client].slots["correction"]
+        )
 
 
 @pytest.mark.parametrize("name", INHERITING)
@@ -260,5 +263,7 @@ def test_without_transfer_stage_2_is_fine_tuning_and_the_hpm_still_averages() ->
     """§3.5: λ = 0."""
     local = replace(PLAIN, epochs=2)
     tiny = Tiny(map_(lam=0.0), local=local).run(2, [0])
-    assert int(tiny.vaults[0].slots["personal"].times) == 2  # type: ignore[attr-defined]
-    assert not same_bits(tiny.vaults[0].slots["personal"].model, tiny.last[0].views["personal"].private)  # type: ignore[attr-defined]
+    assert int(tiny.client_states[0].slots["personal"].times) == 2  # type: ignore[attr-defined]
+    assert not same_bits(
+        tiny.client_states[0].slots["personal"].model, tiny.last[0].views["personal"].private
+    )  # type: ignore[attr-defined]

@@ -67,7 +67,7 @@ def test_the_gradient_of_the_term_with_equal_models_is_0_and_its_value_log_2() -
 def test_the_previous_model_is_the_one_that_was_uploaded_not_the_aggregate() -> None:
     """(5) and the trap: saved after local training."""
     tiny = Tiny(moon(), net=network(norm=True)).run(1, [0, 1, 2, 3])
-    kept, sent = tiny.vaults[1].slots["term-ModelContrast"], tiny.last[1].upload
+    kept, sent = tiny.client_states[1].slots["term-ModelContrast"], tiny.last[1].upload
     assert isinstance(kept, PreviousModel)
     assert set(kept.body.names) == {n for n in sent.w.names if n.startswith("body.")}
     assert all(torch.equal(kept.body[n], sent.w[n]) for n in kept.body.names)
@@ -95,7 +95,7 @@ def test_only_the_live_features_get_a_gradient() -> None:
 def test_a_visit_leaves_the_running_statistics_of_both_frozen_models_as_they_were() -> None:
     """(4): they run in evaluation mode; the model in training moves its own."""
     tiny = Tiny(moon(), net=network(norm=True)).run(2, [0, 1, 2, 3])
-    previous = tiny.vaults[1].slots["term-ModelContrast"]
+    previous = tiny.client_states[1].slots["term-ModelContrast"]
     assert isinstance(previous, PreviousModel)
     sent = tiny.server.broadcast()
     before = [sent.b.flat.clone(), previous.b.flat.clone(), tiny.net.initial.b.flat.clone()]

@@ -56,7 +56,7 @@ def test_with_mu_0_it_is_fedrep_with_that_private_part_bit_for_bit() -> None:
         tiny.step([0, 1, 2, 3])
     assert same_bits(plain.everything(), none.everything())
     assert same_bits(plain.server.w, some.server.w)
-    assert all(same_bits(plain.vaults[c].v, some.vaults[c].v) for c in range(4))
+    assert all(same_bits(plain.client_states[c].v, some.client_states[c].v) for c in range(4))
     for tiny in (plain, none, some):
         tiny.step([0, 1, 2, 3])
     assert same_bits(plain.server.w, none.server.w)
@@ -165,13 +165,13 @@ def test_a_party_that_takes_no_part_keeps_its_heads_bit_for_bit() -> None:
     others move the encoder.
     """
     tiny = Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3])
-    shared, heads = tiny.server.w, tiny.vaults[3].v
+    shared, heads = tiny.server.w, tiny.client_states[3].v
     tiny.step([0, 1])
     assert not same_bits(tiny.server.w, shared)
-    assert same_bits(tiny.vaults[3].v, heads)
+    assert same_bits(tiny.client_states[3].v, heads)
     assert not same_bits(
-        tiny.vaults[1].v,
-        Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3]).vaults[1].v,
+        tiny.client_states[1].v,
+        Tiny(mpfedcon(10.0, 0.5, 1.0, 1.0), net=projected()).run(1, [0, 1, 2, 3]).client_states[1].v,
     )
 
 
@@ -232,7 +232,7 @@ def test_no_key_of_the_private_part_travels_and_uniform_centres_tell_no_counts()
     told = tiny.last[1].upload.slots[SLOT]
     assert isinstance(told, ClassSums)
     assert told.count.tolist() == [0, 1, 1]
-    assert set(tiny.vaults[1].v.names) == {
+    assert set(tiny.client_states[1].v.names) == {
         n for n in tiny.net.initial.w.names if not n.startswith("body.encoder.")
     }
 
@@ -264,7 +264,9 @@ def test_the_other_negative_is_the_previous_local_model_and_at_first_the_downloa
     two.step([0, 1, 2, 3])
     assert same_bits(one.server.w, two.server.w)
     view = (
-        two.visit(1).views["term-PreviousContrast"].replace(mine=two.vaults[1].slots["term-PreviousContrast"])
+        two.visit(1)
+        .views["term-PreviousContrast"]
+        .replace(mine=two.client_states[1].slots["term-PreviousContrast"])
     )
     negative = PreviousContrast(1.0, 0.5).negative(seen(two.last[1].trained.w), view)
     assert all(

@@ -88,7 +88,7 @@ def test_the_personal_model_is_theta_and_not_what_is_uploaded() -> None:
     theta = done.personal_state(tiny.method)
     assert same_bits(done.trained.w, done.upload.w)
     assert float((theta.w - done.trained.w).sq_norm()) > 1e-6
-    assert tiny.vaults == {}
+    assert tiny.client_states == {}
 
 
 def test_pfedme_in_whole_rounds_is_the_formula_on_quadratics() -> None:

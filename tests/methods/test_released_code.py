@@ -75,7 +75,7 @@ def moves(name: str, preset: Preset, clip: float | None, cohort: bool) -> list[t
 
 def own(tiny: Tiny, client: int) -> Params:
     """What a client trains beside the shared model."""
-    kept = tiny.vaults[client].slots["personal"]
+    kept = tiny.client_states[client].slots["personal"]
     assert isinstance(kept, Companion)
     return kept.own
 

@@ -31,8 +31,8 @@ CONTROLLED: dict[str, Method] = {
 
 
 def control(tiny: Tiny, client: int) -> Params:
-    vault = tiny.vaults.get(client)
-    return vault.slots["correction"].c if vault else tiny.net.initial.w.zeros()  # type: ignore[attr-defined]
+    client_state = tiny.client_states.get(client)
+    return client_state.slots["correction"].c if client_state else tiny.net.initial.w.zeros()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
@@ -60,7 +60,7 @@ def test_a_clients_control_is_the_mean_of_the_raw_gradients_it_saw(warmup: int, 
         y = {n: t - rate * (seen[-1][n] - c_k[n] + c[n]) for n, t in y.items()}
     done = tiny.visit(1)
     assert len(seen) == done.steps == 6
-    fresh = done.vault.slots["correction"].c  # type: ignore[attr-defined]
+    fresh = done.client_state.slots["correction"].c  # type: ignore[attr-defined]
     for n in y:
         mean = torch.stack([g[n] for g in seen]).mean(0)
         torch.testing.assert_close(fresh[n], mean, rtol=1e-3, atol=2e-5)
@@ -89,7 +89,7 @@ def test_after_one_full_batch_step_the_control_is_the_gradient_at_the_downloaded
     for (n, _), g in zip(
         net.named_parameters(), torch.autograd.grad(loss, list(net.parameters())), strict=True
     ):
-        torch.testing.assert_close(done.vault.slots["correction"].c[n], g, rtol=1e-4, atol=1e-6)  # type: ignore[attr-defined]
+        torch.testing.assert_close(done.client_state.slots["correction"].c[n], g, rtol=1e-4, atol=1e-6)  # type: ignore[attr-defined]
 
 
 def quadratic(rounds: int, corrected: bool) -> tuple[float, list[float], float]:
@@ -184,7 +184,7 @@ def test_the_authors_preset_moves_c_by_the_participants_alone() -> None:
     done = tiny.step([0, 2])
     plain.step([0, 2])
     c, half = tiny.server.slots["correction"].c, plain.server.slots["correction"].c  # type: ignore[union-attr]
-    mean = (done[0].vault.slots["correction"].c + done[2].vault.slots["correction"].c) / 2  # type: ignore[union-attr]
+    mean = (done[0].client_state.slots["correction"].c + done[2].client_state.slots["correction"].c) / 2  # type: ignore[union-attr]
     torch.testing.assert_close(c.flat, mean.flat, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(half.flat * 2, c.flat, rtol=1e-5, atol=1e-6)
     assert float(c.flat.abs().max()) > 0

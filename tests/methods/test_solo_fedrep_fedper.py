@@ -33,15 +33,15 @@ def test_a_solo_clients_model_does_not_depend_on_anybody_elses_data() -> None:
     one, two = Tiny(solo(), net=network(True)), Tiny(solo(), net=network(True), data=others)
     one.run(3, [0, 1])
     two.run(3, [0, 1])
-    assert same_bits(one.vaults[0], two.vaults[0])
-    assert not same_bits(one.vaults[1], two.vaults[1])
+    assert same_bits(one.client_states[0], two.client_states[0])
+    assert not same_bits(one.client_states[1], two.client_states[1])
 
 
 def test_one_solo_client_with_everything_is_fedavg_with_one_client() -> None:
     """(4)."""
     data = [clients()[3]]
     alone, plain = Tiny(solo(), data=data).run(3, [0]), Tiny(fedavg(), data=data).run(3, [0])
-    torch.testing.assert_close(alone.vaults[0].v.flat, plain.server.w.flat, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(alone.client_states[0].v.flat, plain.server.w.flat, rtol=1e-6, atol=1e-7)
 
 
 def test_solo_epochs_replace_the_runs() -> None:
@@ -55,7 +55,7 @@ def test_fedper_with_nothing_private_is_fedavg_and_with_everything_private_solo(
     nothing = Method("x", split=ParameterSplit(personal="none"))
     assert same_bits(Tiny(nothing).run(3).server, Tiny(fedavg()).run(3).server)
     everything = replace(fedper(), split=ParameterSplit(personal="all", buffers="local"))
-    assert same_bits(Tiny(everything).run(3).vaults[1], Tiny(solo()).run(3).vaults[1])
+    assert same_bits(Tiny(everything).run(3).client_states[1], Tiny(solo()).run(3).client_states[1])
 
 
 def test_fedper_moves_body_and_head_in_every_step_by_one_joint_backward_pass() -> None:
@@ -75,8 +75,8 @@ def test_no_head_leaves_a_client_and_all_heads_are_equal_at_round_0(method: Meth
     done = tiny.step([0, 1])[0]
     body = {"body.fc.weight", "body.fc.bias", "body.norm.weight", "body.norm.bias"}
     assert set(done.upload.w.names) == set(tiny.server.w.names) == body
-    assert set(tiny.vaults[0].v.names) == {"head.weight", "head.bias"}
-    assert not same_bits(tiny.vaults[0].v, tiny.vaults[1].v)
+    assert set(tiny.client_states[0].v.names) == {"head.weight", "head.bias"}
+    assert not same_bits(tiny.client_states[0].v, tiny.client_states[1].v)
 
 
 def test_swapping_two_heads_changes_what_both_clients_predict() -> None:
@@ -84,7 +84,10 @@ def test_swapping_two_heads_changes_what_both_clients_predict() -> None:
     tiny = Tiny(fedper()).run(3, [0, 1])
     x = tiny.data[3].x
     own = [tiny.net.apply(tiny.visit(c).start, x)[0] for c in (0, 1)]
-    swapped = [tiny.net.apply(tiny.visit(a, vault=tiny.vaults[b]).start, x)[0] for a, b in ((0, 1), (1, 0))]
+    swapped = [
+        tiny.net.apply(tiny.visit(a, client_state=tiny.client_states[b]).start, x)[0]
+        for a, b in ((0, 1), (1, 0))
+    ]
     assert all(not torch.equal(o, s) for o, s in zip(own, swapped, strict=True))
 
 
@@ -104,7 +107,7 @@ def test_the_head_phase_leaves_the_body_and_its_statistics_bit_for_bit_and_the_b
 def test_the_head_comes_first() -> None:
     """FedRep (4): the head trained by FedRep is the one trained on the *downloaded* body."""
     both, head_only = Tiny(fedrep(2.0, 3.0)).visit(1), Tiny(fedrep(2.0, 0.0)).visit(1)
-    assert same_bits(both.vault.v, head_only.vault.v)
+    assert same_bits(both.client_state.v, head_only.client_state.v)
     assert not same_bits(both.upload.w, head_only.upload.w)
 
 
@@ -118,14 +121,14 @@ def test_without_head_epochs_heads_never_move_and_it_is_not_fedper() -> None:
     """FedRep (2): FedAvg on the body under one fixed head."""
     tiny, per = Tiny(fedrep(0.0, 1.0)).run(3), Tiny(fedper()).run(3)
     initial = tiny.method.split.own(tiny.net.initial.w)
-    assert all(same_bits(v.v, initial) for v in tiny.vaults.values())
+    assert all(same_bits(v.v, initial) for v in tiny.client_states.values())
     assert not same_bits(tiny.server.w, per.server.w)
 
 
 def test_a_second_selection_starts_with_the_stored_head() -> None:
     """FedRep (d)."""
     tiny = Tiny(fedrep()).run(1, [0, 1])
-    assert same_bits(tiny.method.split.own(tiny.visit(0).start.w), tiny.vaults[0].v)
+    assert same_bits(tiny.method.split.own(tiny.visit(0).start.w), tiny.client_states[0].v)
 
 
 def test_the_authors_preset_is_fedper_with_uniform_means_bit_for_bit() -> None:

@@ -164,7 +164,7 @@ def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(
     initial or trained one.
     """
     tiny = Tiny(factory(lam=0.3, transfer=transfer), net=network(norm)).run(2, [0, 1, 2, 3])
-    kept, x, y = tiny.vaults[0].slots["personal"], tiny.data[0].x, tiny.data[0].y
+    kept, x, y = tiny.client_states[0].slots["personal"], tiny.data[0].x, tiny.data[0].y
     assert isinstance(kept, Heirloom)
     view = tiny.visit(0).views["personal"].replace(mine=kept)
     g = torch.Generator().manual_seed(9)
@@ -187,14 +187,14 @@ def test_the_teacher_of_a_second_visit_is_the_clients_own_hpm(
 def test_with_lambda_1_no_label_enters_stage_2(transfer: str) -> None:
     """H7: stage 2 of a second participation, from the same ω_k with other labels, ends in the same bits."""
     tiny = Tiny(map_(lam=1.0, transfer=transfer), net=network()).run(2, [0, 1])
-    view = tiny.last[0].views["personal"].replace(mine=tiny.vaults[0].slots["personal"], private=None)
+    view = tiny.last[0].views["personal"].replace(mine=tiny.client_states[0].slots["personal"], private=None)
     plain = tiny.data[0]
     wrong = ClientData(plain.x, plain.y.flip(0), plain.class_counts)
     assert not torch.equal(wrong.y, plain.y)
-    guests = [Participant(0, None, data) for data in (plain, wrong)]
+    participants = [Participant(0, None, data) for data in (plain, wrong)]
     ends = [
         train_private(tiny.method, [{"personal": view}], [g], tiny.session)[0]["personal"].private
-        for g in guests
+        for g in participants
     ]
     assert same_bits(ends[0], ends[1])
     assert not same_bits(ends[0], view.state)

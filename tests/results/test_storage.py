@@ -103,15 +103,18 @@ def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver removes an old checkpoint between the listing and the sending."""
-    here, vault = (
+    here, client_state = (
         laid_out(tmp_path / "here", FILES),
         "checkpoints/round-000002/vaults/client-000000@000002.safetensors",
     )
     listed = remotes.local_stamps(here)
-    (here / vault).unlink()
+    (here / client_state).unlink()
     monkeypatch.setattr(remotes, "local_stamps", lambda folder: listed)
     Remote((tmp_path / "there").as_uri()).send(here)
-    assert set(contents(tmp_path / "there")) == set(FILES) - {vault, "checkpoints/round-000002/state.json"}
+    assert set(contents(tmp_path / "there")) == set(FILES) - {
+        client_state,
+        "checkpoints/round-000002/state.json",
+    }
 
 
 def test_neither_hidden_files_nor_live_vaults_are_sent(tmp_path: Path) -> None:

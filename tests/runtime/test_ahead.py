@@ -19,9 +19,9 @@ from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.conduct import conduct_at
 from raffed.results.writer import read_metrics
 from raffed.runtime.api import RoundOrder
+from raffed.runtime.client_state_store import ClientStateStore, save_client_states
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
-from raffed.runtime.vault_store import VaultStore, freeze_vaults
 from tests.runtime.conftest import small
 
 
@@ -143,9 +143,9 @@ def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
 
 def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> None:
     """It would hide the sound one before it."""
-    VaultStore(tmp_path / "store").put(0, 2, ClientState(Params({"x": torch.ones(1)}), Params({}), {}))
+    ClientStateStore(tmp_path / "store").put(0, 2, ClientState(Params({"x": torch.ones(1)}), Params({}), {}))
     with pytest.raises(RunFolderError, match="client 0 after round 1 is missing"):
-        freeze_vaults(tmp_path / "store", {0: 1}, tmp_path / "vaults", {})
+        save_client_states(tmp_path / "store", {0: 1}, tmp_path / "vaults", {})
 
 
 def rounds_of(config: Any, runtime: Listed, stop: Callable[[], bool] = lambda: False) -> Any:

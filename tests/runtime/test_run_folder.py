@@ -24,7 +24,7 @@ from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.conduct import conduct_at
 from raffed.experiments.folder import RunFolder
 from raffed.results.runfile import read_run
-from raffed.runtime import vault_store
+from raffed.runtime import client_state_store
 from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
@@ -129,10 +129,10 @@ def newest_vault(run: Path) -> Path:
 def test_behind_a_damaged_vault_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(
     stopped: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    vault = newest_vault(stopped)
-    damage(vault)
+    client_state = newest_vault(stopped)
+    damage(client_state)
     assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
-    assert vault.name in caplog.text
+    assert client_state.name in caplog.text
     assert "Going on from the checkpoint before it" in caplog.text
 
 
@@ -172,8 +172,10 @@ def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_an
     """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read
     for nothing.
     """
-    read, hashed = list[str](), vault_store.file_sha256
-    monkeypatch.setattr(vault_store, "file_sha256", lambda path: (read.append(path.name), hashed(path))[1])
+    read, hashed = list[str](), client_state_store.file_sha256
+    monkeypatch.setattr(
+        client_state_store, "file_sha256", lambda path: (read.append(path.name), hashed(path))[1]
+    )
     raffed.run(small(rounds=6, checkpoint_every=1, keep_checkpoints=6), tmp_path / "run")
     kept = [
         one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()

@@ -81,7 +81,7 @@ def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_erro
     watched = Watched(prepare_run(staged("outer")), monkeypatch)
     watched.round(0, (0, 1))
     watched.round(2, (1,))
-    assert not watched.runtime._host.data.held - {1}, (
+    assert not watched.runtime._worker.data.held - {1}, (
         "client 0 holds nothing of stage 1 although it was not drawn again"
     )
     with pytest.raises(StagePassedError, match="stage 1 has passed: clients are in stage 2"):

@@ -35,11 +35,16 @@ def test_a_client_is_expected_in_its_share_of_the_rounds_at_least_once(
 
 
 @pytest.mark.parametrize(
-    ("split", "turn"), [("stages:4:3:3:if4", 3), ("stages:4:3:3:if4:outer", 1), ("iid:4", 1)]
+    ("split", "rounds_per_cycle"), [("stages:4:3:3:if4", 3), ("stages:4:3:3:if4:outer", 1), ("iid:4", 1)]
 )
-def test_stages_in_inner_order_take_turns_and_others_do_not(split: str, turn: int) -> None:
+def test_stages_in_inner_order_take_turns_and_others_do_not(split: str, rounds_per_cycle: int) -> None:
     """docs/papers/gldp.md §3: a round of the paper is M exchanges."""
-    assert make_spec(prepare_run(RunConfig(data=Data(split=split), federation=Federation(6))), 5).turn == turn
+    assert (
+        make_spec(
+            prepare_run(RunConfig(data=Data(split=split), federation=Federation(6))), 5
+        ).rounds_per_cycle
+        == rounds_per_cycle
+    )
 
 
 def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_test_parts() -> None:

@@ -44,9 +44,9 @@ def test_a_client_s_seconds_are_those_of_its_local_round_alone(
     monkeypatch.setattr(worker, "time", clock)
     monkeypatch.setattr(worker, "client_rounds", clock.after(worker.client_rounds, 8.0))
     for owner, name in (
-        (worker.ClientWorker, "_guest"),
-        (worker.ClientWorker, "_marks"),
-        (worker.VaultStore, "put"),
+        (worker.ClientWorker, "_participant"),
+        (worker.ClientWorker, "_scores"),
+        (worker.ClientStateStore, "put"),
         (worker.UploadPipeline, "send"),
     ):
         monkeypatch.setattr(owner, name, clock.after(getattr(owner, name), 100.0))

@@ -23,7 +23,7 @@ def test_a_share_arrives_as_it_was_sent() -> None:
     there = pickle.loads(pickle.dumps(share))
     assert there == share
     assert [type(entry) for stack in there.stacks for entry in stack] == [ParticipantOrder] * 3
-    assert there.stacks[0][1].fate.outcome == "late"
+    assert there.stacks[0][1].fault.outcome == "late"
     assert hash(there) == hash(share)  # an actor knows by it a round that it has done already
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from raffed.analysis.figures.theme import DARK, LIGHT, in_the_dark, svg
-from raffed.analysis.studies.painters import check_sheet, painted, painters
+from raffed.analysis.studies.painters import check_table, painted, painters
 from raffed.analysis.studies.study import load_study
 
 from raffed.core.training.network import Network
@@ -63,12 +63,12 @@ def test_another_seed_gives_other_numbers(folder: Path) -> None:
 
 
 def test_smoke_decides_nothing_that_was_trained_and_mathematics_holds_at_any_scale(folder: Path) -> None:
-    trained = check_sheet([load_study(made(folder, "proxy_statistics", seed=seed)) for seed in (0, 1)])
-    exact = check_sheet([load_study(made(folder, "averaged_classifiers"))])
+    trained = check_table([load_study(made(folder, "proxy_statistics", seed=seed)) for seed in (0, 1)])
+    exact = check_table([load_study(made(folder, "averaged_classifiers"))])
     assert trained is not None
     assert exact is not None
-    assert {line[-1] for line in trained.lines} == {"–"}
-    assert [line[-1] for line in exact.lines] == ["yes"]
+    assert {line[-1] for line in trained.rows} == {"–"}
+    assert [line[-1] for line in exact.rows] == ["yes"]
 
 
 def test_every_study_has_a_painter_and_an_item_and_every_item_s_study_is_there() -> None:

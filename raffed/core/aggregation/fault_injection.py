@@ -22,7 +22,7 @@ def draw_faults(plan: Faults, seed: int, round: int, clients: Iterable[int]) -> 
     found = {}
     for client in clients:
         a, b, c, d = seeds.rng(seed, "faults", round, client).random(4).tolist()
-        found[client] = plan.fate(round, client, (a, b, c, d))
+        found[client] = plan.fault_of(round, client, (a, b, c, d))
     return found
 
 

@@ -59,14 +59,14 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
     """
     y = torch.arange(len(x)) % 2
     classes = session.spec.num_classes
-    guest = Participant(0, None, ClientData(x, y, torch.bincount(y, minlength=classes)))
+    participant = Participant(0, None, ClientData(x, y, torch.bincount(y, minlength=classes)))
     local = replace(session.local, epochs=1e-6, min_steps=1, drop_last=False)
     session = replace(session, local=local)
-    k, views = begun(m, b, guest, session)
+    k, views = begun(m, b, participant, session)
     asked: dict[str, set[str]] = {slot: set() for slot in views}
     watched = {slot: cast(Context, _Watched(view, asked[slot])) for slot, view in views.items()}
     train = train_shared if m.solver is None else train_by_rule
-    [trained] = train(m, [watched], [k], [guest], session)
+    [trained] = train(m, [watched], [k], [participant], session)
     model, beside = count(session.net.initial), count(trained.own)
     once = {COPIES[name] for names in asked.values() for name in names if name in COPIES}
     copies = {"model": model, "initial": model, "weights": count(k.w0)}
@@ -77,5 +77,5 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
         # A companion starts as the memory and replaces it
         memory = 0 if slot == "personal" and beside else count(view.mine)
         training += memory * ("mine" in asked[slot]) + count(view.server) * ("server" in asked[slot])
-    vault = client_round(m, b, None, guest.data, session, 0).vault
-    return Footprint(model, training, count(vault) if m.keeps_state else 0)
+    client_state = client_round(m, b, None, participant.data, session, 0).client_state
+    return Footprint(model, training, count(client_state) if m.keeps_state else 0)

@@ -52,19 +52,19 @@ Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 
 
 def stacked(
-    net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
+    net: Network, task: ClientTask, phases: Sequence[TrainingPhase], augmentation: Augmentation | None
 ) -> list[Trained]:
     """Train all phases as one stack, and return the results in the given order."""
     # So that the clients that still run come first
-    order = sorted(range(len(stretches)), key=lambda i: -len(stretches[i].batches))
-    members = [stretches[i] for i in order]
+    order = sorted(range(len(phases)), key=lambda i: -len(phases[i].batches))
+    members = [phases[i] for i in order]
     batches = Batches(net, members, 1 if task.rule is None else task.rule.batches(), augmentation)
     stack: SgdStack | RuleStack
     stack = (
         SgdStack(net, task, members, batches) if task.rule is None else RuleStack(net, task, members, batches)
     )
-    for tick in stacked_steps(batches.sizes):
-        stack.step(tick)
+    for step in stacked_steps(batches.sizes):
+        stack.step(step)
     done = stack.results()
     back = sorted(range(len(order)), key=order.__getitem__)
     return [done[i] for i in back]
@@ -92,28 +92,28 @@ class SgdStack:
         self.memory = StackedMemory([one.views for one in members])
         self.noted: Tensors = {}  # slot → [k, ...]
 
-    def step(self, tick: StackedStep) -> None:
+    def step(self, step: StackedStep) -> None:
         """Make one stacked step.
 
         It selects the members, makes one forward pass under vmap and one backward pass, and updates the
         weights.
         """
-        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
+        pick = pick_of(step.members, step.is_prefix, self.net.device)
         live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
         velocity = [t[pick] for t in self.velocity]
         memory = self.memory.taken(pick)
-        losses, mine, theirs = self._gradients(live, taken_from(self.rest, pick), own, b, memory, tick)
+        losses, mine, theirs = self._gradients(live, taken_from(self.rest, pick), own, b, memory, step)
         mine, theirs = self._bounded(mine, theirs)
         moving = [*live.values(), *(own[name] for name in self._stepped)]
-        bent = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
-        self._turn(own, theirs, tick)
-        fused_step(moving, bent, velocity, self.task.solver)
-        if not tick.is_prefix:
+        changed = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
+        self._update_gates(own, theirs, step)
+        fused_step(moving, changed, velocity, self.task.solver)
+        if not step.is_prefix:
             for whole, part in ((self.live, live), (self.own, own), (self.b, b)):
                 put_back(whole, part, pick)
             for whole_v, part_v in zip(self.velocity, velocity, strict=True):
                 whole_v[pick] = part_v
-        self.loss[pick] += losses.detach().double() * tick.batch[0]
+        self.loss[pick] += losses.detach().double() * step.batch[0]
 
     def results(self) -> list[Trained]:
         """Return each member's own model, companion and mean loss."""
@@ -132,27 +132,27 @@ class SgdStack:
         return done
 
     def _gradients(
-        self, live: Tensors, rest: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: StackedStep
+        self, live: Tensors, rest: Tensors, own: Tensors, b: Tensors, memory: Taken, step: StackedStep
     ) -> tuple[Tensor, Tensors, Tensors]:
         """Return each client's loss [g], and the gradients of its own weights and of its companion."""
         if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
             losses, found = self.forward.gradients_of_all(
-                {**rest, **live}, *self.batches.take(tick, 0), list(live)
+                {**rest, **live}, *self.batches.take(step, 0), list(live)
             )
             return losses, dict(zip(live, found, strict=True)), {}
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in live.items()}
         beside = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
-        losses = self._losses({**rest, **leaves}, beside, b, memory, tick)
+        losses = self._losses({**rest, **leaves}, beside, b, memory, step)
         grads = torch.autograd.grad(
             losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True
         )
         mine = dict(zip(leaves, grads[: len(leaves)], strict=True))
         return losses, mine, dict(zip(beside, grads[len(leaves) :], strict=True))
 
-    def _losses(self, w: Tensors, own: Tensors, b: Tensors, memory: Taken, tick: StackedStep) -> Tensor:
-        x, y = self.batches.take(tick, 0)
-        uniform, drawn = self.batches.uniform(tick, x), self.batches.drawn(self.task, tick, 0)
-        rested = self.batches.rested(tick)
+    def _losses(self, w: Tensors, own: Tensors, b: Tensors, memory: Taken, step: StackedStep) -> Tensor:
+        x, y = self.batches.take(step, 0)
+        uniform, drawn = self.batches.uniform(step, x), self.batches.drawn(self.task, step, 0)
+        rested = self.batches.rested(step)
 
         made = () if rested else self.forward.of_all(w, x)
         if made and self.task.cross_entropy_only:
@@ -178,12 +178,12 @@ class SgdStack:
             loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims)
         )
         losses, noted = together(w, own, b, (x, y), uniform, drawn, rested, made, memory.leaves)
-        self._note(noted, tick)
+        self._note(noted, step)
         return losses
 
-    def _note(self, noted: Tensors, tick: StackedStep) -> None:
+    def _note(self, noted: Tensors, step: StackedStep) -> None:
         """Add what the terms note in this step to the sums of the members."""
-        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
+        pick = pick_of(step.members, step.is_prefix, self.net.device)
         for slot, value in noted.items():
             if slot not in self.noted:
                 self.noted[slot] = value.new_zeros(len(self.members), *value.shape[1:])
@@ -208,23 +208,23 @@ class SgdStack:
         if correct is None:
             return list(grads.values())
 
-        def bend(g: Tensors, w: Tensors, mine: list[Leaf]) -> Tensors:
+        def one(g: Tensors, w: Tensors, mine: list[Leaf]) -> Tensors:
             return correct(Params(g), Params(w), self.memory.views(mine)).tensors
 
-        together: Callable[..., Tensors] = vmap(bend, in_dims=(0, 0, memory.dims))
+        together: Callable[..., Tensors] = vmap(one, in_dims=(0, 0, memory.dims))
         return list(together(grads, live, memory.leaves).values())
 
-    def _turn(self, own: Tensors, slopes: Tensors, tick: StackedStep) -> None:
+    def _update_gates(self, own: Tensors, gradients: Tensors, step: StackedStep) -> None:
         """Move the gates by their own rule. The members of a stacked step may be at different steps."""
         update_gates, gates = self.task.update_gates, self.task.gates
         if update_gates is None or not self.own or not gates:
             return
 
-        def one(values: Tensors, slope: Tensors, step: Tensor) -> Tensors:
-            return update_gates(Params(values), Params(slope), self.task.solver.lr, step).tensors
+        def one(values: Tensors, slope: Tensors, number: Tensor) -> Tensors:
+            return update_gates(Params(values), Params(slope), self.task.solver.lr, number).tensors
 
-        steps = torch.tensor(tick.steps, device=self.net.device)
-        now = vmap(one)({n: own[n] for n in gates}, {n: slopes[n] for n in gates}, steps)
+        steps = torch.tensor(step.steps, device=self.net.device)
+        now = vmap(one)({n: own[n] for n in gates}, {n: gradients[n] for n in gates}, steps)
         for name in gates:
             own[name].copy_(now[name])
 

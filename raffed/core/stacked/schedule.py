@@ -86,40 +86,40 @@ class Batches:
         self._rested = torch.cat(below) if len(below) == len(rows) else None
         return rows[0][0] if self._rested is not None else ""
 
-    def rested(self, tick: StackedStep) -> list[Tensor]:
+    def rested(self, step: StackedStep) -> list[Tensor]:
         """Return what the untrained layers make of a step's first batch [g, B, ...], or nothing."""
         if self._rested is None:
             return []
-        rows = self._rested.index_select(0, self._rows(tick, 0))
-        return [rows.reshape(len(tick.members), tick.batch[0], *rows.shape[1:])]
+        rows = self._rested.index_select(0, self._rows(step, 0))
+        return [rows.reshape(len(step.members), step.batch[0], *rows.shape[1:])]
 
-    def _rows(self, tick: StackedStep, which: int) -> Tensor:
+    def _rows(self, step: StackedStep, which: int) -> Tensor:
         at = (
-            (self.members[i].batches, step * self.per_step + which)
-            for i, step in zip(tick.members, tick.steps, strict=True)
+            (self.members[i].batches, number * self.per_step + which)
+            for i, number in zip(step.members, step.steps, strict=True)
         )
-        rows = torch.stack([batches[step] for batches, step in at])
-        return (rows + self._starts[list(tick.members), None]).flatten().to(self._x.device)
+        rows = torch.stack([batches[number] for batches, number in at])
+        return (rows + self._starts[list(step.members), None]).flatten().to(self._x.device)
 
-    def take(self, tick: StackedStep, which: int) -> tuple[Tensor, Tensor]:
+    def take(self, step: StackedStep, which: int) -> tuple[Tensor, Tensor]:
         """Return x [g, B, ...] and y [g, B] of one batch, augmented with each client's own random numbers."""
-        index, size, group = self._rows(tick, which), tick.batch[which], len(tick.members)
+        index, size, group = self._rows(step, which), step.batch[which], len(step.members)
         x, y = taken(self._x, index), self._y.index_select(0, index)
-        own = [self.members[i].augment for i in tick.members]
+        own = [self.members[i].augment for i in step.members]
         if self.augmentation is not None:
             x = self.augmentation.apply(
                 x, torch.cat([self.augmentation.draw(size, g) for g in own if g is not None])
             )
         return x.reshape(group, size, *x.shape[1:]), y.view(group, size)
 
-    def uniform(self, tick: StackedStep, x: Tensor) -> list[Tensor]:
+    def uniform(self, step: StackedStep, x: Tensor) -> list[Tensor]:
         """Return the random numbers of the dropout layers for one pass over x [g, B, ...], each [g, ...]."""
         shapes = self.net.noise_shapes(x[0])
-        own = [self.members[i].dropout for i in tick.members]
+        own = [self.members[i].dropout for i in step.members]
         rows = [seeded_dropout.draw(shapes, g) for g in own if g is not None] if shapes else []
         return [torch.stack(column) for column in zip(*rows, strict=True)]
 
-    def drawn(self, task: ClientTask, tick: StackedStep, which: int) -> Tensors:
+    def drawn(self, task: ClientTask, step: StackedStep, which: int) -> Tensors:
         """Return the terms' own random numbers for one pass, each [g, ...]."""
-        rows = [draws_of(task, self.members[i], tick.batch[which]) for i in tick.members]
+        rows = [draws_of(task, self.members[i], step.batch[which]) for i in step.members]
         return {slot: torch.stack([row[slot] for row in rows]).to(self._x.device) for slot in rows[0]}

@@ -66,12 +66,12 @@ class RuleStack:
         self.rule.step(carried, gradient, self.members[0].views["solver"])
         return calls
 
-    def step(self, tick: StackedStep) -> None:
+    def step(self, step: StackedStep) -> None:
         """Make one step of the local solver for the members of a stacked step."""
-        pick = pick_of(tick.members, tick.is_prefix, self.net.device)
-        ready = [self.batches.take(tick, which) for which in range(self.batches.per_step)]
-        uniform = [self.batches.uniform(tick, ready[which][0]) for which in self._calls]
-        drawn = [self.batches.drawn(self.task, tick, which) for which in self._calls]
+        pick = pick_of(step.members, step.is_prefix, self.net.device)
+        ready = [self.batches.take(step, which) for which in range(self.batches.per_step)]
+        uniform = [self.batches.uniform(step, ready[which][0]) for which in self._calls]
+        drawn = [self.batches.drawn(self.task, step, which) for which in self._calls]
         memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
 
         def one(
@@ -90,7 +90,7 @@ class RuleStack:
         after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves)
         for whole, part in zip(self._carried, after, strict=True):
             whole.all[pick] = part.detach()
-        for i, row in zip(tick.members, losses.detach(), strict=True):
+        for i, row in zip(step.members, losses.detach(), strict=True):
             self._losses[i].append(row)
 
     def results(self) -> list[Trained]:

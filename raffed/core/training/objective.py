@@ -101,7 +101,7 @@ def _notes(m: Method) -> dict[str, Term]:
 
 
 def term_streams(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Generator]:
-    """Return a client's random streams for the terms that draw."""
+    """Return a client's random streams for the terms that need random numbers."""
     return {
         slot: seeds.generator(v.run_seed, one.purpose, v.round, v.client)
         for slot, one in draws.items()

@@ -28,33 +28,35 @@ def train_shared(
     m: Method,
     views: list[Views],
     contexts: list[Context],
-    guests: Sequence[Participant],
+    participants: Sequence[Participant],
     session: TrainingSession,
 ) -> list[Trained]:
     """Train every pass of shared training for all clients. Losses and steps are taken over all passes."""
     local, round = session.local, contexts[0].round
     states = [k.start for k in contexts]
-    losses, steps = [0.0] * len(guests), [0] * len(guests)
+    losses, steps = [0.0] * len(participants), [0] * len(participants)
     draws = terms_that_draw(m)
     drawn = [term_streams(draws, own) for own in views]  # the streams continue from pass to pass
-    noted: list[dict[str, Tensor]] = [{} for _ in guests]
+    noted: list[dict[str, Tensor]] = [{} for _ in participants]
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
         task = shared_task(m, one, solver_for(local, one, round))
-        stretches = []
-        for i, guest in enumerate(guests):
-            mine = _batched(session, one, guest.data.n)
+        phases = []
+        for i, participant in enumerate(participants):
+            mine = _batched(session, one, participant.data.n)
             batches = _batches(
                 replace(session, local=mine),
                 round,
-                guest,
-                guest.steps(mine, drawn_epochs(session, one, round, guest.client)),
+                participant,
+                participant.steps(mine, drawn_epochs(session, one, round, participant.client)),
                 number,
             )
-            stretches.append(
-                _stretch(session, round, guest, states[i], batches, views[i], number, drawn[i], companions[i])
+            phases.append(
+                _phase(
+                    session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
+                )
             )
-        done = session.execute(session.net, task, stretches, session.augment)
+        done = session.execute(session.net, task, phases, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
@@ -70,22 +72,22 @@ def train_by_rule(
     m: Method,
     views: list[Views],
     contexts: list[Context],
-    guests: Sequence[Participant],
+    participants: Sequence[Participant],
     session: TrainingSession,
 ) -> list[Trained]:
     """Train by the method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
     round, per = contexts[0].round, m.solver.batches()
     task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
-    stretches = []
-    for k, guest, own in zip(contexts, guests, views, strict=True):
-        epochs = drawn_epochs(session, m.passes[0], round, guest.client)
-        count = m.solver.iterations(guest.steps(session.local, epochs)) * per
-        batches = _batches(session, round, guest, count, 0)
-        stretches.append(
-            _stretch(session, round, guest, k.start, batches, own, 0, term_streams(task.draws, own))
+    phases = []
+    for k, participant, own in zip(contexts, participants, views, strict=True):
+        epochs = drawn_epochs(session, m.passes[0], round, participant.client)
+        count = m.solver.iterations(participant.steps(session.local, epochs)) * per
+        batches = _batches(session, round, participant, count, 0)
+        phases.append(
+            _phase(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
         )
-    done = session.execute(session.net, task, stretches, session.augment)
+    done = session.execute(session.net, task, phases, session.augment)
     for k, end in zip(contexts, done, strict=True):
         _check(m, k, end.loss)
     return done
@@ -101,14 +103,14 @@ def _batched(session: TrainingSession, one: Pass, n: int) -> Local:
 
 
 def _batches(
-    session: TrainingSession, round: int, guest: Participant, steps: int, number: int
+    session: TrainingSession, round: int, participant: Participant, steps: int, number: int
 ) -> list[Tensor]:
     """Return a client's batches of one shared pass."""
     return batch_stream(
-        guest.data.n,
+        participant.data.n,
         steps,
         session.local,
-        seeds.generator(session.seed, "batches", round, guest.client, number),
+        seeds.generator(session.seed, "batches", round, participant.client, number),
     )
 
 
@@ -117,7 +119,7 @@ def _companion(m: Method, views: Views) -> Params | None:
 
 
 def train_private(
-    m: Method, views: list[Views], guests: Sequence[Participant], session: TrainingSession
+    m: Method, views: list[Views], participants: Sequence[Participant], session: TrainingSession
 ) -> list[Views]:
     """Train the personal ingredient's own model, from its own start and with its own random stream."""
     if m.personal is None:
@@ -127,35 +129,45 @@ def train_private(
     starts = [personal.start(view) for view in own]
     ends = list(starts)
     for budget, who in _alike([personal.budget(view) for view in own]):
-        override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
-        solver = solver_for(session.local, override, own[0].round, budget.lr_scale)
-        solver = solver if budget.lr is None else replace(solver, lr=budget.lr)
-        cross_entropy_only = type(personal).private_loss is Personal.private_loss
-        task = ClientTask(
-            lambda f, mine: personal.private_loss(f, mine["personal"]),
-            solver,
-            budget.part,
-            cross_entropy_only=cross_entropy_only,
-        )
-        stretches = []
+        task = _private_task(personal, budget, session, own[0].round)
+        phases = []
         for i, steps in who:
-            count = steps if budget.epochs is None else session.local.steps(guests[i].data.n, budget.epochs)
-            batches = _private_batches(session, own[i].round, guests[i], count, budget.shared_batches)
+            count = (
+                steps if budget.epochs is None else session.local.steps(participants[i].data.n, budget.epochs)
+            )
+            batches = _private_batches(session, own[i].round, participants[i], count, budget.shared_batches)
             number = 0 if budget.shared_batches else len(m.passes)
-            stretches.append(
-                _stretch(
-                    session, own[i].round, guests[i], starts[i], batches, {"personal": own[i]}, number, {}
+            phases.append(
+                _phase(
+                    session,
+                    own[i].round,
+                    participants[i],
+                    starts[i],
+                    batches,
+                    {"personal": own[i]},
+                    number,
+                    {},
                 )
             )
-        for (i, _), end in zip(
-            who, session.execute(session.net, task, stretches, session.augment), strict=True
-        ):
+        for (i, _), end in zip(who, session.execute(session.net, task, phases, session.augment), strict=True):
             _check(m, own[i], end.loss)
             ends[i] = end.state
     return [
         {**mine, "personal": view.replace(private=end)}
         for mine, view, end in zip(views, own, ends, strict=True)
     ]
+
+
+def _private_task(personal: Personal, budget: Budget, session: TrainingSession, round: int) -> ClientTask:
+    """Return what the private training of all clients with this budget has in common."""
+    override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
+    solver = solver_for(session.local, override, round, budget.lr_scale)
+    return ClientTask(
+        lambda f, mine: personal.private_loss(f, mine["personal"]),
+        solver if budget.lr is None else replace(solver, lr=budget.lr),
+        budget.part,
+        cross_entropy_only=type(personal).private_loss is Personal.private_loss,
+    )
 
 
 def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
@@ -171,19 +183,22 @@ def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tupl
 
 
 def _private_batches(
-    session: TrainingSession, round: int, guest: Participant, steps: int, shared: bool
+    session: TrainingSession, round: int, participant: Participant, steps: int, shared: bool
 ) -> list[Tensor]:
     if shared:
-        return _batches(session, round, guest, steps, 0)
+        return _batches(session, round, participant, steps, 0)
     return batch_stream(
-        guest.data.n, steps, session.local, seeds.generator(session.seed, "private", round, guest.client)
+        participant.data.n,
+        steps,
+        session.local,
+        seeds.generator(session.seed, "private", round, participant.client),
     )
 
 
-def _stretch(
+def _phase(
     session: TrainingSession,
     round: int,
-    guest: Participant,
+    participant: Participant,
     start: State,
     batches: list[Tensor],
     views: Views,
@@ -192,15 +207,15 @@ def _stretch(
     own: Params | None = None,
 ) -> TrainingPhase:
     """Return a client's training phase. Dropout and augmentation each have their own derived stream."""
-    key = round, guest.client, number
-    bends = session.augment is not None
+    key = round, participant.client, number
+    augments = session.augment is not None
     return TrainingPhase(
         start,
         batches,
-        guest.data,
+        participant.data,
         views,
         own,
-        augment=seeds.generator(session.seed, "augment", *key) if bends else None,
+        augment=seeds.generator(session.seed, "augment", *key) if augments else None,
         dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key)
         if session.net.has_dropout
         else None,

@@ -24,16 +24,16 @@ from raffed.core.training.task import (
 
 
 def one_by_one(
-    net: Network, task: ClientTask, stretches: Sequence[TrainingPhase], augmentation: Augmentation | None
+    net: Network, task: ClientTask, phases: Sequence[TrainingPhase], augmentation: Augmentation | None
 ) -> list[Trained]:
     """Train each client's phase on its own, one after the other."""
-    return [_alone(net, task, one, augmentation) for one in stretches]
+    return [_alone(net, task, one, augmentation) for one in phases]
 
 
 def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Augmentation | None) -> Trained:
     views, correct = own.views, task.correct
     generator = own.augment
-    bend = None if augmentation is None or generator is None else lambda x: augmentation(x, generator)
+    augment = None if augmentation is None or generator is None else lambda x: augmentation(x, generator)
     net.noise.generator = own.dropout
     noted: dict[str, Tensor] = {}
 
@@ -44,12 +44,12 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
 
     if task.rule is not None:
         return solve(
-            net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, bend
+            net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, augment
         )
     beside = None if own.own is None else Beside(own.own, task.gates, task.update_gates, task.jointly)
     live = net.leaves(task.part)
 
-    def bent(g: Params) -> Params:
+    def corrected(g: Params) -> Params:
         assert correct is not None
         return correct(g, Params({name: t.detach() for name, t in live.items()}), views)
 
@@ -61,8 +61,8 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         own.batches,
         task.solver,
         part=task.part,
-        correct=None if correct is None else bent,
-        augment=bend,
+        correct=None if correct is None else corrected,
+        augment=augment,
         beside=beside,
         cross_entropy_only=task.cross_entropy_only,
     )

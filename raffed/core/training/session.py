@@ -42,13 +42,13 @@ class Participant:
 
     Attributes:
         client: Number of the client.
-        vault: Its client state, or None before its first participation.
+        client_state: Its client state, or None before its first participation.
         data: Its training samples.
         completed_fraction: Fraction of its steps of shared training that it makes, in (0, 1].
     """
 
     client: int
-    vault: ClientState | None
+    client_state: ClientState | None
     data: ClientData
     completed_fraction: float = 1.0
 

@@ -91,11 +91,9 @@ def with_draws(views: Views, drawn: Mapping[str, Tensor]) -> Views:
     )
 
 
-def draws_of(task: ClientTask, stretch: TrainingPhase, batch: int) -> dict[str, Tensor]:
+def draws_of(task: ClientTask, phase: TrainingPhase, batch: int) -> dict[str, Tensor]:
     """Return one step's random numbers of the terms that need some, from the client's own streams."""
-    made = {
-        slot: one.draw(batch, stretch.views[slot], stretch.drawn[slot]) for slot, one in task.draws.items()
-    }
+    made = {slot: one.draw(batch, phase.views[slot], phase.drawn[slot]) for slot, one in task.draws.items()}
     return {slot: value for slot, value in made.items() if value is not None}
 
 

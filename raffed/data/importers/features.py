@@ -23,7 +23,7 @@ def as_array(where: str, given: npt.ArrayLike) -> Array:
         return np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"{where} cannot be made an array of NumPy's: {reason}") from error
+        raise UsageError(f"{where} cannot be turned into a NumPy array: {reason}") from error
 
 
 def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> Array:

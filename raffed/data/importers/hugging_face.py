@@ -227,7 +227,7 @@ def _table(
 ) -> Imported:
     if test_data is not None:
         raise UsageError(
-            f"{name}: a table with a test part of its own: save both as Parquet and use parquet:"
+            f"{name} is a table with a test part of its own; save both as Parquet files and give parquet:FILE"
         )
     table = data.with_format("arrow")[:]
     return import_table(

@@ -135,7 +135,8 @@ def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> B
     """Read image files as uint8 [n, channels, H, W], turned upright as their EXIF data say.
 
     Raises:
-        DataFileError: A file is not an image, has pixels of more than 8 bits, or another size than the first.
+        DataFileError: A file is not an image, has pixels of more than 8 bits, or differs in size from the
+            first.
     """
     with ThreadPoolExecutor() as pool:
         read = list(pool.map(lambda path: _read(path, size), paths))
@@ -191,7 +192,7 @@ def stacked_images(
         alike = _resized(image, size)
         if alike.size != first.size:
             raise DataFileError(
-                f"{names[place]} is {alike.width}x{alike.height} pixels, {names[0]} "
+                f"{names[place]} is {alike.width}x{alike.height} pixels, but {names[0]} is "
                 f"{first.width}x{first.height}; give size=N to resize all images to N x N"
             )
         pixels = np.asarray(alike.convert("L" if grey else "RGB"))

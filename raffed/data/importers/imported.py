@@ -122,6 +122,6 @@ def _check_classes(name: str, y: IntArray, names: tuple[str, ...]) -> None:
     empty = [names[number] for number in np.flatnonzero(counts == 0)]
     if empty:
         raise UsageError(
-            f"{name}: class {empty[0]!r} has no training sample ({len(empty)} such); remove the class, or "
-            f"add samples"
+            f"{name}: class {empty[0]!r} has no training sample ({len(empty)} such classes); "
+            "remove the class, or add samples"
         )

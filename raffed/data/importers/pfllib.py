@@ -126,4 +126,4 @@ def _check_config(root: Path, clients: list[int]) -> None:
         raise DataFileError(f"{path} cannot be read: {error}") from error
     count = found.get("num_clients") if isinstance(found, dict) else None
     if count is not None and count != len(clients):
-        raise DataFileError(f"{path} names {count} clients, and {root / 'train'} holds {len(clients)} files")
+        raise DataFileError(f"{path} names {count} clients, but {root / 'train'} holds {len(clients)} files")

@@ -29,7 +29,7 @@ DIVERGED = "diverged"
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """Something that an item needs done.
+    """A run or a study that an item needs.
 
     `seconds` is the estimated time left. `left_out` says why it will not be done; it is "" if it will.
     """

@@ -17,7 +17,7 @@ from raffed.experiments.tuning.trials import SweepWatcher, Trial, read_trial, re
 from raffed.results.sweep_file import ADVICE, SWEEP_FILE
 
 
-def standing(
+def known_trials(
     folder: SweepFolder, method: str, proposed: Sequence[MethodSettings] | None, axes: Sequence[str]
 ) -> list[Trial]:
     """Return the trials of a method by their records and their runs, in the order of their numbers.

@@ -20,7 +20,7 @@ from raffed.errors import UsageError
 from raffed.experiments.tuning.events import Listener, Progress, Report, TunedTrial, listening
 from raffed.experiments.tuning.folder import SweepFolder, write_rows
 from raffed.experiments.tuning.grid import continuous
-from raffed.experiments.tuning.ledger import Ledger, recordable, shown, standing
+from raffed.experiments.tuning.ledger import Ledger, known_trials, recordable, shown
 from raffed.experiments.tuning.replay import Halving, Suggestions
 from raffed.experiments.tuning.request import Request, within_budget
 from raffed.experiments.tuning.space import budget_of, space_of
@@ -95,7 +95,7 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
     space, budget = space_of(request, method), budget_of(request)
     folder.note(method, {"space": {name: values(space, name) for name in space}, "budget": budget})
     proposed = None if _models(request, space) else within_budget(points(space), budget, request.base.seed)
-    before = standing(folder, method, proposed, list(space))
+    before = known_trials(folder, method, proposed, list(space))
     learns = proposed is None or request.scheduler == "asha"
     folder.note(method, {"trials": [recordable(trial, request, learns).as_dict() for trial in before]})
     for trial in before:

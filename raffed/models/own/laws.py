@@ -70,12 +70,12 @@ class Laws:
         """Check that the same batch gives the same scores, and that only BatchNorm's statistics change."""
         x, y = self.inputs.batch(3), torch.arange(3) % self.classes
         constants = self._constants()
-        (loss, slopes), (again, same) = (self.trial.trained(x, y, seed) for seed in (1, 2))
-        if not (torch.equal(loss, again) and all(torch.equal(slopes[n], same[n]) for n in slopes)):
+        (loss, gradients), (again, same) = (self.trial.trained(x, y, seed) for seed in (1, 2))
+        if not (torch.equal(loss, again) and all(torch.equal(gradients[n], same[n]) for n in gradients)):
             raise UsageError(f"{self.title}{NOT_REPEATED}")
         if not torch.equal(self.trial.scores(x, False), self.trial.scores(x, False)):
             raise UsageError(
-                f"{self.title} makes other scores of the same batch in evaluation mode when it is called "
+                f"{self.title} gives other scores for the same batch in evaluation mode when it is called "
                 f"again; it may neither draw random numbers nor remember earlier batches there"
             )
         for name, value in self._constants().items():

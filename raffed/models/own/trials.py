@@ -60,9 +60,9 @@ class NetworkTrial:
         leaves = self.network.leaves("all")
         with forked(seed), own_errors(self.title):
             loss = cross_entropy(self.network.forward(x, y).logits, y)
-            slopes = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+            gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
         self.network.load(self.network.initial)
-        return loss.detach(), dict(zip(leaves, slopes, strict=True))
+        return loss.detach(), dict(zip(leaves, gradients, strict=True))
 
     def stacked(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the gradients of two clients with equal weights and batches, [2, ...] each."""
@@ -77,8 +77,8 @@ class NetworkTrial:
             return cross_entropy(forward.of_one(w, b, x, y, uniform).logits, y)
 
         together: Callable[[dict[str, Tensor], dict[str, Tensor]], Tensor] = vmap(loss)
-        slopes = torch.autograd.grad(together(w, b).sum(), list(w.values()), materialize_grads=True)
-        return dict(zip(w, slopes, strict=True))
+        gradients = torch.autograd.grad(together(w, b).sum(), list(w.values()), materialize_grads=True)
+        return dict(zip(w, gradients, strict=True))
 
 
 def as_double(x: Tensor) -> Tensor:

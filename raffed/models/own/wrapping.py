@@ -15,7 +15,7 @@ from raffed.models.net import Net
 from raffed.models.own.heads import ModelInputs, find_head, own_errors, scores_of
 
 NOT_REPEATED = (
-    " makes other scores of the same batch when it is called again: it draws random numbers by itself, or "
+    " gives other scores for the same batch when it is called again: it draws random numbers by itself, or "
     "remembers earlier batches; use nn.Dropout layers, whose random numbers raffed makes from the seed, and "
     "keep nothing between calls"
 )

@@ -54,11 +54,11 @@ class RayPool:
         setup: Setup,
         setup_ref: ObjectRef[Setup],
         plan: PlacementPlan,
-        vaults: Path,
+        states_folder: Path,
         actors: list[Handle],
         start: Start,
     ) -> None:
-        self._setup, self._setup_ref, self._plan, self._vaults = setup, setup_ref, plan, vaults
+        self._setup, self._setup_ref, self._plan, self._states_folder = setup, setup_ref, plan, states_folder
         self._actors, self._start = actors, start
         self._restarts, self._retired, self._cut = 0, set[int](), False
         self._chunks = {part: chunks(setup, part) for part in PARTS}
@@ -67,53 +67,53 @@ class RayPool:
         self._transport: Transport = self._through_ray
         self._connected = False
 
-    def train(self, job: RoundOrder) -> Asked[Trained]:
-        self._connect(job.broadcast)
-        asked = self._ask(self._spread(Call[Trained]("train", (_shared(job.broadcast),)), job))
+    def train(self, order: RoundOrder) -> Asked[Trained]:
+        self._connect(order.broadcast)
+        asked = self._ask(self._spread(Call[Trained]("train", (_shared(order.broadcast),)), order))
 
         def trained() -> Trained:
-            fold = UploadAccumulator()
+            accumulator = UploadAccumulator()
             reports: dict[int, Report] = {}
             for partial, theirs in asked():
-                fold.merge(partial)
+                accumulator.merge(partial)
                 reports.update({report.client: report for report in theirs})
-            return fold.export(), [reports[client] for client in job.participants]
+            return accumulator.export(), [reports[client] for client in order.participants]
 
         return trained
 
-    def losses(self, job: RoundOrder) -> list[float]:
-        call = Call[dict[int, float]]("losses", (_shared(job.broadcast),))
-        answers = self._ask(self._spread(call, job))()
+    def losses(self, order: RoundOrder) -> list[float]:
+        call = Call[dict[int, float]]("losses", (_shared(order.broadcast),))
+        answers = self._ask(self._spread(call, order))()
         found = {client: loss for answer in answers for client, loss in answer.items()}
-        return [found[client] for client in job.participants]
+        return [found[client] for client in order.participants]
 
-    def survey(self, job: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
-        sent = _shared(job.broadcast), None if whole is None else _shared(whole)
-        answers = self._ask(self._spread(Call[list[SurveyedClient]]("survey", sent), job))()
-        found = {standing.client: standing for answer in answers for standing in answer}
-        return [found[client] for client in job.participants if client in found]
+    def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
+        sent = _shared(order.broadcast), None if whole is None else _shared(whole)
+        answers = self._ask(self._spread(Call[list[SurveyedClient]]("survey", sent), order))()
+        found = {one.client: one for answer in answers for one in answer}
+        return [found[client] for client in order.participants if client in found]
 
-    def own_layers(self, job: RoundOrder) -> list[NDArray[np.int64]]:
-        answers = self._ask(self._spread(Call[NDArray[np.int64] | None]("own_layers"), job))()
+    def own_layers(self, order: RoundOrder) -> list[NDArray[np.int64]]:
+        answers = self._ask(self._spread(Call[NDArray[np.int64] | None]("own_layers"), order))()
         return [answer for answer in answers if answer is not None]
 
-    def _spread(self, call: Call[T], job: RoundOrder) -> dict[int, Call[T]]:
+    def _spread(self, call: Call[T], order: RoundOrder) -> dict[int, Call[T]]:
         """Return the call for every actor that has a share of the work, with this share as last argument."""
         # A survey after the last round uses the sizes of that round
         last = self._setup.config.federation.rounds - 1
-        local, sizes = self._setup.config.local, self._setup.sizes_at(min(job.round, last))
-        work = [sum(local.steps(sizes[client]) for client in stack) for stack in job.stacks]
-        shares = enumerate(self._plan.shares(job.stacks, work, self._retired))
-        return {actor: call.then(job.share(stacks)) for actor, stacks in shares if stacks}
+        local, sizes = self._setup.config.local, self._setup.sizes_at(min(order.round, last))
+        work = [sum(local.steps(sizes[client]) for client in stack) for stack in order.stacks]
+        shares = enumerate(self._plan.shares(order.stacks, work, self._retired))
+        return {actor: call.then(order.share(stacks)) for actor, stacks in shares if stacks}
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
         call = Call[dict[int, ScoreCounts]]("evaluate", (sent,))
         calls = {actor: call.then(numbers[i :: len(left)]) for i, actor in enumerate(left[: len(numbers)])}
         asked = self._ask(calls)
-        return lambda: total({chunk: tally for answer in asked() for chunk, tally in answer.items()})
+        return lambda: total({chunk: counts for answer in asked() for chunk, counts in answer.items()})
 
-    def vault_digests(self, versions: dict[int, int]) -> dict[int, str]:
+    def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
         homes = enumerate(self._plan.homes)
         mine = {actor: {c: versions[c] for c in home if c in versions} for actor, home in homes}
         for gone in self._retired:  # their clients' states are in the store
@@ -238,7 +238,7 @@ class RayPool:
         log.warning(
             "client actor %d was lost and is replaced (replacement %d of %d)", actor, self._restarts, limit
         )
-        self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._vaults)
+        self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._states_folder)
         self._transport.replace(actor, self._actors[actor])
 
 

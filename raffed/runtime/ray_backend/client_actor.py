@@ -57,14 +57,14 @@ class ClientActor(Serving):
     If a round is requested again, the answer is taken from memory: a round is only computed once.
     """
 
-    def __init__(self, setup: Setup, vaults: str, home: tuple[int, ...]) -> None:
+    def __init__(self, setup: Setup, states_folder: str, home: tuple[int, ...]) -> None:
         began = time.perf_counter()
         configure()
         begin_training(setup.config.runtime.threads)
         from raffed.runtime.worker import ClientWorker
 
-        self._host = ClientWorker(setup, Path(vaults), self._device(), home=frozenset(home))
-        self._host.warm_up()
+        self._worker = ClientWorker(setup, Path(states_folder), self._device(), home=frozenset(home))
+        self._worker.warm_up()
         self._answers: dict[tuple[int, ActorShare], tuple[PartialSum, list[Report]]] = {}
         self._seconds = time.perf_counter() - began
 
@@ -76,7 +76,7 @@ class ClientActor(Serving):
 
     def ready(self) -> Place:
         """Return where the actor runs, for run.json and the tests, once torch and the data are loaded."""
-        node, device = ray.get_runtime_context().get_node_id(), self._host.device
+        node, device = ray.get_runtime_context().get_node_id(), self._worker.device
         return {
             "pid": os.getpid(),
             "node": node,
@@ -92,22 +92,22 @@ class ClientActor(Serving):
             self._answers = {
                 old: answer for old, answer in self._answers.items() if old[0] == broadcast.round
             }
-            self._answers[key] = self._host.train(broadcast, share)
+            self._answers[key] = self._worker.train(broadcast, share)
         return self._answers[key]
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
-        return self._host.evaluate(broadcast, chunks)
+        return self._worker.evaluate(broadcast, chunks)
 
     def losses(self, broadcast: Broadcast, share: ActorShare) -> dict[int, float]:
-        return self._host.losses(broadcast, share)
+        return self._worker.losses(broadcast, share)
 
     def survey(
         self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare
     ) -> list[SurveyedClient]:
-        return self._host.survey(broadcast, whole, share)
+        return self._worker.survey(broadcast, whole, share)
 
     def own_layers(self, share: ActorShare) -> NDArray[np.int64] | None:
-        return self._host.own_layers(share)
+        return self._worker.own_layers(share)
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
-        return self._host.store.digests(versions)
+        return self._worker.store.digests(versions)

@@ -41,14 +41,14 @@ class ActorsStarting(NamedTuple):
     total: int
 
 
-def start_actor(setup_ref: ObjectRef[Setup], plan: PlacementPlan, actor: int, vaults: Path) -> Handle:
+def start_actor(setup_ref: ObjectRef[Setup], plan: PlacementPlan, actor: int, states_folder: Path) -> Handle:
     """Create client actor number `actor` of the plan.
 
     It returns at once, and the actor loads in the background.
     """
     options = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
     made: Handle = ClientActor.options(**options).remote(  # type: ignore[attr-defined]
-        setup_ref, str(vaults), plan.homes[actor]
+        setup_ref, str(states_folder), plan.homes[actor]
     )
     return made
 
@@ -65,14 +65,21 @@ class Driver:
             not the value.
         plan: Which actor trains which clients.
         path: The run's folder.
-        vaults: The folder of client states.
+        states_folder: The folder of client states.
     """
 
     def __init__(
-        self, setup_ref: list[ObjectRef[Setup]], plan: PlacementPlan, path: str, vaults: str
+        self, setup_ref: list[ObjectRef[Setup]], plan: PlacementPlan, path: str, states_folder: str
     ) -> None:
-        self._ref, self._plan, self._path, self._vaults = setup_ref[0], plan, Path(path), Path(vaults)
-        self._actors = [start_actor(self._ref, plan, actor, self._vaults) for actor in range(len(plan.homes))]
+        self._ref, self._plan, self._path, self._states_folder = (
+            setup_ref[0],
+            plan,
+            Path(path),
+            Path(states_folder),
+        )
+        self._actors = [
+            start_actor(self._ref, plan, actor, self._states_folder) for actor in range(len(plan.homes))
+        ]
         through_ray = RayCalls(dict(enumerate(self._actors)))
         loaded = Call[bool]("__ray_ready__")  # a method of Ray's
         self._ready = [through_ray.call(actor, loaded).reference for actor in range(len(self._actors))]
@@ -115,7 +122,9 @@ class Driver:
         from raffed.runtime.ray_backend.metrics import RunMetrics
 
         told: RunMetrics | None = None
-        pool = self._pool = RayPool(setup, self._ref, self._plan, self._vaults, self._actors, start_actor)
+        pool = self._pool = RayPool(
+            setup, self._ref, self._plan, self._states_folder, self._actors, start_actor
+        )
         with contextlib.suppress(KeyboardInterrupt):  # raised by `cut`; Ray would report it as an error
             for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
                 if told is None:

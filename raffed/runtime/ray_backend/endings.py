@@ -133,7 +133,7 @@ class Own:
         self.sessions = set()
 
 
-turn = threading.Lock()  # a session starts its Ray after the session before has ended its own
+start_lock = threading.Lock()  # a session starts its Ray after the session before has ended its own
 own = Own()
 # Subprocess calls it if Ray asks for work to be done before the program begins
 if hasattr(os, "register_at_fork"):

@@ -34,14 +34,22 @@ log = logging.getLogger(__name__)
 
 
 def launched(
-    setup: Setup, path: Path, vaults: Path, resumed: bool, conduct: Conduct[E], stop: Callable[[], bool]
+    setup: Setup,
+    path: Path,
+    states_folder: Path,
+    resumed: bool,
+    conduct: Conduct[E],
+    stop: Callable[[], bool],
 ) -> Iterator[E]:
     """Yield the events of a run in a driver actor. Ray must be running.
 
     A driver that dies is replaced, and resumes from its checkpoint. The events end early and without an error
     if `stop` asks for it, or if Ray is lost (`lost` in endings.py).
     """
-    path, vaults = path.resolve(), vaults.resolve()  # actors on other nodes have a different working folder
+    path, states_folder = (
+        path.resolve(),
+        states_folder.resolve(),
+    )  # actors on other nodes have a different working folder
     plan = make_plan(setup.config, setup.partition.num_clients, available())
     if setup.method.keeps_state:
         check_shared(path, f"{setup.method.name}, whose clients keep private state,")
@@ -49,7 +57,7 @@ def launched(
     attempts = setup.config.runtime.max_restarts + 1
     for attempt in range(attempts):
         try:
-            yield from _watch(plan, reference, path, vaults, resumed or attempt > 0, conduct, stop)
+            yield from _watch(plan, reference, path, states_folder, resumed or attempt > 0, conduct, stop)
             return
         except RayActorError as error:
             # A signal to the command, or what ended Ray, has ended the driver as well
@@ -144,13 +152,13 @@ def _watch(
     plan: PlacementPlan,
     reference: ObjectRef[Setup],
     path: Path,
-    vaults: Path,
+    states_folder: Path,
     resumed: bool,
     conduct: Conduct[E],
     stop: Callable[[], bool],
 ) -> Iterator[E]:
     options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
-    started = Driver.options(**options).remote([reference], plan, str(path), str(vaults))  # type: ignore[attr-defined]
+    started = Driver.options(**options).remote([reference], plan, str(path), str(states_folder))  # type: ignore[attr-defined]
     driver: DriverHandle = started
     events = started.rounds.options(num_returns="streaming").remote(conduct, resumed)
     asked, begun, until, patience = False, False, float("inf"), Patience()

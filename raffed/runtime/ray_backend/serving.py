@@ -51,20 +51,20 @@ class Serving:
         This is a separate method, so that arguments and answer are not held while the actor waits for the
         next call.
         """
-        (number, name), parcels = caller.receive()
-        answer, told = self._answered(str(name), parcels)
+        (number, name), arguments = caller.receive()
+        answer, told = self._answered(str(name), arguments)
         caller.send((number, told), [answer])
 
-    def _answered(self, name: str, parcels: list[Packed]) -> tuple[Packed, str | None]:
+    def _answered(self, name: str, arguments: list[Packed]) -> tuple[Packed, str | None]:
         """Return the packed answer, or the packed error that was raised and its traceback."""
         try:
-            return packed(getattr(self, name)(*[parcel.unpacked() for parcel in parcels])), None
+            return packed(getattr(self, name)(*[value.unpacked() for value in arguments])), None
         except Exception as error:  # noqa: BLE001 (raised to whoever waits for the answer)
             told = traceback.format_exc()
             try:
-                parcel = packed(error)
+                value = packed(error)
                 # An error whose __init__ takes other arguments can be packed, but not unpacked
-                parcel.unpacked()
+                value.unpacked()
             except Exception:  # noqa: BLE001 (the error cannot be sent, but its text can)
                 return packed(RemoteError(f"{type(error).__name__}: {error}")), told
-            return parcel, told
+            return value, told

@@ -78,12 +78,12 @@ class RaySession:
 
 def _begun(address: str | None) -> End:
     """Make sure that Ray is running, and return a function that ends an own Ray or connection."""
-    with endings.turn:
+    with endings.start_lock:
         end = _start(address)
 
     def ended() -> None:
         if end is not None:
-            with endings.turn:
+            with endings.start_lock:
                 end()
 
     return ended

@@ -118,15 +118,15 @@ class SocketEnd:
         # Descriptors are sent by a call that connections do not have
         self._beside = socket.socket(fileno=os.dup(connection.fileno()))
 
-    def send(self, head: tuple[int, str | None], parcels: Sequence[Packed]) -> None:
+    def send(self, head: tuple[int, str | None], values: Sequence[Packed]) -> None:
         """Send a message.
 
         Raises:
             OSError: The other end is gone, or the system has no descriptor left. Then the connection ends for
                 both.
         """
-        memories = [parcel.memory.descriptor for parcel in parcels if parcel.memory is not None]
-        message = head, [parcel[:2] for parcel in parcels]
+        memories = [value.memory.descriptor for value in values if value.memory is not None]
+        message = head, [value[:2] for value in values]
         try:
             self.connection.send_bytes(cloudpickle.dumps(message))  # type: ignore[no-untyped-call]
             if memories:

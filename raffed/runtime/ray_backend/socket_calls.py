@@ -94,9 +94,9 @@ class SocketCalls:
         if not self.reaches(actor):
             return self._others.call(actor, call)
         made: SocketCallId[T] = SocketCallId(actor, next(self._numbers))
-        parcels = [one.parcel if isinstance(one, Shared) else packed(one) for one in call.arguments]
+        arguments = [one.packed if isinstance(one, Shared) else packed(one) for one in call.arguments]
         with contextlib.suppress(OSError):  # the actor is gone, which the reading thread reports
-            self._ends[actor].send((made.number, call.name), parcels)
+            self._ends[actor].send((made.number, call.name), arguments)
         return made
 
     def first(self, calls: Collection[CallId[T]]) -> tuple[CallId[T], Outcome[T]]:
@@ -171,8 +171,8 @@ def _received(end: SocketEnd) -> Message | None:
 
 def _outcome(call: CallId[T], answer: Message) -> T:
     """Return the value of the answer to a call, or raise the error that it holds."""
-    (_, told), [parcel] = answer
-    value = parcel.unpacked()
+    (_, told), [packed_value] = answer
+    value = packed_value.unpacked()
     if told is not None:
         raise value from RemoteError(told)
     found: T = value

@@ -65,7 +65,7 @@ class Shared(Generic[T]):
         self._value, self._small = value, small
 
     @functools.cached_property
-    def parcel(self) -> Packed:
+    def packed(self) -> Packed:
         return packed(self._value)
 
     @functools.cached_property

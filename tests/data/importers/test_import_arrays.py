@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[Given, str]] = {
     "text": ({"x": X.astype(str)}, r"x is <U\d+"),
     "complex numbers": ({"x": X.astype(complex)}, "x is complex128"),
     "dates": ({"x": np.zeros((6, 2), "datetime64[s]")}, "x is datetime64"),
-    "lists of unequal lengths": ({"x": [[1], [1, 2]], "y": [0, 1]}, "cannot be made an array"),
+    "lists of unequal lengths": ({"x": [[1], [1, 2]], "y": [0, 1]}, "cannot be turned into a NumPy array"),
     "arrays of unequal shapes": (
         {"x": np.array([np.zeros(2), np.zeros(3)], dtype=object), "y": [0, 1]},
         "perhaps of unequal lengths",

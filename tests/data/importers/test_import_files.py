@@ -181,7 +181,7 @@ def _no_train(folder: Path) -> None:
 
 
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another number of clients": (_config, r"config\.json names 4 clients, and .*train holds 3 files"),
+    "another number of clients": (_config, r"config\.json names 4 clients, but .*train holds 3 files"),
     "a damaged config": (
         lambda folder: (folder / "config.json").write_text("{"),
         r"config\.json cannot be read",

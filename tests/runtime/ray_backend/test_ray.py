@@ -152,8 +152,8 @@ def test_ray_refuses_to_move_private_state() -> None:
     from raffed.core.messages import ClientState
     from raffed.core.params import Params
 
-    vault = ClientState(Params({"body.w": torch.zeros(2)}), Params({}), {})
-    for hidden in (vault, [vault], {"deep": (1, [vault])}):
+    client_state = ClientState(Params({"body.w": torch.zeros(2)}), Params({}), {})
+    for hidden in (client_state, [client_state], {"deep": (1, [client_state])}):
         # Ray wraps the BoundaryError in its own message
         with pytest.raises(TypeError, match="ClientState is private"):
             ray.put(hidden)

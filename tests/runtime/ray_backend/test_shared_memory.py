@@ -32,11 +32,11 @@ def open_files() -> int:
 
 def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
     small, large = np.arange(5), np.arange(LARGE)
-    parcel = packed({"small": small, "large": [large, 2 * large], "word": "w"})
-    assert [length for _, length in parcel.places] == [large.nbytes] * 2
-    assert all(at % 64 == 0 for at, _ in parcel.places)
-    assert len(parcel.body) < 2_000
-    there = parcel.unpacked()
+    value = packed({"small": small, "large": [large, 2 * large], "word": "w"})
+    assert [length for _, length in value.places] == [large.nbytes] * 2
+    assert all(at % 64 == 0 for at, _ in value.places)
+    assert len(value.body) < 2_000
+    there = value.unpacked()
     assert (there["small"].tolist(), there["word"]) == (small.tolist(), "w")
     assert np.array_equal(there["large"][0], large)
     assert np.array_equal(there["large"][1], 2 * large)
@@ -45,22 +45,22 @@ def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
 
 def test_a_broadcast_is_read_in_place_and_cannot_be_written_to() -> None:
     w = Params({"a": torch.arange(21_000.0).view(300, 70), "b": torch.ones(7)}).clone()
-    parcel, maps = packed(Broadcast(3, w, Params({}), {})), len(shared_memory.held_maps)
-    received = [parcel.unpacked() for _ in range(2)]
+    value, maps = packed(Broadcast(3, w, Params({}), {})), len(shared_memory.held_maps)
+    received = [value.unpacked() for _ in range(2)]
     assert len(shared_memory.held_maps) == maps + 2
     for one in received:
         assert torch.equal(one.w.flat, w.flat)
         assert one.w.flat.data_ptr() % 4096 == 0  # the first of its pages: it is no copy
     with pytest.raises(TypeError, match="read-only"):
-        parcel.memory.parts(parcel.places)[0][0] = 1  # type: ignore[index,union-attr]
+        value.memory.parts(value.places)[0][0] = 1  # type: ignore[index,union-attr]
 
 
 def test_the_memory_is_given_back_with_the_last_that_holds_it() -> None:
     before = open_files()
-    parcel = packed(np.arange(LARGE))
-    there = parcel.unpacked()
+    value = packed(np.arange(LARGE))
+    there = value.unpacked()
     assert open_files() == before + 2  # the parcel's descriptor, and the map's
-    del parcel
+    del value
     assert there[-1] == LARGE - 1  # it can be read still
     del there
     assert open_files() == before
@@ -70,8 +70,8 @@ def test_whoever_keeps_much_of_what_it_received_runs_out_of_no_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_memory, "MAX_MAPS", len(shared_memory.held_maps) + 3)
-    before, parcel = open_files(), packed(np.arange(LARGE))
-    kept = [parcel.unpacked() for _ in range(10)]
+    before, value = open_files(), packed(np.arange(LARGE))
+    kept = [value.unpacked() for _ in range(10)]
     assert open_files() == before + 1 + 3
     assert all(np.array_equal(one, kept[0]) for one in kept)
     assert not any(one.flags.writeable for one in kept)
@@ -91,7 +91,7 @@ def test_messages_with_and_without_memory_arrive_in_order(ends: tuple[SocketEnd,
     one.send((1, "none"), [packed("a")])
     one.send((2, "two"), [packed(arrays[0]), packed("b"), packed(arrays[1:])])
     one.send((3, "none again"), [])
-    assert [parcel.unpacked() for parcel in other.receive()[1]] == ["a"]
+    assert [value.unpacked() for value in other.receive()[1]] == ["a"]
     head, (first, word, rest) = other.receive()
     assert (head, word.unpacked()) == ((2, "two"), "b")
     assert all(
@@ -107,9 +107,9 @@ def test_one_parcel_may_be_sent_to_many_and_is_copied_once(
     made: list[int] = []
     usual = MappedMemory.holding
     monkeypatch.setattr(MappedMemory, "holding", staticmethod(lambda *args: made.append(1) or usual(*args)))
-    parcel = packed(np.arange(LARGE))
+    value = packed(np.arange(LARGE))
     for _ in range(3):
-        one.send((), [parcel])
+        one.send((), [value])
     assert all(other.receive()[1][0].unpacked()[-1] == LARGE - 1 for _ in range(3))
     assert len(made) == 1
 
@@ -160,9 +160,9 @@ def test_a_large_pickle_and_memory_pass_between_threads(ends: tuple[SocketEnd, S
     value = [b"x" * 3_000_000, np.arange(LARGE)]
     writer = threading.Thread(target=one.send, args=((), [packed(value)]))
     writer.start()
-    _, [parcel] = other.receive()
+    _, [value] = other.receive()
     writer.join()
-    there = parcel.unpacked()
+    there = value.unpacked()
     assert there[0] == value[0]
     assert np.array_equal(there[1], value[1])
 

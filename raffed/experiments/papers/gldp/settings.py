@@ -2,8 +2,8 @@
 
 A round of the paper visits all M stages, while ours is one exchange. So K rounds of the paper are K·M of
 ours. Every run scores all clients between its last 10·M rounds. A_glo is computed from these scores, and so
-is A_sel of methods without personal models. A_loc is that of the model that a client had last trained, in
-whatever round that was. The number of clients that were trained at all is shown beside it.
+is A_sel of methods without personal models. A_loc is the accuracy of the model that a client trained last,
+in whatever round that was. The number of clients that were trained at all is shown beside it.
 """
 
 from __future__ import annotations

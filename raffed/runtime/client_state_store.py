@@ -26,12 +26,12 @@ UNREADABLE = "unreadable"
 HELD_BYTES = 512 * 2**20  # of client states that a worker keeps in memory in addition to their files
 
 
-def vault_file(store: Path, client: int, version: int) -> Path:
+def client_state_file(store: Path, client: int, version: int) -> Path:
     """Return where a store keeps a client's state of a version."""
     return store / f"client-{client:06d}" / f"{version:06d}.safetensors"
 
 
-class VaultStore:
+class ClientStateStore:
     """The states of the clients of one worker: in memory and, if a folder is given, on disk by version.
 
     With a folder, memory holds the states used last, and the others are read back when they are needed. A
@@ -70,41 +70,43 @@ class VaultStore:
                 f"client {client}: version {version} of its state is gone, and there is no folder to read it "
                 f"from"
             )
-        vault: ClientState = load_record(vault_file(self.folder, client, version), ClientState)
-        self._hold(client, version, vault)
-        return vault
+        client_state: ClientState = load_record(client_state_file(self.folder, client, version), ClientState)
+        self._hold(client, version, client_state)
+        return client_state
 
-    def put(self, client: int, done: int, vault: ClientState) -> None:
+    def put(self, client: int, done: int, client_state: ClientState) -> None:
         """Keep a client's state after its part in round done − 1."""
-        if vault.empty:
+        if client_state.empty:
             return
-        self._hold(client, done, vault)
+        self._hold(client, done, client_state)
         if self.folder is not None:
-            save_record(vault, vault_file(self.folder, client, done))
-            files = sorted(vault_file(self.folder, client, done).parent.glob("[0-9]*.safetensors"))
+            save_record(client_state, client_state_file(self.folder, client, done))
+            files = sorted(client_state_file(self.folder, client, done).parent.glob("[0-9]*.safetensors"))
             for path in files[:-KEPT_VERSIONS]:
                 path.unlink(missing_ok=True)
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
         """Return the digest of each client's state of the given version."""
-        vaults = ((client, self.get(client, version)) for client, version in sorted(versions.items()))
-        return {client: digest(vault) for client, vault in vaults if vault is not None}
+        client_states = ((client, self.get(client, version)) for client, version in sorted(versions.items()))
+        return {
+            client: digest(client_state) for client, client_state in client_states if client_state is not None
+        }
 
-    def _hold(self, client: int, version: int, vault: ClientState) -> None:
+    def _hold(self, client: int, version: int, client_state: ClientState) -> None:
         old = self._held.pop(client, None)
         size = sum(
             leaf.numel() * leaf.element_size()
-            for leaf in pytree.tree_leaves(vault)
+            for leaf in pytree.tree_leaves(client_state)
             if isinstance(leaf, Tensor)
         )
-        self._held[client] = version, vault, size
+        self._held[client] = version, client_state, size
         self.held_bytes += size - (old[2] if old else 0)
         while self.folder is not None and self.held_bytes > self.limit and len(self._held) > 1:
             _, (_, _, gone) = self._held.popitem(last=False)
             self.held_bytes -= gone
 
 
-def freeze_vaults(
+def save_client_states(
     store: Path, versions: Mapping[int, int], target: Path, known: Mapping[str, str]
 ) -> dict[str, str]:
     """Put client states into a checkpoint, as hard links if possible, and otherwise as copies.
@@ -125,27 +127,27 @@ def freeze_vaults(
     target.mkdir(parents=True)
     hashes = {}
     for client, version in sorted(versions.items()):
-        source = vault_file(store, client, version)
+        source = client_state_file(store, client, version)
         if not source.exists():
             raise RunFolderError(
                 f"{source}: the state of client {client} after round {version} is missing, so no "
                 "checkpoint was made"
             )
-        frozen = target / f"{source.parent.name}@{source.name}"
-        _link(source, frozen)
-        hashes[frozen.name] = known.get(frozen.name) or file_sha256(frozen)
+        target_file = target / f"{source.parent.name}@{source.name}"
+        _link(source, target_file)
+        hashes[target_file.name] = known.get(target_file.name) or file_sha256(target_file)
     return hashes
 
 
-def frozen_vaults(folder: Path) -> list[Path]:
+def saved_client_states(folder: Path) -> list[Path]:
     """Return the files of client states in a checkpoint."""
     return sorted(folder.glob("client-*@*.safetensors"))
 
 
-def frozen_hashes(folder: Path) -> dict[str, str]:
+def saved_hashes(folder: Path) -> dict[str, str]:
     """Return file → SHA-256 of its bytes, or UNREADABLE, for the client states in a checkpoint."""
     hashes = {}
-    for path in frozen_vaults(folder):
+    for path in saved_client_states(folder):
         try:
             hashes[path.name] = file_sha256(path)
         except OSError:
@@ -158,11 +160,11 @@ def file_sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def thaw_vaults(source: Path, store: Path) -> None:
+def restore_client_states(source: Path, store: Path) -> None:
     """Make a checkpoint's client states the only ones in the store."""
     shutil.rmtree(store, ignore_errors=True)
     store.mkdir(parents=True)
-    for path in frozen_vaults(source):
+    for path in saved_client_states(source):
         folder, _, version = path.name.partition("@")
         (store / folder).mkdir(exist_ok=True)
         _link(path, store / folder / version)

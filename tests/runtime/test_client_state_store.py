@@ -18,8 +18,8 @@ from raffed.core.messages import ClientState, ServerState
 from raffed.core.params import Params
 from raffed.errors import RunFolderError
 from raffed.methods import build_method
+from raffed.runtime.client_state_store import ClientStateStore
 from raffed.runtime.record_codec import digest, load_record, load_server, save_record
-from raffed.runtime.vault_store import VaultStore
 from tests.tiny import Tiny, leaves, network, same_bits
 
 EXPERIENCED = ("fedphp", "map", "scaffold", "scamap", "scars")  # methods with client memory
@@ -30,14 +30,14 @@ EXPERIENCED = ("fedphp", "map", "scaffold", "scamap", "scars")  # methods with c
 def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool, tmp_path: Path) -> None:
     """Shapes as well: a counter [] that came back as [1] would break the next loss."""
     tiny = Tiny(build_method(name), net=network(norm)).run(3)
-    assert tiny.vaults
-    for client, vault in tiny.vaults.items():
+    assert tiny.client_states
+    for client, client_state in tiny.client_states.items():
         path = tmp_path / f"{client}.safetensors"
-        save_record(vault, path)
+        save_record(client_state, path)
         back = load_record(path, ClientState)
-        assert same_bits(back, vault)
-        assert digest(back) == digest(vault)
-        assert [t.shape for t in leaves(back)] == [t.shape for t in leaves(vault)]
+        assert same_bits(back, client_state)
+        assert digest(back) == digest(client_state)
+        assert [t.shape for t in leaves(back)] == [t.shape for t in leaves(client_state)]
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedmr", "scaffold"])
@@ -53,17 +53,17 @@ def test_a_server_comes_back_with_its_round_and_every_bit(name: str, tmp_path: P
 
 def test_training_goes_on_from_a_stored_vault_as_from_the_one_in_memory(tmp_path: Path) -> None:
     tiny = Tiny(build_method("scamap"), net=network(norm=True)).run(3)
-    client = min(tiny.vaults)
-    save_record(tiny.vaults[client], tmp_path / "v.safetensors")
+    client = min(tiny.client_states)
+    save_record(tiny.client_states[client], tmp_path / "v.safetensors")
     kept = tiny.visit(client)
-    read = tiny.visit(client, vault=load_record(tmp_path / "v.safetensors", ClientState))
+    read = tiny.visit(client, client_state=load_record(tmp_path / "v.safetensors", ClientState))
     assert same_bits(kept.upload, read.upload)
-    assert same_bits(kept.vault, read.vault)
+    assert same_bits(kept.client_state, read.client_state)
 
 
 def test_the_digest_sees_a_single_changed_bit_a_changed_name_and_a_changed_counter() -> None:
-    vault = next(iter(Tiny(build_method("map")).run(1).vaults.values()))
-    own = vault.slots["personal"]
+    client_state = next(iter(Tiny(build_method("map")).run(1).client_states.values()))
+    own = client_state.slots["personal"]
     w = own.model.w.clone()  # type: ignore[attr-defined]
     w.flat[0] = torch.nextafter(w.flat[0], torch.tensor(9.0))
     renamed = Params({f"{n}x": t for n, t in w.tensors.items()})
@@ -72,7 +72,7 @@ def test_the_digest_sees_a_single_changed_bit_a_changed_name_and_a_changed_count
         own.replace(model=own.model.replace(w=renamed)),  # type: ignore[attr-defined]
         own.replace(times=own.times + 1),  # type: ignore[attr-defined]
     ]
-    digests = {digest(vault), *(digest(vault.replace(slots={"personal": v})) for v in variants)}
+    digests = {digest(client_state), *(digest(client_state.replace(slots={"personal": v})) for v in variants)}
     assert len(digests) == 4
 
 
@@ -99,7 +99,7 @@ def _truncated(path: Path) -> None:
 
 
 def _vault() -> ClientState:
-    return next(iter(Tiny(build_method("map")).run(1).vaults.values()))
+    return next(iter(Tiny(build_method("map")).run(1).client_states.values()))
 
 
 RECORD = {"record": "ClientState", "fields": {}}
@@ -154,19 +154,19 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_saving_leaves_one_whole_file_and_no_temporary_one(tmp_path: Path) -> None:
-    vault = _vault()
+    client_state = _vault()
     for _ in range(2):
-        save_record(vault, tmp_path / "deep" / "v.safetensors")
+        save_record(client_state, tmp_path / "deep" / "v.safetensors")
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["v.safetensors"]
 
 
 def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_before(tmp_path: Path) -> None:
     """A round that is redone starts from the version before it."""
     first, second = _vault(), _vault().replace(b=Params({"x": torch.ones(1)}).clone())
-    store = VaultStore(tmp_path)
+    store = ClientStateStore(tmp_path)
     store.put(3, 1, first)
     store.put(3, 2, second)
-    other = VaultStore(tmp_path)
+    other = ClientStateStore(tmp_path)
     newest, before = other.get(3, 2), other.get(3, 1)
     assert newest is not None
     assert before is not None
@@ -176,7 +176,7 @@ def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_befo
 
 
 def test_an_empty_vault_is_not_written(tmp_path: Path) -> None:
-    VaultStore(tmp_path).put(0, 1, ClientState(Params({}), Params({}), {}))
+    ClientStateStore(tmp_path).put(0, 1, ClientState(Params({}), Params({}), {}))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -190,23 +190,23 @@ def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path:
     """Four vaults of 4 kB and room for two: the oldest two are read back bit for bit, a rewritten one is
     not counted twice.
     """
-    store = VaultStore(tmp_path, limit=9000)
-    vaults = {
+    store = ClientStateStore(tmp_path, limit=9000)
+    client_states = {
         c: ClientState(Params({"body.w": torch.full((1000,), float(c))}), Params({}), {}) for c in range(4)
     }
-    for client, vault in vaults.items():
-        store.put(client, 1, vault)
-        store.put(client, 2, vault)
+    for client, client_state in client_states.items():
+        store.put(client, 1, client_state)
+        store.put(client, 2, client_state)
     assert store.held_bytes <= 9000
     assert set(store._held) == {2, 3}
-    for client, vault in vaults.items():
-        assert same_bits(store.get(client, 2), vault)
+    for client, client_state in client_states.items():
+        assert same_bits(store.get(client, 2), client_state)
     assert store.held_bytes <= 9000
-    assert store.digests(dict.fromkeys(vaults, 2)) == {c: digest(v) for c, v in vaults.items()}
+    assert store.digests(dict.fromkeys(client_states, 2)) == {c: digest(v) for c, v in client_states.items()}
 
 
 def test_without_a_folder_nothing_is_given_up() -> None:
-    store = VaultStore(None, limit=1)
+    store = ClientStateStore(None, limit=1)
     for client in range(3):
         store.put(client, 1, ClientState(Params({"body.w": torch.ones(100)}), Params({}), {}))
     assert all(store.get(client, 1) is not None for client in range(3))

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from .reproduction.claims import claim_sheet
+from .reproduction.claims import claim_table
 from .reproduction.item_runs import Reproduction
 from .reproduction.item_views import has_table
-from .reproduction.verdicts import paper_sheet
+from .reproduction.verdicts import paper_table
 from .runs.load import Runs
-from .studies.painters import check_sheet
-from .studies.study import load_studies, values_sheet
+from .studies.painters import check_table
+from .studies.study import load_studies, values_table
 from .table import TextTable, as_markdown
 
 
-def item_sheets(item: Reproduction, runs: Runs) -> tuple[TextTable, TextTable | None]:
+def item_tables(item: Reproduction, runs: Runs) -> tuple[TextTable, TextTable | None]:
     """Return the table of an item, and that of its claims; None without claims.
 
     If the item is only a study, its table is that of its claims, or of its values.
     """
-    claims = None if runs.runs.empty else claim_sheet(item, runs)
+    claims = None if runs.runs.empty else claim_table(item, runs)
     if has_table(item):
-        return paper_sheet(item, runs), claims
+        return paper_table(item, runs), claims
     made = load_studies(item)
-    return check_sheet(made) or values_sheet(made[0]), claims
+    return check_table(made) or values_table(made[0]), claims
 
 
 def item_markdown(item: Reproduction, runs: Runs) -> str:
     """Return the tables of an item as Markdown, below its title."""
-    sheet, claims = item_sheets(item, runs)
+    table, claims = item_tables(item, runs)
     said = "" if claims is None else f"\n{as_markdown(claims)}"
-    return f"{item.title}\n\n{as_markdown(sheet)}{said}"
+    return f"{item.title}\n\n{as_markdown(table)}{said}"

@@ -1,0 +1,74 @@
+"""What a file holds is declared as a type; the check accepts what fits it and names what does not."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, TypedDict
+
+import pytest
+from typing_extensions import NotRequired
+
+from raffed.config.validation import Form, Json, Length, Range, Shape, check_json
+
+Count = Annotated[int, Range(0)]
+Word = Annotated[str, Form("a word in capital letters", str.isupper)]
+
+
+class Part(TypedDict):
+    name: Word
+    sizes: NotRequired[list[Annotated[list[float], Length(2, 2)]]]
+
+
+class File(TypedDict, total=False):
+    schema: Annotated[int, Shape(Literal[1, 2])]
+    state: Literal["open", "shut"]
+    seconds: Annotated[float, Range(0.0, 60.0)]
+    notes: dict[Word, str | Count | None]
+    part: Part | None
+    parts: list[Part]
+    more: dict[str, Json]
+
+
+FITS: list[Json] = [
+    {},
+    {"schema": 2, "state": "shut", "seconds": 1, "notes": {"A": "b", "C": 0, "D": None}},
+    {"part": None, "parts": [{"name": "A"}, {"name": "B", "sizes": [[1, 2.5]]}], "more": {"x": [{"y": []}]}},
+]
+MISFITS: list[tuple[Json, str]] = [
+    ([], "the file is a list, but must be an object"),
+    ({"schema": 3}, "schema is an integer (3), but must be 1 or 2"),
+    ({"schema": True}, "schema is true or false (True), but must be an integer"),
+    ({"state": "ajar"}, "state is a text ('ajar'), but must be 'open' or 'shut'"),
+    ({"seconds": "1"}, "seconds is a text ('1'), but must be a number in [0, 60]"),
+    ({"seconds": 61}, "seconds is an integer (61), but must be a number in [0, 60]"),
+    ({"seconds": True}, "seconds is true or false (True), but must be a number in [0, 60]"),
+    ({"notes": {"a": ""}}, "a name in notes is a text ('a'), but must be a word in capital letters"),
+    ({"notes": {"A": []}}, "notes.A is a list, but must be a text or an integer of 0 or more or null"),
+    ({"notes": {"A": -1}}, "notes.A is an integer (-1), but must be an integer of 0 or more"),
+    ({"part": {}}, "part.name is missing"),
+    ({"part": 3}, "part is an integer (3), but must be an object or null"),
+    (
+        {"parts": [{"name": "A"}, {"name": "b"}]},
+        "parts[1].name is a text ('b'), but must be a word in capital",
+    ),
+    (
+        {"parts": [{"name": "A", "size": 1}]},
+        "parts[0].size is not a field that raffed writes (did you mean 'siz",
+    ),
+    ({"parts": [{"name": "A", "sizes": [[1]]}]}, "parts[0].sizes[0] is a list, but must be a list of 2"),
+    ({"x\x1b": 1}, r"'x\x1b' is not a field that raffed writes"),
+]
+
+
+@pytest.mark.parametrize("value", FITS)
+def test_what_fits_the_type_is_accepted(value: Json) -> None:
+    check_json(File, value)
+
+
+@pytest.mark.parametrize(("value", "says"), MISFITS)
+def test_what_does_not_fit_is_named_with_its_place_its_value_and_what_is_wanted(
+    value: Json, says: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)) as raised:
+        check_json(File, value)
+    assert "\n" not in str(raised.value)
