@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 from raffed.config.faults import Faults
+from raffed.config.federation import Federation
 from raffed.config.privacy import Privacy
-from raffed.config.sections import SECTIONS, Data, Federation, Model, Numerics, Runtime, Section
+from raffed.config.sections import SECTIONS, Data, Model, Numerics, Runtime, Section
 from raffed.config.training import Local
 from raffed.config.validation import Declaration, Doc, Range, Value, check_fields, declarations
 from raffed.errors import UnknownNameError, UsageError

@@ -15,6 +15,7 @@ from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
 from raffed.experiments.aggregation import RoundAggregator
+from raffed.experiments.attack_rows import attack_rows
 from raffed.experiments.events import RoundEvent
 from raffed.experiments.final_measures import after_last, before_last, fairness
 from raffed.experiments.folder import RunFolder

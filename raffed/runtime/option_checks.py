@@ -75,7 +75,7 @@ def _check_selection(config: RunConfig, method: Method, partition: Partition) ->
         raise UsageError(
             f"{what}: privacy.noise computes ε for participants drawn uniformly; leave one of them out"
         )
-    if needs_losses(config) and partition.stages is not None and partition.stages.turn > 1:
+    if needs_losses(config) and partition.stages is not None and partition.stages.rounds_per_cycle > 1:
         raise UsageError(
             f"{what} looks at losses in every round, but this split has one draw for all its stages; use "
             "another selection"

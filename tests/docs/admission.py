@@ -1,0 +1,35 @@
+"""The table of docs/federation.md: which method admits which option.
+
+`python -m tests.docs.admission` prints it.
+"""
+
+from __future__ import annotations
+
+from raffed.methods import METHODS, build_method
+
+
+def admits(name: str) -> list[str]:
+    """One row: the method, and for each option whether it is admitted or why it is not."""
+    method = build_method(name, {})
+    own = all(one.epochs is not None for one in method.passes)
+    return [
+        f"`{name}`",
+        f"no: {method.why_no_robust_mean}" if method.why_no_robust_mean else "yes",
+        f"no: needs {method.mean.by}" if method.mean.fixed else "yes",
+        "without replacement" if method.mean.fixed else "yes",
+        "no: its own arguments" if own else "yes",
+        "on data only" if method.split.personal == "all" else "yes",
+    ]
+
+
+HEADS = ("method", "`--mean`", "`--weighting`", "`--selection size`", "`--epochs-to`", "`--attack`")
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    rows = [HEADS, ["---"] * len(HEADS), *(admits(name) for name in METHODS)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    print(table())
