@@ -16,10 +16,17 @@ def admits(name: str) -> list[str]:
         f"`{name}`",
         f"no: {method.why_no_robust_mean}" if method.why_no_robust_mean else "yes",
         f"no: needs {method.mean.by}" if method.mean.fixed else "yes",
-        "without replacement" if method.mean.fixed else "yes",
+        _draws(method.mean.fixed, method.mean.by),
         "no: its own arguments" if own else "yes",
         "on data only" if method.split.personal == "all" else "yes",
     ]
+
+
+def _draws(fixed: bool, by: str) -> str:
+    """How participants can be drawn by size: a method that needs its weights cannot count a client twice."""
+    if not fixed:
+        return "yes"
+    return "without replacement" if by == "clients" else "without replacement, `--weighting samples`"
 
 
 HEADS = ("method", "`--mean`", "`--weighting`", "`--selection size`", "`--epochs-to`", "`--attack`")
