@@ -107,7 +107,7 @@ class Faults(Attacks):
     def __post_init__(self) -> None:
         check_fields("faults", self)
         list(self._listed())
-        self.check_attack()
+        self.listed_attackers()
 
     @property
     def any(self) -> bool:

@@ -140,6 +140,7 @@ def _check_mean(config: RunConfig, method: Method, clients: int) -> None:
 
 def _check_attack(config: RunConfig, method: Method, dataset: Dataset, clients: int) -> None:
     plan = config.faults
+    plan.check_attack()
     if not plan.attack:
         return
     what = f"faults.attack = {plan.attack!r}"

@@ -140,7 +140,7 @@ def test_a_bound_that_nothing_reaches_is_the_run_with_the_mean() -> None:
 )
 def test_an_impossible_attack_is_refused(plan: dict[str, object], match: str) -> None:
     with pytest.raises(UsageError, match=match):
-        Faults(**plan)  # type: ignore[arg-type]
+        prepare_run(config(plan=Faults(**plan)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
