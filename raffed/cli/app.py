@@ -17,6 +17,7 @@ from raffed.cli import (
     listing,
     reproducing,
     running,
+    splitting,
     stores,
     submitting,
     tuning,
@@ -144,7 +145,7 @@ raffed check mylab.methods:myprox --set mu=0.1
 
 raffed check ./net.py:SmallNet
 
-raffed check dirichlet:100:0.5"""
+raffed check dirichlet:20:0.5"""
 
 NEW_EPILOG = """[bold]Example[/bold]
 
@@ -183,7 +184,7 @@ app.command("methods", rich_help_panel=LOOK)(listing.methods)
 app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
 app.command("models", rich_help_panel=LOOK)(listing.models)
 app.command("metrics", rich_help_panel=LOOK)(listing.metrics)
-app.command("splits", rich_help_panel=LOOK)(listing.splits)
+app.command("splits", rich_help_panel=LOOK)(splitting.splits)
 app.command("doctor", rich_help_panel=LOOK)(checking.doctor)
 app.add_typer(stores.runs, name="runs", rich_help_panel=LOOK)
 app.add_typer(stores.cache, name="cache", rich_help_panel=LOOK)

@@ -32,8 +32,8 @@ def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) 
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
 
     def part() -> None:
+        _told_end(folder, screen, continues)  # first, because on a busy machine there is no time for both
         ended_here(folder)
-        _told_end(folder, screen, continues)
 
     with StopSignals(screen.stopping, part) as signals:
 
@@ -81,9 +81,12 @@ def ended_here(folder: Path) -> None:
         mark_interrupted(folder, mine=True)
 
 
-def begun_or_new(config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None]) -> Work:
+def begun_or_new(
+    config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None], accept: bool = False
+) -> Work:
     """Return the work of a run, or of what is left of it if its folder holds a part.
 
-    `begun` is called once everything has been checked that can be checked before the data are read.
+    `begun` is called once everything has been checked that can be checked before the data are read. `accept`
+    says whether own code may have changed since the run was begun.
     """
-    return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun)
+    return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun, accept)

@@ -4,6 +4,7 @@ new seeds.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -87,6 +88,7 @@ def tune(
     protocol: Annotated[str | None, _asked("protocol")] = None,
     scheduler: Annotated[str | None, _asked("scheduler")] = None,
     search: Annotated[str | None, _asked("search")] = None,
+    score: Annotated[str | None, _asked("score", "METRIC")] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -119,6 +121,7 @@ def tune(
         "protocol": protocol,
         "scheduler": scheduler,
         "search": search,
+        "score": score,
     }
     asked = {name: value for name, value in options.items() if value is not None}
     with make_board(as_json) as board, mirrored(place) as out:
@@ -167,8 +170,10 @@ def _sweep(
         if (what := lost()) is not None:
             print(f"raffed: {what} died", file=sys.stderr)
         for folder in opened:
-            folder.end("stopped")
-            board.stopped(_again(out))
+            board.stopped(_again(out))  # first, because on a busy machine there is no time for both
+            # A folder that is gone or closed keeps its last state, from which --resume goes on as well
+            with contextlib.suppress(OSError):
+                folder.end("stopped")
         if not opened:
             print(NOTHING, file=sys.stderr)
 

@@ -1,15 +1,13 @@
-"""Rounds, participants, evaluation and the mean: the section `federation` of a run's configuration.
-
-This module imports neither torch nor Ray.
-"""
+"""The section `federation` of a run's configuration. This module imports neither torch nor Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from raffed.config.means import MEANS, MeanArgs, MeanName, MeanRule, mean_rule, settled_mean
+from raffed.config.names import Importable, Name, keep
 from raffed.config.selection import (
     UNIFORM,
     Fixed,
@@ -58,11 +56,35 @@ class Federation:
         Words("memory", "spectrum", "calibration", "fairness"),  # core/measures/ has a file for each
         Doc("Additional measurements after the last round, separated by commas."),
     ] = ""
+    metrics: Annotated[
+        Name[Importable | Sequence[str | Importable]],
+        Doc(
+            "Metric of your own, ./file.py:NAME or package.module:NAME, a function of scores and labels; "
+            "repeat for more. A file lists them. They are measured whenever models are evaluated. In Python "
+            "they may be the functions themselves."
+        ),
+    ] = Name("")
+    unseen_clients: Annotated[
+        float,
+        Range(0.0, 0.99),
+        Doc(
+            "Fraction of the clients that never train. round(fraction · N) clients, drawn by the seed, are "
+            "only scored, as clients that come new, after the last round and in surveyed ones."
+        ),
+    ] = 0.0
     weighting: Annotated[
         Literal["", "samples", "clients"],
         Doc(
             "Weights p_k of the mean of the uploads; without it: the method's own. They are n_k / Σ n for "
             "`samples` and 1/|S| for `clients`."
+        ),
+    ] = ""
+
+    stop_when: Annotated[
+        str,
+        Doc(
+            'Rule that ends the run early, such as "val.accuracy no better for 20 rounds"; without it: no '
+            "early end. It needs a validation part."
         ),
     ] = ""
     forked_at: Annotated[
@@ -71,18 +93,26 @@ class Federation:
     fork_sha256: Annotated[
         str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
     ] = ""
+
     selection: SelectionName = UNIFORM
     selection_args: SelectionArgs = field(default_factory=dict)
     mean: MeanName = ""
     mean_args: MeanArgs = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "selection", as_name(self.selection))
+        self._settle_rules()
+        given = self.metrics if isinstance(self.metrics, str | list | tuple) else [self.metrics]
+        names = [given] if isinstance(given, str) else [as_name(one) for one in given]
+        if all(isinstance(one, str) for one in names):  # anything else is reported by the check of the field
+            keep(self, metrics=",".join(map(str, names)))
+
+    def _settle_rules(self) -> None:
+        """Store the selection, the mean and their arguments in one spelling."""
+        keep(self, selection=as_name(self.selection))
         if isinstance(self.selection, str) and isinstance(self.selection_args, Mapping):
-            made = settled_selection(self.selection, self.selection_args)
-            object.__setattr__(self, "selection_args", made)
+            keep(self, selection_args=settled_selection(self.selection, self.selection_args))
         if self.mean in ("", *MEANS) and isinstance(self.mean_args, Mapping):
-            object.__setattr__(self, "mean_args", settled_mean(self.mean, self.mean_args))
+            keep(self, mean_args=settled_mean(self.mean, self.mean_args))
 
     def rule(self) -> Rule | None:
         """Return the rule of the selection, or None if it is the user's own."""

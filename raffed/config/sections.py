@@ -15,11 +15,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
+from raffed.config.names import Importable, Name, StoredData, StoredSplit, keep
 from raffed.config.privacy import Privacy
 from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value
+from raffed.config.weights_file import weights_bytes
 from raffed.errors import UsageError
-from raffed.references.naming import reference_to
+from raffed.references.names import as_name
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
 Transport: TypeAlias = Literal["auto", "ray", "socket"]
@@ -30,14 +32,19 @@ class Data:
     """Which data a run uses, and how they are divided among the clients."""
 
     dataset: Annotated[
-        str,
+        Name[Importable | StoredData],
         Doc(
             "Name of the data set, or data of your own such as csv:table.csv?label=y, see `raffed datasets`."
         ),
-    ] = "digits"
+    ] = Name("digits")
     split: Annotated[
-        str, Doc("Rule that divides the data among clients, such as p10c2, see `raffed splits`.")
-    ] = "p10c2"
+        Name[Importable | StoredSplit],
+        Doc(
+            "Rule that divides the data among clients, such as p10c2, see `raffed splits`; for your own "
+            "./file.py:NAME or package.module:NAME. In Python it may be the function itself, which is stored "
+            "as its reference."
+        ),
+    ] = Name("p10c2")
     root: Annotated[
         str | None, Doc("Folder of the data files; without it: the one in the variable RAFFED_DATA.")
     ] = None
@@ -75,10 +82,19 @@ class Data:
         ),
     ] = 0
 
+    split_args: Annotated[
+        Mapping[str, Value],
+        Doc("Argument of your own split, such as clients=20; repeat for more. See `raffed splits NAME`."),
+    ] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
+        if (stored := getattr(type(self.split), "stored", None)) is not None:
+            text, args = stored(self.split)
+            keep(self, split=text, split_args={**args, **self.split_args})
+        keep(self, split=as_name(self.split))
         # A data set made in Python puts its arrays into the cache and is referred to by their hash
-        if (refer := getattr(self.dataset, "reference", None)) is not None:
-            object.__setattr__(self, "dataset", refer())
+        refer = getattr(self.dataset, "reference", None)
+        keep(self, dataset=as_name(self.dataset) if refer is None else refer())
 
 
 @dataclass(frozen=True)
@@ -86,13 +102,13 @@ class Model:
     """Which neural network a run trains."""
 
     name: Annotated[
-        str,
+        Name[Importable],
         Doc(
             "Name of the network, see `raffed models`; for your own ./file.py:NAME or package.module:NAME, "
             "for torchvision's torchvision:NAME. In Python it may be the class itself, which is stored as "
             "its reference."
         ),
-    ] = "mlp"
+    ] = Name("mlp")
     args: Annotated[
         Mapping[str, Value],
         Doc("Argument of the network, such as head_bias=true; repeat for more. See `raffed models NAME`."),
@@ -107,11 +123,9 @@ class Model:
     ] = ""
 
     def __post_init__(self) -> None:
-        if callable(self.name):
-            object.__setattr__(self, "name", reference_to(self.name))
+        keep(self, name=as_name(self.name))
         if isinstance(self.init, str) and self.init and not self.init_sha256:
-            object.__setattr__(self, "init_sha256", _sha256_of(self.init))
-            object.__setattr__(self, "init", str(Path(self.init).absolute()))
+            keep(self, init_sha256=_sha256_of(self.init), init=str(Path(self.init).absolute()))
 
 
 @dataclass(frozen=True)
@@ -197,10 +211,7 @@ class Runtime:
 
 
 def _sha256_of(file: str) -> str:
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError as error:
-        raise UsageError(f"model.init = {file!r}: {error.strerror}; give a file of weights") from error
+    return hashlib.sha256(weights_bytes(file, "give a file of weights")).hexdigest()
 
 
 Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Runtime

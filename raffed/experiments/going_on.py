@@ -101,6 +101,11 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     before = run.config.federation.rounds
     if rounds <= before:
         raise UsageError(f"rounds = {rounds}: the run in {run.path} has {before}; give a larger number")
+    if "ended_early" in run.contents:
+        raise UsageError(
+            f"{run.path} ended after round {run.contents['rounds_done']} by its rule, and would end "
+            "there in a longer run, too; `raffed fork` continues it with another --stop-when"
+        )
     config = run.config.changed({"federation.rounds": rounds})
     data_sha256 = str(run.contents.get("data_sha256", ""))
     setup = prepare_run(config, data_sha256=data_sha256)
@@ -134,7 +139,8 @@ def same_rounds(config: RunConfig, last: bool) -> int:
     """
     federation = config.federation
     scored = federation.rounds % federation.eval_every == 0
-    if scored and not federation.measures and not federation.survey and not last:
+    at_the_end = federation.measures or federation.survey or federation.unseen_clients or last
+    if scored and not at_the_end:
         return federation.rounds
     return max(federation.rounds - max(federation.survey, 1), 0)
 
@@ -178,6 +184,11 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     for name, why in SAME_IN_A_FORK.items():
         if before[name] != after[name]:
             raise UsageError(f"a fork keeps {name} of its run: {why}")
+    if run.config.federation.unseen_clients != config.federation.unseen_clients:
+        raise UsageError(
+            "a fork keeps federation.unseen_clients of its run: a client that has trained is not unseen; "
+            "start a new run"
+        )
 
 
 def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:

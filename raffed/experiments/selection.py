@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from raffed.config.selection import Fixed
 from raffed.core import seeds
 from raffed.core.messages import ServerState
 from raffed.core.participation.selection import Draw, Losses, chosen, chosen_by_own
@@ -21,7 +22,8 @@ def no_losses(clients: Sequence[int]) -> Sequence[float]:
 def drawn_clients(setup: Setup, round: int, losses: Losses = no_losses) -> Counter[int]:
     """Return how often each drawn client was drawn for a round, counted from 0.
 
-    With stages in `inner` order, one drawing serves the M rounds that visit all stages.
+    With stages in `inner` order, one drawing serves the M rounds that visit all stages. Rules count the
+    clients that may train, in ascending order; only a fixed list names clients by their own numbers.
 
     Args:
         setup: The run.
@@ -31,13 +33,22 @@ def drawn_clients(setup: Setup, round: int, losses: Losses = no_losses) -> Count
     federation, stages = setup.config.federation, setup.partition.stages
     drawing = round if stages is None else stages.draw(round)
     generator = seeds.rng(setup.config.seed, "sampling", drawing)
-    count = federation.participants(setup.partition.num_clients)
-    draw = Draw(drawing, setup.sizes_at(round), count, generator, losses)
-    rule = federation.rule()
-    if rule is not None:
+    clients, sizes, rule = setup.trainable, setup.sizes_at(round), federation.rule()
+    draw = Draw(
+        drawing,
+        [sizes[client] for client in clients],
+        federation.participants(len(clients)),
+        generator,
+        lambda places: losses([clients[place] for place in places]),
+    )
+    if isinstance(rule, Fixed):
         return Counter(chosen(rule, draw))
-    own = own_selection(setup.config)
-    return Counter(chosen_by_own(federation.selection, own, federation.selection_args, draw))
+    if rule is not None:
+        found = chosen(rule, draw)
+    else:
+        own = own_selection(setup.config)
+        found = chosen_by_own(federation.selection, own, federation.selection_args, draw)
+    return Counter(clients[place] for place in found)
 
 
 def losses_by(backend: Backend, server: Callable[[], ServerState], versions: Mapping[int, int]) -> Losses:

@@ -67,6 +67,16 @@ class CodeRecord(TypedDict):
     files: Annotated[dict[File, Sha256], Doc("Hashes of its source files.")]
 
 
+class MetricRecord(TypedDict):
+    """A metric of the user's own, so that readers need not import its code."""
+
+    name: Name
+    better: Literal["higher", "lower", "neither"]
+    unit: str
+    meaning: str
+    reference: Name
+
+
 class EarlierConfig(TypedDict):
     """What a run was before `raffed extend` or `raffed fork`: its first `until` rounds were computed so."""
 
@@ -74,6 +84,14 @@ class EarlierConfig(TypedDict):
     identity: Sha256
     until: Count
     config: Annotated[dict[str, Any], Doc("The whole configuration of that time.")]
+
+
+class Best(TypedDict):
+    """The best model of a run: after which round, by which validation measure, and its value."""
+
+    round: Count
+    measure: Name
+    value: float
 
 
 class Inputs(TypedDict):
@@ -156,6 +174,14 @@ class RunContents(TypedDict, total=False):
     code: Annotated[
         list[CodeRecord],
         Doc("One entry for each name in the configuration that is a reference or an entry point."),
+    ]
+    best: Annotated[Best, Doc("Of a finished run with a validation part: its best model.")]
+    ended_early: Annotated[Name, Doc("Why `federation.stop_when` ended the run before its last round.")]
+    title: Annotated[str, Doc("Of a run with a method of one's own: the method's title.")]
+    metrics: Annotated[
+        list[dict[str, str]],
+        Shape(list[MetricRecord]),
+        Doc("Of a run with metrics of one's own: what each is called and what it means."),
     ]
     earlier: Annotated[
         list[EarlierConfig],

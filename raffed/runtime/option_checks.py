@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raffed.config.attacks import PATCH
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
 
 
-def check_options(config: RunConfig, method: Method, partition: Partition, dataset: Dataset) -> None:
+def check_options(
+    config: RunConfig, method: Method, partition: Partition, dataset: Dataset, trainable: Sequence[int]
+) -> None:
     """Check the drawn epochs, the selection, the robust mean and the attack of a run.
 
     Args:
@@ -25,13 +28,14 @@ def check_options(config: RunConfig, method: Method, partition: Partition, datas
         method: Its method, with the mean that the run asks for.
         partition: Who has which samples.
         dataset: The data.
+        trainable: The clients that may train.
 
     Raises:
         UsageError: One of them is not possible, or would have no effect.
     """
     _check_epochs(config, method)
-    _check_selection(config, method, partition)
-    _check_mean(config, method, partition.num_clients)
+    _check_selection(config, method, partition, trainable)
+    _check_mean(config, method, len(trainable))
     _check_attack(config, method, dataset, partition.num_clients)
 
 
@@ -63,14 +67,16 @@ def _check_epochs(config: RunConfig, method: Method) -> None:
         )
 
 
-def _check_selection(config: RunConfig, method: Method, partition: Partition) -> None:
-    clients = partition.num_clients
+def _check_selection(
+    config: RunConfig, method: Method, partition: Partition, trainable: Sequence[int]
+) -> None:
+    clients = len(trainable)
     federation, rule = config.federation, config.federation.rule()
     what = f"federation.selection = {federation.selection!r}"
     if rule is None:
         _check_own(config)
     else:
-        _check_rule(config, method, rule, clients)
+        _check_rule(config, method, rule, trainable)
     if config.privacy.noise and federation.selection != "uniform":
         raise UsageError(
             f"{what}: privacy.noise computes ε for participants drawn uniformly; leave one of them out"
@@ -103,13 +109,15 @@ def _check_own(config: RunConfig) -> None:
             )
 
 
-def _check_rule(config: RunConfig, method: Method, rule: Rule, clients: int) -> None:
+def _check_rule(config: RunConfig, method: Method, rule: Rule, trainable: Sequence[int]) -> None:
     federation = config.federation
     what = f"federation.selection = {federation.selection!r}"
     if isinstance(rule, Fixed):
-        last = max(max(one) for one in rule.rounds())
-        if last >= clients:
-            raise UsageError(f"{what} names client {last}; clients are 0 to {clients - 1}")
+        if others := sorted({client for one in rule.rounds() for client in one} - set(trainable)):
+            raise UsageError(
+                f"{what} names client {others[-1]}, which is not one of those that train; these are "
+                f"{len(trainable)} clients, from {trainable[0]} to {trainable[-1]}"
+            )
         if federation.participation != 1.0:
             raise UsageError(
                 f"federation.participation = {federation.participation:g} has no effect with {what}, which "

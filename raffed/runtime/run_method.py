@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 def method_of(config: RunConfig) -> Method:
-    """Return the run's method, with the weights of the mean and the robust rule that the run asks for.
+    """Return the run's method, with the loss, the weights of the mean and the robust rule of the run.
 
     Raises:
         UsageError: The method does not admit them.
     """
-    return with_mean(build_method(config.method, config.args), config.federation)
+    from raffed.core.training.own_loss import criterion_of
+
+    made = build_method(config.method, config.args)
+    if config.loss:
+        made = made.with_loss(criterion_of(config.loss, config.loss_args))
+    return with_mean(made, config.federation)
 
 
 def with_mean(made: Method, federation: Federation) -> Method:

@@ -92,7 +92,7 @@ def test_a_client_that_is_drawn_twice_trains_once_and_counts_twice() -> None:
     [
         (Federation(participation=0.04), r"comes to none of them; it must be above 0\.05, such as 0\.1"),
         (Federation(participation=0.3, selection="fixed", selection_args={"clients": "1"}), "leave it out"),
-        (Federation(selection="fixed", selection_args={"clients": "10"}), "clients are 0 to 9"),
+        (Federation(selection="fixed", selection_args={"clients": "10"}), "10 clients, from 0 to 9"),
         (
             Federation(participation=0.3, selection="power_of_choice", selection_args={"candidates": 2}),
             "between the 3 participants",

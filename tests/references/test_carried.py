@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from raffed.references.carried import packed
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import Cli
 from tests.references.test_references import package, write
+from tests.warm import python
 
 USE = "import pickle; code = pickle.load(open({file!r}, 'rb')); from raffed.references.resolve import load; "
 
@@ -23,13 +23,7 @@ def elsewhere(folder: Path, file: Path, ends: str, **before: str) -> str:
     folder.mkdir(exist_ok=True)
     for name, text in before.items():
         write(folder / f"{name}.py", text)
-    done = subprocess.run(
-        [sys.executable, "-c", USE.format(file=str(file)) + ends],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(["-c", USE.format(file=str(file)) + ends], cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -73,6 +67,16 @@ def test_a_package_that_travels_comes_before_another_version_of_it(lab: Path, aw
     other = package(away, "lab_t")
     write(other / "pulls.py", "def pull():\n    return 4\n")
     assert elsewhere(away, lab / "code", "print(load('lab_t.methods:prox')())") == "3"
+
+
+def test_two_references_into_one_package_travel_as_one_package(lab: Path, away: Path) -> None:
+    place = package(lab, "lab_two")
+    write(place / "nets.py", "def net():\n    return 7\n")
+    code = packed({"method": "lab_two.methods:prox", "model": "lab_two.nets:net"})
+    (lab / "code").write_bytes(pickle.dumps(code))
+    shutil.rmtree(place)
+    shown = elsewhere(away, lab / "code", "print(load('lab_two.methods:prox')(), load('lab_two.nets:net')())")
+    assert shown == "3 7"
 
 
 def test_a_setup_brings_its_code_along_before_anything_else_is_read(lab: Path, away: Path) -> None:
