@@ -28,6 +28,8 @@ OWNERS = (  # flag, section, and the names there of what it sets and of the argu
     ("data.split", "data", "split", "split_args"),
     ("local.schedule", "local", "schedule", "schedule_args"),
     ("local.optimizer", "local", "optimizer", "optimizer_args"),
+    ("federation.selection", "federation", "selection", "selection_args"),
+    ("federation.mean", "federation", "mean", "mean_args"),
 )
 # Fields that NAME=VALUE sets, and that a flag adds to
 TABLES = tuple(dict.fromkeys(args for _, _, _, args in OWNERS))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, get_args
 
+from raffed.config.attacks import Attacks
 from raffed.config.validation import Doc, Range, check_fields
 from raffed.errors import UsageError, check_choice
 
@@ -38,8 +39,8 @@ NO_FAULT = ParticipantFault()
 
 
 @dataclass(frozen=True)
-class Faults:
-    """Which faults happen in a run, at random or at listed rounds.
+class Faults(Attacks):
+    """Which faults happen in a run, at random or at listed rounds, and which clients attack.
 
     Every probability is per drawn client and round. The kinds are drawn independently of each other. If
     several kinds strike one client in one round, "drop" goes before "late", and "late" before "corrupt".
@@ -106,10 +107,11 @@ class Faults:
     def __post_init__(self) -> None:
         check_fields("faults", self)
         list(self._listed())
+        self.listed_attackers()
 
     @property
     def any(self) -> bool:
-        """Whether this plan contains any fault."""
+        """Whether this plan contains any fault. An attack is not one of them."""
         return bool(self.at) or any(getattr(self, kind) for kind in KINDS)
 
     @property

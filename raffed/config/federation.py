@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from raffed.config.means import MEANS, MeanArgs, MeanName, MeanRule, mean_rule, settled_mean
 from raffed.config.names import Importable, Name, keep
+from raffed.config.selection import (
+    UNIFORM,
+    Fixed,
+    Rule,
+    SelectionArgs,
+    SelectionName,
+    selection_rule,
+    settled_selection,
+)
 from raffed.config.validation import Doc, Range, Words
 from raffed.references.names import as_name
 
@@ -84,18 +94,45 @@ class Federation:
         str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
     ] = ""
 
+    selection: SelectionName = UNIFORM
+    selection_args: SelectionArgs = field(default_factory=dict)
+    mean: MeanName = ""
+    mean_args: MeanArgs = field(default_factory=dict)
+
     def __post_init__(self) -> None:
+        self._settle_rules()
         given = self.metrics if isinstance(self.metrics, str | list | tuple) else [self.metrics]
         names = [given] if isinstance(given, str) else [as_name(one) for one in given]
         if all(isinstance(one, str) for one in names):  # anything else is reported by the check of the field
             keep(self, metrics=",".join(map(str, names)))
 
+    def _settle_rules(self) -> None:
+        """Store the selection, the mean and their arguments in one spelling."""
+        keep(self, selection=as_name(self.selection))
+        if isinstance(self.selection, str) and isinstance(self.selection_args, Mapping):
+            keep(self, selection_args=settled_selection(self.selection, self.selection_args))
+        if self.mean in ("", *MEANS) and isinstance(self.mean_args, Mapping):
+            keep(self, mean_args=settled_mean(self.mean, self.mean_args))
+
+    def rule(self) -> Rule | None:
+        """Return the rule of the selection, or None if it is the user's own."""
+        return selection_rule(self.selection, self.selection_args)
+
+    def mean_rule(self) -> MeanRule | None:
+        """Return the robust rule in place of the mean, or None."""
+        return mean_rule(self.mean, self.mean_args)
+
     def participants(self, clients: int) -> int:
         """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
+
+        Of a fixed list it is the largest number of participants of its rounds.
 
         Args:
             clients: Number N of all clients.
         """
+        rule = self.rule()
+        if isinstance(rule, Fixed):
+            return max(map(len, rule.rounds()))
         return max(1, round(self.participation * clients))
 
     def asks(self, name: str) -> bool:

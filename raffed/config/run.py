@@ -30,13 +30,18 @@ OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
 YOUNGER = {
     "local": (
         *("schedule", "schedule_args", "schedule_by", "optimizer", "optimizer_args", "keep_optimizer"),
-        *("clip_value", "label_smoothing"),
+        *("clip_value", "label_smoothing", "epochs_to"),
     ),
     "data": ("validation", "samples", "split_args"),
     "model": ("init_sha256",),
     "federation": (
         *("survey", "measures", "metrics", "unseen_clients", "weighting"),
         *("stop_when", "forked_at", "fork_sha256"),
+        *("selection", "selection_args", "mean", "mean_args"),
+    ),
+    "faults": (
+        *("attack", "attackers", "attacker_list", "attack_strength"),
+        *("backdoor_target", "backdoor_share"),
     ),
 }
 
@@ -103,6 +108,11 @@ class RunConfig:
         self.runtime.check_share()
         if self.loss_args and not self.loss:
             raise UsageError("loss_args are given without a loss; also give loss (--loss)")
+        if self.local.epochs_to and self.local.schedule_by in ("step", "epoch"):
+            raise UsageError(
+                f"local.schedule_by = {self.local.schedule_by!r} with local.epochs_to: how many steps the "
+                "rounds have is drawn and not known beforehand; use round or local_step"
+            )
         if self.loss and self.local.label_smoothing:
             raise UsageError(
                 f"local.label_smoothing = {self.local.label_smoothing} belongs to the cross-entropy, which "

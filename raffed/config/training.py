@@ -45,6 +45,14 @@ class Local:
         Range(0.0, 1e4, open_low=True),
         Doc("Passes over the client's training samples in a round; 0.5 is half of one."),
     ] = 5
+    epochs_to: Annotated[
+        int,
+        Range(0),
+        Doc(
+            "Largest number of epochs; 0: every client makes `epochs`. Otherwise every client draws a whole "
+            "number from `epochs` to this one, in every round."
+        ),
+    ] = 0
     drop_last: Annotated[
         bool,
         Doc(
@@ -164,9 +172,11 @@ class Local:
 
         Args:
             n: Training samples of the client.
-            epochs: Passes over these samples, or None for the run's `epochs`.
+            epochs: Passes over these samples, or None for the run's `epochs`, or for their expected number if
+                they are drawn.
         """
         per_epoch = (
             n // self.batch_size if self.drop_last and n >= self.batch_size else -(-n // self.batch_size)
         )
-        return max(int((self.epochs if epochs is None else epochs) * per_epoch), self.min_steps)
+        usual = (self.epochs + self.epochs_to) / 2 if self.epochs_to else self.epochs  # of a drawn number
+        return max(int((usual if epochs is None else epochs) * per_epoch), self.min_steps)

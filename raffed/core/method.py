@@ -141,6 +141,27 @@ class Method:
             type(one).client_init is not Ingredient.client_init for _, one in self.ingredients()
         )
 
+    @property
+    def keeps_uploads(self) -> bool:
+        """Whether the server gets every upload, and not only their mean."""
+        return self.server.each or self.mean.rule is not None
+
+    @cached_property
+    def why_no_robust_mean(self) -> str:
+        """Why no robust rule can take the place of the mean of this method's uploads, or ""."""
+        summed = [
+            slot
+            for slot, one in self.ingredients()
+            if slot == "message" or type(one).server_step is not Ingredient.server_step
+        ]
+        if self.split.personal == "all":
+            return "its clients share no weights"
+        if self.server.each:
+            return "its server also uses every upload in another way than by the mean"
+        if summed:
+            return f"its server also adds up messages ({', '.join(summed)}), which the rule would not protect"
+        return "it relies on the weights of the mean elsewhere too" if self.mean.fixed else ""
+
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
         """Return all ingredients as (slot name, ingredient).
 

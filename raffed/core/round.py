@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Personal
 from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire
@@ -199,10 +200,15 @@ def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
 def server_round(m: Method, s: ServerState, mean_w: Params, mean_b: Params, k: ServerContext) -> ServerState:
     """Return the server's state after a round.
 
-    The next weights w^{t+1} are made from the mean of the uploads. The server memory of every ingredient is
+    The next weights w^{t+1} are made from the mean of the uploads, or from what a robust rule makes of them.
+    The server memory of every ingredient is
     made from what it received.
     """
     nothing = Received(0)
+    if m.mean.rule is not None:
+        uploads = [one for one in k.received["server"].each if isinstance(one, Upload)]
+        mean_w, mean_b = robust_mean(m.mean, uploads, s, mean_w, mean_b)
+        k = replace(k, b=mean_b)
     slots: dict[str, Wire | Private | None] = {
         slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec)
         for slot, one in m.ingredients()

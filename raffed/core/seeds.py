@@ -41,6 +41,8 @@ Purpose = Literal[
     "masks",
     "expert",
     "unseen",
+    "attackers",
+    "epochs",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

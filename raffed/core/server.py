@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal
 
+from raffed.config.means import MeanRule
 from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params
 from raffed.core.record import Record
@@ -22,10 +23,12 @@ class Mean:
         by: "samples" for p_i = n_i / Σ n, or "clients" for p_i = 1 / |S|.
         fixed: Whether the method relies on these weights elsewhere too, so that a run cannot choose others.
             Default False.
+        rule: A robust rule in place of the mean, or None. The run chooses it.
     """
 
     by: Literal["samples", "clients"] = "samples"
     fixed: bool = False
+    rule: MeanRule | None = None
 
     def weights(self, samples: Sequence[int]) -> list[float]:
         """Return the weights p_i, which add up to 1, in float64.

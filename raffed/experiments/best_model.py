@@ -13,6 +13,7 @@ from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.core.messages import ServerState
 from raffed.results.metric import Metric
 from raffed.results.row import Row
+from raffed.results.run_contents import Best
 from raffed.results.score_metrics import PERSONAL_VALIDATION, VALIDATION_ACCURACY, VALIDATION_LOSS
 
 BEST = "best.safetensors"  # the server's state with the best model, in a checkpoint and in a finished run
@@ -30,6 +31,10 @@ class BestModel:
     server: ServerState
     measure: str
     value: float
+
+    def described(self) -> Best:
+        """Return what run.json records about it."""
+        return {"round": self.server.round, "measure": self.measure, "value": self.value}
 
 
 class Validation:

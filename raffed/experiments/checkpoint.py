@@ -37,13 +37,18 @@ class BestRecord(TypedDict):
 
 
 class CheckpointState(TypedDict):
-    """The hashes in a checkpoint's state.json. `vaults` maps file → SHA-256; an old checkpoint has none."""
+    """The hashes in a checkpoint's state.json. `vaults` maps file → SHA-256; an old checkpoint has none.
+
+    `versions` maps a client to the number of rounds done when it last took part. It is there if the selection
+    looks at losses, so that the participants cannot be drawn again.
+    """
 
     server_sha256: str
     identity: str
     round_hashes: list[str]
     vaults: NotRequired[dict[str, str]]
     best: NotRequired[BestRecord]
+    versions: NotRequired[dict[str, int]]
 
 
 def checkpoints(path: Path) -> list[Path]:
@@ -86,6 +91,9 @@ def _typed(found: Mapping[str, Json]) -> CheckpointState:
         if not isinstance(states, dict):
             raise TypeError(NOT_TEXTS)
         state["vaults"] = {name: text for name, text in states.items() if isinstance(text, str)}
+    last = found.get("versions")
+    if isinstance(last, dict):
+        state["versions"] = {who: number for who, number in last.items() if isinstance(number, int)}
     if len(texts) < len(hashes) or (isinstance(states, dict) and len(state["vaults"]) < len(states)):
         raise TypeError(NOT_TEXTS)
     if "best" in found:

@@ -26,6 +26,7 @@ from raffed.results.runfile import write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, rows_until
 from raffed.runtime.client_state_store import restore_client_states, save_client_states
+from raffed.runtime.own_selection import needs_losses
 from raffed.runtime.record_codec import digest, save_record
 from raffed.runtime.setup import Setup
 
@@ -41,6 +42,7 @@ class CheckpointStore:
         self._setup, self._record, self._path = setup, record, record.path
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
+        self.versions: dict[int, int] = {}  # as the checkpoint records them, see CheckpointState
         self.best: BestModel | None = None  # in the checkpoint from which the run continues
         self._saved = -1
         self._client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
@@ -109,6 +111,8 @@ class CheckpointStore:
             "vaults": hashes,
             "identity": self._setup.config.identity(),
         }
+        if needs_losses(self._setup.config) or self.versions:
+            about["versions"] = {str(client): done for client, done in sorted(versions.items())}
         if best is not None:
             save_record(best.server, part / BEST)
             chosen = {"round": best.server.round, "measure": best.measure, "value": best.value}
@@ -150,6 +154,7 @@ class CheckpointStore:
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
             self.best = best_in(checkpoint, about)
             self._client_state_hashes = about.get("vaults", {})
+            self.versions = {int(client): done for client, done in about.get("versions", {}).items()}
             return said
         if unread is not None:  # starting again without being asked could cost days
             again = f"once {self._path / CHECKPOINTS} is deleted, `raffed resume {self._path}` begins again"

@@ -15,6 +15,7 @@ from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
 from raffed.experiments.aggregation import RoundAggregator
+from raffed.experiments.attack_rows import attack_rows
 from raffed.experiments.best_model import Validation
 from raffed.experiments.events import RoundEvent
 from raffed.experiments.final_measures import after_last, before_last, fairness
@@ -25,16 +26,18 @@ from raffed.experiments.metric_rows import round_rows, validation_rows
 from raffed.experiments.own_metrics import OwnMeasures
 from raffed.experiments.participation import RoundParticipants, RoundPlan
 from raffed.experiments.privacy_accountant import Accountant
+from raffed.experiments.selection import losses_by
 from raffed.experiments.server_data import CleanScore
 from raffed.experiments.survey import ClientSurvey
 from raffed.references.user_code import user_errors
 from raffed.results.row import Row
 from raffed.results.score_metrics import BROADCAST_ACCURACY
 from raffed.runtime.api import Asked, Backend, RoundOrder
+from raffed.runtime.network_setup import make_network, make_spec
+from raffed.runtime.own_selection import needs_losses
 from raffed.runtime.reports import Report, ScoreCounts
 from raffed.runtime.setup import Setup
 from raffed.runtime.torch_settings import check_unchanged
-from raffed.runtime.worker import make_network, make_spec
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,8 @@ class _Scoring:
     """A round whose uploads have been aggregated and whose scores have been requested.
 
     `whole` is the global model, or None if there is none. `test` and `val` are its scores. `sent` is the
-    score of the broadcast weights, where a server's rule scores other weights.
+    score of the broadcast weights, where a server's rule scores other weights. `attack` is the score of a
+    backdoor.
     """
 
     training: _Training
@@ -63,6 +67,7 @@ class _Scoring:
     test: Asked[ScoreCounts] | None
     val: Asked[ScoreCounts] | None
     sent: Asked[ScoreCounts] | None
+    attack: Asked[ScoreCounts] | None
 
 
 def _nobody() -> tuple[PartialSum, list[Report]]:
@@ -94,8 +99,12 @@ class RoundLoop:
         self.versions: dict[int, int] = {}
         self._last = 0.0  # the time when a round was last scored
         self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
+        self._backdoor = "attack" in setup.scored_rows
         self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
-        for number in range(self.server.round):
+        self._losses = losses_by(runtime, lambda: self.server, self.versions)
+        self._by_loss = needs_losses(setup.config)
+        self.versions.update(folder.versions)
+        for number in () if folder.versions else range(self.server.round):
             then = folder.earlier.config_at(number, setup.config)
             past = setup if then is setup.config else replace(setup, config=then)
             self._took_part(RoundParticipants.of(past, number).trained, number)
@@ -184,7 +193,7 @@ class RoundLoop:
         plan = (
             ahead
             if ahead is not None and ahead.number == number
-            else RoundPlan.of(self.setup, self.method, number)
+            else RoundPlan.of(self.setup, self.method, number, self._losses)
         )
         order = self._order(plan)
         asked = self.runtime.train(order) if order.participants else _nobody
@@ -203,9 +212,10 @@ class RoundLoop:
         val = (
             self.runtime.evaluate(scored, "val") if scored is not None and self.setup.partition.val else None
         )
+        hit = self.runtime.evaluate(scored, "attack") if scored is not None and self._backdoor else None
         apart = scored is not None and scored.w is not self.server.w
         sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
-        return _Scoring(training, reports, whole, test, val, sent)
+        return _Scoring(training, reports, whole, test, val, sent, hit)
 
     def _recorded(self, scoring: _Scoring, ahead: bool) -> RoundEvent:
         """Record the rows of a round when its scores have arrived.
@@ -217,7 +227,8 @@ class RoundLoop:
         self.round_hashes.append(
             weights_sha256(self.state)
         )  # at this point, because the next round trains meanwhile
-        if ahead and self.server.round + 1 < self.setup.config.federation.rounds:
+        later = ahead and self.server.round + 1 < self.setup.config.federation.rounds
+        if later and not self._by_loss:
             self._ahead = RoundPlan.of(self.setup, self.method, self.server.round + 1)
         test = scoring.test() if scoring.test is not None else None
         val = scoring.val() if scoring.val is not None else None
@@ -231,9 +242,9 @@ class RoundLoop:
         if scoring.sent is not None:
             counts = scoring.sent()
             made.append(BROADCAST_ACCURACY.row(done, counts.accuracy, n=counts.n))
-        made += (participants.rows(done) if self.setup.config.faults.any else []) + self._accountant.rows(
-            done
-        )
+        made += participants.rows(done) if self.setup.config.faults.any else []
+        made += self._accountant.rows(done)
+        made += attack_rows(self.setup, done, order.participants, scoring.attack)
         if training.plan.surveyed:
             made += self._survey.rows(self.server, self.versions, order, whole)
         self.validation.add(done, made, self.server)

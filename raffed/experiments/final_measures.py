@@ -25,9 +25,9 @@ from raffed.data.transforms import prepare_inputs
 from raffed.results import other_metrics as metrics
 from raffed.results.evaluation_metrics import CALIBRATION, SPREAD, WORST_DECILE
 from raffed.results.row import Row
+from raffed.runtime.network_setup import features_of
 from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup
-from raffed.runtime.worker import features_of
 
 
 def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) -> list[Row]:

@@ -146,6 +146,11 @@ class RunFolder:
         return self._checkpoints.round_hashes
 
     @property
+    def versions(self) -> dict[int, int]:
+        """Client → number of rounds done when it last took part, if the checkpoint records it."""
+        return self._checkpoints.versions
+
+    @property
     def rounds_done(self) -> int:
         return self._checkpoints.rounds_done
 
@@ -218,8 +223,7 @@ class RunFolder:
             save_record(best.server, self.path / BEST)
             sync_file(self.path / BEST)
             self._record.files[BEST] = file_sha256(self.path / BEST)
-            round = best.server.round
-            self._record.contents["best"] = {"round": round, "measure": best.measure, "value": best.value}
+            self._record.contents["best"] = best.described()
         if ended_early:
             self._record.contents["ended_early"] = ended_early
         save_record(server, self.path / FINAL)

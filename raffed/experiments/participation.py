@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from raffed.config.faults import FaultOutcome, ParticipantFault
-from raffed.core import seeds
 from raffed.core.aggregation.fault_injection import draw_faults
 from raffed.core.method import Method
+from raffed.core.participation.selection import Losses
+from raffed.experiments.selection import drawn_clients, no_losses
 from raffed.results import other_metrics as metrics
 from raffed.results.row import Row
 from raffed.runtime.placement import make_stacks
@@ -15,29 +17,32 @@ from raffed.runtime.setup import Setup
 
 
 def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
-    """Draw the clients S_t of a round, in ascending order: round(Q·N) clients, uniformly without replacement.
+    """Draw the clients S_t of a round, in ascending order, each once.
 
     They are the same for every method. With stages in `inner` order, one drawing serves the M rounds that
     visit all stages (GLDP's Algorithm 1).
     """
-    clients, stages = setup.trainable, setup.partition.stages
-    drawing = round if stages is None else stages.draw(round)
-    count = setup.config.federation.participants(len(clients))
-    drawn = seeds.rng(setup.config.seed, "sampling", drawing).permutation(len(clients))[:count]
-    return tuple(sorted(clients[int(c)] for c in drawn))
+    return tuple(sorted(drawn_clients(setup, round)))
 
 
 @dataclass(frozen=True)
 class RoundParticipants:
-    """The clients drawn for a round, in ascending order, and what happens to each."""
+    """The clients drawn for a round, in ascending order, and what happens to each.
+
+    `times` says how often a client was drawn; once, unless the selection draws with replacement.
+    """
 
     faults: dict[int, ParticipantFault]
+    times: Counter[int]
 
     @staticmethod
-    def of(setup: Setup, round: int) -> RoundParticipants:
-        return RoundParticipants(
-            draw_faults(setup.config.faults, setup.config.seed, round, draw_participants(setup, round))
-        )
+    def of(setup: Setup, round: int, losses: Losses = no_losses) -> RoundParticipants:
+        """Return the participants of a round, counted from 0.
+
+        `losses` is asked for the losses of clients, if the selection needs them.
+        """
+        times, config = drawn_clients(setup, round, losses), setup.config
+        return RoundParticipants(draw_faults(config.faults, config.seed, round, sorted(times)), times)
 
     @property
     def trained(self) -> tuple[int, ...]:
@@ -55,13 +60,16 @@ class RoundParticipants:
         return sum(self.faults[client].completed_fraction < 1.0 for client in self.trained)
 
     def weights(self, method: Method, sizes: list[int]) -> tuple[float, ...]:
-        """Return p_i of everyone that trains; it is 0 for those whose uploads do not count."""
-        counted = self.counted
-        shares = (
-            dict(zip(counted, method.mean.weights([sizes[c] for c in counted]), strict=True))
-            if counted
-            else {}
-        )
+        """Return p_i of everyone that trains; it is 0 for those whose uploads do not count.
+
+        A client that was drawn several times has the sum of as many weights.
+        """
+        counted = [client for client in self.counted for _ in range(self.times[client])]
+        shares: dict[int, float] = {}
+        if counted:
+            weights = method.mean.weights([sizes[c] for c in counted])
+            for client, weight in zip(counted, weights, strict=True):
+                shares[client] = shares.get(client, 0.0) + weight
         return tuple(shares.get(client, 0.0) for client in self.trained)
 
     def rows(self, number: int) -> list[Row]:
@@ -99,10 +107,10 @@ class RoundPlan:
     surveyed: bool
 
     @staticmethod
-    def of(setup: Setup, method: Method, number: int) -> RoundPlan:
+    def of(setup: Setup, method: Method, number: int, losses: Losses = no_losses) -> RoundPlan:
         federation, participants, sizes = (
             setup.config.federation,
-            RoundParticipants.of(setup, number),
+            RoundParticipants.of(setup, number, losses),
             setup.sizes_at(number),
         )
         trained = participants.trained

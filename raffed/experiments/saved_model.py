@@ -37,9 +37,10 @@ from raffed.results.runfile import read_run
 from raffed.results.storage import fetched
 from raffed.runtime.client_state_store import ClientStateStore, client_state_file, restore_client_states
 from raffed.runtime.initial_weights import begin_from, read_initial
+from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
-from raffed.runtime.setup import Setup, method_of, prepare_run
-from raffed.runtime.worker import make_network, make_spec
+from raffed.runtime.run_method import method_of
+from raffed.runtime.setup import Setup, prepare_run
 
 
 def load_model(run: Path | str, client: int | None = None, best: bool = False) -> nn.Module:

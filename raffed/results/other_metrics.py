@@ -130,6 +130,16 @@ DROPPED, LATE, REFUSED, STRAGGLING = (
         "straggling": "participants that made fewer steps; they may also be late or refused",
     }.items()
 )
+ATTACKING = declare(
+    "attacking",
+    "global train",
+    CLIENTS,
+    "global",
+    "lower",
+    "every round, with an attack",
+    "clients that trained",
+    "participants that attack",
+)
 EPSILON_SPENT = declare(
     "epsilon",
     "global train",

@@ -122,6 +122,17 @@ BROADCAST_ACCURACY = declare(
     _SAMPLES,
     "the weights that are sent out, where the scored model is the mean of the round's local models",
 )
+ATTACK_SUCCESS = declare(
+    "attack_success",
+    "global test",
+    FRACTION,
+    "global",
+    "lower",
+    "evaluated rounds of runs with a backdoor",
+    _SAMPLES,
+    "fraction of the test images of other classes that the aggregated model takes for the backdoor's target "
+    "once they have its patch",
+)
 STAGE_ACCURACY = declare(
     "accuracy_stage",
     "personal local_test",

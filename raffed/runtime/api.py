@@ -129,7 +129,15 @@ class Backend(Protocol):
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         """Score the global model on the global test set.
 
-        With `part="val"` it is scored on all clients' validation parts.
+        With `part="val"` it is scored on all clients' validation parts, and with "attack" on the images by
+        which a backdoor is measured.
+        """
+        ...
+
+    def losses(self, order: RoundOrder) -> list[float]:
+        """Return the mean cross-entropy of the broadcast model on the training samples of each participant.
+
+        The model is completed by the layers that the client keeps. Nothing is trained.
         """
         ...
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,12 +13,17 @@ from torch import Tensor
 from raffed.core.context import ClientData
 from raffed.core.round import EVAL_CHUNK
 from raffed.core.training.network import Network
+from raffed.data.files import InputArray
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import StagePassedError
+from raffed.runtime.poisoned_data import PoisonedData
 from raffed.runtime.setup import Setup
 
 # Prepared data that a process keeps; other clients' data are prepared in every round they take part in
 DATA_BYTES = 1024 * 2**20
+PARTS = ("test", "val", "attack")  # the parts of the scored samples
+# What an attack makes of raw inputs and labels
+Changed = Callable[[InputArray, NDArray[np.int64]], tuple[InputArray, NDArray[np.int64]]]
 
 
 class ClientDataCache:
@@ -37,6 +45,7 @@ class ClientDataCache:
         """
         self.setup, self.net, self.device = setup, net, device
         self.stage: int | None = None
+        self._poison = PoisonedData(setup)
         self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
         self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
@@ -79,7 +88,8 @@ class ClientDataCache:
         """Return a client's training data in the present stage."""
         if client in self._data:
             return self._data[client]
-        x, y = self.samples(self.setup.partition.train_at(client, self.stage), "train")
+        index = self.setup.partition.train_at(client, self.stage)
+        x, y = self.samples(index, "train", functools.partial(self._poison.training, client))
         made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
         if self._keeps(client, x):
             self._data[client] = made
@@ -109,27 +119,39 @@ class ClientDataCache:
         self._kept_bytes += size
         return True
 
-    def samples(self, index: NDArray[np.int64], pool: str) -> tuple[Tensor, Tensor]:
-        """Return prepared inputs and labels from the training pool or the benchmark's test set."""
+    def samples(
+        self, index: NDArray[np.int64], pool: str, changed: Changed | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return prepared inputs and labels from the training pool or the benchmark's test set.
+
+        `changed` says what an attack makes of the raw samples.
+        """
         dataset = self.setup.dataset
         inputs, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x, dataset.y)
-        x = prepare_inputs(inputs[index], self.setup.transform, dataset.max_value)
-        return self.net.arranged(x.to(self.device)), torch.from_numpy(labels[index]).to(self.device)
+        raw, marked = inputs[index], labels[index]
+        if changed is not None:
+            raw, marked = changed(raw, marked)
+        x = prepare_inputs(raw, self.setup.transform, dataset.max_value)
+        return self.net.arranged(x.to(self.device)), torch.from_numpy(marked).to(self.device)
 
     def test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         """Return the samples of a chunk (see `chunks`)."""
         if chunk not in self._test:
-            part = "test" if chunk in chunks(self.setup) else "val"
+            part = next(one for one in PARTS if chunk in chunks(self.setup, one))
             pool, rows = self.setup.scored_rows[part]
             first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
-            self._test[chunk] = self.samples(rows[first : first + EVAL_CHUNK], pool)
+            changed = self._poison.test if part == "attack" else None
+            self._test[chunk] = self.samples(rows[first : first + EVAL_CHUNK], pool, changed)
         return self._test[chunk]
 
 
 def chunks(setup: Setup, part: str = "test") -> range:
-    """Return the numbers of the chunks of the global test set, or of the clients' validation parts ("val").
+    """Return the numbers of the chunks of a part of the scored samples (`Setup.scored_rows`).
 
-    The chunks of the validation parts are numbered after those of the test set.
+    The chunks of the parts are numbered one after the other, in the order of PARTS.
     """
-    tests, held = (-(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) for one in ("test", "val"))
-    return range(tests) if part == "test" else range(tests, tests + held)
+    counts = [
+        -(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) if one in setup.scored_rows else 0 for one in PARTS
+    ]
+    first = sum(counts[: PARTS.index(part)])
+    return range(first, first + counts[PARTS.index(part)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raffed.config.run import RunConfig
+from raffed.config.selection import SELECTIONS
 from raffed.core.measures.own_metric import metric_function, names_in
 from raffed.core.training.own_loss import GROUP as LOSS_GROUP
 from raffed.methods import METHODS
@@ -25,6 +26,7 @@ def references_in(config: RunConfig) -> dict[str, str]:
         "method": reference_of(config.method, GROUP, METHODS),
         "model": _model(config.model.name),
         "split": own_reference(config.data.split),
+        "selection": reference_of(config.federation.selection, "raffed.selections", SELECTIONS),
         "loss": reference_of(config.loss, LOSS_GROUP, ()),
         "schedule": config.local.schedule if is_reference(config.local.schedule) else None,
     }

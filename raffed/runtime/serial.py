@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from raffed.core.aggregation.accumulator import PartialSum
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import Asked, RoundOrder
-from raffed.runtime.client_data import chunks
+from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.machine import gpu_of, keep_freed_memory
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
@@ -36,7 +36,7 @@ class SerialBackend:
         self._worker = ClientWorker(
             setup, states_folder, "cuda" if setup.config.runtime.gpu_fraction else "cpu"
         )
-        self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
+        self._chunks = {part: chunks(setup, part) for part in PARTS}
 
     def train(self, order: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         def trained() -> tuple[PartialSum, list[Report]]:
@@ -47,6 +47,10 @@ class SerialBackend:
 
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         return lambda: total(self._worker.evaluate(broadcast, self._chunks[part]))
+
+    def losses(self, order: RoundOrder) -> list[float]:
+        found = self._worker.losses(order.broadcast, order.share(order.stacks))
+        return [found[client] for client in order.participants]
 
     def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         return self._worker.survey(order.broadcast, whole, order.share(order.stacks))

@@ -15,11 +15,12 @@ from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import OwnMetric, own_metrics
 from raffed.data.catalogue import DATASETS
 from raffed.errors import UsageError
-from raffed.methods import build_method
 from raffed.references.carried import RunCode
 from raffed.runtime.config_checks import check_no_fork, check_numbers, check_stop_rule
 from raffed.runtime.data_source import load_data
+from raffed.runtime.option_checks import check_new_options, check_options
 from raffed.runtime.own_code import code_of
+from raffed.runtime.run_method import method_of
 from raffed.runtime.setup_checks import check_before_reading
 from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
 from raffed.runtime.unseen import unseen_clients
@@ -137,18 +138,21 @@ class Setup:
 
     @functools.cached_property
     def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
-        """The samples on which a global model is scored: "test" and "val" → (pool, rows in it).
+        """The samples on which a global model is scored: "test", "val", "attack" → (pool, rows in it).
 
         The pool is "test" or "train".
 
         "test" is the benchmark's own test set or, if there is none, the union of the local test parts. "val"
         is the validation parts of all clients that may train, in client order. It has no rows if nothing was
-        held out.
+        held out. With a backdoor, "attack" is those of "test" that do not belong to the backdoor's target.
         """
-        own = len(self.dataset.y_test)
+        own, plan = len(self.dataset.y_test), self.config.faults
         test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
         val = [self.partition.val[client] for client in self.trainable] if self.partition.val else []
-        return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *val]))}
+        labels = self.dataset.y_test if own else self.dataset.y
+        others = test[1][labels[test[1]] != plan.backdoor_target]
+        attack = {"attack": (test[0], others)} if plan.attack == "backdoor" else {}
+        return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *val])), **attack}
 
     def test_set(self) -> tuple[InputArray, NDArray[np.int64]]:
         """The inputs and labels of the global test set. They are copied if they are the local test parts."""
@@ -161,25 +165,6 @@ class Setup:
 def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
     """Return a setup that arrived in this process. Its code comes first, since pickles are read in order."""
     return kind(*parts)
-
-
-def method_of(config: RunConfig) -> Method:
-    """Return the run's method, with the loss, the mean's weights and the kept optimiser that it asks for."""
-    from raffed.core.server import Mean
-    from raffed.core.training.overrides import with_optimizer
-    from raffed.core.training.own_loss import criterion_of
-
-    made, by = build_method(config.method, config.args), config.federation.weighting
-    if config.loss:
-        made = made.with_loss(criterion_of(config.loss, config.loss_args))
-    made = with_optimizer(made, config.local)
-    if not by or by == made.mean.by:
-        return made
-    if made.mean.fixed:
-        raise UsageError(
-            f"federation.weighting = {by!r}: {made.name} requires the weights {made.mean.by!r}; leave it out"
-        )
-    return dataclasses.replace(made, mean=Mean(by="clients" if by == "clients" else "samples"))
 
 
 def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, data_sha256: str = "") -> Setup:
@@ -232,6 +217,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     setup.transform.check_fits(dataset.name, dataset.input_shape)
     setup.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
+    check_options(config, setup.method, setup.partition, dataset, setup.trainable)
     if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
     # Made now, while the working folder is the one in which they were named
@@ -254,6 +240,7 @@ def check_new(setup: Setup) -> None:
             f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients at "
             f"{each} per actor need {-(-clients // each)} actors; set only one of these options"
         )
+    check_new_options(config, len(setup.trainable))
     if config.faults.last_begin > config.federation.rounds:
         raise UsageError(
             f"faults.at names round {config.faults.last_begin}; rounds are 1 to {config.federation.rounds}"

@@ -10,6 +10,7 @@ from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.aggregation.clip_and_noise import add_noise, clip_update
 from raffed.core.aggregation.fault_injection import damaged, is_refused
 from raffed.core.aggregation.masking import Mask
+from raffed.core.aggregation.modelled_attacks import attacked, attackers
 from raffed.core.messages import Broadcast, Upload
 from raffed.errors import NumericsError, UsageError
 from raffed.runtime.api import ActorShare, ParticipantOrder
@@ -17,15 +18,20 @@ from raffed.runtime.setup import Setup
 
 
 class UploadPipeline:
-    """Adds up the uploads of a worker's clients, with clipping, noise, masks and faults as the run says."""
+    """Adds up the uploads of a worker's clients.
+
+    Attacks, clipping, noise, masks and faults are those of the run. A clipped or masked upload of an attacker
+    is what it sends, clipped or masked.
+    """
 
     def __init__(self, setup: Setup) -> None:
         self._seed, self._damage, self._keep = (
             setup.config.seed,
             setup.config.faults.corrupt_kind,
-            setup.method.server.each,
+            setup.method.keeps_uploads,
         )
-        self._privacy = setup.config.privacy
+        self._privacy, self._plan = setup.config.privacy, setup.config.faults
+        self._attackers = attackers(self._plan, self._seed, setup.partition.num_clients)
 
     def send(
         self,
@@ -44,7 +50,7 @@ class UploadPipeline:
         """
         counted = []
         for entry, plain in made:
-            upload = self._guarded(plain, broadcast, entry.client, where)
+            upload = self._guarded(self._sent(plain, broadcast, entry.client), broadcast, entry.client, where)
             if entry.fault.outcome == "counted":
                 counted.append((entry.client, entry.weight, upload))
             elif entry.fault.outcome == "refused":
@@ -59,6 +65,12 @@ class UploadPipeline:
             for entry in itertools.chain.from_iterable(share.stacks):
                 if entry.fault.outcome == "counted":
                     accumulator.add_mask(Mask(self._seed, round, entry.client, share.peers))
+
+    def _sent(self, upload: Upload, broadcast: Broadcast, client: int) -> Upload:
+        """Return what a client sends. An attacker sends something else than it has trained."""
+        if client not in self._attackers:
+            return upload
+        return attacked(upload, broadcast, self._plan, self._seed, client)
 
     def _guarded(self, upload: Upload, broadcast: Broadcast, client: int, where: str) -> Upload:
         privacy = self._privacy

@@ -14,31 +14,27 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.aggregation.exact_sums import PointSum, together
-from raffed.core.context import Spec
 from raffed.core.divergence import explained
 from raffed.core.measures import feature_spectrum
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.params import State
-from raffed.core.round import EVAL_CHUNK, ClientRound, between_rounds, client_rounds, joined
+from raffed.core.round import ClientRound, between_rounds, client_rounds, joined
 from raffed.core.stacked.executor import stacked
-from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
 from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
-from raffed.models import build_for
 from raffed.references.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder
 from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.client_state_store import ClientStateStore
-from raffed.runtime.initial_weights import begin_from
-from raffed.runtime.machine import deterministic_kernels, kernels_enabled, onednn_is_faster
+from raffed.runtime.machine import deterministic_kernels
+from raffed.runtime.network_setup import features_of, make_network, make_spec
 from raffed.runtime.reports import (
     NO_SCORES,
     ClientScores,
@@ -50,49 +46,6 @@ from raffed.runtime.reports import (
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
-
-
-def make_spec(setup: Setup, feature_dim: int) -> Spec:
-    """Return what ingredients may know.
-
-    The expected visits Q·T are computed with integers, because 0.29 · 100 in floats would lose one.
-    """
-    clients, federation, stages = len(setup.trainable), setup.config.federation, setup.partition.stages
-    visits = max(federation.participants(clients) * federation.rounds // clients, 1)
-    rounds_per_cycle = 1 if stages is None else stages.rounds_per_cycle
-    samples = sum(setup.sizes[client] for client in setup.trainable)
-    return Spec(
-        setup.dataset.num_classes,
-        feature_dim,
-        clients,
-        visits,
-        federation.rounds,
-        samples,
-        rounds_per_cycle,
-        setup.unseen,
-    )
-
-
-def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
-    """Return the run's network with its initial weights, which are the same in every process."""
-    model, config = setup.config.model, setup.config
-    value = seeds.seed(config.seed, "weights")
-    classes = setup.dataset.num_classes
-    module = build_for(model.name, model.args, setup.input_shape, classes, value, setup.input_dtype)
-    begin_from(module, setup.initial, model.init)
-    return Network(
-        module,
-        device,
-        config.numerics.precision,
-        onednn=onednn_is_faster(),
-        kernels=kernels_enabled() and module.rewritable,
-        constants=module.constants,
-    )
-
-
-def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
-    """Return features z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
-    return torch.cat([z.cpu() for _, z, _ in net.chunks(state, x, y, EVAL_CHUNK)])
 
 
 class ClientWorker:
@@ -145,7 +98,7 @@ class ClientWorker:
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
         self.data.enter(self.setup.stage(broadcast.round))
-        accumulator, reports = UploadAccumulator(self.method.server.each), []
+        accumulator, reports = UploadAccumulator(self.method.keeps_uploads), []
         waiting: list[
             tuple[ParticipantOrder, Upload]
         ] = []  # small uploads are added up together, because an operation costs more than its numbers
@@ -201,6 +154,17 @@ class ClientWorker:
         """Score the global model on these chunks (see `chunks`), and return the counts of each chunk."""
         state = joined(self.method, broadcast, None, self.net)
         return {chunk: self.scorer.of(state, *self.data.test_chunk(chunk)) for chunk in chunks}
+
+    @user_errors()
+    def losses(self, broadcast: Broadcast, share: ActorShare) -> dict[int, float]:
+        """Return client → mean cross-entropy of the downloaded model on its training samples."""
+        self.data.enter(self.setup.stage(broadcast.round))
+        here, found = moved(broadcast, self.device), {}
+        for entry in itertools.chain.from_iterable(share.stacks):
+            data = self.data.client(entry.client)
+            state = joined(self.method, here, self.store.get(entry.client, entry.version), self.net)
+            found[entry.client] = self.scorer.of(state, data.x, data.y).mean_loss
+        return found
 
     @user_errors()
     def survey(

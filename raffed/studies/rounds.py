@@ -70,7 +70,7 @@ class OpenFederation:
         """Execute one round and return client → what it did."""
         chosen, sent = self.participants(), self.server.broadcast()
         sizes = [self.data[client].n for client in chosen]
-        accumulator, done = UploadAccumulator(self.method.server.each), {}
+        accumulator, done = UploadAccumulator(self.method.keeps_uploads), {}
         for client, weight in zip(chosen, self.method.mean.weights(sizes), strict=True):
             participant = Participant(client, self.client_states.get(client), self.data[client])
             (done[client],) = client_rounds(self.method, sent, [participant], self.session)

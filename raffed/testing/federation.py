@@ -146,7 +146,7 @@ class TinyFederation:
         """
         chosen = tuple(self.drawn() if participants is None else participants)
         weights = self.method.mean.weights([self.data[c].n for c in chosen])
-        accumulator, sent = UploadAccumulator(self.method.server.each), self.server.broadcast()
+        accumulator, sent = UploadAccumulator(self.method.keeps_uploads), self.server.broadcast()
         members = [
             Participant(client, self.client_states.get(client), self.data[client]) for client in chosen
         ]

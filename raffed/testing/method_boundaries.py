@@ -38,9 +38,9 @@ def packing(subject: MethodSubject) -> str:
     why = RECORDS
     for first in DIVISIONS:
         second = tuple(client for client in EVERYBODY if client not in first)
-        total = UploadAccumulator(tiny.method.server.each)
+        total = UploadAccumulator(tiny.method.keeps_uploads)
         for group in (first, second):
-            part = UploadAccumulator(tiny.method.server.each)
+            part = UploadAccumulator(tiny.method.keeps_uploads)
             with subject.another_process():  # as every actor is
                 for client in group:
                     part.add(client, 0.25, tiny.visit(client).upload, "check")

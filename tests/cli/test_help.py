@@ -77,6 +77,8 @@ def test_every_field_of_a_run_has_one_flag() -> None:
     fields.remove("model.init_sha256")  # filled in from the file of --init
     for name in ("forked_at", "fork_sha256"):  # filled in by `raffed fork`
         fields.remove(f"federation.{name}")
+    # The other fields of a plan of faults are given by its file
+    fields += [f"faults.{name}" for name in ("attack", "attackers", "attacker_list", "attack_strength")]
     assert len(fields) > 25
     assert sorted(flag.field for flag in FLAGS) == sorted(fields)
 

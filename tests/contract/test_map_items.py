@@ -21,7 +21,7 @@ from raffed.experiments.reproduction.released import as_released
 from raffed.methods import METHODS, build_method
 from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.models import build
-from raffed.runtime.setup import method_of
+from raffed.runtime.run_method import method_of
 
 TABLES = ("map/table1", "map/table2", "map/table3-aggregation", "map/table3-personalization")
 KEYS = ("table", "dataset", "network", "method", "metric")

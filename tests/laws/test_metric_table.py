@@ -40,7 +40,7 @@ RUNS = {
         data=replace(BASE.data, validation=0.2),
         local=replace(BASE.local, batch_size=8),
         federation=ASKED,
-        faults=Faults(drop=0.3, late=0.3, straggle=0.5),
+        faults=Faults(drop=0.3, late=0.3, straggle=0.5, attack="backdoor", attacker_list="0"),
     ),
     "new clients": replace(BASE, federation=replace(BASE.federation, unseen_clients=0.25)),
     "private stage": replace(BASE, method="map"),

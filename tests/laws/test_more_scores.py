@@ -16,10 +16,10 @@ import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.experiments.federation import RoundLoop as Rounds
 from raffed.experiments.folder import RunFolder
+from raffed.runtime.network_setup import make_network
 from raffed.runtime.reports import ScoreCounts
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
-from raffed.runtime.worker import make_network
 
 BASE = RunConfig(
     data=Data("digits", "incomplete:10"),

@@ -16,9 +16,9 @@ from raffed.core import seeds
 from raffed.core.measures import feature_spectrum
 from raffed.core.params import State
 from raffed.data import transforms
+from raffed.runtime.network_setup import make_network
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.worker import make_network
 
 Array = npt.NDArray[np.float64]
 RUN = RunConfig(

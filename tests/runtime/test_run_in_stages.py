@@ -16,9 +16,9 @@ from raffed.errors import StagePassedError, UsageError
 from raffed.experiments.participation import draw_participants
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.client_data import ClientDataCache
+from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.worker import make_network, make_spec
 from tests.runtime.conftest import on, small
 
 SPLIT = "stages:4:3:3:if4"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from raffed import Data, Federation, RunConfig
+from raffed.runtime.network_setup import make_spec
 from raffed.runtime.setup import prepare_run
-from raffed.runtime.worker import make_spec
 
 
 @pytest.mark.parametrize(

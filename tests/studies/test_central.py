@@ -15,8 +15,9 @@ from raffed.data.transforms import Transform
 from raffed.experiments.hashes import weights_sha256
 from raffed.experiments.run import run
 from raffed.methods import build_method
+from raffed.runtime.network_setup import make_network
 from raffed.runtime.setup import prepare_run
-from raffed.runtime.worker import ClientWorker, make_network
+from raffed.runtime.worker import ClientWorker
 from raffed.studies import Work
 from raffed.studies.central import load_pool, network, train
 from raffed.studies.rounds import OpenFederation, parts

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from raffed.config.training import Local
 from raffed.core.method import Method
 from raffed.core.parts import Budget, Pass
+from raffed.core.training.drawn_epochs import drawn_epochs
 from raffed.core.training.rates import RoundRates
 from raffed.core.training.session import Participant, TrainingSession
 
@@ -33,7 +34,9 @@ class ClientClock:
         n = participant.data.n
         if not rates.changes_in_round:
             return ClientClock(rates, (), 1)
-        steps = [batched(session, one, n).steps(n, one.epochs) for one in m.passes]
+        epochs = [drawn_epochs(session, one, round, participant.client) for one in m.passes]
+        pairs = zip(m.passes, epochs, strict=True)
+        steps = [batched(session, one, n).steps(n, times) for one, times in pairs]
         if m.solver is not None:
             steps = [m.solver.iterations(steps[0])]
         return ClientClock(rates, steps, session.local.steps(n, 1))

@@ -16,6 +16,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
 from raffed.core.training.clock import ClientClock, batched, private_rates
+from raffed.core.training.drawn_epochs import drawn_epochs
 from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer
 from raffed.core.training.objective import shared_task, term_streams, terms_that_draw
 from raffed.core.training.optimizer_state import OptimizerState
@@ -49,7 +50,7 @@ def train_shared(
         phases = []
         for i, participant in enumerate(participants):
             mine = batched(session, one, participant.data.n)
-            count = participant.steps(mine, one.epochs)
+            count = participant.steps(mine, drawn_epochs(session, one, round, participant.client))
             batches = _batches(replace(session, local=mine), round, participant, count, number)
             phase = _phase(
                 session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
@@ -89,7 +90,8 @@ def train_by_rule(
     task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], contexts[0].lr))
     phases = []
     for k, participant, own in zip(contexts, participants, views, strict=True):
-        count = m.solver.iterations(participant.steps(session.local, m.passes[0].epochs))
+        epochs = drawn_epochs(session, m.passes[0], round, participant.client)
+        count = m.solver.iterations(participant.steps(session.local, epochs))
         batches = _batches(session, round, participant, count * per, 0)
         phase = _phase(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
         phases.append(replace(phase, rates=ClientClock.of(m, session, round, participant).rates(0, count)))

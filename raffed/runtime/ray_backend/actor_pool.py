@@ -22,7 +22,7 @@ from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, RoundOrder
-from raffed.runtime.client_data import chunks
+from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
 from raffed.runtime.ray_backend.choose_transport import opened, pays
 from raffed.runtime.ray_backend.client_actor import MEND, Place, why_not_started
@@ -61,7 +61,7 @@ class RayPool:
         self._setup, self._setup_ref, self._plan, self._states_folder = setup, setup_ref, plan, states_folder
         self._actors, self._start = actors, start
         self._restarts, self._retired, self._cut = 0, set[int](), False
-        self._chunks = {part: chunks(setup, part) for part in ("test", "val")}
+        self._chunks = {part: chunks(setup, part) for part in PARTS}
         self._nodes: dict[int, str] = {}
         self._through_ray = RayCalls(dict(enumerate(actors)))
         self._transport: Transport = self._through_ray
@@ -80,6 +80,12 @@ class RayPool:
             return accumulator.export(), [reports[client] for client in order.participants]
 
         return trained
+
+    def losses(self, order: RoundOrder) -> list[float]:
+        call = Call[dict[int, float]]("losses", (_shared(order.broadcast),))
+        answers = self._ask(self._spread(call, order))()
+        found = {client: loss for answer in answers for client, loss in answer.items()}
+        return [found[client] for client in order.participants]
 
     def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
         sent = _shared(order.broadcast), None if whole is None else _shared(whole)

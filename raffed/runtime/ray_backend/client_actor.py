@@ -98,6 +98,9 @@ class ClientActor(Serving):
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         return self._worker.evaluate(broadcast, chunks)
 
+    def losses(self, broadcast: Broadcast, share: ActorShare) -> dict[int, float]:
+        return self._worker.losses(broadcast, share)
+
     def survey(
         self, broadcast: Broadcast, whole: Broadcast | None, share: ActorShare
     ) -> list[SurveyedClient]:

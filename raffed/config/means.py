@@ -1,0 +1,186 @@
+"""Robust rules in place of the mean of the uploads, and their arguments. This module imports no torch.
+
+The arithmetic is in `raffed.core.aggregation.robust_means`. m is the number of uploads that count in a round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from raffed.config.validation import Doc, Range, Value, check_values, declarations
+from raffed.errors import UsageError
+
+Statistics = Annotated[
+    Literal["rule", "mean"],
+    Doc(
+        "What becomes of BatchNorm's statistics. `rule` treats them as the weights are treated, and `mean` "
+        "takes their plain mean."
+    ),
+]
+MeanName = Annotated[
+    Literal["", "median", "trimmed", "krum", "multi_krum", "geometric_median", "norm_bound"],
+    Doc("Robust rule in place of the mean of the uploads; without it: the mean."),
+]
+MeanArgs = Annotated[
+    Mapping[str, Value], Doc("Argument of the robust rule, such as beta=0.3; repeat for more.")
+]
+Attackers = Annotated[int, Range(0), Doc("f, the number of uploads that may be arbitrary.")]
+
+
+@dataclass(frozen=True)
+class Median:
+    """The median of every number. It has no weights; of an even number of uploads, it is the mean of the
+    middle two (Yin et al. 2018).
+    """
+
+    weighted: ClassVar[bool] = False  # whether the weights p_k of the mean matter
+
+    buffers: Statistics = "rule"
+
+    def why_not(self, uploads: int) -> str:
+        """Return why the rule cannot work with so many uploads in a round, or ""."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Trimmed(Median):
+    """The mean of every number without its ⌊βm⌋ largest and ⌊βm⌋ smallest values, without weights (Yin et
+    al. 2018).
+    """
+
+    beta: Annotated[
+        float, Range(0.0, 0.4999), Doc("β, fraction of the uploads that is left out at each end.")
+    ] = 0.2
+
+    def cut(self, uploads: int) -> int:
+        """Return ⌊βm⌋, the number of values that are left out at each end."""
+        return math.floor(self.beta * uploads + 1e-9)
+
+    def why_not(self, uploads: int) -> str:
+        if self.beta and not self.cut(uploads):
+            return (
+                f"beta = {self.beta:g} leaves out none of {uploads} uploads; it needs "
+                f"{math.ceil(1 / self.beta - 1e-9)} or more"
+            )
+        return ""
+
+
+@dataclass(frozen=True)
+class Krum(Median):
+    """The one upload with the smallest sum of squared distances to its m − f − 2 nearest others.
+
+    Of equal sums the smallest client is taken. Statistics are those of the chosen upload. Source: Blanchard
+    et al. 2017.
+    """
+
+    f: Attackers = 1
+
+    def why_not(self, uploads: int) -> str:
+        if uploads < 2 * self.f + 3:
+            return f"f = {self.f} needs 2f + 3 = {2 * self.f + 3} uploads in a round, but there are {uploads}"
+        return ""
+
+
+@dataclass(frozen=True)
+class MultiKrum(Krum):
+    """The weighted mean of the q uploads with the smallest sums (see `Krum`)."""
+
+    weighted: ClassVar[bool] = True
+    keep: Annotated[int, Range(0), Doc("q, the number of uploads that are averaged; 0: m − f.")] = 0
+
+    def kept(self, uploads: int) -> int:
+        """Return q, which is at least 1 and at most m."""
+        return max(1, min(self.keep or uploads - self.f, uploads))
+
+    def why_not(self, uploads: int) -> str:
+        if self.keep > uploads:
+            return f"keep = {self.keep} is more than the {uploads} uploads of a round"
+        return super().why_not(uploads)
+
+
+@dataclass(frozen=True)
+class GeometricMedian(Median):
+    """The point with the smallest weighted sum of distances, by a few steps of Weiszfeld's algorithm.
+
+    It becomes Σ β_k w_k with β_k proportional to p_k / max(ν, ‖w_k − v‖). Statistics take the same β_k.
+    Source: Pillutla, Kakade, Harchaoui 2022 (RFA).
+    """
+
+    weighted: ClassVar[bool] = True
+    nu: Annotated[float, Range(0.0, 1e6, open_low=True), Doc("ν, smallest distance that is told apart.")] = (
+        1e-5
+    )
+    iterations: Annotated[int, Range(0), Doc("Largest number of steps; 0 is the mean.")] = 4
+    tolerance: Annotated[
+        float, Range(0.0, 1.0), Doc("Relative change of the sum of distances at which the steps end.")
+    ] = 1e-6
+
+
+@dataclass(frozen=True)
+class NormBound(Median):
+    """The weighted mean of the updates, each scaled down to a norm of at most S (Sun et al. 2019).
+
+    The norm is taken over all weights. Statistics take the same factor.
+    """
+
+    weighted: ClassVar[bool] = True
+    bound: Annotated[
+        float, Range(0.0, 1e9), Doc("S, the largest norm of an update; 0: the median of the round's norms.")
+    ] = 0.0
+
+
+MeanRule: TypeAlias = Median | Trimmed | Krum | MultiKrum | GeometricMedian | NormBound
+MEANS: dict[str, Callable[..., MeanRule]] = {
+    "median": Median,
+    "trimmed": Trimmed,
+    "krum": Krum,
+    "multi_krum": MultiKrum,
+    "geometric_median": GeometricMedian,
+    "norm_bound": NormBound,
+}
+
+
+def settled_mean(name: str, given: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the arguments of a rule in one spelling.
+
+    Args:
+        name: A key of MEANS, or "" for the plain mean.
+        given: The arguments as they were given.
+
+    Raises:
+        UnknownNameError: It has no such argument.
+        UsageError: An argument has another type or is outside its range.
+    """
+    if not name:
+        if given:
+            raise UsageError(
+                f"federation.mean_args = {dict(given)} has no effect without federation.mean; give --mean too"
+            )
+        return {}
+    known = declarations(MEANS[name])
+    check_values(f"mean {name}", known, given)
+    return {key: known[key].canonical(value) for key, value in given.items()}
+
+
+def mean_rule(name: str, args: Mapping[str, Value]) -> MeanRule | None:
+    """Return a rule with its arguments, or None for the plain mean."""
+    return MEANS[name](**args) if name else None
+
+
+__all__ = [
+    "MEANS",
+    "GeometricMedian",
+    "Krum",
+    "MeanArgs",
+    "MeanName",
+    "MeanRule",
+    "Median",
+    "MultiKrum",
+    "NormBound",
+    "Trimmed",
+    "mean_rule",
+    "settled_mean",
+]

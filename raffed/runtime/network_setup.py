@@ -1,0 +1,62 @@
+"""The network of a run with its initial weights, and what ingredients may know about both."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raffed.core import seeds
+from raffed.core.context import Spec
+from raffed.core.params import State
+from raffed.core.round import EVAL_CHUNK
+from raffed.core.training.network import Network
+from raffed.models import build_for
+from raffed.runtime.initial_weights import begin_from
+from raffed.runtime.machine import kernels_enabled, onednn_is_faster
+from raffed.runtime.setup import Setup
+
+
+def make_spec(setup: Setup, feature_dim: int) -> Spec:
+    """Return what ingredients may know.
+
+    The expected visits Q·T are computed with integers, because 0.29 · 100 in floats would lose one.
+    """
+    clients, federation, stages = len(setup.trainable), setup.config.federation, setup.partition.stages
+    visits = max(federation.participants(clients) * federation.rounds // clients, 1)
+    rounds_per_cycle = 1 if stages is None else stages.rounds_per_cycle
+    samples = sum(setup.sizes[client] for client in setup.trainable)
+    return Spec(
+        setup.dataset.num_classes,
+        feature_dim,
+        clients,
+        visits,
+        federation.rounds,
+        samples,
+        rounds_per_cycle,
+        setup.unseen,
+    )
+
+
+def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
+    """Return the run's network with its initial weights, which are the same in every process."""
+    model, config = setup.config.model, setup.config
+    value = seeds.seed(config.seed, "weights")
+    classes = setup.dataset.num_classes
+    module = build_for(model.name, model.args, setup.input_shape, classes, value, setup.input_dtype)
+    begin_from(module, setup.initial, model.init)
+    return Network(
+        module,
+        device,
+        config.numerics.precision,
+        onednn=onednn_is_faster(),
+        kernels=kernels_enabled() and module.rewritable,
+        constants=module.constants,
+    )
+
+
+def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
+    """Return features z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
+    return torch.cat([z.cpu() for _, z, _ in net.chunks(state, x, y, EVAL_CHUNK)])
+
+
+__all__ = ["features_of", "make_network", "make_spec"]

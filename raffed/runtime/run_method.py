@@ -1,0 +1,75 @@
+"""The method of a run: what its factory makes, with the mean that the run asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from raffed.config.federation import Federation
+from raffed.config.run import RunConfig
+from raffed.errors import UsageError
+from raffed.methods import build_method
+
+if TYPE_CHECKING:
+    from raffed.core.method import Method
+
+
+def method_of(config: RunConfig) -> Method:
+    """Return the run's method, with the loss, the mean and the kept optimiser that the run asks for.
+
+    Raises:
+        UsageError: The method does not admit them.
+    """
+    from raffed.core.training.overrides import with_optimizer
+    from raffed.core.training.own_loss import criterion_of
+
+    made = build_method(config.method, config.args)
+    if config.loss:
+        made = made.with_loss(criterion_of(config.loss, config.loss_args))
+    return with_optimizer(with_mean(made, config.federation), config.local)
+
+
+def with_mean(made: Method, federation: Federation) -> Method:
+    """Return a method with the mean that a run asks for.
+
+    Args:
+        made: The method as its factory makes it.
+        federation: The settings of the run.
+
+    Raises:
+        UsageError: The method does not admit it, or two settings contradict each other.
+    """
+    from raffed.core.server import Mean
+
+    rule = federation.mean_rule()
+    if rule is not None and made.why_no_robust_mean:
+        raise UsageError(
+            f"federation.mean = {federation.mean!r}: {made.name} does not admit it, because "
+            f"{made.why_no_robust_mean}; leave it out, or use another method"
+        )
+    by, asked = _weighting(federation, made.mean.by)
+    if by != made.mean.by and made.mean.fixed:
+        raise UsageError(f"{asked}: {made.name} requires the weights {made.mean.by!r}; leave it out")
+    if by == made.mean.by and rule is None:
+        return made
+    mean = Mean(by="clients" if by == "clients" else "samples", rule=rule)
+    return dataclasses.replace(made, mean=mean)
+
+
+def _weighting(federation: Federation, usual: str) -> tuple[str, str]:
+    """Return the weights of the mean, and the setting that asks for them as messages name it."""
+    selection, rule = federation.rule(), federation.mean_rule()
+    by, asked = federation.weighting, f"federation.weighting = {federation.weighting!r}"
+    if rule is not None and not rule.weighted:
+        if by == "samples":
+            raise UsageError(
+                f"{asked} has no effect with federation.mean = {federation.mean!r}, which has no weights; "
+                "leave it out"
+            )
+        return "clients", asked
+    if not by and selection is not None and selection.weighting:
+        return selection.weighting, f"federation.selection = {federation.selection!r} has uniform weights"
+    return by or usual, asked
+
+
+__all__ = ["method_of", "with_mean"]

@@ -1,0 +1,256 @@
+"""Robust rules in place of the mean: worked examples, laws and breakdown points.
+
+The points U and the numbers of the examples were computed from the papers' formulas by hand.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from raffed.config.means import (
+    GeometricMedian,
+    Krum,
+    MeanRule,
+    Median,
+    MultiKrum,
+    NormBound,
+    Trimmed,
+)
+from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.robust_means import robust_mean
+from raffed.core.messages import ServerState, Summable, Upload
+from raffed.core.params import Params
+from raffed.core.server import Mean
+from raffed.errors import UsageError
+
+U = [(1.0, 10.0), (2.0, -1.0), (3.0, 0.0), (4.0, 2.0), (100.0, 1.0)]
+RULES: list[MeanRule] = [
+    Median(),
+    Trimmed(),
+    Krum(),
+    MultiKrum(),
+    GeometricMedian(),
+    NormBound(),
+    NormBound(bound=0.5),
+]
+Points = Sequence[Sequence[float]]
+
+
+def point(numbers: Sequence[float]) -> Params:
+    return Params({"body.w": torch.tensor(numbers, dtype=torch.float32)})
+
+
+def combined(
+    rule: MeanRule, weights: Points, sizes: Sequence[int] | None = None, statistics: Points | None = None
+) -> tuple[list[float], list[float]]:
+    """What a rule makes of uploads, by way of the server's sums, from w^t = 0 and b^t = 1."""
+    first = statistics or [[2.0]] * len(weights)
+    uploads = [
+        Upload(n, point(w), Params({"v": torch.tensor(b)}), {})
+        for n, w, b in zip(sizes or [1] * len(weights), weights, first, strict=True)
+    ]
+    mean = Mean(by="samples", rule=rule)
+    server = ServerState(0, point([0.0] * len(weights[0])), Params({"v": torch.ones(len(first[0]))}), {})
+    sums = UploadAccumulator(keep=True)
+    shares = mean.weights([one.n or 0 for one in uploads])
+    for client, (p, one) in enumerate(zip(shares, uploads, strict=True)):
+        sums.add(client, p, one, "test")
+    mean_w, mean_b, received = sums.finish(server)
+    kept = [one for one in received["server"].each if isinstance(one, Upload)]
+    w, b = robust_mean(mean, kept, server, mean_w, mean_b)
+    return w["body.w"].tolist(), b["v"].tolist()
+
+
+def weights_of(rule: MeanRule, points: Points, sizes: Sequence[int] | None = None) -> list[float]:
+    return combined(rule, points, sizes)[0]
+
+
+def test_the_median_of_an_odd_number_is_the_middle_value_and_of_an_even_one_the_mean_of_two() -> None:
+    assert weights_of(Median(), U) == [3.0, 1.0]
+    assert weights_of(Median(), U[:4]) == [2.5, 1.0]
+
+
+def test_the_median_of_one_upload_is_that_upload() -> None:
+    assert weights_of(Median(), [U[0]]) == list(U[0])
+
+
+@pytest.mark.parametrize("beta", [0.2, 0.4])
+def test_a_trimmed_mean_leaves_out_the_ends(beta: float) -> None:
+    """β = 0.2 keeps (2, 3, 4) and (0, 1, 2); β = 0.4 keeps the middle one, which is the same here."""
+    assert weights_of(Trimmed(beta=beta), U) == [3.0, 1.0]
+
+
+def test_nothing_trimmed_is_the_mean_of_the_clients() -> None:
+    assert weights_of(Trimmed(beta=0.0), U) == pytest.approx([22.0, 2.4])
+
+
+def test_krum_takes_the_point_with_the_smallest_sum_of_distances() -> None:
+    """f = 1 of five: the two nearest others count. The sums are 177, 15, 7, 18 and 18627."""
+    assert weights_of(Krum(f=1), U) == [3.0, 0.0]
+
+
+def test_of_equal_sums_krum_takes_the_smallest_client() -> None:
+    """Scalars 0.25, 0.75, 1 with f = 1: the nearest other counts: 0.25, 0.0625, 0.0625."""
+    assert weights_of(Krum(f=1), [[0.25], [0.75], [1.0]]) == [0.75]
+
+
+def test_multi_krum_averages_the_smallest_sums_by_their_samples() -> None:
+    """The three smallest are (3, 0), (2, −1) and (4, 2), whose mean is (3, 1/3)."""
+    assert weights_of(MultiKrum(f=1, keep=3), U) == pytest.approx([3.0, 1 / 3])
+    weighed = weights_of(MultiKrum(f=1, keep=3), U, sizes=[7, 1, 2, 1, 7])
+    assert weighed == pytest.approx([(2 + 2 * 3 + 4) / 4, (-1 + 0 + 2) / 4])
+
+
+def test_multi_krum_that_keeps_all_is_the_mean_bit_for_bit() -> None:
+    assert weights_of(MultiKrum(f=1, keep=5), U) == weights_of(GeometricMedian(iterations=0), U)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (0, (22.0, 2.4)),
+        (1, (8.4046251, 2.4336672)),
+        (2, (4.5028836, 1.9913781)),
+        (3, (3.9091833, 1.7595673)),
+        (4, (3.9076107, 1.7927230)),
+    ],
+)
+def test_weiszfeld_s_steps_are_those_of_the_formula(steps: int, expected: tuple[float, float]) -> None:
+    rule = GeometricMedian(iterations=steps, tolerance=0.0)
+    assert weights_of(rule, U) == pytest.approx(list(expected), abs=2e-6)
+
+
+def test_the_geometric_median_of_scalars_is_their_median() -> None:
+    """0, 1, 10: after 200 steps the limit 1, to the smallest distance ν."""
+    assert weights_of(
+        GeometricMedian(iterations=200, tolerance=0.0), [[0.0], [1.0], [10.0]]
+    ) == pytest.approx([1.0], abs=1e-4)
+
+
+def test_the_centre_of_an_equilateral_triangle_does_not_move() -> None:
+    corners = [[math.cos(a), math.sin(a)] for a in (0.0, 2 * math.pi / 3, 4 * math.pi / 3)]
+    assert weights_of(GeometricMedian(), corners) == pytest.approx([0.0, 0.0], abs=1e-6)
+
+
+def test_a_norm_bound_scales_long_updates_only() -> None:
+    """From w^t = 0: (3, 4) becomes (0.6, 0.8), and (0.3, 0.4) stays."""
+    assert weights_of(NormBound(bound=1.0), [[3.0, 4.0], [0.3, 0.4]]) == pytest.approx([0.45, 0.6])
+
+
+def test_without_a_number_the_bound_is_the_median_of_the_norms() -> None:
+    """Norms 1, 2 and 9: the last is scaled to 2."""
+    assert weights_of(NormBound(), [[1.0], [2.0], [9.0]]) == pytest.approx([5 / 3])
+
+
+def test_a_bound_that_no_update_reaches_is_the_mean_bit_for_bit() -> None:
+    assert weights_of(NormBound(bound=1e9), U) == weights_of(GeometricMedian(iterations=0), U)
+
+
+@pytest.mark.parametrize("rule", RULES[:6], ids=str)
+def test_equal_uploads_are_their_own_mean(rule: MeanRule) -> None:
+    """Bit for bit, by any rule but a fixed bound. 0.1 is a number that float32 does not hold exactly."""
+    same = [[0.1, -0.7]] * 7
+    assert weights_of(rule, same) == point([0.1, -0.7])["body.w"].tolist()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_the_order_in_which_uploads_arrive_changes_no_bit(rule: MeanRule) -> None:
+    server = ServerState(0, point([0.0, 0.0]), Params({}), {})
+    found = []
+    for order in ([0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [1, 0, 4, 3, 2]):
+        sums = UploadAccumulator(keep=True)
+        for client in order:
+            sums.add(client, 0.2, Upload(1, point(U[client]), Params({}), {}), "test")
+        mean_w, mean_b, received = sums.finish(server)
+        kept = [one for one in received["server"].each if isinstance(one, Upload)]
+        found.append(robust_mean(Mean(rule=rule), kept, server, mean_w, mean_b)[0]["body.w"].tolist())
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_who_sends_which_upload_matters_to_rounding_only(rule: MeanRule) -> None:
+    assert weights_of(rule, [U[i] for i in (3, 0, 4, 2, 1)]) == pytest.approx(weights_of(rule, U), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "rule", [Median(), Trimmed(beta=0.3), Krum(f=2), MultiKrum(f=2), GeometricMedian(iterations=100)], ids=str
+)
+def test_two_attackers_of_seven_do_not_move_a_robust_rule_beyond_the_honest_clients(rule: MeanRule) -> None:
+    """The breakdown points of all five are above 2/7; the mean has none."""
+    honest = [[0.0, 1.0], [0.5, 1.5], [0.2, 1.2], [0.4, 1.1], [0.3, 1.3]]
+    found = weights_of(rule, [*honest, [1e5, -1e5], [1e5, 1e5]])
+    slack = 1e-4 if isinstance(rule, GeometricMedian) else 0.0
+    assert -slack <= found[0] <= 0.5 + slack
+    assert 1.0 - slack <= found[1] <= 1.5 + slack
+    assert weights_of(GeometricMedian(iterations=0), [*honest, [1e5, -1e5], [1e5, 1e5]])[0] > 1e4
+
+
+def test_more_attackers_than_the_breakdown_point_move_the_median() -> None:
+    assert weights_of(Median(), [[0.0], [1.0], [1e5], [1e5], [1e5]]) == [1e5]
+
+
+STATISTICS = [[1.0], [2.0], [3.0], [4.0], [90.0]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (Median(), 3.0),
+        (Trimmed(), 3.0),
+        (Krum(f=1), 3.0),  # of the chosen client
+        (MultiKrum(f=1, keep=3), 3.0),  # of clients 1, 2 and 3
+        (Median(buffers="mean"), 20.0),
+        (Krum(f=1, buffers="mean"), 20.0),
+    ],
+    ids=str,
+)
+def test_statistics_are_treated_as_the_weights_are_or_averaged(rule: MeanRule, expected: float) -> None:
+    assert combined(rule, U, statistics=STATISTICS)[1] == pytest.approx([expected])
+
+
+def test_a_norm_bound_scales_statistics_by_the_same_factor() -> None:
+    """b^t = 1 and the factors 1/5 and 1: the mean of 1 + 4/5 and 3."""
+    assert combined(NormBound(bound=1.0), [[3.0, 4.0], [0.0, 1.0]], statistics=[[5.0], [3.0]])[1] == (
+        pytest.approx([2.4])
+    )
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_variances_stay_positive(rule: MeanRule) -> None:
+    assert min(combined(rule, U, statistics=[[0.1], [0.2], [0.3], [5.0], [900.0]])[1]) >= 0.1
+
+
+class Beside(Summable):
+    number: float
+
+
+def test_messages_that_a_rule_would_not_protect_are_refused() -> None:
+    sent = [Upload(1, point([0.0]), Params({}), {"term-Mine": Beside(1.0)})]
+    server = ServerState(0, point([0.0]), Params({}), {})
+    with pytest.raises(UsageError, match="term-Mine"):
+        robust_mean(Mean(rule=Median()), sent, server, server.w, server.b)
+
+
+@pytest.mark.parametrize(
+    ("rule", "uploads", "why"),
+    [
+        (Krum(f=1), 4, "2f \\+ 3 = 5 uploads"),
+        (MultiKrum(f=2), 6, "2f \\+ 3 = 7 uploads"),
+        (MultiKrum(f=0, keep=9), 8, "keep = 9"),
+        (Trimmed(beta=0.2), 4, "it needs 5 or more"),
+    ],
+)
+def test_too_few_uploads_are_named(rule: MeanRule, uploads: int, why: str) -> None:
+    assert re.search(why, rule.why_not(uploads))
+
+
+@pytest.mark.parametrize(
+    ("rule", "uploads"), [(Krum(f=1), 5), (Trimmed(beta=0.2), 5), (Trimmed(beta=0.0), 1)]
+)
+def test_just_enough_uploads_are_enough(rule: MeanRule, uploads: int) -> None:
+    assert not rule.why_not(uploads)
