@@ -14,7 +14,7 @@ from ..runs.comparable import stated
 from ..runs.groups import Group, groups
 from ..runs.load import Runs
 from ..table import TextTable, as_latex, as_markdown, as_text
-from .intervals import t_interval
+from .intervals import reported_interval
 from .measures import MEASURES, Measure, measures
 
 COMPARABLE = "Comparable"
@@ -49,7 +49,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - personal_f1: mean over clients of the macro-F1 of the same models.
         - mb_up, mb_down: 10^6 bytes in a round for all participants together, mean over rounds.
         - seconds_round: median over rounds.
-        - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than two seeds.
+        - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than three seeds,
+          which are too few.
         - rounds_done: the rounds of the shortest run that is used.
         - comparable, comparable_set: present if some row may not be compared with most of its task. The first
           is "yes" or the reason; rows of a task with the same number in the second may be compared.
@@ -79,7 +80,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     for measure in MEASURES:
         values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
-        row[f"{measure}_ci"] = t_interval(values)
+        row[f"{measure}_ci"] = reported_interval(values)
     row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
     row["rounds_planned"] = runs.runs.loc[names, "rounds_planned"].max()
     row["state"] = group.state
