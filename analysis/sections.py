@@ -141,8 +141,8 @@ def ranking_section(runs: Runs) -> Markup:
 def task_sections(runs: Runs, members: Sequence[Group]) -> Markup:
     """Show the views of a task that follow its summary.
 
-    They are: differences paired by seed (to the best method, and to FedAvg), rounds and bytes to a target, accuracy by class, the plane of the
-    two accuracies, and which clients gain.
+    They are: differences paired by seed (to the best method, and to FedAvg), rounds and bytes to a target,
+    accuracy by class, the plane of the two accuracies, and which clients gain.
     """
     tables = {
         **paired_tables(runs, members),

@@ -171,7 +171,7 @@ def _compared(runs: Runs, members: Sequence[Group], measure: str, against: str) 
     ]
 
 
-def baseline_of(members: Sequence[Group]) -> str:
+def _baseline(members: Sequence[Group]) -> str:
     """Return the label of the first experiment with FedAvg, or "" if there is none."""
     return next((group.label for group in members if group.label.split()[0] == BASELINE), "")
 
@@ -181,7 +181,11 @@ def paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
 
     Each of them is a family of tests of its own for Holm's correction.
     """
-    best, baseline = comparison_table(runs, members), baseline_of(members)
+    return runs.once(("paired", tuple(members)), lambda: _paired_tables(runs, members))
+
+
+def _paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
+    best, baseline = comparison_table(runs, members), _baseline(members)
     if best is None:
         return {}
     other = comparison_table(runs, members, against=baseline) if baseline and len(best.rows) > 1 else None

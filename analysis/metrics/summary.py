@@ -49,8 +49,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - personal_f1: mean over clients of the macro-F1 of the same models.
         - mb_up, mb_down: 10^6 bytes in a round for all participants together, mean over rounds.
         - seconds_round: median over rounds.
-        - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than three seeds,
-          which are too few.
+        - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than three
+          seeds, which are too few.
         - rounds_done: the rounds of the shortest run that is used.
         - comparable, comparable_set: present if some row may not be compared with most of its task. The first
           is "yes" or the reason; rows of a task with the same number in the second may be compared.

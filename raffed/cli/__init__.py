@@ -24,6 +24,7 @@ WORK = (
     "tune",
     "reproduce",
     "verify",
+    "seed-process",
 )  # commands that do more than show something
 
 

@@ -35,7 +35,8 @@ from raffed.cli.options import (
     words_of,
 )
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.commands.tuning import PLACED, VALIDATION, searched, seconds_of, with_an_actor
+from raffed.commands.running import PLACED
+from raffed.commands.tuning import VALIDATION, searched, seconds_of, with_an_actor
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, UsageError
