@@ -22,7 +22,7 @@ Chosen = Callable[[str, str], None]
 Place = Mapping[str, str]  # environment of a process, beside that of the command
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a key of tables, each as itself
 class SeedRun:
     """One run of several that differ in their seeds.
 
