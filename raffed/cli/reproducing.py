@@ -15,12 +15,14 @@ from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
+from raffed.cli.seeds import execute_at_once
 from raffed.commands.reproducing import (
     Asked,
     carried_out,
     check_possible,
     diverged,
     execute_planned,
+    side_by_side,
     written,
 )
 from raffed.commands.reproducing import plan as make_plan
@@ -126,6 +128,8 @@ def _reproduce(
         elif isinstance(job, PlannedRun):
             _run(job, screen)
 
+    if seconds is None:  # a budget counts the runs one after the other
+        found = side_by_side(found, lambda runs: execute_at_once(runs, screen, out))
     found = carried_out(found, do, seconds)
     path = written(item, scale, out, found)
     lost = diverged(found)
@@ -141,7 +145,7 @@ def _run(job: PlannedRun, screen: Screen) -> None:
     config = job.config
     where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
     title = f"{where}, seed {job.seed} → {job.folder}"
-    begun = partial(screen.start, title, config.method, config.federation.rounds)
+    begun = partial(screen.start, title, config.method, config.federation.rounds, config.seed)
     run_one(begun_or_new(config, job.folder, screen, begun), job.folder, screen, again="the same command")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,7 +35,6 @@ Seeds = Annotated[
         rich_help_panel="What to run",
     ),
 ]
-AGAIN = "the same command with the same --out"
 
 
 def asked_seeds(file: Path | None, typed: int | None) -> int | None:
@@ -94,23 +94,31 @@ def run_seeds(
         with beginning(screen):
             runs = planned_seeds(configs(), out, seeds, alone, screen.chose)
             ray.enter_context(one_ray(runs[0].config))
-        endings = _side_by_side(runs, screen) if in_processes(runs) else _in_turn(runs, screen)
+        endings = _side_by_side(runs, screen, out) if in_processes(runs) else _in_turn(runs, screen, out)
     _end(runs, endings, out, screen)
 
 
-def _side_by_side(runs: Sequence[SeedRun], screen: Screen) -> dict[SeedRun, Ending]:
+def _side_by_side(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[SeedRun, Ending]:
     board = make_runs_board(screen)
     with contextlib.closing(board):
         done = [run for run in runs if run.finished]
         for run in done:
             board.kept(run, start_or_continue(run.config, run.folder, lambda event: None))
         left = [run for run in runs if run not in done]
-        endings = _stoppable(left, board, screen) if left else {}
+        endings = _stoppable(left, board, screen, out) if left else {}
     return {**dict.fromkeys(done, Ending("finished")), **endings}
 
 
-def _stoppable(runs: Sequence[SeedRun], board: RunsBoard, screen: Screen) -> dict[SeedRun, Ending]:
-    """Execute runs while listening for signals. Exits with 130 or 143 if one stopped them."""
+def execute_at_once(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[SeedRun, Ending]:
+    """Execute runs in a process each, as many at a time as the cores allow.
+
+    Exits with 130 or 143 if a signal stopped them. `out` is named as the place where they continue.
+    """
+    with contextlib.closing(make_runs_board(screen)) as board:
+        return _stoppable(runs, board, screen, out)
+
+
+def _stoppable(runs: Sequence[SeedRun], board: RunsBoard, screen: Screen, out: Path) -> dict[SeedRun, Ending]:
     free = places(runs[0].config.runtime, len(runs))
     with StopSignals(screen.stopping) as signals:
         signals.round_done()  # the processes finish their rounds, so this one waits for them
@@ -118,16 +126,16 @@ def _stoppable(runs: Sequence[SeedRun], board: RunsBoard, screen: Screen) -> dic
             endings = execute_side_by_side(runs, free, board, signals.asked)
         except KeyboardInterrupt:
             board.close()
-            screen.stopped(str(runs[0].folder.parent), AGAIN)
+            screen.stopped(str(out), _again(out))
             raise SystemExit(signals.code or 130) from None
     if signals.asked():
         board.close()
-        screen.stopped(str(runs[0].folder.parent), AGAIN)
+        screen.stopped(str(out), _again(out))
         raise typer.Exit(signals.code)
     return endings
 
 
-def _in_turn(runs: Sequence[SeedRun], screen: Screen) -> dict[SeedRun, Ending]:
+def _in_turn(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[SeedRun, Ending]:
     """Execute runs one after the other: those on Ray, of which each uses all actors."""
     endings = {}
     for run in runs:
@@ -136,12 +144,16 @@ def _in_turn(runs: Sequence[SeedRun], screen: Screen) -> dict[SeedRun, Ending]:
             screen.start, f"{run.title} → {folder}", run.method, config.federation.rounds, run.seed
         )
         try:
-            execute(begun_or_new(config, folder, screen, begun), folder, screen, again=AGAIN)
+            execute(begun_or_new(config, folder, screen, begun), folder, screen, again=_again(out))
             endings[run] = Ending("finished")
         except NumericsError as error:
             screen.failed(str(folder), error)
             endings[run] = Ending("failed", " ".join(str(error).split()))
     return endings
+
+
+def _again(out: Path) -> str:
+    return f"the same command with --out {shlex.quote(str(out))}"
 
 
 def _end(runs: Sequence[SeedRun], endings: Mapping[SeedRun, Ending], out: Path, screen: Screen) -> None:

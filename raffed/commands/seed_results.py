@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from raffed.commands.progress import CommandProgress
 from raffed.commands.running import one_ray, start_or_continue
 from raffed.commands.seeds import SeedRun, in_processes, places, planned_seeds, with_one_process
-from raffed.commands.side_by_side import Event, execute_side_by_side
+from raffed.commands.side_by_side import Ending, Event, execute_side_by_side
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json
 from raffed.errors import NumericsError, UsageError
@@ -136,12 +136,16 @@ def _side_by_side(runs: Sequence[SeedRun], shown: CommandProgress) -> dict[SeedR
     left = [run for run in runs if not run.finished]
     if not left:
         return {}
-    free = places(left[0].config.runtime, len(left))
-    endings = execute_side_by_side(left, free, _Told(shown), lambda: False)
+    endings = execute_shown(left, shown)
     refused = next((ending.why for ending in endings.values() if ending.refused), None)
     if refused is not None:
         raise UsageError(refused)
     return {run: one.why or one.state for run, one in endings.items() if one.state != "finished"}
+
+
+def execute_shown(runs: Sequence[SeedRun], shown: CommandProgress) -> dict[SeedRun, Ending]:
+    """Execute runs at the same time, each in a process of its own, and tell `shown` what happens."""
+    return execute_side_by_side(runs, places(runs[0].config.runtime, len(runs)), _Told(shown), lambda: False)
 
 
 class _Told:
@@ -167,4 +171,4 @@ def _shown(value: Json) -> str:
     return f"{100 * value:.1f} %" if isinstance(value, int | float) else "–"
 
 
-__all__ = ["SeedMean", "SeedResults", "seed_results"]
+__all__ = ["SeedMean", "SeedResults", "execute_shown", "seed_results"]

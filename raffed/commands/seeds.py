@@ -27,7 +27,7 @@ class SeedRun:
     """One run of several that differ in their seeds.
 
     Attributes:
-        method: Its method, by name or reference.
+        method: Its method, by name or reference; or what it is for.
         config: Its configuration, with its own seed.
         folder: Its folder, OUT/seed-K or OUT/METHOD/seed-K.
     """

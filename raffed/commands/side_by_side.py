@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias
 
 from raffed.commands.seeds import INSIDE, Place, SeedRun
 from raffed.config.validation import Json
+from raffed.errors import NumericsError
 
 GRACE = 8.5  # seconds from the request to stop until a process that still works is killed
 POLL = 0.2
@@ -39,11 +40,13 @@ class Ending:
         state: "finished", "stopped" or "failed".
         why: The reason of a failure.
         refused: Whether the request itself is at fault, so that no other seed would fare better.
+        diverged: Whether its training diverged.
     """
 
     state: str
     why: str = ""
     refused: bool = False
+    diverged: bool = False
 
 
 class RunsShown(Protocol):
@@ -140,7 +143,8 @@ class _Worker:
         if code in STOPPED:
             return Ending("stopped")
         if self.last.get("event") in ("failed", "error"):
-            return Ending("failed", str(self.last["message"]), code == 2)
+            diverged = self.last.get("kind") == NumericsError.__name__
+            return Ending("failed", str(self.last["message"]), code == 2, diverged)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return Ending("failed", f"its process ended with {how}; repeat the command to continue it")
 
