@@ -25,7 +25,7 @@ from raffed.errors import NumericsError
 
 GRACE = 8.5  # seconds from the request to stop until a process that still works is killed
 POLL = 0.2
-STOPPED = (129, 130, 143)  # exit codes after a signal
+STOPPED = (129, 130, 143, -1, -2, -15)  # exit codes after a signal; the negative ones while Python starts
 # The process finds modules where this one does, before it imports anything
 PROGRAM = "import sys; sys.path[:] = {path!r}; from raffed.cli.seed_process import begin; begin()"
 Event: TypeAlias = Mapping[str, Json]
