@@ -120,17 +120,20 @@ def execute_at_once(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[
 
 def _stoppable(runs: Sequence[SeedRun], board: RunsBoard, screen: Screen, out: Path) -> dict[SeedRun, Ending]:
     free = places(runs[0].config.runtime, len(runs))
-    with StopSignals(screen.stopping) as signals:
+
+    def part() -> None:
+        board.close()
+        screen.stopped(str(out), _again(out))
+
+    with StopSignals(screen.stopping, part) as signals:
         signals.round_done()  # the processes finish their rounds, so this one waits for them
         try:
             endings = execute_side_by_side(runs, free, board, signals.asked)
         except KeyboardInterrupt:
-            board.close()
-            screen.stopped(str(out), _again(out))
+            part()
             raise SystemExit(signals.code or 130) from None
     if signals.asked():
-        board.close()
-        screen.stopped(str(out), _again(out))
+        part()
         raise typer.Exit(signals.code)
     return endings
 
