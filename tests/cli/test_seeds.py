@@ -20,15 +20,6 @@ SMALL = ["--epochs", 1, "--split", "p4c5", "--samples", 200, "--model", "mlp", "
 TWO = [*SMALL, "--rounds", 2]
 
 
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, object]]]:
-    """FedAvg and FedProx with the seeds 4, 5 and 6, and the events that were printed."""
-    out = tmp_path_factory.mktemp("seeds") / "three"
-    done = shell(*COMPARED, "--seed", 4, "--seeds", 3, "--json", "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out, [json.loads(line) for line in done.stdout.splitlines()]
-
-
 COMPARED = ["compare", "--method", "fedavg", "--method", "fedprox", *TWO]
 
 
@@ -38,62 +29,77 @@ def hashes(folder: Path) -> dict[str, str]:
     return dict(about["hashes"])
 
 
-def test_every_seed_has_the_bits_of_a_single_run_with_that_seed(
-    cli: Cli, tmp_path: Path, three: tuple[Path, list[dict[str, object]]]
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs follow each other in this process, as they do on Ray: starting a process takes seconds."""
+    monkeypatch.setattr("raffed.cli.seeds.in_processes", lambda runs: False)
+
+
+@pytest.mark.parametrize(
+    "count", [1, pytest.param(3, marks=pytest.mark.slow)], ids=["one seed", "three seeds, some at a time"]
+)
+def test_every_seed_has_the_bits_and_the_identity_of_a_single_run_with_that_seed(
+    cli: Cli, tmp_path: Path, count: int
 ) -> None:
-    out, _ = three
-    names = sorted(one.parent.relative_to(out).as_posix() for one in out.glob("*/*/run.json"))
-    assert names == [f"{method}/seed-{k}" for method in ("fedavg", "fedprox") for k in (4, 5, 6)]
-    single = ["run", "--method", "fedprox", "--seed", 5, "--execution", "serial", *TWO]
+    """In processes of their own. The second command has nothing left to do."""
+    out, last = tmp_path / "out", 3 + count
+    asked = ["run", *TWO, "--method", "fedprox", "--seed", 4, "--seeds", count, "--json", "--out", out]
+    done = cli(*asked)
+    assert done.code == 0, done.err
+    assert [one.name for one in sorted(out.glob("seed-*"))] == [f"seed-{k}" for k in range(4, last + 1)]
+    single = ["run", *TWO, "--method", "fedprox", "--execution", "serial", "--seed", last]
     assert cli(*single, "--out", tmp_path / "one").code == 0
-    assert hashes(tmp_path / "one") == hashes(out / "fedprox" / "seed-5")
-    assert read_run(tmp_path / "one")["identity"] == read_run(out / "fedprox" / "seed-5")["identity"]
+    assert hashes(out / f"seed-{last}") == hashes(tmp_path / "one")
+    assert read_run(out / f"seed-{last}")["identity"] == read_run(tmp_path / "one")["identity"]
+    for seed in range(4, last + 1):
+        mine = [event for event in done.events if event.get("seed") == seed]
+        assert [event["event"] for event in mine] == ["round", "round", "finished"]
+        assert {event["method"] for event in mine} == {"fedprox"}
+        assert mine[-1]["hashes"] == hashes(out / f"seed-{seed}")
+    again = [event["event"] for event in cli(*asked).events]
+    assert again == [*["finished"] * count, "report"]
 
 
-def test_every_event_names_its_method_and_seed(three: tuple[Path, list[dict[str, object]]]) -> None:
-    out, events = three
-    of_runs = [event for event in events if event["event"] in ("round", "finished")]
-    assert len(of_runs) == 2 * 3 * (2 + 1)
-    for method in ("fedavg", "fedprox"):
-        for seed in (4, 5, 6):
-            mine = [event for event in of_runs if (event["method"], event["seed"]) == (method, seed)]
-            assert [event["event"] for event in mine] == ["round", "round", "finished"]
-            assert mine[-1]["hashes"] == hashes(out / method / f"seed-{seed}")
-    assert [event["event"] for event in events[-2:]] == ["report", "differences"]
-    (row,) = events[-2]["runs"][:1]  # type: ignore[index]
-    assert row["Seeds"] == "3"
-    assert "±" in row["Aggregation, last %"]
-    (table,) = events[-1]["tables"].values()  # type: ignore[attr-defined]
-    assert table[0]["Seeds"] == "3"
+def test_several_methods_have_folders_of_their_own_intervals_and_paired_differences(
+    cli: Cli, tmp_path: Path, in_turn: None
+) -> None:
+    done = cli(*COMPARED, "--seed", 4, "--seeds", 3, "--json", "--out", tmp_path)
+    assert done.code == 0
+    names = sorted(one.parent.relative_to(tmp_path).as_posix() for one in tmp_path.glob("*/*/run.json"))
+    assert names == [f"{method}/seed-{k}" for method in ("fedavg", "fedprox") for k in (4, 5, 6)]
+    of_runs = [(event["method"], event["seed"]) for event in done.events if event["event"] == "finished"]
+    assert of_runs == [(method, seed) for seed in (4, 5, 6) for method in ("fedavg", "fedprox")]
+    report, differences = done.events[-2:]
+    assert (report["event"], differences["event"]) == ("report", "differences")
+    assert {row["Seeds"] for row in report["runs"]} == {"3"}
+    assert all("±" in row["Aggregation, last %"] for row in report["runs"])
+    (table,) = differences["tables"].values()
+    assert [row["Seeds"] for row in table] == ["3"]
+    again = cli("report", tmp_path, "--out", tmp_path / "again")
+    assert "±" in again.out
+    assert "Differences, paired by seed" in again.out
+    assert "p (paired t)" in (tmp_path / "again" / "report.html").read_text()
 
 
 def test_the_same_command_keeps_what_is_finished_and_a_larger_number_adds_seeds(
-    cli: Cli, three: tuple[Path, list[dict[str, object]]]
+    cli: Cli, tmp_path: Path, in_turn: None
 ) -> None:
-    out, _ = three
-    before = {one: one.stat().st_mtime_ns for one in out.glob("*/*/run.json")}
-    again = cli(*COMPARED, "--seed", 4, "--seeds", 4, "--out", out)
-    assert again.code == 0
-    assert {one: one.stat().st_mtime_ns for one in before} == before
-    assert hashes(out / "fedavg" / "seed-7")
-    assert "±" in again.out
-    assert "Differences, paired by seed" in again.out
-    assert (out / "report" / "report.html").read_text().count("p (paired t)") >= 1
-
-
-def test_a_single_method_has_its_seeds_directly_below_out_and_two_are_too_few(
-    cli: Cli, tmp_path: Path
-) -> None:
-    done = cli("run", *TWO, "--seeds", 2, "--out", tmp_path / "two")
-    assert done.code == 0
-    assert sorted(one.name for one in (tmp_path / "two").iterdir()) == ["report", "seed-0", "seed-1"]
-    assert "±" not in done.out
-    assert "two seeds are too few for an interval" in done.out
-    other = cli("run", *TWO, "--lr", 0.5, "--seeds", 2, "--out", tmp_path / "two")
+    out = tmp_path / "two"
+    assert cli("run", *TWO, "--seeds", 1, "--out", out).code == 0
+    before = (out / "seed-0" / "run.json").stat().st_mtime_ns
+    more = cli("run", *TWO, "--seeds", 2, "--out", out)
+    assert more.code == 0
+    assert (out / "seed-0" / "run.json").stat().st_mtime_ns == before
+    assert sorted(one.name for one in out.iterdir()) == ["report", "seed-0", "seed-1"]
+    assert "±" not in more.out
+    assert "two seeds are too few for an interval" in more.out
+    other = cli("run", *TWO, "--lr", 0.5, "--seeds", 2, "--out", out)
     assert (other.code, "another configuration" in other.err) == (2, True)
 
 
-def test_a_file_may_ask_for_seeds_and_the_option_overrides_it(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_may_ask_for_seeds_and_the_option_overrides_it(
+    cli: Cli, tmp_path: Path, in_turn: None
+) -> None:
     file = tmp_path / "run.toml"
     file.write_text('method = "fedavg"\nseeds = 2\n')
     assert cli("run", file, *TWO, "--seeds", 1, "--quiet", "--out", tmp_path / "one").code == 0
@@ -127,6 +133,7 @@ def test_a_folder_with_a_single_run_is_refused(cli: Cli, tmp_path: Path, finishe
     assert "holds a single run" in done.err
 
 
+@pytest.mark.slow
 def test_a_request_that_no_seed_can_fulfil_is_refused_and_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
     done = cli(
         "run",
@@ -144,6 +151,7 @@ def test_a_request_that_no_seed_can_fulfil_is_refused_and_leaves_nothing(cli: Cl
     assert not list((tmp_path / "out").glob("seed-*/run.json"))
 
 
+@pytest.mark.slow
 def test_a_seed_that_diverges_keeps_no_other_from_finishing_and_is_named(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ["compare", "--method", "fedavg", "--method", "fedprox", "--set", "fedprox.mu=1e6", *TWO]

@@ -11,6 +11,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.commands.comparing import Comparison
 from raffed.commands.reproducing import side_by_side
 from raffed.commands.seed_results import SeedMean
 from raffed.commands.seeds import INSIDE, SeedRun, in_processes, places, planned_seeds, with_one_process
@@ -30,13 +31,16 @@ BASE = RunConfig(
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> raffed.commands.comparing.Comparison:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """One seed after the other in this process, as for a notebook's own method: processes take seconds."""
     out = tmp_path_factory.mktemp("seeds") / "out"
-    return raffed.compare(["fedavg"], BASE, out=out, seeds=3, progress=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("raffed.commands.seed_results.in_processes", lambda runs: False)
+        return raffed.compare(["fedavg"], BASE, out=out, seeds=3, progress=False)
 
 
 def test_every_seed_has_a_result_with_the_bits_of_a_single_run(
-    compared: raffed.commands.comparing.Comparison,
+    compared: Comparison,
 ) -> None:
     found = compared.seeds["fedavg"]
     assert list(found.results) == [3, 4, 5]
@@ -46,7 +50,7 @@ def test_every_seed_has_a_result_with_the_bits_of_a_single_run(
     assert sorted(set(found.to_pandas()["seed"])) == [3, 4, 5]
 
 
-def test_a_mean_over_seeds_has_student_s_interval(compared: raffed.commands.comparing.Comparison) -> None:
+def test_a_mean_over_seeds_has_student_s_interval(compared: Comparison) -> None:
     """With three seeds the factor is t(2) = 4.3027: half = 4.3027 s / √3."""
     found = compared.seeds["fedavg"]
     values = [one.accuracy for one in found.results.values()]
@@ -59,11 +63,11 @@ def test_a_mean_over_seeds_has_student_s_interval(compared: raffed.commands.comp
     assert str(SeedMean(0.5, math.nan, 2)) == "0.5000 (2 seeds, too few for an interval)"
 
 
-def test_calling_it_again_keeps_what_is_finished(compared: raffed.commands.comparing.Comparison) -> None:
+def test_calling_it_again_keeps_what_is_finished(compared: Comparison) -> None:
     folder = compared.seeds["fedavg"].results[3].folder
     assert folder is not None
     before = (folder / "run.json").stat().st_mtime_ns
-    again = raffed.compare(["fedavg"], BASE, out=folder.parents[1], seeds=3, progress=False)
+    again = raffed.compare(["fedavg"], BASE, out=folder.parents[1], seeds=3, progress=False)  # in processes
     assert again.seeds["fedavg"].results[3].hashes == compared.seeds["fedavg"].results[3].hashes
     assert (folder / "run.json").stat().st_mtime_ns == before
     other = replace(BASE, local=replace(BASE.local, lr=0.5))
