@@ -33,6 +33,9 @@ test-fast: $(STAMP) ## the tests of $(FAST), under 2 minutes
 test-slow: $(STAMP) ## the rest: more packings, more kills, real data
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
+budget: $(STAMP) ## CPU seconds of every folder of the fast suite, beside what CONTRIBUTING.md allows it
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.budget
+
 check: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,4 +53,4 @@ golden: $(STAMP) ## write tests/golden/wire.txt anew: what leaves a client, meth
 bench: $(STAMP) ## round time as a ratio to a bare PyTorch loop, in bench/ (RAFFED_DATA: the data; RAFFED_PEERS: Flower and pfl)
 	$(BIN)/python -m tests.benchmarks.round_time --out bench/round_time.json
 
-.PHONY: help venv demo test test-fast test-slow check lock golden bench
+.PHONY: help venv demo test test-fast test-slow budget check lock golden bench

@@ -23,11 +23,15 @@ START_RAY = tuple(
     f"tests/{place}"
     for place in (
         "chaos/",
-        "cluster/",
-        "runtime/",
-        "sweeps/",
         "cli/test_cli_ray.py",
+        "cluster/test_nodes.py",
         "devices/test_actors_elsewhere.py",
+        "runtime/ray_backend/",
+        "runtime/test_observed.py",
+        "runtime/test_run_in_stages.py",
+        "runtime/test_validation_rows.py",
+        "sweeps/test_resume.py",
+        "sweeps/test_tune.py",
     )
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.context import Context, Forward, ServerContext, Spec
+from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.training.task import Augmentation
-from raffed.methods import METHODS
+from raffed.methods import METHODS, build_method
 from raffed.testing.federation import (
     CLASSES,
     FEATURES,
@@ -36,6 +37,7 @@ __all__ = [
     "NOISY",
     "OWNED",
     "PLAIN",
+    "SHORT",
     "SIZES",
     "WIDTH",
     "Tiny",
@@ -49,14 +51,27 @@ __all__ = [
     "over_methods",
     "same_bits",
     "server_context",
+    "short",
     "tree_stack",
 ]
 
+# Lengths of what a method repeats by the hundred on the server, and of GLDP's two passes
+SHORT: dict[str, dict[str, Any]] = {
+    "creff": {"match_steps": 3, "retrain_epochs": 3},
+    "feddf": {"server_steps": 3, "public": 20},
+    "fedic": {"copy_steps": 3, "gate_steps": 3, "distil_steps": 3, "public": 20},
+    "gldp": {"body_epochs": 1.0, "head_epochs": 2.0},
+}
 over_methods = pytest.mark.parametrize("name", METHODS)
 NOISY = Augmentation(  # one number an image, added to all of it
     lambda batch, g: torch.randn(batch, generator=g),
     lambda x, drawn: x + 0.1 * drawn.to(x.device).view(-1, *(1,) * (x.dim() - 1)),
 )
+
+
+def short(name: str, args: Mapping[str, Any] | None = None) -> Method:
+    """The method, with few repetitions where a test says nothing of their number."""
+    return build_method(name, {**SHORT.get(name, {}), **(args or {})})
 
 
 class Tiny(TinyFederation):

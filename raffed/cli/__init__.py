@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it.
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +26,9 @@ WORK = (
     "reproduce",
     "verify",
     "seed-process",
+    "new",
+    "export",
+    "submit",
 )  # commands that do more than show something
 
 
@@ -60,8 +64,8 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
         print(NOTHING, file=sys.stderr)
         sys.exit(signals.code or 130)
     except SystemExit as ended:
-        # Typer raises this for Ctrl-C
-        if isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
+        # Typer raises this for Ctrl-C, also for one that comes while Ray ends after a run was stopped
+        if not signals.told and isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
             print("raffed: stopped", file=sys.stderr)
         if ended.code and signals.cut:
             sys.exit(signals.code)
@@ -70,10 +74,24 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
         print(f"raffed: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            print(f"raffed: {_too_long(str(error.filename))}", file=sys.stderr)
+            sys.exit(2)
         if (why := no_memory(error)) is None:
             raise
         print(f"raffed: {why}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ImportError) else 1)  # no work begins before everything is loaded
+
+
+def _too_long(name: str) -> str:
+    """Return what is wrong with a name that the system refuses because of its length."""
+    from raffed.results.storage import check_name
+
+    try:
+        check_name(name)
+    except UsageError as error:
+        return str(error)
+    return f"{visible(name)}: this name is too long; choose a shorter one"
 
 
 def _seen(streams: Streams, words: list[str], code: int) -> int:

@@ -158,7 +158,7 @@ raffed check mylab.methods:myprox --set mu=0.1
 
 raffed check ./net.py:SmallNet
 
-raffed check dirichlet:100:0.5"""
+raffed check dirichlet:20:0.5"""
 
 NEW_EPILOG = """[bold]Example[/bold]
 

@@ -33,8 +33,8 @@ def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) 
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
 
     def part() -> None:
+        _told_end(folder, screen, continues)  # first, because on a busy machine there is no time for both
         ended_here(folder)
-        _told_end(folder, screen, continues)
 
     with StopSignals(screen.stopping, part) as signals:
 

@@ -21,9 +21,12 @@ def export(
     client: Annotated[
         int | None, typer.Option("--client", help="A client's personalised model in place of the global one.")
     ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="The weights of the round that was best on validation data.")
+    ] = False,
 ) -> None:
     """Write a run's final weights, by the names of your own class."""
     from raffed.experiments.saved_model import export as exported
 
-    for path in exported(place, out, onnx, client):
+    for path in exported(place, out, onnx, client, best):
         typer.echo(str(path))

@@ -90,6 +90,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.weighting", "--weighting", FED),
     Flag("federation.survey", "--survey", FED),
     Flag("federation.measures", "--measures", FED),
+    Flag("federation.stop_when", "--stop-when", FED, "RULE"),
     Flag("faults", "--faults", FED, "PLAN.toml"),
     Flag("privacy.clip", "--clip-update", PRIVATE),
     Flag("privacy.noise", "--noise", PRIVATE),

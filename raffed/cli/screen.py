@@ -148,6 +148,8 @@ class JsonScreen(Screen):
             hashes=result.hashes,
             accuracy=result.accuracy,
             personalization=result.personalization,
+            **({"ended_early": result.ended_early} if result.ended_early else {}),
+            **({} if result.best_round is None else {"best_round": result.best_round}),
         )
 
     def reported(self, path: str, runs: list[dict[str, str]]) -> None:

@@ -23,7 +23,7 @@ class StopSignals:
 
     `asked` is the argument `stop` of a run. `code` is the exit code for the signal that came. `cut` says
     whether the work was interrupted, even if a library that was being loaded swallowed the interruption and
-    failed later because of it.
+    failed later because of it. `told` says whether a listener inside this one was stopped, which reports it.
 
     Args:
         tell: Called when the run is asked to stop.
@@ -32,7 +32,7 @@ class StopSignals:
     """
 
     def __init__(self, tell: Callable[[], None], part: Callable[[], None] | None = None) -> None:
-        self.code, self.cut, self.begun = 0, False, False
+        self.code, self.cut, self.begun, self.told = 0, False, False, False
         self.part = part
         self._tell = tell
         self._before: dict[int, Any] = {}
@@ -53,6 +53,7 @@ class StopSignals:
                 signal.signal(number, handler)
         for outer in _listening[-1:]:
             outer.code = outer.code or self.code
+            outer.told = outer.told or self.told or self.code != 0
 
     def _listen(self) -> None:
         for number, before in self._before.items():

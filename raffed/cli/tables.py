@@ -97,8 +97,11 @@ def show_result(result: RunResult, brief: bool = False) -> None:
     if math.isnan(result.personalization):
         accuracies["personalization"] += f" ({_no_score(about['config']['data'])})"
     up, down = traffic(result)
+    early = f" (ended early: {result.ended_early})" if result.ended_early else ""
+    best = [] if result.best_round is None else [("best round on validation data", f"{result.best_round}")]
     pairs = [
-        ("rounds", f"{about.get('rounds_done', 0)}"),
+        ("rounds", f"{about.get('rounds_done', 0)}{early}"),
+        *best,
         *accuracies.items(),
         ("MB per round", f"{up:.3f} up, {down:.3f} down"),
         ("time", time),

@@ -4,6 +4,7 @@ new seeds.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -168,8 +169,10 @@ def _sweep(
         if (what := lost()) is not None:
             print(f"raffed: {what} died", file=sys.stderr)
         for folder in opened:
-            folder.end("stopped")
-            board.stopped(_again(out))
+            board.stopped(_again(out))  # first, because on a busy machine there is no time for both
+            # A folder that is gone or closed keeps its last state, from which --resume goes on as well
+            with contextlib.suppress(OSError):
+                folder.end("stopped")
         if not opened:
             print(NOTHING, file=sys.stderr)
 

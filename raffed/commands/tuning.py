@@ -183,6 +183,7 @@ def searched(
     The folder is added to `opened` as soon as it is this sweep's. `accept` says whether trials that were
     begun with other source of one's own code may go on.
     """
+    from raffed.experiments.folder_place import A_SWEEP, written
     from raffed.experiments.tuning.folder import SweepFolder, check_place
     from raffed.experiments.tuning.own_code import check_trials
     from raffed.runtime.ray_backend.session import RaySession
@@ -203,10 +204,12 @@ def searched(
         opened.append(folder)
         session.wait()
         shown.start(request, out)
-        complete: bool = execute_sweep(
-            Search(request, folder, shown.trial, partition.num_clients, at_once, seconds, accept)
-        )
-        shown.finished(folder.end("finished" if complete else "stopped"), out)
+        with written(out, A_SWEEP):
+            complete: bool = execute_sweep(
+                Search(request, folder, shown.trial, partition.num_clients, at_once, seconds, accept)
+            )
+            about = folder.end("finished" if complete else "stopped")
+        shown.finished(about, out)
     return complete
 
 

@@ -28,7 +28,7 @@ OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
 YOUNGER = {
     "data": ("validation", "samples"),
     "model": ("init_sha256",),
-    "federation": ("survey", "measures", "weighting", "forked_at", "fork_sha256"),
+    "federation": ("survey", "measures", "weighting", "stop_when", "forked_at", "fork_sha256"),
 }
 
 

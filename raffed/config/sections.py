@@ -17,6 +17,7 @@ from raffed.config.faults import Faults
 from raffed.config.privacy import Privacy
 from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value, Words
+from raffed.config.weights_file import weights_bytes
 from raffed.errors import UsageError
 from raffed.references.naming import reference_to
 
@@ -156,6 +157,13 @@ class Federation:
         ),
     ] = ""
 
+    stop_when: Annotated[
+        str,
+        Doc(
+            'Rule that ends the run early, such as "val.accuracy no better for 20 rounds"; without it: no '
+            "early end. It needs a validation part."
+        ),
+    ] = ""
     forked_at: Annotated[
         int, Range(0), Doc("Set by `raffed fork`: number of rounds that the other run had done.")
     ] = 0
@@ -259,10 +267,7 @@ class Runtime:
 
 
 def _sha256_of(file: str) -> str:
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError as error:
-        raise UsageError(f"model.init = {file!r}: {error.strerror}; give a file of weights") from error
+    return hashlib.sha256(weights_bytes(file, "give a file of weights")).hexdigest()
 
 
 Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Runtime

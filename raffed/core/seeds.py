@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Literal, get_args
@@ -98,6 +99,14 @@ class _FromOneStream(TorchDispatchMode):
     ) -> None:
         _pop_mode()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes longer to import than the rest of torch.
+
+        The base class would import it at the first operation, to exclude this class from compilation.
+        """
+        return False
+
     def __torch_dispatch__(
         self,
         func: torch._ops.OpOverload,
@@ -110,6 +119,23 @@ class _FromOneStream(TorchDispatchMode):
         if random and given.get("generator") is None:
             func, given["generator"] = _taking_a_generator(func), self._generator
         return func(*args, **given)
+
+
+class _ApartFromCompiler(_FromOneStream):
+    """The same, excluded from compilation, for a process that has imported torch's compiler already."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[pytree.PyTree, ...] = (),
+        kwargs: dict[str, pytree.PyTree] | None = None,
+    ) -> pytree.PyTree:
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @functools.cache
@@ -156,5 +182,6 @@ def forked(value: int) -> Iterator[None]:
     numbers are those that `torch.manual_seed(value)` would give. The global generator is neither read nor
     changed, because it belongs to the whole process, and another thread may use or seed it at any time.
     """
-    with _FromOneStream(torch.Generator().manual_seed(value)):
+    kind = _ApartFromCompiler if "torch._dynamo" in sys.modules else _FromOneStream
+    with kind(torch.Generator().manual_seed(value)):
         yield

@@ -13,6 +13,7 @@ from typing_extensions import NotRequired
 
 from raffed.core.messages import ClientState, ServerState
 from raffed.errors import RunFolderError, check_permitted
+from raffed.experiments.best_model import BEST, BestModel
 from raffed.experiments.integrity import check_file
 from raffed.results.json_files import Json, JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
@@ -23,6 +24,16 @@ CLIENT_STATES = "vaults"
 CHECKPOINTS = "checkpoints"
 MISSING = "missing"
 NOT_TEXTS = "its hashes are not texts"
+NOT_BEST = "its best model is not a round, a measure, a value and a hash"
+
+
+class BestRecord(TypedDict):
+    """The best model so far: after which round, by which measure, its value, and the hash of the state."""
+
+    round: int
+    measure: str
+    value: float
+    sha256: str
 
 
 class CheckpointState(TypedDict):
@@ -32,6 +43,7 @@ class CheckpointState(TypedDict):
     identity: str
     round_hashes: list[str]
     vaults: NotRequired[dict[str, str]]
+    best: NotRequired[BestRecord]
 
 
 def checkpoints(path: Path) -> list[Path]:
@@ -76,7 +88,20 @@ def _typed(found: Mapping[str, Json]) -> CheckpointState:
         state["vaults"] = {name: text for name, text in states.items() if isinstance(text, str)}
     if len(texts) < len(hashes) or (isinstance(states, dict) and len(state["vaults"]) < len(states)):
         raise TypeError(NOT_TEXTS)
+    if "best" in found:
+        state["best"] = _best_record(found["best"])
     return state
+
+
+def _best_record(found: Json) -> BestRecord:
+    if not isinstance(found, dict):
+        raise TypeError(NOT_BEST)
+    round, measure, value, sha256 = (found[name] for name in ("round", "measure", "value", "sha256"))
+    if not isinstance(round, int) or not isinstance(measure, str) or not isinstance(sha256, str):
+        raise TypeError(NOT_BEST)
+    if not isinstance(value, int | float):
+        raise TypeError(NOT_BEST)
+    return {"round": round, "measure": measure, "value": value, "sha256": sha256}
 
 
 def state_name(checkpoint: Path) -> str:
@@ -108,7 +133,24 @@ def read_checkpoint(
         raise RunFolderError(
             f"{checkpoint / CLIENT_STATES / name}: {what}; put it back, or delete {checkpoint}"
         )
+    best_in(checkpoint, about)
     return server, about
+
+
+def best_in(checkpoint: Path, about: CheckpointState) -> BestModel | None:
+    """Return the best model in a checkpoint; None if it has none.
+
+    Raises:
+        RunFolderError: It is damaged, or is not the one that state.json names.
+    """
+    if (best := about.get("best")) is None:
+        return None
+    server = load_server(checkpoint / BEST)
+    if digest(server) != best["sha256"]:
+        raise RunFolderError(
+            f"{checkpoint / BEST}: does not have the hash in state.json; delete {checkpoint}"
+        )
+    return BestModel(server, best["measure"], best["value"])
 
 
 def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from raffed.core.messages import ServerState
 from raffed.errors import RunFolderError
-from raffed.experiments.checkpoint import CHECKPOINTS, CLIENT_STATES, checkpoints, read_checkpoint, state_name
+from raffed.experiments.best_model import BEST, BestModel
+from raffed.experiments.checkpoint import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    best_in,
+    checkpoints,
+    read_checkpoint,
+    state_name,
+)
 from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.run_record import RunRecord
 from raffed.results.atomic import sync_folder, sync_tree
@@ -33,6 +41,7 @@ class CheckpointStore:
         self._setup, self._record, self._path = setup, record, record.path
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
+        self.best: BestModel | None = None  # in the checkpoint from which the run continues
         self._saved = -1
         self._client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
         self._left_behind: list[Path] = []  # checkpoints of rounds that an extended run computes again
@@ -51,10 +60,12 @@ class CheckpointStore:
         round_hashes: list[str],
         versions: Mapping[int, int],
         writer: MetricsWriter,
+        best: BestModel | None,
     ) -> None:
         """Write the collected rows, then a checkpoint, completely or not at all, and remove the oldest.
 
-        `versions` maps a client to the number of rounds done when it last took part.
+        `versions` maps a client to the number of rounds done when it last took part. `best` is the best model
+        so far.
         """
         self._record.check_place()
         folder = self._path / CHECKPOINTS
@@ -62,7 +73,7 @@ class CheckpointStore:
         shutil.rmtree(part, ignore_errors=True)
         with writer.flushing() as rows, _removed_on_failure(part):
             folder.mkdir(exist_ok=True)
-            hashes = self._write(part, server, round_hashes, versions)
+            hashes = self._write(part, server, round_hashes, versions, best)
             self._record.add_files({**rows, state_name(target): file_sha256(part / STATE_FILE)})
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
@@ -79,20 +90,29 @@ class CheckpointStore:
         return [one for one in checkpoints(self._path)[: -runtime.keep_checkpoints] if one.name != kept]
 
     def _write(
-        self, part: Path, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]
+        self,
+        part: Path,
+        server: ServerState,
+        round_hashes: list[str],
+        versions: Mapping[int, int],
+        best: BestModel | None,
     ) -> dict[str, str]:
         """Write a checkpoint to the folder `part` and return the hashes of its client states."""
         part.mkdir()
         save_record(server, part / "server.safetensors")
         kept = versions if self._setup.method.keeps_state else {}
         hashes = save_client_states(self.states_folder, kept, part / CLIENT_STATES, self._client_state_hashes)
-        about = {
+        about: dict[str, object] = {
             "round": server.round,
             "server_sha256": digest(server),
             "round_hashes": round_hashes,
             "vaults": hashes,
             "identity": self._setup.config.identity(),
         }
+        if best is not None:
+            save_record(best.server, part / BEST)
+            chosen = {"round": best.server.round, "measure": best.measure, "value": best.value}
+            about["best"] = {**chosen, "sha256": digest(best.server)}
         write_json(part / STATE_FILE, about)
         sync_tree(part)
         return hashes
@@ -128,6 +148,7 @@ class CheckpointStore:
                     f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
                 )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
+            self.best = best_in(checkpoint, about)
             self._client_state_hashes = about.get("vaults", {})
             return said
         if unread is not None:  # starting again without being asked could cost days

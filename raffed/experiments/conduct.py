@@ -65,12 +65,13 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> It
 def _close(loop: RoundLoop) -> None:
     """Write into run.json that the run is finished, or that it was stopped."""
     folder, backend = loop.folder, loop.runtime
-    if loop.server.round < loop.setup.config.federation.rounds:
+    if not loop.over:
         folder.end("stopped", None)
         return
     digests = backend.client_state_digests(loop.versions)
     folder.note_placement(backend.placement())
-    folder.finish(loop.server, weights_sha256(loop.state), digests, loop.round_hashes)
+    hashes, best = loop.round_hashes, loop.validation.kept
+    folder.finish(loop.server, weights_sha256(loop.state), digests, hashes, best, loop.ended_early)
 
 
 def _ended(folder: RunFolder, state: str, error: str) -> None:

@@ -63,7 +63,7 @@ def rewound(contents: RunContents, rounds: int) -> RunContents:
     Hashes of files stay, so that what was written before can still be checked.
     """
     kept = contents.copy()
-    for name in ("hashes", "round_hashes", "auto"):
+    for name in ("hashes", "round_hashes", "auto", "best", "ended_early"):
         kept.pop(name, None)  # type: ignore[misc]
     kept["state"], kept["error"], kept["rounds_done"] = "stopped", None, rounds
     segments = segments_of(contents)

@@ -15,6 +15,7 @@ from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
 from raffed.experiments.aggregation import RoundAggregator
+from raffed.experiments.best_model import Validation
 from raffed.experiments.events import RoundEvent
 from raffed.experiments.final_measures import after_last, before_last, fairness
 from raffed.experiments.folder import RunFolder
@@ -71,10 +72,11 @@ class RoundLoop:
     """The rounds of one run, from the first to the last.
 
     `versions` maps a client to the number of rounds done when it last took part. The seconds of a round count
-    from its beginning, or from the scoring of the previous round if that was later.
+    from its beginning, or from the scoring of the previous round if that was later. `ends` is the round after
+    which `federation.stop_when` is known to have ended the run, 0 if it did not; with None the rule decides.
     """
 
-    def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder) -> None:
+    def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder, ends: int | None = None) -> None:
         self.setup, self.runtime, self.folder = setup, runtime, folder
         self.method = setup.method
         network = make_network(setup)
@@ -95,13 +97,31 @@ class RoundLoop:
             then = folder.earlier.config_at(number, setup.config)
             past = setup if then is setup.config else replace(setup, config=then)
             self._took_part(RoundParticipants.of(past, number).trained, number)
-        # The last server whose round has its rows, and the versions at that time. After a failure, saving any
-        # other server would leave a gap in the rows.
-        self._safe = self.server, dict(self.versions)
+        has_global = self.method.has_global
+        self.validation = Validation(setup.config, has_global, folder.recorded_rows(), folder.best)
+        self._ends = ends
+        self.ended_early = self._reason_to_end() if self.server.round else ""
+        # The last server whose round has its rows, and the versions and the best model at that time. After a
+        # failure, saving any other server would leave a gap in the rows.
+        self._safe = self.server, dict(self.versions), self.validation.kept
 
     def _took_part(self, clients: tuple[int, ...], round: int) -> None:
         self.versions.update(dict.fromkeys(clients, round + 1))
         self._accountant.add(clients)
+
+    def _reason_to_end(self) -> str:
+        """Return why the run ends before its last round, with the rounds done; empty if it goes on."""
+        done = self.server.round
+        if done >= self.setup.config.federation.rounds:
+            return ""
+        if self._ends is not None:
+            return "as recorded" if done == self._ends else ""
+        return self.validation.reason_to_end(done)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has come to its end."""
+        return bool(self.ended_early) or self.server.round >= self.setup.config.federation.rounds
 
     @property
     def state(self) -> State:
@@ -121,14 +141,15 @@ class RoundLoop:
                     self.server.round,
                     stop(),
                 )
-                if halt or done % config.runtime.checkpoint_every == 0 or done == config.federation.rounds:
-                    self.folder.checkpoint(self.server, self.round_hashes, self.versions)
+                if halt or done % config.runtime.checkpoint_every == 0 or self.over:
+                    best = self.validation.kept
+                    self.folder.checkpoint(self.server, self.round_hashes, self.versions, best)
                 if halt:
                     break  # training ahead is dropped; it has changed nothing that a checkpoint holds
         except BaseException:
-            server, versions = self._safe
+            server, versions, best = self._safe
             try:
-                self.folder.rescue(server, self.round_hashes[: server.round], versions)
+                self.folder.rescue(server, self.round_hashes[: server.round], versions, best)
             except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
                 # The first error already says so
                 level = logging.INFO if of_folder(second) else logging.WARNING
@@ -139,13 +160,16 @@ class RoundLoop:
         """Execute the next `count` rounds without checkpoints and yield an event for each.
 
         Actors train a round while the previous one is scored and recorded. They do not do so during a survey,
-        because it reads what clients keep.
+        because it reads what clients keep, nor if the scores may end the run.
         """
         ahead: _Training | None = None
-        for left in reversed(range(count)):
+        decides = self.validation.rule is not None
+        for left in reversed(range(0 if self.over else count)):
             ended = self._trained(ahead or self._begun())
-            ahead = None if not left or ended.training.plan.surveyed else self._begun()
+            ahead = None if not left or decides or ended.training.plan.surveyed else self._begun()
             yield self._recorded(ended, ahead is not None)
+            if self.over:
+                return
 
     def step(self) -> RoundEvent:
         """Execute one round, with nothing in parallel."""
@@ -209,13 +233,15 @@ class RoundLoop:
         )
         if training.plan.surveyed:
             made += self._survey.rows(self.server, self.versions, order, whole)
-        if done == self.setup.config.federation.rounds:
+        self.validation.add(done, made, self.server)
+        self.ended_early = self._reason_to_end()
+        if self.over:
             made += before_last(self.setup, self._network, self.spec, order.broadcast)
             made += after_last(self.setup, self._network, whole)
             made += fairness(self.setup, done, reports)
         rows = made if stage is None else [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
-        self._safe = self.server, dict(self.versions)
+        self._safe = self.server, dict(self.versions), self.validation.kept
         return replace(self._event(reports, rows, seconds), straggling=participants.straggling)
 
     def _order(self, plan: RoundPlan) -> RoundOrder:

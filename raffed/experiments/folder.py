@@ -10,9 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from raffed.config.run import RunConfig
 from raffed.core.messages import ServerState
 from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.best_model import BEST, BestModel
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.code_record import write_notebook
@@ -151,6 +154,15 @@ class RunFolder:
         """The configurations under which the first rounds of an extended or forked run were computed."""
         return EarlierRounds.of(self._record.contents)
 
+    @property
+    def best(self) -> BestModel | None:
+        """The best model of the rounds that were done when the folder was opened."""
+        return self._checkpoints.best
+
+    def recorded_rows(self) -> pa.Table | None:
+        """Return the rows of the rounds from which the run continues; None if there are none to go by."""
+        return read_metrics(self.path) if self.rounds_done and not self._verifies else None
+
     def rows(self, rows: Iterable[Row]) -> None:
         """Keep a round's rows until the next checkpoint."""
         self._writer.add(rows)
@@ -163,18 +175,31 @@ class RunFolder:
         """Record what `execution = auto` chose."""
         self._record.write({"auto": dict(choice)})
 
-    def checkpoint(self, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]) -> None:
+    def checkpoint(
+        self,
+        server: ServerState,
+        round_hashes: list[str],
+        versions: Mapping[int, int],
+        best: BestModel | None = None,
+    ) -> None:
         """Write the rows, then the server's state and all client states of its round, completely or not at
         all.
 
-        `versions` maps a client to the number of rounds done when it last took part.
+        `versions` maps a client to the number of rounds done when it last took part. `best` is the best model
+        of these rounds.
         """
-        self._checkpoints.save(server, round_hashes, versions, self._writer)
+        self._checkpoints.save(server, round_hashes, versions, self._writer, best)
 
-    def rescue(self, server: ServerState, round_hashes: list[str], versions: Mapping[int, int]) -> None:
+    def rescue(
+        self,
+        server: ServerState,
+        round_hashes: list[str],
+        versions: Mapping[int, int],
+        best: BestModel | None,
+    ) -> None:
         """Keep the completed rounds, before a failure is reported."""
         if self._checkpoints.lacks(server):
-            self.checkpoint(server, round_hashes, versions)
+            self.checkpoint(server, round_hashes, versions, best)
 
     def finish(
         self,
@@ -182,8 +207,21 @@ class RunFolder:
         weights_sha256: str,
         client_state_digests: Mapping[int, str],
         round_hashes: list[str],
+        best: BestModel | None = None,
+        ended_early: str = "",
     ) -> dict[str, str]:
-        """Write the final weights and all hashes, and mark the run as finished."""
+        """Write the final weights, the best ones if there are any, and all hashes; mark the run as finished.
+
+        `ended_early` says why the run ended before its last round.
+        """
+        if best is not None:
+            save_record(best.server, self.path / BEST)
+            sync_file(self.path / BEST)
+            self._record.files[BEST] = file_sha256(self.path / BEST)
+            round = best.server.round
+            self._record.contents["best"] = {"round": round, "measure": best.measure, "value": best.value}
+        if ended_early:
+            self._record.contents["ended_early"] = ended_early
         save_record(server, self.path / FINAL)
         sync_file(self.path / FINAL)
         self._record.files[FINAL] = file_sha256(self.path / FINAL)

@@ -101,6 +101,11 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     before = run.config.federation.rounds
     if rounds <= before:
         raise UsageError(f"rounds = {rounds}: the run in {run.path} has {before}; give a larger number")
+    if "ended_early" in run.contents:
+        raise UsageError(
+            f"{run.path} ended after round {run.contents['rounds_done']} by its rule, and would end "
+            "there in a longer run, too; `raffed fork` continues it with another --stop-when"
+        )
     config = run.config.changed({"federation.rounds": rounds})
     data_sha256 = str(run.contents.get("data_sha256", ""))
     setup = prepare_run(config, data_sha256=data_sha256)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from raffed.config.run import RunConfig
 from raffed.experiments.checks import check_names
-from raffed.experiments.folder_place import written
-from raffed.experiments.result import RunResult, result_of
+from raffed.experiments.result import RunResult, result_there
 from raffed.experiments.run import run_events
 from raffed.results.storage import is_url, local_folder
 
@@ -52,8 +51,7 @@ def _rounds(config: RunConfig, out: Path | str | None) -> Generator[RoundEvent, 
         here = path.absolute()  # absolute, because the caller may change its working folder between rounds
         with closing(run_events(config, here)) as events:
             yield from events
-        with written(here):
-            return result_of(here, None if out is None or is_url(out) else path)
+        return result_there(here, None if out is None or is_url(out) else path)
 
 
 __all__ = ["iterate"]

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.results.runfile import read_run
+from raffed.errors import RunFolderError
+from raffed.experiments.folder_place import gone_somehow, written
+from raffed.results.runfile import RUN_FILE, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,9 @@ class RunResult:
         state: "finished", "stopped" or "failed", as in run.json.
         hashes: SHA-256 of the weights, of the client states (`vaults`) and of the metric rows without their
             seconds. Empty unless `state` is "finished".
+        ended_early: Why `federation.stop_when` ended the run before its last round; empty if it did not.
+        best_round: Number of rounds done at the best model, which is chosen on the clients' validation parts
+            alone; None without one.
         metrics: All metric rows as a pyarrow table in long form. `raffed metrics`
             lists them.
     """
@@ -30,6 +35,8 @@ class RunResult:
     state: str
     hashes: dict[str, str]
     metrics: pa.Table
+    ended_early: str = ""
+    best_round: int | None = None
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", {str(self.folder)!r}"
@@ -77,4 +84,28 @@ def result_of(path: Path, told: Path | None) -> RunResult:
     from raffed.results.writer import read_metrics  # imported late because it loads pyarrow
 
     about = read_run(path)
-    return RunResult(told, about["state"], about.get("hashes", {}), read_metrics(path))
+    best = about.get("best")
+    return RunResult(
+        told,
+        about["state"],
+        about.get("hashes", {}),
+        read_metrics(path),
+        about.get("ended_early", ""),
+        None if best is None else best["round"],
+    )
+
+
+def result_there(path: Path, told: Path | None) -> RunResult:
+    """Return the result of a run that this process has just executed. `told` is that of `result_of`.
+
+    Raises:
+        FolderLostError: The folder is no longer there. That is not a refused request, because the run was
+            executed.
+    """
+    with written(path):
+        try:
+            return result_of(path, told)
+        except (RunFolderError, OSError) as error:
+            if not (path / RUN_FILE).exists():
+                raise gone_somehow(path) from error
+            raise

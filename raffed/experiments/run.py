@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from raffed.config.run import RunConfig
 from raffed.config.run import Runtime as Placed
+from raffed.errors import RunFolderError
 from raffed.experiments.cautions import warn
 from raffed.experiments.checks import check_names
-from raffed.experiments.folder_place import written
-from raffed.experiments.result import RunResult, result_of
+from raffed.experiments.result import RunResult, result_of, result_there
 from raffed.results.lock import check_can_be_made, check_unused, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
@@ -74,8 +75,7 @@ def run(
     with local_folder(out) as path:
         here = path.absolute()  # absolute, because the process may change its working folder during the run
         _execute(config, here, False, watch, stop, chosen, begun)
-        with written(here):
-            return result_of(here, None if out is None or is_url(out) else path)
+        return result_there(here, None if out is None or is_url(out) else path)
 
 
 def resume(
@@ -154,8 +154,7 @@ def _resumed(
     if runtime is not None:
         config = replace(config, runtime=runtime)
     _execute(config, path, True, watch, stop, chosen, begun)
-    with written(path):
-        return result_of(path, told)
+    return result_there(path, told)
 
 
 def _execute(
@@ -212,12 +211,13 @@ def _logged(
     known = False
     for event in events:
         if not known or said is not None:
-            with written(path):
+            # What is wrong with the folder is reported by the process that writes there, since it knows why
+            with contextlib.suppress(RunFolderError, OSError):
                 about = read_run(path)
-            of_run(about["run_id"])
-            known = True
-            if said is not None:  # on Ray an actor opens the folder, and nobody sees its warnings
-                warn_anew(about, said)
+                of_run(about["run_id"])
+                known = True
+                if said is not None:  # on Ray an actor opens the folder, and nobody sees its warnings
+                    warn_anew(about, said)
         log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         yield event
 

@@ -23,6 +23,7 @@ from raffed.core.training.session import Participant, TrainingSession
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.best_model import BEST
 from raffed.experiments.checkpoint import CLIENT_STATES, checkpoints
 from raffed.experiments.folder import FINAL, run_config
 from raffed.experiments.integrity import check_file
@@ -41,8 +42,8 @@ from raffed.runtime.setup import Setup, method_of, prepare_run
 from raffed.runtime.worker import make_network, make_spec
 
 
-def load_model(run: Path | str, client: int | None = None) -> nn.Module:
-    """Return the network of a finished run with its final weights.
+def load_model(run: Path | str, client: int | None = None, best: bool = False) -> nn.Module:
+    """Return the network of a finished run with its final weights, or with its best ones.
 
     A module of one's own comes back as its own class, with its own names of parameters. A network of raffed's
     returns (scores [B, C], features z [B, D]).
@@ -51,6 +52,7 @@ def load_model(run: Path | str, client: int | None = None) -> nn.Module:
         run: The run's folder or URL.
         client: Number of a client, for its personalised model as it stands after the last round. It needs the
             run's data. None for the global model.
+        best: Whether the weights are those of the round with the best score on the clients' validation parts.
 
     Returns:
         The module in evaluation mode, on the CPU.
@@ -63,7 +65,7 @@ def load_model(run: Path | str, client: int | None = None) -> nn.Module:
         >>> model = raffed.load_model("runs/a")  # doctest: +SKIP
     """
     with fetched(run, whole=True) as folder:
-        return plain_module(_net(folder, client)).eval()
+        return plain_module(_net(folder, client, best)).eval()
 
 
 def export(
@@ -71,8 +73,9 @@ def export(
     out: Path | str | None = None,
     onnx: Path | str | None = None,
     client: int | None = None,
+    best: bool = False,
 ) -> list[Path]:
-    """Write the final weights of a run into files.
+    """Write the final weights of a run, or its best ones, into files.
 
     Args:
         run: The run's folder or URL.
@@ -80,6 +83,7 @@ def export(
             those of the user's own class.
         onnx: A new file for the whole network in the ONNX format. It needs the package onnx.
         client: As in `load_model`.
+        best: As in `load_model`.
 
     Returns:
         The files that were written.
@@ -98,7 +102,7 @@ def export(
     if onnx is not None:
         _check_onnx()
     with fetched(run, whole=True) as folder:
-        net, inputs = _net(folder, client), _inputs(read_run(folder), run_config(folder))
+        net, inputs = _net(folder, client, best), _inputs(read_run(folder), run_config(folder))
     module = plain_module(net).eval()
     if out is not None:
         with replacing(Path(out)) as part:
@@ -109,14 +113,29 @@ def export(
     return places
 
 
-def _net(folder: Path, client: int | None) -> Net:
+def _net(folder: Path, client: int | None, best: bool) -> Net:
     about, config = read_run(folder), run_config(folder)
     if about["state"] != "finished":
         raise RunFolderError(f"{folder}: the run is {about['state']}; `raffed resume {folder}` finishes it")
-    check_file(folder, FINAL, about.get("files"), "put it back")
-    server, net = load_server(folder / FINAL), _initial_net(about, config)
+    if best:
+        _check_best(folder, about, client)
+    name = BEST if best else FINAL
+    check_file(folder, name, about.get("files"), "put it back")
+    server, net = load_server(folder / name), _initial_net(about, config)
     put_state(net, _global(config, server) if client is None else _personal(folder, config, server, client))
     return net
+
+
+def _check_best(folder: Path, about: RunContents, client: int | None) -> None:
+    if client is not None:
+        raise UsageError(
+            "the clients' models are kept of the last round only; leave best (--best) or client out"
+        )
+    if "best" not in about:
+        raise UsageError(
+            f"{folder}: no best model was kept; that needs a validation part (--validation 0.1), because "
+            "test data may not choose it, and a method with a global model"
+        )
 
 
 def _inputs(about: RunContents, config: RunConfig) -> ModelInputs:

@@ -17,6 +17,7 @@ from raffed.experiments.code_record import accepted, check_code
 from raffed.experiments.folder import run_config
 from raffed.experiments.method_revision import check_revision
 from raffed.experiments.row_differences import difference_notes
+from raffed.experiments.verify_best import check_validation
 from raffed.experiments.verify_files import check_files, check_recipe, round_of
 from raffed.experiments.verify_rounds import Repetition
 from raffed.methods import build_method
@@ -78,7 +79,8 @@ def verify(
     drawn = setup.partition.sha256()
     split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), drawn)
     checks += [*check_recipe(path, setup.partition), split]
-    again = Repetition(setup, path, recorded)
+    checks += check_validation(path, about, config, recorded)
+    again = Repetition(setup, path, recorded, "ended_early" in about)
     if identity.ok and split.ok:
         sound = {round_of(one): one for one in checkpoints(path) if _sound(one, checks)}
         first = config.federation.forked_at  # the rounds before were computed under other settings

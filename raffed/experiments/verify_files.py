@@ -11,6 +11,7 @@ from raffed.core.messages import ClientState
 from raffed.core.params import State
 from raffed.data.partition import Partition
 from raffed.errors import RaffedError
+from raffed.experiments.best_model import BEST
 from raffed.experiments.certificate import VerificationCheck
 from raffed.experiments.checkpoint import (
     CHECKPOINTS,
@@ -73,7 +74,7 @@ def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
         return
     once = [
         name
-        for name in (PARTITION, FINAL)
+        for name in (PARTITION, FINAL, BEST)
         if name in files and (about["state"] == "finished" or (path / name).exists())
     ]
     read = [*parts_of(path), *(one / STATE_FILE for one in checkpoints(path))]

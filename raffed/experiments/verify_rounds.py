@@ -71,14 +71,16 @@ class Repetition:
         setup: The run.
         path: The run's folder.
         recorded: The hash of the weights after every recorded round.
+        ended_early: Whether a rule ended the run before its last round.
 
     Attributes:
         done: The rounds executed so far.
         differences: Round → what differs between the recorded metric rows and those made again.
     """
 
-    def __init__(self, setup: Setup, path: Path, recorded: list[str]) -> None:
+    def __init__(self, setup: Setup, path: Path, recorded: list[str], ended_early: bool = False) -> None:
         self._setup, self._path, self._recorded = setup, path, recorded
+        self._ended_early = ended_early
         self.done: list[int] = []
         self.differences: dict[int, str] = {}
 
@@ -111,8 +113,15 @@ class Repetition:
             folder = RunFolder(place, self._setup, resume=start is not None, verifies=True)
             numbers = range(first + 1, first + count + 1)
             with closing(SerialBackend(self._setup, folder.states_folder)) as backend:
-                yield from self._rounds(RoundLoop(self._setup, backend, folder), backend, numbers)
+                yield from self._rounds(self._loop(backend, folder), backend, numbers)
             yield from self._rows(read_metrics(place), numbers)
+
+    def _loop(self, backend: Backend, folder: RunFolder) -> RoundLoop:
+        """Return the rounds as they were executed, up to the one with which a rule is recorded to have ended
+        the run. Whether the rule ends it there is a check of its own.
+        """
+        early = len(self._recorded) if self._ended_early else 0
+        return RoundLoop(self._setup, backend, folder, ends=early)
 
     def _rounds(self, loop: RoundLoop, backend: Backend, numbers: range) -> Iterator[VerificationCheck]:
         """Execute rounds and compare their weights, and the states wherever a checkpoint was kept."""

@@ -76,6 +76,14 @@ class EarlierConfig(TypedDict):
     config: Annotated[dict[str, Any], Doc("The whole configuration of that time.")]
 
 
+class Best(TypedDict):
+    """The best model of a run: after which round, by which validation measure, and its value."""
+
+    round: Count
+    measure: Name
+    value: float
+
+
 class Inputs(TypedDict):
     """Shape of one prepared input, and its type: "float32", or "int64" for ids."""
 
@@ -157,6 +165,8 @@ class RunContents(TypedDict, total=False):
         list[CodeRecord],
         Doc("One entry for each name in the configuration that is a reference or an entry point."),
     ]
+    best: Annotated[Best, Doc("Of a finished run with a validation part: its best model.")]
+    ended_early: Annotated[Name, Doc("Why `federation.stop_when` ended the run before its last round.")]
     earlier: Annotated[
         list[EarlierConfig],
         Doc("Of a run that was extended or forked: what it was before, oldest first."),

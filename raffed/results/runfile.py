@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,5 +70,11 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that decide bits."""
     found = {"python": platform.python_version()}
     for name in ("raffed", "torch", "ray", "numpy", "pyarrow"):
-        found[name] = importlib.metadata.version(name)
+        found[name] = _version(name)
     return found
+
+
+@cache
+def _version(package: str) -> str:
+    """Return the version of an installed package. Each reading parses the whole text about the package."""
+    return importlib.metadata.version(package)

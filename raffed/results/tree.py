@@ -18,7 +18,7 @@ from pathlib import Path
 from raffed.errors import RunFolderError
 from raffed.results.json_files import check_inside
 
-FILES = ("run.json", "partition.npz", "final.safetensors")  # the names of a run's files
+FILES = ("run.json", "partition.npz", "final.safetensors", "best.safetensors")  # the names of a run's files
 FOLDERS = ("metrics", "checkpoints", "vaults", "code")
 KINDS: Mapping[int, str] = {
     stat.S_IFIFO: "a named pipe",

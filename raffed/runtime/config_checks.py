@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raffed.config.run import RunConfig
+from raffed.config.stop_rule import read_rule
 from raffed.errors import UsageError
 
 
@@ -31,4 +32,41 @@ def check_numbers(config: RunConfig, clients: int) -> None:
     if config.faults.last_client >= clients:
         raise UsageError(
             f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
+        )
+
+
+def check_no_fork(config: RunConfig) -> None:
+    """Refuse a new run that says that it continues another one."""
+    if config.federation.forked_at or config.federation.fork_sha256:
+        raise UsageError(
+            "federation.forked_at and federation.fork_sha256 are set by `raffed fork` only; leave them out, "
+            "or fork that run again"
+        )
+
+
+def check_stop_rule(config: RunConfig, has_global: bool) -> None:
+    """Refuse a rule that could never end the run, or whose last round is measured in a way that must be known
+    beforehand.
+
+    Raises:
+        UsageError: The rule does not fit the run.
+    """
+    rule, federation = read_rule(config.federation.stop_when), config.federation
+    if rule is None:
+        return
+    if not config.data.validation:
+        raise UsageError(
+            "federation.stop_when needs a validation part, because test data may not decide when a run ends; "
+            "also give --validation 0.1"
+        )
+    if rule.measure != "val.personal" and not has_global:
+        raise UsageError(
+            f"federation.stop_when names {rule.measure}, and {config.method} has no global model; use "
+            "val.personal"
+        )
+    if federation.survey or federation.asks("spectrum"):
+        what = "federation.survey" if federation.survey else "federation.measures = spectrum"
+        raise UsageError(
+            f"federation.stop_when with {what}: the last rounds are measured, and which these are is not "
+            "known before the run ends; leave one of the two out"
         )

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.config.run import Model
+from raffed.config.weights_file import weights_bytes
 from raffed.errors import UsageError
 from raffed.models.net import Net
 from raffed.models.own.weights import start_from
@@ -32,10 +33,7 @@ def read_initial(model: Model) -> Arrays | None:
     if not model.init:
         return None
     path = Path(model.init)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"model.init = {model.init}: {error.strerror}; put the file back") from error
+    content = weights_bytes(model.init, "put the file back")
     found = hashlib.sha256(content).hexdigest()
     if found != model.init_sha256:
         raise UsageError(

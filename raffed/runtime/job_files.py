@@ -148,7 +148,8 @@ def _read(one: Sent) -> tuple[bytes, int]:
         raise UsageError(
             f"{one.name}: cannot be read any more ({error.strerror}); nothing was sent"
         ) from error
-    if len(data) != one.size or secret_contents(data, one.name.rpartition("/")[2]):
+    # By the file's own name, as it was listed: a link to it may have an ending of other rules
+    if len(data) != one.size or secret_contents(data, one.source.name):
         raise UsageError(
             f"{one.name}: changed while it was packed; nothing was sent, so give the command again"
         )

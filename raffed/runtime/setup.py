@@ -17,7 +17,7 @@ from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.references.carried import RunCode
-from raffed.runtime.config_checks import check_gpu, check_numbers
+from raffed.runtime.config_checks import check_gpu, check_no_fork, check_numbers, check_stop_rule
 from raffed.runtime.data_source import load_data
 from raffed.runtime.own_code import code_of
 from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
@@ -260,11 +260,7 @@ def check_new(setup: Setup) -> None:
     It is applied to new runs only, so that older runs can still be resumed.
     """
     config, clients = setup.config, setup.partition.num_clients
-    if config.federation.forked_at or config.federation.fork_sha256:
-        raise UsageError(
-            "federation.forked_at and federation.fork_sha256 are set by `raffed fork` only; leave them out, "
-            "or fork that run again"
-        )
+    check_no_fork(config)
     actors, each = config.runtime.actors, config.runtime.clients_per_actor
     if actors and each and actors != -(-clients // each):
         raise UsageError(
@@ -289,6 +285,7 @@ def check_model(setup: Setup) -> None:
 
 def _check_clients(setup: Setup) -> None:
     check_numbers(setup.config, setup.partition.num_clients)
+    check_stop_rule(setup.config, setup.method.has_global)
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
         raise UsageError(

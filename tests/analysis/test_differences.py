@@ -204,9 +204,9 @@ def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
 def test_every_difference_that_is_printed_is_shown(key: str, table: str, tmp_path: Path) -> None:
     frame = printed_values("fedmr")
     wanted = frame[(frame["table"] == table) & frame["metric"].isin(list(KINDS))]
-    table = difference_table(*item(tmp_path, key, {}))
-    assert table is not None
-    assert len(table.rows) == len(wanted) == {"Table1": 48, "Table2": 10, "Table3": 5}[table]
+    shown = difference_table(*item(tmp_path, key, {}))
+    assert shown is not None
+    assert len(shown.rows) == len(wanted) == {"Table1": 48, "Table2": 10, "Table3": 5}[table]
 
 
 @pytest.mark.parametrize("key", ["fedmr/table4", "fedmr/claims", "map/table1", "mpfedcon/table1"])

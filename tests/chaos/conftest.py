@@ -1,7 +1,29 @@
-"""The Ray of tests/runtime."""
+"""The Ray of tests/runtime, and commands that are struck."""
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.commands import Begin, Command
 from tests.runtime.conftest import carrier, ray_here
 
-__all__ = ["carrier", "ray_here"]
+__all__ = ["begin", "carrier", "ray_here"]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    made: list[Command] = []
+
+    def start(words: list[str]) -> Command:
+        made.append(Command(words, tmp_path))
+        return made[-1]
+
+    yield start
+    for command in made:
+        for one in command.family():
+            os.kill(one.pid, signal.SIGKILL)

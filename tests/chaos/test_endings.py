@@ -9,20 +9,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from raffed.experiments.tuning.folder import read_sweep
 from raffed.results.runfile import read_run
-from raffed.runtime.ray_backend.keeper import Process, processes
+from tests.chaos.commands import SECONDS, Begin, Ended
 
-RAFFED = [sys.executable, "-m", "raffed"]
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 COMMANDS = {  # words, the line that shows that its work goes on, what continues it
     "run": (["run", "--rounds", "100000"], r"^round ", "raffed resume {out}"),
@@ -38,82 +33,6 @@ COMMANDS = {  # words, the line that shows that its work goes on, what continues
     ),
 }
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-SECONDS = 10.0  # from the signal until the command has ended, and from then until nothing of it is left
-
-
-class Ended(NamedTuple):
-    code: int
-    seconds: float
-    err: str
-    left: list[Process]
-
-
-class Command:
-    """A command of raffed that leads a process group, as under a shell or a batch system."""
-
-    def __init__(self, words: list[str], folder: Path) -> None:
-        self.log, self.errors, self.mark = (
-            folder / "out.log",
-            folder / "err.log",
-            f"RAFFED_TEST_MARK={folder}",
-        )
-        name, _, value = self.mark.partition("=")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", name: value}
-        with self.log.open("wb") as out, self.errors.open("wb") as err:
-            self.process = subprocess.Popen(
-                [*RAFFED, *words], stdout=out, stderr=err, env=environment, start_new_session=True
-            )
-
-    def until(self, shown: str) -> None:
-        """Wait until standard output has a line like this."""
-        for _ in range(1200):
-            if re.search(shown, self.log.read_text(), re.MULTILINE):
-                return
-            assert self.process.poll() is None, self.errors.read_text()
-            time.sleep(0.1)
-        raise AssertionError(f"{shown} was not shown in two minutes")
-
-    def family(self) -> list[Process]:
-        """Every process that has this command's environment, itself too."""
-        return [
-            one for one in processes() if one.state not in ("Z", "X") and self.mark in _environment(one.pid)
-        ]
-
-    def ended(self, strike: Callable[[], None]) -> Ended:
-        """What comes of a strike."""
-        family, began = self.family(), time.monotonic()
-        strike()
-        code = self.process.wait(90)
-        seconds = time.monotonic() - began
-        until = time.monotonic() + SECONDS
-        known = {one.pid for one in family}
-        while (left := [one for one in self.family() if one.pid in known]) and time.monotonic() < until:
-            time.sleep(0.2)
-        return Ended(code, seconds, self.errors.read_text(), left)
-
-
-def _environment(process: int) -> list[str]:
-    try:
-        return Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[[list[str]], Command]]:
-    made: list[Command] = []
-
-    def start(words: list[str]) -> Command:
-        made.append(Command(words, tmp_path))
-        return made[-1]
-
-    yield start
-    for command in made:
-        for one in command.family():
-            os.kill(one.pid, signal.SIGKILL)
-
-
-Begin = Callable[[list[str]], Command]
 
 
 def struck(begin: Begin, out: Path, name: str, execution: str, number: int, whole: bool) -> Ended:

@@ -7,13 +7,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+import raffed
 from raffed.cli import main
+from tests.cli.planted import CONTENTS, KEY, MACHINE, SECRETS, TRAVELS, plant
+from tests.fuzz.harness import in_time
+from tests.runtime.conftest import small
+from tests.warm import python
 
 QUICK = ["--execution", "serial", "--epochs", "1", "--split", "p4c5"]
 
@@ -48,11 +53,14 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return call
 
 
-def shell(*argv: object, **extra: Any) -> subprocess.CompletedProcess[str]:
-    """`python -m raffed ...` in a process of its own."""
-    command = [sys.executable, "-m", "raffed", *map(str, argv)]
+def shell(*argv: object, cwd: Path | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+    """`python -m raffed ...` in a process of its own: forked from a warm one, or a fresh one."""
     environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, **extra)
+    words = ["-m", "raffed", *map(str, argv)]
+    if not fresh:
+        return python(words, env=environment, cwd=cwd)
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, cwd=cwd)
 
 
 @pytest.fixture(scope="session")
@@ -85,3 +93,38 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied(finished: Path, tmp_path: Path) -> Path:
     """A copy of the finished run, to be damaged."""
     return Path(shutil.copytree(finished, tmp_path / "copied"))
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`finished` and `stopped`, after two of four rounds, of one configuration. To be read only."""
+    folder = tmp_path_factory.mktemp("runs")
+    raffed.run(small(), folder / "finished")
+    seen = list[object]()
+    raffed.run(small(), folder / "stopped", watch=seen.append, stop=lambda: len(seen) == 2)
+    return folder
+
+
+@pytest.fixture
+def whole(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "finished", tmp_path / "whole"))
+
+
+@pytest.fixture
+def stopped(runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(runs / "stopped", tmp_path / "stopped"))
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """A command that waits for something fails."""
+    with in_time():
+        yield
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    root = tmp_path / "checkout"
+    plant(root, {**dict.fromkeys(MACHINE, "x"), **dict.fromkeys(SECRETS, "x"), **CONTENTS, **TRAVELS})
+    (root / "utf16.txt").write_bytes(KEY.encode("utf-16"))
+    return root

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,86 +18,24 @@ import pyarrow.parquet as pq
 import pytest
 
 import raffed
-from analysis.packed.files import unpacked
-from raffed.data.partition import Partition, make_partition, parse_split
-from raffed.results import read_run
-from tests.cli.conftest import Cli, Outcome
-from tests.forging import as_schema_1, edited, sha256
-from tests.fuzz.harness import in_time
-from tests.runtime.conftest import small
+from analysis.packed.files import packed_below, read_records
+from raffed.results import read_run, write_json
+from tests.cli.conftest import Cli
+from tests.cli.damages import (
+    Damage,
+    config,
+    first_segment,
+    in_short,
+    instead,
+    lacks,
+    misspelt,
+    says,
+    text,
+    told_once,
+)
+from tests.forging import as_schema_1, sha256
 
-Damage = Callable[[Path], object]
-
-
-def in_short(names: Iterable[str], step: int) -> list[Any]:
-    """All names; of those of the slow tests every `step`-th is a fast one."""
-    return [
-        name if at % step == 0 else pytest.param(name, marks=pytest.mark.slow)
-        for at, name in enumerate(names)
-    ]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`finished` and `stopped`, after two of four rounds, of one configuration. To be read only."""
-    folder = tmp_path_factory.mktemp("runs")
-    raffed.run(small(), folder / "finished")
-    seen = list[object]()
-    raffed.run(small(), folder / "stopped", watch=seen.append, stop=lambda: len(seen) == 2)
-    return folder
-
-
-@pytest.fixture
-def whole(runs: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(runs / "finished", tmp_path / "whole"))
-
-
-@pytest.fixture
-def stopped(runs: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(runs / "stopped", tmp_path / "stopped"))
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting() -> Iterator[None]:
-    with in_time():
-        yield
-
-
-def says(**changes: Any) -> Damage:
-    """run.json says something else."""
-    return lambda run: edited(run / "run.json", lambda about: about.update(changes))
-
-
-def lacks(*names: str) -> Damage:
-    return lambda run: edited(run / "run.json", lambda about: [about.pop(name) for name in names])
-
-
-def misspelt(name: str, wrong: str) -> Damage:
-    return lambda run: edited(run / "run.json", lambda about: about.update({wrong: about.pop(name)}))
-
-
-def text(change: Callable[[str], str]) -> Damage:
-    return lambda run: (run / "run.json").write_text(change((run / "run.json").read_text()))
-
-
-def instead(make: Callable[[Path], object], name: str = "run.json") -> Damage:
-    """Something else lies where a file or folder was."""
-
-    def damage(run: Path) -> None:
-        path = run / name
-        path.rename(run.parent / "away")
-        make(path)
-
-    return damage
-
-
-def config(section: str, **changes: Any) -> Damage:
-    return lambda run: edited(run / "run.json", lambda about: about["config"][section].update(changes))
-
-
-def first_segment(**changes: Any) -> Damage:
-    return lambda run: edited(run / "run.json", lambda about: about["segments"][0].update(changes))
-
+pytestmark = pytest.mark.usefixtures("no_waiting")
 
 RUN_FILE_DAMAGES: dict[str, Damage] = {
     "a key outside config is misspelt": misspelt("rounds_done", "rounds_doen"),
@@ -144,19 +82,6 @@ RUN_FILE_DAMAGES: dict[str, Damage] = {
     "a link out of the folder": instead(lambda path: path.symlink_to(path.parents[1] / "away")),
     "a link in a circle": instead(lambda path: path.symlink_to(path)),
 }
-
-
-def told_once(done: Outcome, name: str) -> bool:
-    """Whether a command was refused with one line that names a file, beside those that say what it is
-    about to do.
-    """
-    lines = [line for line in done.err.splitlines() if name in line and line.startswith("raffed: ")]
-    return (
-        done.code == 2
-        and len(lines) == 1
-        and "Traceback" not in done.err + done.out
-        and "VERIFIED" not in done.out
-    )
 
 
 @pytest.mark.parametrize("what", in_short(RUN_FILE_DAMAGES, 4))
@@ -306,90 +231,6 @@ def test_of_a_run_without_hashes_of_its_files_it_is_said_once_and_then_it_has_th
     assert cli("verify", stopped, "--rounds", "0").code == 0
 
 
-def another_partition(run: Path) -> None:
-    labels = np.arange(1797) % 10
-    make_partition(parse_split("iid:10"), labels, 10, None, 5, 0.2).save(run / "partition.npz")
-
-
-def another_recipe(run: Path) -> None:
-    kept = Partition.load(run / "partition.npz")
-    Partition(kept.train, kept.test, kept.num_classes, {**kept.recipe, "seed": 77}).save(
-        run / "partition.npz"
-    )
-
-
-def flip(path: Path, at: int) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[at] ^= 1
-    path.write_bytes(raw)
-
-
-PARTITION_DAMAGES: dict[str, Damage] = {
-    **{
-        f"a bit of byte {at}": (lambda run, at=at: flip(run / "partition.npz", at))
-        for at in (0, 10, 40, 200, -1, -30, -400)
-    },
-    "cut": lambda run: (run / "partition.npz").write_bytes((run / "partition.npz").read_bytes()[:200]),
-    "empty": lambda run: (run / "partition.npz").write_bytes(b""),
-    "bytes behind it": lambda run: (run / "partition.npz").write_bytes(
-        (run / "partition.npz").read_bytes() + b"x"
-    ),
-    "another one": another_partition,
-    "another recipe": another_recipe,
-    "a folder": instead(Path.mkdir, "partition.npz"),
-}
-
-
-@pytest.mark.parametrize("what", in_short(PARTITION_DAMAGES, 4))
-def test_a_partition_that_is_damaged_or_exchanged_is_told_and_the_advice_helps(
-    cli: Cli, stopped: Path, whole: Path, what: str
-) -> None:
-    for run in (stopped, whole):
-        PARTITION_DAMAGES[what](run)
-        assert told_once(cli("resume", run), "partition.npz")
-        done = cli("verify", run, "--rounds", "0")
-        assert done.code in (1, 2)
-        assert "partition.npz" in done.out + done.err
-        shutil.rmtree(run.parent / "away", ignore_errors=True)
-        (run.parent / "away").unlink(missing_ok=True)
-    if (stopped / "partition.npz").is_file():
-        (stopped / "partition.npz").unlink()
-        assert raffed.resume(stopped).state == "finished"
-        assert cli("verify", stopped, "--rounds", "0").code == 0
-
-
-def test_a_partition_that_is_missing_is_said_and_written_again(
-    cli: Cli, stopped: Path, whole: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for run, then in ((stopped, "it is written again"), (whole, "put back a copy")):
-        (run / "partition.npz").unlink()
-        assert cli("verify", run, "--rounds", "0").code == 1
-        assert cli("resume", run, "--quiet").code == 0
-        assert (
-            sum(
-                f"{run}/partition.npz: is missing" in one.message and then in one.message
-                for one in caplog.records
-            )
-            == 1
-        )
-    assert sha256(stopped / "partition.npz") == read_run(stopped)["files"]["partition.npz"]
-
-
-@pytest.mark.parametrize("change", [{"round": 1}, {"round_hashes": ["0" * 64] * 2}, {"vaults": {}}])
-def test_a_checkpoint_whose_state_was_edited_is_not_gone_on_from(
-    cli: Cli, stopped: Path, change: dict[str, Any]
-) -> None:
-    edited(stopped / "checkpoints" / "round-000002" / "state.json", lambda about: about.update(change))
-    assert told_once(cli("resume", stopped), "round-000002/state.json: it is damaged or was replaced")
-    done = cli("verify", stopped, "--rounds", "0")
-    assert done.code == 1
-
-
-def test_a_file_of_the_final_weights_that_was_changed_is_told(cli: Cli, whole: Path) -> None:
-    flip(whole / "final.safetensors", -1)
-    assert cli("verify", whole, "--rounds", "0").code == 1
-
-
 def test_the_newest_schema_that_is_read_is_named(cli: Cli, stopped: Path) -> None:
     says(schema=99)(stopped)
     assert "schema 99, and this version of raffed reads 1 to 2" in cli("resume", stopped).err
@@ -403,10 +244,15 @@ def test_a_run_is_read_as_it_was_written_by_the_version_before(runs: Path, tmp_p
 
 def test_every_record_of_the_analysis_is_read(tmp_path: Path) -> None:
     """They were written before there were hashes of files, segments and this schema."""
-    with unpacked([Path(__file__).parents[2] / "analysis" / "records"]) as places:
-        records = [one for place in places for one in place.rglob("run.json")]
-        assert len(records) > 100
-        assert all(read_run(one.parent)["schema"] == 1 for one in records)
+    runs = 0
+    for folder in packed_below(Path(__file__).parents[2] / "analysis" / "records"):
+        for name, about in read_records(folder).objects.items():
+            if name.endswith("run.json"):
+                (tmp_path / folder.name / name).parent.mkdir(parents=True)
+                write_json(tmp_path / folder.name / name, about)
+                assert read_run((tmp_path / folder.name / name).parent)["schema"] == 1
+                runs += 1
+    assert runs > 100
 
 
 def test_json_of_the_certificate_names_segments_and_notes(cli: Cli, stopped: Path) -> None:

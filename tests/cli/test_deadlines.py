@@ -8,8 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import typer
+
+from raffed.cli import execution
+from raffed.cli.screen import Screen
+from raffed.cli.signals import StopSignals, innermost
+from tests.cli.conftest import Cli
 
 HUNG = """
 import ctypes, sys, threading
@@ -77,3 +84,47 @@ def test_nohup_is_respected() -> None:
         "with StopSignals(lambda: None) as s:\n  os.kill(os.getpid(), signal.SIGHUP)\n  assert s.code == 0\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_the_command_that_continues_is_named_before_anything_that_may_take_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process that must end has a second for its last words, and a busy machine needs it for the rest."""
+    said: list[str] = []
+    monkeypatch.setattr(execution, "ended_here", lambda folder: said.append(capsys.readouterr().err))
+    (tmp_path / "run.json").touch()
+
+    def work(watch: object, stop: object) -> NoReturn:
+        about = innermost()
+        assert about is not None
+        assert about.part is not None
+        about.part()
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit):
+        execution.execute(work, tmp_path, Screen())
+    assert said == [f"raffed: stopped; continue with: raffed resume {tmp_path}\n"]
+
+
+def test_a_second_signal_after_the_run_said_its_end_adds_no_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine Ray takes longer to end than the first signal leaves."""
+
+    def app(args: list[str], prog_name: str) -> NoReturn:
+        with StopSignals(lambda: None) as signals:
+            signals.round_done()
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("raffed: stopped; continue with: x", file=sys.stderr)
+        try:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(60)
+            except KeyboardInterrupt as error:
+                raise typer.Abort from error
+        except typer.Abort:
+            sys.exit(1)  # as Typer does
+
+    monkeypatch.setattr("raffed.cli.app.app", app)
+    done = cli("run")
+    assert (done.code, done.err) == (143, "raffed: stopped; continue with: x\n")

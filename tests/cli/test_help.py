@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from raffed.cli.app import app
 from raffed.cli.listing import described
 from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE, Flag, help_text, shown_default
 from raffed.config.run import RunConfig
@@ -216,3 +217,17 @@ def test_a_split_in_stages_says_how_many_how_large_and_in_which_order(cli: Cli) 
     assert "3 of " in line
     assert "outer order" in line
     assert "stages " not in cli("splits", "p10c2").out
+
+
+def test_no_help_text_has_a_split_that_the_terminal_shows_as_a_picture() -> None:
+    """rich shows what stands between colons as an emoji: dirichlet:100:0.5 would become dirichlet💯0.5."""
+    import typer.main
+    from rich.emoji import Emoji
+
+    commands, texts = [typer.main.get_command(app)], []
+    for command in commands:  # the list grows while the loop runs
+        commands += getattr(command, "commands", {}).values()
+        texts += [command.help, command.epilog, *(getattr(one, "help", "") for one in command.params)]
+    changed = [text for text in texts if text and Emoji.replace(text) != text]
+    assert changed == []
+    assert len(commands) > 15

@@ -58,3 +58,10 @@ def test_a_list_that_cannot_be_shown_is_a_failure_unless_nobody_wanted_it(
 ) -> None:
     done = shell(f"set -o pipefail; {RAFFED} splits {streams}")
     assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_a_project_that_is_written_is_no_failure_though_its_list_is_lost(tmp_path: Path) -> None:
+    done = shell(f"cd {tmp_path} && {RAFFED} new mylab >/dev/full")
+    assert done.returncode == 0
+    assert done.stderr == "raffed: what standard output was to show is lost: No space left on device\n"
+    assert (tmp_path / "mylab" / "pyproject.toml").exists()

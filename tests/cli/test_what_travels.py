@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,171 +17,17 @@ from raffed.runtime.ray_backend import jobs
 from raffed.runtime.ray_backend.jobs import JobOrder
 from raffed.runtime.secret_files import secret_contents
 from tests.cli.conftest import Cli
-
-OUT = ["--out", "s3://bucket/runs/a"]
-# Put together here, so that no reader of the repository takes a test for a leak.
-KEY = "-----BEGIN OPENSSH PRIVATE" + " KEY-----\nAAAA\n"
-GITHUB, AWS = "gh" + "p_" + "a1B2" * 9, "AKIA" + "ABCDEFGH23456789"
-
-TRAVELS = {
-    "exp.toml": 'method = "map"\n',
-    "pkg/__init__.py": "",
-    "pkg/tokenizer.json": "{}",
-    "pkg/id_map.py": "x = 1\n",
-    "pkg/data/files.py": "x = 1\n",
-    "pkg/password_strength.py": "x = 1\n",
-    "deep/er/notes.md": "password: see the vault\n",
-    ".gitignore": "/ignored/\n*.log\n",
-    "pkg/.gitignore": "local.py\n",
-    "README.md": "postgres://user:password@host/db\n",
-    "keyboard.txt": "qwerty",
-    "monkey.csv": "1,2\n",
-    "config.yaml": "ssh_private_key: ~/.ssh/work\ntoken: ${TOKEN}\n",
-    "ä ö.txt": "ü",
-}
-SECRETS = [
-    ".env",
-    ".env.local",
-    ".ENV.Production",
-    "prod.env",
-    ".envrc",
-    ".netrc",
-    "_netrc",
-    "wandb/netrc",
-    ".git-credentials",
-    ".pypirc",
-    ".npmrc",
-    ".docker/config.json",
-    ".aws/credentials",
-    ".aws/config",
-    ".azure/accessTokens.json",
-    ".config/gcloud/credentials.db",
-    ".config/gh/hosts.yml",
-    ".kube/config",
-    "kubeconfig",
-    "kubeconfig-prod.yaml",
-    "prod.kubeconfig",
-    ".ssh/known_hosts",
-    "id_rsa",
-    "ID_RSA",
-    "id_ed25519",
-    "id_ed25519.pub",
-    "id_work",
-    "keys/server.pem",
-    "keys/server.key",
-    "keys/Server.KEY.bak",
-    "a.p12",
-    "a.pfx",
-    "a.jks",
-    "a.ppk",
-    "credentials.json",
-    "Credentials-2.JSON",
-    "my credentials (copy).json",
-    "service-account-x.json",
-    "service_account.json",
-    "client_secret_123.json",
-    "token.txt",
-    "token_old.txt",
-    "hf_token",
-    "github.token",
-    "secrets.toml",
-    "secrets.yaml",
-    "db-password.txt",
-    "api_key.txt",
-    ".git/config",
-    "sub/.git/config",
-    "sub/module/.git",
-    ".hg/hgrc",
-    ".svn/wc.db",
-    ".Renviron",
-    ".pgpass",
-    ".boto",
-    ".s3cfg",
-    ".terraform/x.tf",
-    "main.tfstate",
-    "main.tfstate.backup",
-    "x.tfvars",
-    ".vault-token",
-    ".bash_history",
-    ".zsh_history",
-    ".python_history",
-    ".Rhistory",
-    ".ray/auth_token",
-    "sub/.ray/auth_token",
-    "kaggle.json",
-    ".kaggle/kaggle.json",
-    ".huggingface/token",
-    ".htpasswd",
-    ".mylogin.cnf",
-    ".env~",
-    "id_rsa.bak",
-    "id_rsa (1)",
-    "sub/.env/x",
-    ".unheard-of-program/login",
-    ".jupyter/jupyter_server_config.json",
-    "accessKeys.csv",
-    "x.keytab",
-]
-CONTENTS = {
-    "notes1.txt": KEY,
-    "pkg/work": KEY.replace("OPENSSH ", ""),
-    "pkg/deploy.py": f'token = "{GITHUB}"\n',
-    "setup.cfg": f"x = {AWS}\n",
-    "run.sh": "export WANDB_API_KEY=" + "0a" * 20 + "\n",
-    "db.ini": "url = mysql://me:hunter22@host/db\n",
-    "docker.json": '{"auths": {"r": {"auth": "' + "dXNlcjpwYXNz" + '"}}}',
-    "k8s.yaml": "apiVersion: v1\nkind: Secret\n",
-    "hosts": "machine api.host login me password verysecret\n",
-    "sa.json": '{"private_key' + '_id": "1"}',
-    "nb.ipynb": '{"text": "hf' + "_" + "abcdefghij" * 3 + '"}',
-    "cert.txt": KEY.replace("OPENSSH", "RSA"),
-}
-MACHINE = [
-    ".venv/bin/python",
-    "env2/pyvenv.cfg",
-    "env2/lib/x.py",
-    "pkg/__pycache__/a.pyc",
-    ".mypy_cache/x",
-    "data/mnist/x.txt",
-    "shared/x",
-    "runs/a/x.txt",
-    "elsewhere/run.json",
-    "elsewhere/notes.txt",
-    "x.parquet",
-    "pkg/deep/x.npz",
-    "pkg/w.safetensors",
-    "pkg/x.PT",
-    "node_modules/x/i.js",
-    "a.egg-info/PKG-INFO",
-    "sweeps/b/x",
-    "x.tar.gz",
-    "mlruns/0/meta.yaml",
-    "wandb/run/x.txt",
-    "x.sqlite",
-    "pkg/checkpoints/x",
-    "ignored/x.txt",
-    "deep/x.log",
-    "pkg/local.py",
-]
-
-
-def plant(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-
-
-@pytest.fixture
-def planted(tmp_path: Path) -> Path:
-    root = tmp_path / "checkout"
-    plant(root, {**dict.fromkeys(MACHINE, "x"), **dict.fromkeys(SECRETS, "x"), **CONTENTS, **TRAVELS})
-    (root / "utf16.txt").write_bytes(KEY.encode("utf-16"))
-    return root
-
-
-def names(package: Path) -> list[str]:
-    with zipfile.ZipFile(package) as archive:
-        return sorted(archive.namelist())
+from tests.cli.planted import (
+    CONTENTS,
+    GITHUB,
+    MACHINE,
+    OUT,
+    SECRETS,
+    TRAVELS,
+    NoServer,
+    names,
+    plant,
+)
 
 
 def test_exactly_the_files_of_the_project_are_in_the_package(planted: Path, tmp_path: Path) -> None:
@@ -229,11 +73,14 @@ def test_what_is_listed_is_what_is_packed_with_its_bytes(cli: Cli, planted: Path
     assert f"stays here: pkg/deep/x.npz  ({DATA})" in done.out
 
 
-class NoServer:
-    """A job client that must not be made."""
-
-    def __init__(self, address: str | None) -> None:
-        raise AssertionError("a job server was called")
+def test_a_link_travels_with_the_file_that_it_leads_to_whatever_the_two_are_called(
+    planted: Path, tmp_path: Path
+) -> None:
+    """A text may hold an example of a login that a file of settings may not."""
+    (planted / "link-in.ini").symlink_to("README.md")
+    found = files_below(planted)
+    with zipfile.ZipFile(packed(found, tmp_path)) as archive:
+        assert archive.read("link-in.ini").decode() == TRAVELS["README.md"]
 
 
 def test_a_dry_run_calls_no_server(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,82 +168,6 @@ def test_a_file_that_changes_after_it_was_listed_stops_the_sending(planted: Path
     (tmp_path / "again").mkdir()
     with pytest.raises(UsageError, match=r"exp\.toml: changed"):
         packed(files, tmp_path / "again")
-
-
-@pytest.fixture
-def refusing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "JobSubmissionClient", NoServer)
-
-
-def large(root: Path) -> Path:
-    (root / "code").mkdir()
-    for name in ("a.txt", "b.txt"):
-        with open(root / "code" / name, "wb") as file:
-            file.truncate(30_000_000)
-    return root / "code"
-
-
-@pytest.mark.usefixtures("refusing")
-def test_more_than_50_mb_are_listed_and_not_sent_without_yes(cli: Cli, tmp_path: Path) -> None:
-    done = cli("submit", "--working-dir", large(tmp_path), "run", *OUT)
-    assert done.code == 2
-    assert "60.0 MB would be sent, more than 50 MB" in done.err
-    assert "--yes" in done.err
-    assert "30,000,000 bytes  a.txt" in done.err
-
-
-def test_more_than_50_mb_are_sent_with_yes(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[dict[str, Any]] = []
-
-    class Server:
-        def __init__(self, address: str | None) -> None: ...
-
-        def get_address(self) -> str:
-            return "http://x"
-
-        def submit_job(self, **given: Any) -> str:
-            sent.append({"names": names(Path(given["runtime_env"]["working_dir"]))})
-            return "job"
-
-    monkeypatch.setattr(jobs, "JobSubmissionClient", Server)
-    done = cli("submit", "--yes", "--no-wait", "--working-dir", large(tmp_path), "run", *OUT)
-    assert done.code == 0, done.err
-    assert sent == [{"names": ["a.txt", "b.txt"]}]
-
-
-Refused = Callable[[Path], list[object]]
-REFUSALS: dict[str, tuple[Refused, str]] = {
-    "an experiment that is ignored": (
-        lambda root: ["--working-dir", root, "run", root / "ignored" / "exp.toml"],
-        r"named in .gitignore",
-    ),
-    "an experiment with a secret": (
-        lambda root: ["--working-dir", root, "run", root / "leak.toml"],
-        "token of GitHub",
-    ),
-    "a secret experiment alone": (lambda root: ["run", root / "leak.toml"], "token of GitHub"),
-    "a secret variable": (lambda root: ["--env", f"X={GITHUB}", "run"], "--env X"),
-    "a variable with a secret's name": (
-        lambda root: ["--env", "HF_TOKEN=0123456789ab", "run"],
-        "--env HF_TOKEN",
-    ),
-    "a secret word": (lambda root: ["run", "--data-root", GITHUB], "a word of the command"),
-    "a folder of logins": (lambda root: ["--working-dir", root / ".aws", "run"], "logins"),
-}
-
-
-@pytest.mark.usefixtures("refusing")
-@pytest.mark.parametrize("case", REFUSALS)
-def test_what_would_give_a_secret_away_is_refused_without_repeating_it(
-    cli: Cli, planted: Path, case: str
-) -> None:
-    plant(planted, {"ignored/exp.toml": 'method = "map"\n', "leak.toml": f'method = "map"  # {GITHUB}\n'})
-    typed, said = REFUSALS[case]
-    done = cli("submit", *typed(planted), *OUT)
-    assert done.code == 2
-    assert said in done.err
-    assert GITHUB not in done.out + done.err
-    assert "0123456789ab" not in done.out + done.err
 
 
 def test_no_file_of_raffed_itself_is_taken_for_a_secret() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from raffed.commands.creating import FILES, new_project
 from raffed.errors import UsageError
+from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,15 +19,7 @@ ROOT = Path(__file__).parents[2]
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A Python command in the project, which finds it and this checkout."""
     path = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return python(["-m", *words], cwd=folder, env={**os.environ, "PYTHONPATH": path}, timeout=300)
 
 
 @pytest.fixture(scope="module")

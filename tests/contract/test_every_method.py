@@ -18,11 +18,11 @@ from raffed.core.params import Params
 from raffed.core.record import fields_of
 from raffed.core.round import ClientRound
 from raffed.methods import METHODS, build_method
-from tests.tiny import Tiny, leaves, network, over_methods, same_bits
+from tests.tiny import Tiny, leaves, network, over_methods, same_bits, short
 
 
 def made(name: str, norm: bool = True, seed: int = 0, **args: Any) -> Tiny:
-    return Tiny(build_method(name, args), net=network(norm), seed=seed)
+    return Tiny(short(name, args), net=network(norm), seed=seed)
 
 
 def test_every_test_of_this_folder_that_says_so_sees_every_method() -> None:

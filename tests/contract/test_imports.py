@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import python
+
 ROOT = Path(__file__).parents[2]
 # Raffed.analysis and so on, which stand beside raffed/ in the repository
 BESIDE = (
@@ -232,6 +234,24 @@ def test_listing_names_loads_neither_torch_nor_ray(module: str) -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+RUN = """
+import sys, raffed
+raffed.run(raffed.RunConfig(
+    method="fedmr", data=raffed.Data(split="p4c5"), federation=raffed.Federation(1),
+    local=raffed.Local(epochs=1),
+    numerics=raffed.Numerics(cohort={cohort}), runtime=raffed.Runtime(execution="serial"),
+))
+print([name for name in ("torch._dynamo", "sympy") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("cohort", [0, 2])
+def test_a_run_does_not_import_torch_s_compiler(cohort: int, tmp_path: Path) -> None:
+    """Its import takes longer than torch's own, and every client actor would do it."""
+    done = python(["-c", RUN.format(cohort=cohort)], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", BESIDE)

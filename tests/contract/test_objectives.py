@@ -20,7 +20,7 @@ from raffed.core.round import joined
 from raffed.core.training.network import Network
 from raffed.core.training.objective import shared_objective
 from raffed.methods import METHODS, build_method
-from tests.tiny import Tiny, module, network, over_methods, tree_stack
+from tests.tiny import Tiny, module, network, over_methods, short, tree_stack
 
 # With stop-gradients (MMD's bandwidth is one) there are no finite differences
 STOPPED = (
@@ -108,7 +108,7 @@ def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(vari
     tolerance 1e-6 relative, because factors such as α live in float32.
     """
     name, args = VARIANTS[variant]
-    tiny = experienced(build_method(name, args))
+    tiny = experienced(short(name, args))
     net64, x, y = Network(module().double()), tiny.data[1].x.double(), tiny.data[1].y
     views = {slot: as_double_context(entry(tiny, 1, slot), net64) for slot, _ in tiny.method.ingredients()}
     objective, double = shared_objective(tiny.method, views), module().double()
@@ -227,7 +227,7 @@ def test_the_shared_objective_is_dense_so_many_clients_at_once_equal_one_at_a_ti
     against the loop, to 1e-5. No branch, index or shape may depend on a tensor's value (docs/design.md §1).
     """
     name, args = OBJECTIVES[variant]
-    tiny = experienced(build_method(name, args), norm)
+    tiny = experienced(short(name, args), norm)
     slots = [slot for slot, _ in tiny.method.ingredients()]
 
     def objective(views: dict[str, Context], f: Forward) -> Tensor:
@@ -251,7 +251,7 @@ def test_the_private_objective_is_dense_as_well(variant: str, norm: bool) -> Non
 
 @pytest.mark.parametrize("name", ["scaffold", "scars", "scamap"])
 def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
-    tiny = experienced(build_method(name))
+    tiny = experienced(short(name))
     correction, stacked = tiny.method.correction, stack_of(tiny, ["correction"], 6)
     assert correction is not None
     k = entry(tiny, 0, "correction")
@@ -271,7 +271,7 @@ def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
 @over_methods
 def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(name: str) -> None:
     """A fresh client beside experienced ones in one stack (z_k = 0 beside z_k > 0): `where`, not a branch."""
-    tiny = Tiny(build_method(name, STILL.get(name, {}))).run(2, [0, 1])
+    tiny = Tiny(short(name, STILL.get(name, {}))).run(2, [0, 1])
     tiny.step([0, 1, 2, 3])
     slots = [slot for slot, _ in tiny.method.ingredients()]
     tiny.client_states = {c: v for c, v in tiny.client_states.items() if c < 2}

@@ -35,7 +35,7 @@ def is_exempt(value: ast.expr) -> bool:
     """Whether the object is a test's own, or another library's, which has no other name for it."""
     while isinstance(value, (ast.Attribute, ast.Call)):
         value = value.value if isinstance(value, ast.Attribute) else value.func
-    return isinstance(value, ast.Name) and value.id in {"self", "cls", "super", "torch", "ray"}
+    return isinstance(value, ast.Name) and value.id in {"self", "cls", "super", "os", "torch", "ray"}
 
 
 def test_private_attributes_are_counted_where_they_are_read_called_and_patched() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import budget
+
 ROOT = Path(__file__).parents[2]
 TOP = {
     *("raffed", "analysis", "cluster", "tune_spaces", "tests", "README.md", "pyproject.toml"),
@@ -77,3 +79,9 @@ def test_the_lock_has_every_dependency_with_its_hashes_and_names_no_host() -> No
     assert len(wanted) > 10
     assert set(wanted) - {"tomli"} <= locked().keys()  # Python 3.11 has its own
     assert "://" not in (ROOT / "requirements.lock").read_text()
+
+
+def test_every_folder_of_tests_has_its_budget_in_contributing() -> None:
+    """And all together no more than two quiet cores have in ten minutes."""
+    assert sorted(budget.allowed()) == budget.folders()
+    assert sum(budget.allowed().values()) <= 2 * 600

@@ -12,7 +12,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from tests.tiny import over_methods
+from tests.tiny import SHORT, over_methods
 
 BASE = RunConfig(
     data=Data(split="dirichlet:6:0.3"),
@@ -55,7 +55,7 @@ def check(config: RunConfig, path: Path, after: int) -> None:
 def test_stopping_or_dying_in_the_middle_and_resuming_gives_the_same_three_hashes(
     name: str, tmp_path: Path
 ) -> None:
-    check(replace(BASE, method=name), tmp_path, after=2)
+    check(replace(BASE, method=name, args=SHORT.get(name, {})), tmp_path, after=2)
 
 
 @pytest.mark.parametrize("after", [1, 2])

@@ -26,20 +26,19 @@ from raffed.core.params import Params
 from raffed.core.training.network import Network
 from raffed.experiments import federation
 from raffed.experiments.folder import RunFolder
-from raffed.methods import METHODS, build_method
+from raffed.methods import METHODS
 from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker
 from raffed.studies import STUDIES, Work, execute_study
 from tests.devices.elsewhere import Elsewhere, MixedError
-from tests.tiny import NOISY, Tiny, clients, leaves, module, over_methods, same_bits
+from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, over_methods, same_bits, short
 
-ARGS: dict[str, dict[str, Any]] = {"feddf": {"server_steps": 3, "public": 20}}
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2),
     model=Model("mlp", {"hidden": [8]}),
-    local=Local(lr=0.05, momentum=0.9, batch_size=32, epochs=1),
+    local=Local(lr=0.05, momentum=0.9, batch_size=128, epochs=1),
     federation=Federation(rounds=2, participation=0.5),
     runtime=Runtime(execution="serial"),
 )
@@ -109,7 +108,7 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
 def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
     variant: str, name: str, tmp_path: Path, device: torch.device
 ) -> None:
-    config = replace(VARIANTS[variant][0], method=name, args=ARGS.get(name, {}))
+    config = replace(VARIANTS[variant][0], method=name, args=SHORT.get(name, {}))
     assert outcome(config, tmp_path / "there", device) == outcome(config, tmp_path / "here", "cpu")
 
 
@@ -123,7 +122,7 @@ def test_rounds_with_dropout_batchnorm_and_augmentation(
     for where in (torch.device("cpu"), device):
         net = Network(module(norm=True, dropout=0.3), where)
         data = [ClientData(one.x.to(where), one.y.to(where), one.class_counts.to(where)) for one in clients()]
-        tiny = Tiny(build_method(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [0, 1, 2, 3])
+        tiny = Tiny(short(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [1, 3])
         assert all(
             (type(t) is Elsewhere) == (where == device)
             for c in tiny.client_states

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ from raffed.data.datasets import load_dataset
 from raffed.methods import METHODS
 from raffed.results import read_run
 from tests.docs.readme import PLACE, README, table, written
+from tests.warm import python
 
 
 def test_readme_s_table_of_methods_is_the_one_made_from_the_code() -> None:
@@ -59,9 +58,7 @@ def test_the_method_that_readme_writes_runs_by_reference_and_from_its_own_script
     said = ["--set", "mu=0.1", "--split", "p4c5", "--execution", "serial", "--rounds", "1", "--epochs", "1"]
     run = ["-m", "raffed", "run", "--method", "./prox.py:myprox", *said, "--out", "a"]
     for words in (["prox.py"], run):
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        done = python(words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     one, other = (read_run(tmp_path / name) for name in ("prox", "a"))
     assert one["hashes"] == other["hashes"]

@@ -10,6 +10,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from tests.tiny import SHORT
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.3),
@@ -39,7 +40,9 @@ def scores(rows: pd.DataFrame, model: str, metric: str, done: int) -> dict[int, 
     "method", ["fedavg", "map", "fedrep", "apfl", "perfedavg", "pfedme", "gldp", "scaffold", "creff"]
 )
 def test_a_survey_changes_neither_weights_nor_vaults(method: str) -> None:
-    config = replace(BASE, method=method, federation=replace(BASE.federation, rounds=3))
+    config = replace(
+        BASE, method=method, args=SHORT.get(method, {}), federation=replace(BASE.federation, rounds=3)
+    )
     with_, without = (
         raffed.run(replace(config, federation=replace(config.federation, survey=n))) for n in (2, 0)
     )
@@ -102,7 +105,7 @@ def test_with_one_participant_the_mean_of_the_heads_is_its_head() -> None:
 
 def test_prototype_inference_and_private_models_have_no_oracle() -> None:
     for method in ("gldp", "solo"):
-        assert not len(rows_of(method).query("metric == 'accuracy_oracle'"))
+        assert not len(rows_of(method, **SHORT.get(method, {})).query("metric == 'accuracy_oracle'"))
 
 
 def test_the_mean_is_over_all_clients() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from tests.tiny import SHORT
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3"),
@@ -72,8 +73,9 @@ JUDGED_BY_MORE = (  # whose scores take more than a forward pass of what is sent
 @pytest.mark.parametrize("method", JUDGED_BY_MORE)
 def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults(method: str) -> None:
     """docs/papers/baselines.md G4, with a BatchNorm net."""
-    args = {"server_steps": 3, "public": 20} if method == "feddf" else {}
-    config = replace(BATCHNORM, method=method, args=args, data=replace(BATCHNORM.data, local_test=0.2))
+    config = replace(
+        BATCHNORM, method=method, args=SHORT.get(method, {}), data=replace(BATCHNORM.data, local_test=0.2)
+    )
     seldom = replace(config, federation=replace(config.federation, eval_every=2))
     often, rare = raffed.run(config), raffed.run(seldom)
     assert often.hashes["weights"] == rare.hashes["weights"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from raffed.references.carried import packed
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import Cli
 from tests.references.test_references import package, write
+from tests.warm import python
 
 USE = "import pickle; code = pickle.load(open({file!r}, 'rb')); from raffed.references.resolve import load; "
 
@@ -23,13 +22,7 @@ def elsewhere(folder: Path, file: Path, ends: str, **before: str) -> str:
     folder.mkdir(exist_ok=True)
     for name, text in before.items():
         write(folder / f"{name}.py", text)
-    done = subprocess.run(
-        [sys.executable, "-c", USE.format(file=str(file)) + ends],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(["-c", USE.format(file=str(file)) + ends], cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

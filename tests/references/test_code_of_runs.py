@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from raffed.results import read_run
 from raffed.results.folder_names import folder_name
 from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import QUICK, Cli, shell
+from tests.warm import python
 
 SAID = ["--method", "./prox.py:myprox", "--rounds", 4, "--checkpoint-every", 2, *QUICK]
 STOP = """
@@ -27,9 +26,7 @@ raffed.run(raffed.RunConfig(method="./prox.py:myprox", data=raffed.Data(split="p
 @pytest.fixture
 def stopped(lab: Path) -> Path:
     """A run of the own method that was stopped after 2 of 4 rounds, in a process of its own."""
-    made = subprocess.run(
-        [sys.executable, "-c", "done = []\n" + STOP], cwd=lab, capture_output=True, text=True, check=False
-    )
+    made = python(["-c", "done = []\n" + STOP], cwd=lab)
     assert made.returncode == 0, made.stderr
     return lab / "run"
 
@@ -68,7 +65,7 @@ def test_a_run_is_resumed_from_another_folder_to_the_same_bits(stopped: Path, tm
     )
     assert whole.returncode == 0, whole.stderr
     (tmp_path / "elsewhere").mkdir()
-    done = shell("resume", stopped, "--quiet", cwd=tmp_path / "elsewhere")
+    done = shell("resume", stopped, "--quiet", cwd=tmp_path / "elsewhere", fresh=True)
     assert done.returncode == 0, done.stderr
     assert read_run(stopped)["hashes"] == read_run(tmp_path / "whole")["hashes"]
     assert shell("verify", stopped, cwd=tmp_path / "elsewhere").returncode == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from tests.warm import python
 
 # Executes cells as a notebook does: in __main__, with the source in linecache under the kernel's file names.
 KERNEL = """
@@ -25,13 +26,7 @@ def notebook(folder: Path, *cells: str, ends: str) -> subprocess.CompletedProces
     texts = [textwrap.dedent(one).lstrip("\n") for one in cells]
     calls = "".join(f"cell({number}, {text!r})\n" for number, text in enumerate(texts))
     show = "from raffed.references.notebook_cells import module_source\n"
-    return subprocess.run(
-        [sys.executable, "-c", KERNEL + calls + show + ends],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return python(["-c", KERNEL + calls + show + ends], cwd=folder)
 
 
 CELLS = (

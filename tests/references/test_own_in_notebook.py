@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from raffed.results import read_run
 from tests.references.conftest import PROX
 from tests.references.test_notebook_cells import notebook
+from tests.warm import python
 
 RUN = """
 import raffed
@@ -34,14 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def raffed(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "raffed", *words],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ},
-    )
+    return python(["-m", "raffed", *words], cwd=cwd)
 
 
 @pytest.fixture

@@ -48,6 +48,9 @@ WRONG: dict[str, tuple[Json, str]] = {
     "files": ({"../x": "0" * 64}, "a name in files is a text ('../x')"),
     "segments": ([{"from": 1}], "segments[0].to is missing"),
     "code": ([{"role": "method"}], "code[0].reference is missing"),
+    "earlier": (["a"], "earlier[0] is a text ('a')"),
+    "best": ({"round": 3, "measure": "val.accuracy"}, "best.value is missing"),
+    "ended_early": (3, "ended_early is an integer (3), but must be a text of printable characters"),
 }
 
 

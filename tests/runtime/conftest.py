@@ -45,7 +45,17 @@ def on(config: RunConfig, **runtime: Any) -> RunConfig:
     return replace(config, runtime=replace(config.runtime, **runtime))
 
 
-@pytest.fixture(params=["socket", "shared memory", "ray"])
+CARRIERS = ("socket", "shared memory", "ray")
+
+
+def by_every_carrier(fast: str) -> pytest.MarkDecorator:
+    """Parametrize a test over the transports: `fast` is in `make test`, the others in `make test-slow`."""
+    assert fast in CARRIERS
+    each = [one if one == fast else pytest.param(one, marks=pytest.mark.slow) for one in CARRIERS]
+    return pytest.mark.parametrize("carrier", each, indirect=True)
+
+
+@pytest.fixture(params=CARRIERS)
 def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The transport by which a pool in this process calls its actors. Sockets are used as for small networks,
     and with every array in shared memory.

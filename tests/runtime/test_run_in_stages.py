@@ -119,11 +119,17 @@ def test_rows_bear_their_stage_and_a_run_without_stages_none() -> None:
 
 
 @pytest.mark.usefixtures("ray_here")
-@pytest.mark.parametrize("order", ["inner", "outer"])
-def test_ray_and_a_resumed_run_give_the_serial_hashes_in_stages(order: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [pytest.param("inner", marks=pytest.mark.slow), "outer"])
+def test_ray_gives_the_serial_hashes_in_stages(order: str, tmp_path: Path) -> None:
     config = replace(staged(order), method="map")
     whole = raffed.run(config, tmp_path / "serial").hashes
     assert raffed.run(on(config, execution="ray", actors=2), tmp_path / "ray").hashes == whole
+
+
+@pytest.mark.parametrize("order", ["inner", "outer"])
+def test_a_resumed_run_gives_the_hashes_of_a_whole_one_in_stages(order: str, tmp_path: Path) -> None:
+    config = replace(staged(order), method="map")
+    whole = raffed.run(config, tmp_path / "serial").hashes
     seen: list[int] = []
     raffed.run(
         config, tmp_path / "stopped", watch=lambda e: seen.append(e.round), stop=lambda: len(seen) == 3

@@ -60,7 +60,7 @@ def test_damaged_runs_are_put_aside_and_carried_out_again_and_no_pickle_of_the_f
     (sweep / "fedavg" / "trials" / "local.lr=0.05" / "run.json").unlink()
     os.mkfifo(sweep / "fedavg" / "trials" / "local.lr=0.05" / "run.json")
     shutil.rmtree(final / "metrics")
-    done = cli("tune", "--resume", "--out", sweep)
+    done = cli("tune", "--resume", "--at-once", 1, "--out", sweep)
     assert done.code == 0, done.err
     assert outcome(sweep) == outcome(swept)
     assert {path.name for path in (sweep / "fedmr" / "damaged").iterdir()} == {GOOD, OTHER, "seed-1"}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
+from raffed.experiments.folder_place import Place
 from raffed.experiments.tuning.request import PROTOCOLS, MethodSettings, Request
 from raffed.experiments.tuning.trials import Trial, trial_name
 from raffed.results.folder_names import folder_name
@@ -93,6 +94,7 @@ class SweepFolder:
             self._about = read_sweep(path)
             self._about["state"] = "running"
         make_folder(path)
+        self._place = Place(path)
         try:
             self.write()
         except OSError as error:
@@ -143,7 +145,12 @@ class SweepFolder:
         return self._about
 
     def write(self) -> None:
-        """Bring sweep.json up to date, in one step."""
+        """Bring sweep.json up to date, in one step.
+
+        Raises:
+            OSError: The folder cannot be written, or another folder has its name now.
+        """
+        self._place.check()
         write_json(self.path / SWEEP_FILE, self._about)
 
     def _method(self, method: str) -> MethodRecord:

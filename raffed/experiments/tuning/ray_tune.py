@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.error import TuneError
 
 from raffed.config.run import Runtime
 from raffed.config.validation import Json
-from raffed.errors import UsageError
+from raffed.errors import RaffedError, UsageError
 from raffed.experiments.tuning.events import Listener, Progress, Report, TunedTrial, listening
 from raffed.experiments.tuning.folder import SweepFolder, write_rows
 from raffed.experiments.tuning.grid import continuous
@@ -213,12 +215,26 @@ def _fit(
         run = tune.RunConfig(
             name="tune", storage_path=storage, verbose=0, callbacks=[Progress()], failure_config=failures
         )
-        grid = tune.Tuner(
+        tuner = tune.Tuner(
             trainable, param_space=proposals["param_space"], tune_config=config, run_config=run
-        ).fit()
+        )
+        with _listeners_errors():
+            grid = tuner.fit()
         results = [grid[index] for index in range(len(grid))]
     failed = [(result.config or {}, str(result.error)) for result in results if result.error is not None]
     return {config[TRIAL][NUMBER]: error for config, error in failed if TRIAL in config}
+
+
+@contextlib.contextmanager
+def _listeners_errors() -> Iterator[None]:
+    """Raise what a listener raised, such as an error of the sweep's folder, in place of Tune's own error."""
+    try:
+        yield
+    except TuneError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError | RaffedError):
+            cause = cause.__context__
+        raise (error if cause is None else cause) from None
 
 
 def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:

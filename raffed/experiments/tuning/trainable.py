@@ -14,10 +14,12 @@ from ray import tune
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError
+from raffed.experiments.folder_place import A_SWEEP, gone_somehow
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trials import damage, is_run_of, put_aside, recorded, score, trial_name
 from raffed.references.carried import RunCode
 from raffed.results.json_files import check_inside
+from raffed.results.sweep_file import SWEEP_FILE
 
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
@@ -75,6 +77,7 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
         if any(value is not None for value in values.values()):
             tune.report(_report(task.request, event.round, values))
 
+    check_sweep(folder.parents[2])
     make_room(folder, asked, final=task.settings is not None)
     if not (folder / RUN_FILE).exists():
         run(asked, folder, watch=watch)
@@ -94,6 +97,16 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
             raise
         put_aside(folder, why)
         run(asked, folder, watch=watch)
+
+
+def check_sweep(sweep: Path) -> None:
+    """Refuse to begin a trial of a sweep whose folder is gone, because the trial would make it again.
+
+    Raises:
+        FolderLostError: The folder has no sweep.json.
+    """
+    if not (sweep / SWEEP_FILE).exists():
+        raise gone_somehow(sweep, A_SWEEP)
 
 
 def make_room(folder: Path, asked: RunConfig, final: bool) -> None:

@@ -122,7 +122,7 @@ def damage(folder: Path) -> str:
         about = read_run(folder)
         if about["state"] == FINISHED:
             done, wanted = about["rounds_done"], run_config(folder).federation.rounds
-            if done != wanted:
+            if done != wanted and "ended_early" not in about:
                 return f"{folder / RUN_FILE}: finished after {done} of {wanted} rounds"
             check_finished(folder, about)
         recorded(folder)

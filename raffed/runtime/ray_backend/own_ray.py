@@ -29,6 +29,7 @@ from raffed.runtime.ray_backend.obstacles import (
     shared_memory_works,
 )
 from raffed.runtime.ray_backend.private_folder import hold, private_folder, remove_left
+from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -122,7 +123,7 @@ class OwnRay:
         """End Ray's processes, forget the token, and remove the folder unless it is to be kept."""
         import ray
 
-        with endings.own.ending():
+        with endings.own.ending(), handlers_kept():
             ray.shutdown()
         _read_again()
         self._let_go()

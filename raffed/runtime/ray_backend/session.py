@@ -23,6 +23,7 @@ from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WHERE, che
 from raffed.runtime.ray_backend.own_ray import OwnRay
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
+from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 2.0  # seconds in which a start that is no longer wanted may end by itself
@@ -124,8 +125,12 @@ def _joined(address: str) -> Callable[[], None]:
         ray.init(address=there, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         raise UsageError(f"--address {address}: {' '.join(str(error).split())}; {WHERE}") from error
-    shutdown: Callable[[], None] = ray.shutdown
-    return shutdown
+
+    def end() -> None:
+        with handlers_kept():
+            ray.shutdown()
+
+    return end
 
 
 def _is_worker() -> bool:

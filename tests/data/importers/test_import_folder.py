@@ -73,7 +73,7 @@ def test_grey_images_have_one_channel_and_one_colour_image_makes_all_colour(clas
 
 def test_a_size_makes_images_of_all_sizes_alike(classes: Path) -> None:
     save(classes / "cat" / "large.png", 200, (30, 20))
-    with pytest.raises(DataFileError, match=r"large\.png is 20x30 pixels, .*a\.png 4x6; give size=N"):
+    with pytest.raises(DataFileError, match=r"large\.png is 20x30 pixels, .*a\.png is 4x6; give size=N"):
         import_folder(classes)
     found = import_folder(classes, size=5, test=0.0)
     assert found.x.shape == (11, 3, 5, 5)

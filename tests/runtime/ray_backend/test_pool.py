@@ -11,7 +11,7 @@ import raffed
 from raffed import RunConfig
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.results.runfile import read_run
-from tests.runtime.conftest import on, small
+from tests.runtime.conftest import by_every_carrier, on, small
 from tests.runtime.odd_actors import (
     BrokenActor,
     BrokenDriver,
@@ -76,12 +76,14 @@ def test_a_pool_that_is_closed_holds_no_call_of_an_actor(
     assert [channels._serving for channels in made] == [{}]
 
 
+@by_every_carrier("ray")
 def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Hashes, tmp_path: Path) -> None:
     """Two actors of which now the one, now the other answers last."""
     about = conducted(on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", SlowActor)
     assert about["hashes"] == reference["scamap"]
 
 
+@by_every_carrier("shared memory")
 def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
     carrier: str, reference: Hashes, tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
     assert about["placement"]["restarts"] == 1
 
 
+@by_every_carrier("socket")
 def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
     carrier: str, reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,6 +138,7 @@ def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
 
 
+@by_every_carrier("socket")
 def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
     carrier: str, reference: Hashes, tmp_path: Path
 ) -> None:

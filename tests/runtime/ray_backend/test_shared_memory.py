@@ -160,9 +160,9 @@ def test_a_large_pickle_and_memory_pass_between_threads(ends: tuple[SocketEnd, S
     value = [b"x" * 3_000_000, np.arange(LARGE)]
     writer = threading.Thread(target=one.send, args=((), [packed(value)]))
     writer.start()
-    _, [value] = other.receive()
+    _, [received] = other.receive()
     writer.join()
-    there = value.unpacked()
+    there = received.unpacked()
     assert there[0] == value[0]
     assert np.array_equal(there[1], value[1])
 

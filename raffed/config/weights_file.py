@@ -1,0 +1,30 @@
+"""The file of weights from which a run starts (`model.init`)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from raffed.errors import UsageError
+
+
+def weights_bytes(file: str, advice: str) -> bytes:
+    """Return the contents of the file.
+
+    Args:
+        file: Its name, as in the configuration.
+        advice: What to do if it cannot be read.
+
+    Raises:
+        UsageError: It cannot be read. A named pipe or a device is refused, because reading may never end.
+    """
+    try:
+        regular = stat.S_ISREG(os.stat(file).st_mode)
+        content = Path(file).read_bytes() if regular else b""
+    except (OSError, ValueError) as error:  # ValueError: the name holds a zero byte
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UsageError(f"model.init = {file!r}: {why}; {advice}") from error
+    if not regular:
+        raise UsageError(f"model.init = {file!r}: it is not a regular file; {advice}")
+    return content
