@@ -22,6 +22,8 @@ from .targets import BASELINE
 
 Floats = NDArray[np.float64]
 
+HOLM = "p (Holm)"
+HOLM_NOTE = "p (Holm): the p-value of the paired t-test, corrected for the number of methods in its table"
 EXACT = 14  # The largest number of seeds for which all changes of sign are tried.
 
 
@@ -110,7 +112,7 @@ def comparison_table(
     if not any(found):
         return None
     several = any(len(one) > 1 for one in found)
-    tests = ["p (paired t)", *(["p (Holm)"] if several else []), "p (sign changes)"]
+    tests = ["p (paired t)", *([HOLM] if several else []), "p (sign changes)"]
     if len(sets) == 1:
         titles = ["Method", "Seeds", f"Difference to {found[0][0].reference}, points", *tests]
         lines = [[row.label, *row.cells(several)] for row in found[0]]

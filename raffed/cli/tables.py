@@ -159,6 +159,8 @@ def show_differences(tables: Mapping[str, pd.DataFrame], note: str) -> None:
         names = [str(name) for name in frame.columns]
         rows = [[str(cell) for cell in row] for row in frame.itertuples(index=False)]
         show(names, rows, title=title, right="|".join(name for name in names if name not in words))
+    if any("p (Holm)" in frame.columns for frame in tables.values()):
+        print("p (Holm): corrected for the number of methods in its table")
     if note:
         print(visible(f"no interval: {note}"))
 

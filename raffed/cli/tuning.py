@@ -198,6 +198,11 @@ def requested(
     from raffed.experiments.checks import check_space
 
     tables = read_local(file) if file else {}
+    if "seeds" in tables:
+        raise UsageError(
+            f"{file}: seeds is the number of runs of `raffed run` and `compare`; leave it out, and give the "
+            "number of final runs as --seeds"
+        )
     named = names or [str(tables.get("method", ""))]
     methods = tuple(dict.fromkeys(method_name(name) for name in named if name))
     if not methods:

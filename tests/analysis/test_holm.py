@@ -15,6 +15,7 @@ from raffed.analysis.metrics.holm import holm
 from raffed.analysis.metrics.summary import summary, to_text
 from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.load import load_runs
+from raffed.analysis.sections import task_sections
 from scipy import stats as reference
 
 WriteRun = Callable[..., Path]
@@ -84,8 +85,10 @@ def test_methods_are_compared_with_fedavg_too_if_it_was_run(tmp_path: Path, writ
     tables = paired_tables(runs, groups(runs))
     assert list(tables) == ["Differences, paired by seed", "Differences to fedavg, paired by seed"]
     assert [row[0] for row in tables["Differences to fedavg, paired by seed"].rows] == ["map", "fedprox"]
+    assert "corrected for the number of methods" in task_sections(runs, groups(runs))
     runs = runs.without([str(name) for name, method in runs.runs["method"].items() if method == "fedavg"])
     assert list(paired_tables(runs, groups(runs))) == ["Differences, paired by seed"]
+    assert "p (Holm)" not in task_sections(runs, groups(runs)), "one test needs no correction"
 
 
 def test_two_seeds_have_a_mean_but_neither_interval_nor_p_value_and_it_is_said(
