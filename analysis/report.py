@@ -15,7 +15,8 @@ from markupsafe import Markup
 from raffed.results.storage import named
 
 from .figures.curves import PANELS, class_heat_map, curves, panel_figure, tasks
-from .metrics.compare import seeds_note
+from .metrics.compare import established, seeds_note
+from .metrics.measures import MEASURES
 from .metrics.summary import marked, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
 from .reproduction.item_runs import Reproduction, load_item
@@ -167,16 +168,18 @@ def _facts(runs: Runs) -> list[tuple[int, str]]:
 def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[Group]) -> Markup:
     dataset, partition = task
     names = {group.partition for group in members}
+    sure = {one.title for name, one in MEASURES.items() if established(runs, members, name)}
     rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
     return render(
         "task.html.j2",
         dataset=dataset,
         partition=partition,
-        summary=marked(rows, ["dataset", *(["partition"] if len(names) == 1 else [])]),
+        summary=marked(rows, ["dataset", *(["partition"] if len(names) == 1 else [])], sure),
         comparable=notices(runs, members),
         differing=differing(runs, members),
         left_out=[pair for group in members for pair in group.left_out],
         few_seeds=seeds_note(members),
+        sure=bool(sure),
         panels=[(panel, _panel(runs, task, panel)) for panel in PANELS],
         classes=_classes(runs, task),
         views=task_sections(runs, members),

@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 
 HOLM = "p (Holm)"
 HOLM_NOTE = "p (Holm): the p-value of the paired t-test, corrected for the number of methods in its table"
+LEVEL = 0.05
 EXACT = 14  # The largest number of seeds for which all changes of sign are tried.
 
 
@@ -171,6 +172,16 @@ def _compared(runs: Runs, members: Sequence[Group], measure: str, against: str) 
     return [
         _Compared(label, reference, one, p) for (label, one), p in zip(found.items(), adjusted, strict=True)
     ]
+
+
+def established(runs: Runs, members: Sequence[Group], measure: str) -> bool:
+    """Return whether the best method differs from every other one that may be compared with it.
+
+    Each paired t-test has p < 0.05 after Holm's correction. That needs three common seeds at least.
+    """
+    rivals = [one for one in classes(runs, members) if len(one) > 1]
+    found = [_compared(runs, one, measure, "") for one in rivals]
+    return bool(found) and all(rows and all(row.p_holm < LEVEL for row in rows) for rows in found)
 
 
 def _baseline(members: Sequence[Group]) -> str:

@@ -176,10 +176,17 @@ def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
     return str(render("table.html.j2", text_table=marked(table, hide)))
 
 
-def marked(table: pd.DataFrame, hide: Collection[str] = ()) -> TextTable:
-    """The summary as a table in which the best mean of a column is strong; `hide`: columns to leave out."""
+def marked(table: pd.DataFrame, hide: Collection[str] = (), only: Collection[str] | None = None) -> TextTable:
+    """The summary as a table in which the best mean of a column is strong.
+
+    `hide` names columns to leave out. With `only`, nothing is strong except in columns of these titles.
+    """
     text_table = _text_table(table.drop(columns=list(hide)))
-    best = {(row, list(text_table.titles).index(title)) for row, title in _best(table)}
+    best = {
+        (row, list(text_table.titles).index(title))
+        for row, title in _best(table)
+        if only is None or title in only
+    }
     return text_table._replace(strong=frozenset(best))
 
 

@@ -9,7 +9,6 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -39,18 +38,10 @@ class SeedScreen(JsonScreen):
         self._emit("failed", **self._about, folder=where, kind=kind, message=message)
 
 
-def begin() -> None:
-    """Execute the run that the first line of standard input asks for, and exit as `raffed run` does."""
-    from raffed.cli import main
-
-    order = sys.stdin.readline()
+def seed_process() -> None:
+    """Execute the run that the first line of standard input asks for. raffed itself starts this command."""
+    order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_command, name="raffed-command", daemon=True).start()
-    main([COMMAND, order])
-
-
-def seed_process(text: Annotated[str, typer.Argument(metavar="JSON")]) -> None:
-    """Execute one run of several seeds. raffed itself starts this command."""
-    order = json.loads(text)
     config, folder = RunConfig.from_dict(table_of(order["config"])), Path(str(order["folder"]))
     with SeedScreen() as screen:
         begun = partial(screen.start, "", config.method, config.federation.rounds, config.seed)

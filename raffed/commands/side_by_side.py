@@ -27,7 +27,7 @@ GRACE = 8.5  # seconds from the request to stop until a process that still works
 POLL = 0.2
 STOPPED = (129, 130, 143, -1, -2, -15)  # exit codes after a signal; the negative ones while Python starts
 # The process finds modules where this one does, before it imports anything
-PROGRAM = "import sys; sys.path[:] = {path!r}; from raffed.cli.seed_process import begin; begin()"
+PROGRAM = "import sys; sys.path[:] = {path!r}; from raffed.cli import main; main(['seed-process'])"
 Event: TypeAlias = Mapping[str, Json]
 Stop = Callable[[], bool]
 
