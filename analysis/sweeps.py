@@ -170,8 +170,9 @@ def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
 
 
 def _score_title(sweep: Sweep) -> str:
-    select = section(sweep.about, "request").get("select")
-    return f"{'Test' if sweep.protocol == 'paper' else 'Validation'} ({select}) %"
+    request = section(sweep.about, "request")
+    by = f", {request['score']}" if "score" in request else ""
+    return f"{'Test' if sweep.protocol == 'paper' else 'Validation'} ({request.get('select')}{by}) %"
 
 
 def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
@@ -180,7 +181,7 @@ def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]
     failed = sum(trial.get("state") == "failed" for trial in trials)
     scores = _final_scores(sweep, method, about, runs)
     return [
-        method,
+        _title(method, scores, runs),
         settings_text(chosen.get("settings")),
         f"{cost.get('trials', 0):.0f}/{about.get('budget', 0)}",
         str(failed),
@@ -191,6 +192,12 @@ def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]
         _percent(scores["accuracy_last"]),
         _percent(scores["personal_last"]),
     ]
+
+
+def _title(method: str, finals: pd.DataFrame, runs: Runs) -> str:
+    """Return the title of a method of the user's own, if a final run names one, with its reference."""
+    titles = {str(runs.files[str(name)].get("title") or "") for name in finals.index} - {""}
+    return f"{titles.pop()} ({method})" if len(titles) == 1 else method
 
 
 def _final_scores(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> pd.DataFrame:

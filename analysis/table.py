@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from raffed.results.visible import visible
@@ -19,12 +19,14 @@ class TextTable(NamedTuple):
         left_aligned: the titles of columns that are aligned to the left because they hold words. All other
             columns are aligned to the right.
         strong: (row, column) of the cells that are emphasised in HTML.
+        hints: (row, column) → what a page shows when the pointer rests on the cell.
     """
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
     left_aligned: frozenset[str] = frozenset()
     strong: frozenset[tuple[int, int]] = frozenset()
+    hints: Mapping[tuple[int, int], str] = {}
 
 
 def without_blank(table: TextTable, titles: Collection[str]) -> TextTable:
@@ -36,7 +38,8 @@ def without_blank(table: TextTable, titles: Collection[str]) -> TextTable:
     ]
     rows = [[line[j] for j in kept] for line in table.rows]
     strong = frozenset((i, kept.index(j)) for i, j in table.strong if j in kept)
-    return TextTable([table.titles[j] for j in kept], rows, table.left_aligned, strong)
+    hints = {(i, kept.index(j)): text for (i, j), text in table.hints.items() if j in kept}
+    return TextTable([table.titles[j] for j in kept], rows, table.left_aligned, strong, hints)
 
 
 def as_text(table: TextTable) -> str:

@@ -35,13 +35,18 @@ if TYPE_CHECKING:
     from raffed.config.validation import Choices, Doc, Length, Range, Strength, Words
     from raffed.core.context import ClientData, Context, Forward, Received, ServerContext, Spec
     from raffed.core.ingredients import Correction, Gradient, Head, Ingredient, LocalSolver, Personal, Term
+    from raffed.core.measures.own_metric import metric
     from raffed.core.messages import Private, Summable, Upload, Wire
     from raffed.core.method import Method
     from raffed.core.params import Params, State
     from raffed.core.parts import Budget, ParameterSplit, Pass
     from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
+    from raffed.core.training.own_loss import loss
     from raffed.data.dataset import Dataset
+    from raffed.data.own_split import split
     from raffed.experiments.iterating import iterate
+    from raffed.experiments.reproduction.items import Claim
+    from raffed.experiments.reproduction.own_tables import table
     from raffed.experiments.result import RunResult
     from raffed.experiments.run import resume, run
     from raffed.experiments.saved_model import export, load_model
@@ -52,6 +57,7 @@ __all__ = [
     "Assign",
     "Budget",
     "Choices",
+    "Claim",
     "ClientData",
     "Context",
     "Correction",
@@ -102,11 +108,15 @@ __all__ = [
     "fork",
     "iterate",
     "load_model",
+    "loss",
     "method",
+    "metric",
     "report",
     "reproduce",
     "resume",
     "run",
+    "split",
+    "table",
     "tune",
     "verify",
 ]
@@ -177,8 +187,13 @@ _NAMES = {
         "ServerRule",
         "ServerSGD",
     ),
+    "raffed.core.measures.own_metric": ("metric",),
+    "raffed.core.training.own_loss": ("loss",),
     "raffed.data.dataset": ("Dataset",),
+    "raffed.data.own_split": ("split",),
     "raffed.experiments.iterating": ("iterate",),
+    "raffed.experiments.reproduction.items": ("Claim",),
+    "raffed.experiments.reproduction.own_tables": ("table",),
     "raffed.experiments.result": ("RunResult",),
     "raffed.experiments.saved_model": ("export", "load_model"),
     "raffed.experiments.run": (

@@ -8,6 +8,7 @@ import pandas as pd
 
 from raffed.results import other_metrics as others
 from raffed.results import score_metrics as scores
+from raffed.results.evaluation_metrics import UNSEEN
 
 from ..runs.load import Runs, by_run
 from .classes import class_curves
@@ -33,6 +34,8 @@ MEASURES = {
     "personal_last": Measure("Personalization, last %", 0.01, 2, True),
     "personal_observed": Measure("among observed classes %", 0.01, 2, True, optional=True),
     "personal_f1": Measure("macro-F1 %", 0.01, 2, True, optional=True),
+    "unseen_global": Measure("unseen clients, global %", 0.01, 2, True, optional=True),
+    "unseen_personal": Measure("unseen clients, personal %", 0.01, 2, True, optional=True),
     "mb_up": Measure("MB up/round", 1, 3, False),
     "mb_down": Measure("MB down/round", 1, 3, False),
     "seconds_round": Measure("s/round", 1, 3, False),
@@ -59,6 +62,8 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "personal_mean10": recent(personal, LAST_ROUNDS),
         "personal_observed": recent(runs.series(scores.PERSONAL_OBSERVED), 1),
         "personal_f1": recent(runs.series(scores.PERSONAL_F1), 1),
+        "unseen_global": recent(runs.series(UNSEEN["global"]), 1),
+        "unseen_personal": recent(runs.series(UNSEEN["personal"]), 1),
         "between_last": recent(between, 1),
         "between_mean10": recent(between, LAST_ROUNDS),
         "a_loc": a_loc(runs)["value"],

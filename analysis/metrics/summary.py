@@ -16,6 +16,7 @@ from ..runs.load import Runs
 from ..table import TextTable, as_latex, as_markdown, as_text
 from .intervals import reported_interval
 from .measures import MEASURES, Measure, measures
+from .own_metrics import own_columns, own_measures
 
 COMPARABLE = "Comparable"
 _TITLES = {
@@ -51,11 +52,13 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - seconds_round: median over rounds.
         - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than three
           seeds, which are too few.
+        - own:NAME:MODEL:BETTER:UNIT: last value of a metric of the user's own, if a run has any.
+        - reference: the method's reference, if a method of the user's own is shown by its title.
         - rounds_done: the rounds of the shortest run that is used.
         - comparable, comparable_set: present if some row may not be compared with most of its task. The first
           is "yes" or the reason; rows of a task with the same number in the second may be compared.
     """
-    measured = measures(runs)
+    measured = measures(runs).join(own_measures(runs))
     if over_seeds:
         rows = [_group_row(group, measured, runs) for group in groups(runs)]
     else:
@@ -66,6 +69,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
             for name in (*group.used, *(other for other, _ in group.left_out))
         ]
     frame = pd.DataFrame(rows)
+    if not frame["reference"].any():
+        frame = frame.drop(columns=["reference"])
     if (frame["comparable"] == "yes").all():
         frame = frame.drop(columns=["comparable", "comparable_set"])
     order = ["dataset", "partition", "accuracy_last", "method"]
@@ -77,10 +82,11 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     row: dict[str, object] = {"method": group.label, "dataset": group.dataset, "partition": group.partition}
     row["seeds"] = len(names)
     found = measured.loc[names]  # Looked up once, because a lookup by label takes milliseconds.
-    for measure in MEASURES:
+    for measure in (*MEASURES, *own_columns(measured.columns)):
         values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
         row[f"{measure}_ci"] = reported_interval(values)
+    row["reference"] = group.reference
     row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
     row["rounds_planned"] = runs.runs.loc[names, "rounds_planned"].max()
     row["state"] = group.state
@@ -94,7 +100,8 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     Accuracies are in per cent, as `mean ± half width`. Rounds are `done/planned` if these differ.
     """
     names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
-    shown = {name: m for name, m in MEASURES.items() if not m.optional or table[name].notna().any()}
+    known = {**MEASURES, **own_columns(table.columns)}
+    shown = {name: m for name, m in known.items() if not m.optional or table[name].notna().any()}
     titles = [_TITLES[name] for name in names] + [m.title for m in shown.values()] + ["Rounds", "State"]
     said = "comparable" in table
     titles += [COMPARABLE] if said else []
@@ -187,7 +194,15 @@ def marked(table: pd.DataFrame, hide: Collection[str] = (), only: Collection[str
         for row, title in _best(table)
         if only is None or title in only
     }
-    return text_table._replace(strong=frozenset(best))
+    hints = _hints(table, list(text_table.titles).index("Method"))
+    return text_table._replace(strong=frozenset(best), hints=hints)
+
+
+def _hints(table: pd.DataFrame, column: int) -> dict[tuple[int, int], str]:
+    """Return the references of methods that are shown by their titles."""
+    if "reference" not in table:
+        return {}
+    return {(row, column): str(text) for row, text in enumerate(table["reference"]) if text}
 
 
 def to_latex(table: pd.DataFrame) -> str:
@@ -215,7 +230,7 @@ def _best(table: pd.DataFrame) -> set[tuple[int, str]]:
     table = table.reset_index(drop=True)
     kinds = ["dataset", "partition", *(["comparable_set"] if "comparable_set" in table else [])]
     for _, rivals in table.groupby(kinds):
-        for name, measure in MEASURES.items():
+        for name, measure in {**MEASURES, **own_columns(table.columns)}.items():
             values = (rivals[name].dropna() / measure.unit).round(measure.digits)
             if measure.higher_is_better and len(values) > 1:
                 best |= {(int(row), measure.title) for row in values.index[values == values.max()]}

@@ -22,20 +22,27 @@ PRINTED = {
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 
 
+OWN_NUMBER = "value"  # the only key of a printed number in a table of one's own
+
+
 @functools.lru_cache(maxsize=4)
 def printed_values(paper: str) -> pd.DataFrame:
-    """Return the paper's numbers as text, one row for each value."""
-    frame = pd.read_csv(
-        Path(__file__).parents[1] / "printed" / PRINTED[paper], dtype=str, keep_default_na=False
-    )
+    """Return the paper's numbers as text, one row for each value. A table of one's own has none here."""
+    name = PRINTED.get(paper)
+    if name is None:
+        return pd.DataFrame(columns=["paper", "metric", "method", "value"], dtype=str)
+    frame = pd.read_csv(Path(__file__).parents[1] / "printed" / name, dtype=str, keep_default_na=False)
     return frame[frame["paper"] == NAMES[paper]]
 
 
 def printed_value(paper: str, where: Mapping[str, str]) -> float:
     """Return the one number that the paper prints for these values of the columns.
 
-    The result is NaN if there is none, if there are several, or if it is not a number.
+    The result is NaN if there is none, if there are several, or if it is not a number. A table of one's own
+    holds its numbers itself.
     """
+    if tuple(where) == (OWN_NUMBER,):
+        return _number(where[OWN_NUMBER])
     return _by_place(paper, tuple(where)).get(tuple(where.values()), math.nan) if where else math.nan
 
 

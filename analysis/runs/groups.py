@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from .files import JsonDict, JsonObject
 from .load import Runs, flatten, section
+from .titles import method_titles
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _WHERE_DATA_ARE = ("root", "download")
 _USUAL = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
     "data": {"validation": 0, "samples": 0, "transform": "auto"},
-    "federation": {"survey": 0, "forked_at": 0},
+    "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0},
     "numerics": {"cohort": 0, "precision": "fp32"},
     "faults": {
         "drop": 0,
@@ -45,6 +46,7 @@ class Group(NamedTuple):
         state: how many runs are in each state. All runs of the group are counted.
         left_out: (run, reason) of the group's other runs.
         names: all names of the partition, if it has several.
+        reference: the method's reference, if the label has its title instead.
     """
 
     label: str
@@ -54,6 +56,7 @@ class Group(NamedTuple):
     state: str
     left_out: tuple[tuple[str, str], ...] = ()
     names: str = ""
+    reference: str = ""
 
     @property
     def task(self) -> tuple[str, str]:
@@ -83,7 +86,8 @@ def _groups(runs: Runs) -> list[Group]:
     configs = [
         flatten(experiment(runs.files[names[0]])) | {"partition": key[4]} for key, names in members.items()
     ]
-    labels = _labels(list(members), configs)
+    titles = method_titles(runs)
+    labels = _labels(list(members), configs, titles)
     one_task = _one_task(
         [
             (key[0], key[1], {str(about[name]["partition_sha256"]) for name in names})
@@ -91,12 +95,21 @@ def _groups(runs: Runs) -> list[Group]:
         ]
     )
     found = []
-    for (dataset, partition, *_), names, label in zip(members, members.values(), labels, strict=True):
+    for (dataset, partition, method, *_), names, label in zip(members, members.values(), labels, strict=True):
         rows = {name: about[name] for name in names}
         used = _used(rows)
         others = tuple((name, _why_not(name, rows)) for name in names if name not in used)
         found.append(
-            Group(label, dataset, partition, used, _state(rows), others, one_task[dataset, partition])
+            Group(
+                label,
+                dataset,
+                partition,
+                used,
+                _state(rows),
+                others,
+                one_task[dataset, partition],
+                method if method in titles else "",
+            )
         )
     return sorted(found)
 
@@ -185,6 +198,9 @@ def experiment(file: JsonObject) -> JsonDict:
     config = {
         key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
     }
+    for name in ("loss", "loss_args"):
+        if not config.get(name):
+            config.pop(name, None)
     for name in _SECTIONS:
         usual = _USUAL.get(name, {})
         config[name] = {
@@ -204,7 +220,7 @@ def _spelt(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _labels(keys: Sequence[_Key], configs: Sequence[JsonObject]) -> list[str]:
+def _labels(keys: Sequence[_Key], configs: Sequence[JsonObject], titles: Mapping[str, str]) -> list[str]:
     labels = []
     met: dict[tuple[str, ...], list[JsonObject]] = {}
     for key, config in zip(keys, configs, strict=True):
@@ -219,7 +235,8 @@ def _labels(keys: Sequence[_Key], configs: Sequence[JsonObject]) -> list[str]:
             for n in telling
             if n in config
         }
-        labels.append(" ".join([key[2] or "?", *(f"{name}={value}" for name, value in said.items())]))
+        named = titles.get(key[2], key[2]) or "?"
+        labels.append(" ".join([named, *(f"{name}={value}" for name, value in said.items())]))
     return [
         _numbered(label, key[:2], labels[:i], keys[:i])
         for i, (label, key) in enumerate(zip(labels, keys, strict=True))

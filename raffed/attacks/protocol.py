@@ -64,6 +64,21 @@ def victim(shape: Sequence[int], classes: int, seed: int, layers: int) -> Net:
     return net
 
 
+def network_of(setting: Setting, shape: Sequence[int], classes: int, seed: int) -> Net:
+    """Return the client's network."""
+    if not setting.model:
+        return victim(shape, classes, seed, setting.cl)
+    return build(setting.model, shape, classes, seeds.seed(seed, "weights"), **setting.model_args)
+
+
+def _guess(setting: Setting, shape: Sequence[int], classes: int, seed: int) -> Net:
+    """Return the network that the attacker assumes, with weights that the attacker draws."""
+    value = seeds.seed(seed, "attack")
+    if not setting.model:
+        return build("lenet_dlg", shape, classes, value, fc_layers=setting.at)
+    return build(setting.model, shape, classes, value, **setting.model_args)
+
+
 def attack(
     setting: Setting, x: Tensor, y: int, classes: int, number: int, seed: int, effort: Effort, lr: float = LR
 ) -> AttackOutcome:
@@ -71,7 +86,7 @@ def attack(
 
     `number` names the image in the random streams. From `Observed` on, only `watch` sees the truth.
     """
-    client = Network(victim(x.shape, classes, seed, setting.cl))
+    client = Network(network_of(setting, x.shape, classes, seed))
     seen = observed(build_method(setting.method, setting.args), client, x, y, lr=lr, seed=seed)
     gradient, dealt = seen.gradient(), client.initial.w
     said = inferred(gradient)
@@ -101,7 +116,7 @@ def sought(
 
     `dealt` holds all weights before round 0. Only settings with the head "dealt" use it.
     """
-    own = build("lenet_dlg", shape, classes, seeds.seed(seed, "attack"), fc_layers=setting.at)
+    own = _guess(setting, shape, classes, seed)
     if setting.centre:
         sent = next(wire for wire in seen.upload.slots.values() if isinstance(wire, ClassSums))
         return feature_distance(own.body, seen.upload.w, sent.total.sum(0) / sent.count.sum())

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from raffed.config.validation import Value
 from raffed.errors import UsageError, check_choice, check_range
 
 HEADS = ("sent", "dealt", "random")
@@ -30,16 +31,20 @@ class Setting:
         infer: Whether the label comes from the sign rule (iDLG) and is not optimised.
         centre: Whether the representation that MpFedcon sends of the class is matched, instead of the
             gradient.
+        model, model_args: The network of the client and of the attacker, by name or reference. Without it:
+            the LeNet of the paper, with `cl` and `at` layers.
     """
 
     name: str
     method: str = "fedavg"
-    args: Mapping[str, float | str] = field(default_factory=dict)
+    args: Mapping[str, Value] = field(default_factory=dict)
     cl: int = 1
     at: int = 1
     head: Literal["sent", "dealt", "random"] = "sent"
     infer: bool = False
     centre: bool = False
+    model: str = ""
+    model_args: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_choice("head", self.head, HEADS)
@@ -49,6 +54,8 @@ class Setting:
             raise UsageError(
                 f"{self.name}: an attacker with the head knows {self.cl} layers, so it cannot have {self.at}"
             )
+        if self.model and (self.centre or (self.cl, self.at) != (1, 1)):
+            raise UsageError(f"{self.name}: `centre`, `cl` and `at` belong to the paper's LeNet")
         if self.centre and self.cl != 1:
             raise UsageError(
                 f"{self.name}: with {self.cl} layers what is sent lies behind the private projection"

@@ -18,6 +18,7 @@ from raffed.cli import (
     reproducing,
     running,
     seed_process,
+    splitting,
     stores,
     submitting,
     tuning,
@@ -198,7 +199,7 @@ app.command("methods", rich_help_panel=LOOK)(listing.methods)
 app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
 app.command("models", rich_help_panel=LOOK)(listing.models)
 app.command("metrics", rich_help_panel=LOOK)(listing.metrics)
-app.command("splits", rich_help_panel=LOOK)(listing.splits)
+app.command("splits", rich_help_panel=LOOK)(splitting.splits)
 app.command("doctor", rich_help_panel=LOOK)(checking.doctor)
 app.add_typer(stores.runs, name="runs", rich_help_panel=LOOK)
 app.add_typer(stores.cache, name="cache", rich_help_panel=LOOK)

@@ -14,11 +14,20 @@ from raffed.cli.options import Flags, Typed, words_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
 from raffed.config.validation import Json, declarations, table_of
+from raffed.core.measures.own_metric import metric_function, names_in
+from raffed.core.training.own_loss import loss_function
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import method_info, method_name
 from raffed.models import model_name
 
 Tables: TypeAlias = dict[str, Json]
+OWNERS = (  # flag, section, and the names there of what it sets and of the arguments of that
+    ("method", "", "method", "args"),
+    ("loss", "", "loss", "loss_args"),
+    ("model.name", "model", "name", "args"),
+    ("data.split", "data", "split", "split_args"),
+)
+TABLES = ("args", "loss_args", "split_args")  # fields that NAME=VALUE sets, and that a flag adds to
 ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 
 
@@ -52,10 +61,10 @@ def merged(tables: Tables, flags: Flags) -> Tables:
     flag for the number of actors drops the file's other setting for that number.
     """
     tables = copy.deepcopy(tables)
-    if _renamed(flags.get("method"), tables):
-        tables.pop("args", None)
-    if _renamed(flags.get("model.name"), table_of(tables.get("model")), "name"):
-        table_of(tables.get("model")).pop("args", None)
+    for flag, section, name, args in OWNERS:
+        owned = table_of(tables.get(section)) if section else tables
+        if _renamed(flags.get(flag), owned, name):
+            owned.pop(args, None)
     for name in _overruled(flags):
         table_of(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
@@ -66,7 +75,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         table = tables.setdefault(section, {}) if section else tables
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] is {table!r}, but must be a table")
-        if name == "args":
+        if name in TABLES:
             table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
         else:
             table[name] = list(typed) if isinstance(typed, list) else typed
@@ -116,8 +125,8 @@ def read_plan(path: Path) -> Tables:
     return table_of(found["faults"]) if "faults" in found else found
 
 
-def _renamed(flag: Typed, table: Tables, key: str = "method") -> bool:
-    """Return whether a flag names another method or model than the table, ignoring case."""
+def _renamed(flag: Typed, table: Tables, key: str) -> bool:
+    """Return whether a flag names another method, loss, model or split than the table, ignoring case."""
     return flag is not None and key in table and str(flag).lower() != str(table[key]).lower()
 
 
@@ -134,9 +143,15 @@ def canonical(tables: Tables) -> None:
 
         data["dataset"] = checked_name(dataset)
     if isinstance(split := data.get("split"), str):
-        from raffed.data.splits import parse_split  # late, because it loads NumPy
+        from raffed.data.splits import split_name  # late, because it loads NumPy
 
-        data["split"] = parse_split(split).text
+        data["split"] = split_name(split)
+    if isinstance(loss := tables.get("loss"), str) and loss:
+        tables["loss"] = loss_function(loss.strip()).name
+    federation = table_of(tables.get("federation"))
+    if isinstance(listed := federation.get("metrics"), str | list):
+        texts = names_in(listed if isinstance(listed, str) else ",".join(map(str, listed)))
+        federation["metrics"] = ",".join(metric_function(one).name for one in texts)
     if isinstance(name := model.get("name"), str):
         model["name"] = model_name(name)
 

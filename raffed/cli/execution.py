@@ -82,12 +82,15 @@ def ended_here(folder: Path) -> None:
         mark_interrupted(folder, mine=True)
 
 
-def begun_or_new(config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None]) -> Work:
+def begun_or_new(
+    config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None], accept: bool = False
+) -> Work:
     """Return the work of a run, or of what is left of it if its folder holds a part.
 
-    `begun` is called once everything has been checked that can be checked before the data are read.
+    `begun` is called once everything has been checked that can be checked before the data are read. `accept`
+    says whether own code may have changed since the run was begun.
     """
-    return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun)
+    return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun, accept)
 
 
 @contextlib.contextmanager

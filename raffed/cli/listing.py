@@ -1,30 +1,22 @@
-"""`raffed methods`, `datasets`, `models`, `metrics` and `splits`: lists of what there is.
+"""`raffed methods`, `datasets`, `models` and `metrics`: lists of what there is.
 
-Neither torch nor pandas is imported, unless data must be loaded.
+Neither torch nor pandas is imported, unless something of the user's own must be loaded.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raffed.config.source import described
-from raffed.errors import UsageError, check_choice
+from raffed.errors import check_choice
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from raffed.config.validation import Declaration
-    from raffed.data.dataset import Dataset
-    from raffed.data.partition import Partition
-
-SHOWN_CLIENTS = 20
+    from raffed.references.names import EntryPoint
 
 
 def methods(
@@ -36,19 +28,31 @@ def methods(
     from raffed.cli.tables import show
     from raffed.methods import METHODS, method_name
     from raffed.methods.own import GROUP
-    from raffed.references.names import entry_points
 
     if name is not None:
         _show_method(method_name(name))
         return
     rows = [(key, info.title, info.source, info.idea) for key, info in METHODS.items()]
-    rows += [
-        (one.name, one.reference, f"package {one.package}", "")
-        for one in entry_points(GROUP).values()
-        if one.name not in METHODS
-    ]
+    rows += [(one.name, one.reference, f"package {one.package}", "") for one in _installed(GROUP, METHODS)]
     show(("name", "method", "source", "idea"), rows)
     typer.echo("raffed methods NAME shows arguments and defaults.")
+
+
+def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
+    """Return the short names of installed packages that do not stand for something of raffed's."""
+    from raffed.references.names import entry_points
+
+    return [one for one in entry_points(group).values() if one.name not in known]
+
+
+def show_installed(group: str, known: Collection[str], title: str) -> None:
+    """Show the short names of installed packages, if there are any."""
+    from raffed.cli.tables import show
+
+    rows = [(one.name, one.reference, one.package) for one in _installed(group, known)]
+    if rows:
+        typer.echo("Of installed packages:")
+        show((title, "reference", "package"), rows)
 
 
 def _show_method(name: str) -> None:
@@ -78,7 +82,7 @@ def datasets(
 ) -> None:
     """List the data sets and where their files come from, or show one."""
     from raffed.cli.tables import show, show_pairs
-    from raffed.data.catalogue import ALIASES, DATASETS, dataset_name
+    from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
     from raffed.data.importers.kinds import KINDS
 
     rows = {}
@@ -91,6 +95,7 @@ def datasets(
     if name is None:
         show(titles, rows.values(), right="classes|train|test")
         typer.echo("`raffed doctor` says which of them can be used here; digits always can.")
+        show_installed(GROUP, {*DATASETS, *ALIASES}, "--dataset")
         typer.echo("Data of your own (docs/own_data.md):")
         show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return
@@ -109,6 +114,7 @@ def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] 
     """List the networks and their layers, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.models import MODELS
+    from raffed.models.catalogue import GROUP
 
     rows = {
         key: (
@@ -123,6 +129,7 @@ def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] 
     titles = ("name", "network", "inputs in papers", "layers (C: classes)", "source")
     if name is None:
         show(titles, rows.values())
+        show_installed(GROUP, MODELS, "--model")
         typer.echo("raffed models NAME shows arguments and defaults.")
     else:
         key = check_choice("model", name.strip().lower(), MODELS)
@@ -135,16 +142,24 @@ def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] 
 
 
 def metrics(
-    name: Annotated[str | None, typer.Argument(help="Metric whose rows are explained.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Metric whose rows are explained, or reference to yours.")
+    ] = None,
 ) -> None:
     """List what runs measure, or show one metric: unit, rows and meaning."""
     from raffed.cli.tables import show, show_pairs
+    from raffed.core.measures.own_metric import GROUP
+    from raffed.references.resolve import is_reference
     from raffed.results.metrics import METRICS, metric_lines
 
     titles = ("name", "model", "split", "rows", "unit", "better", "when", "meaning")
     if name is None:
         show(titles[:-2], [line[:-2] for line in metric_lines()])
+        show_installed(GROUP, (), "--metric")
         typer.echo("raffed metrics NAME shows when a metric is measured, and what its values mean.")
+        return
+    if is_reference(name.strip()):
+        _show_own_metric(name.strip())
         return
     known = [f"{one.name}N" if one.numbered else one.name for one in METRICS]
     key = check_choice("metric", name.strip(), dict.fromkeys(known))
@@ -152,146 +167,9 @@ def metrics(
         show_pairs(zip(titles, line, strict=True))
 
 
-def splits(
-    split: Annotated[str | None, typer.Argument(help="Split to show, such as p10c2.")] = None,
-    dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
-    local_test: Annotated[
-        float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
-    ] = None,
-    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Download missing data files.")] = False,
-    draw: Annotated[
-        Path | None, typer.Option("--draw", help="File for a drawing of the split: png, svg or pdf.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", help="File to save the split in, for --split file:PATH.")
-    ] = None,
-    export_to: Annotated[
-        str | None,
-        typer.Option(
-            "--export",
-            metavar="KIND:PLACE",
-            help="Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.",
-        ),
-    ] = None,
-) -> None:
-    """List the ways to divide data, or show one: who has what."""
-    if split is None:
-        if draw or save or export_to:
-            raise UsageError(
-                "--draw, --save and --export need a split, as in: raffed splits p10c2 --draw out.png"
-            )
-        _list_splits()
-        return
-    from raffed.data.partition import make_partition
-    from raffed.data.splits import parse_split
+def _show_own_metric(reference: str) -> None:
+    from raffed.cli.tables import show_pairs
+    from raffed.core.measures.own_metric import own_metric
 
-    parsed, pool = parse_split(split), _pool(dataset, data_root, download)
-    tests = pool.y_test, pool.test_clients
-    partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
-    _show_split(partition, pool.y)
-    if draw is not None:
-        _draw(partition, pool, draw)
-    if save is not None:
-        with _writing(save):
-            partition.save(save)
-        typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
-    if export_to is not None:
-        _export(partition, pool, export_to)
-
-
-def _pool(dataset: str, root: str | None, download: bool) -> Dataset:
-    from raffed.config.run import Data, RunConfig
-    from raffed.data.own_data import checked_name
-    from raffed.runtime.data_source import load_data
-
-    return load_data(RunConfig(data=Data(dataset=checked_name(dataset), root=root, download=download)))[0]
-
-
-def _export(partition: Partition, pool: Dataset, target: str) -> None:
-    from raffed.data.export import DividedData, export
-
-    pools = {"train": (pool.x, pool.y), "test": (pool.x_test, pool.y_test)}
-    split = str(partition.recipe.get("split", "from a file"))
-    lists = partition.train, partition.test, partition.test_pool
-    divided = DividedData.of(pools, *lists, pool.num_classes, split)
-    typer.echo(visible(f"exported: {export(divided, target)}"))
-
-
-def _list_splits() -> None:
-    from raffed.cli.tables import show
-    from raffed.data.splits import SPLITS
-
-    show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in SPLITS.values()])
-    typer.echo(
-        "raffed splits p10c2 --dataset digits --draw out.png divides a data set in this way and draws "
-        "the result."
-    )
-
-
-def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
-    """Show one line per client (the first ones only), then sizes and hash."""
-    from raffed.cli.tables import show, show_pairs
-
-    counts = partition.class_counts(labels)
-    rows = [
-        (str(client), str(row.sum()), str(len(partition.test[client])), str((row > 0).sum()), _classes(row))
-        for client, row in enumerate(counts[:SHOWN_CLIENTS])
-    ]
-    show(
-        ("client", "train", "local test", "classes", "samples of class"),
-        rows,
-        right="client|train|local test|classes",
-    )
-    sizes, held = counts.sum(1), (counts > 0).sum(1)
-    more = f" (first {SHOWN_CLIENTS} above)" if len(counts) > SHOWN_CLIENTS else ""
-    pairs = [
-        ("split", f"{partition.recipe.get('split', 'from a file')}"),
-        ("clients", f"{len(counts)}{more}"),
-        ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
-        ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
-        *_stages(partition),
-        ("sha256", partition.sha256()),
-    ]
-    show_pairs(pairs)
-
-
-def _stages(partition: Partition) -> list[tuple[str, str]]:
-    """Describe how a client's data change over the stages, if they do."""
-    stages = partition.stages
-    if stages is None:
-        return []
-    stale = partition.recipe.get("stale")
-    note = f"; {stale} of the later ones bring no new class" if stale else ""
-    return [("stages", f"{stages.count} of {_range(stages.train)} samples, {stages.order} order{note}")]
-
-
-def _range(values: NDArray[np.int64]) -> str:
-    low, high = int(values.min()), int(values.max())
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _classes(row: NDArray[np.int64]) -> str:
-    found = [f"{label}:{n}" for label, n in enumerate(row.tolist()) if n]
-    return "  ".join(found[:12]) + (" …" if len(found) > 12 else "")
-
-
-def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
-    from raffed.data.picture import draw_partition
-
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")
-    with _writing(path):
-        draw_partition(partition, pool.y, path, pool.class_names or None)
-    typer.echo(visible(f"drawing: {path}"))
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write a file into a one-line error that names it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
+    show_pairs(own_metric(reference).described().items())
+    typer.echo(f"Measure it: raffed run --metric {reference}")

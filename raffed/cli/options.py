@@ -63,8 +63,11 @@ class Flag(NamedTuple):
 FLAGS: tuple[Flag, ...] = (
     Flag("method", "--method", WHAT, "NAME"),
     Flag("args", "--set", WHAT, "NAME=VALUE"),
+    Flag("loss", "--loss", WHAT, "REFERENCE"),
+    Flag("loss_args", "--loss-arg", WHAT, "NAME=VALUE"),
     Flag("data.dataset", "--dataset", WHAT, "NAME"),
     Flag("data.split", "--split", WHAT, "SPLIT"),
+    Flag("data.split_args", "--split-arg", WHAT, "NAME=VALUE"),
     Flag("model.name", "--model", WHAT, "NAME"),
     Flag("model.args", "--model-arg", WHAT, "NAME=VALUE"),
     Flag("model.init", "--init", WHAT, "FILE"),
@@ -91,6 +94,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.survey", "--survey", FED),
     Flag("federation.measures", "--measures", FED),
     Flag("federation.stop_when", "--stop-when", FED, "RULE"),
+    Flag("federation.metrics", "--metric", FED, "REFERENCE"),
+    Flag("federation.unseen_clients", "--unseen-clients", FED),
     Flag("faults", "--faults", FED, "PLAN.toml"),
     Flag("privacy.clip", "--clip-update", PRIVATE),
     Flag("privacy.noise", "--noise", PRIVATE),
@@ -110,6 +115,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("runtime.checkpoint_every", "--checkpoint-every", WHERE),
     Flag("runtime.keep_checkpoints", "--keep-checkpoints", WHERE),
 )
+REPEATED = ("federation.metrics",)  # texts of which several may be given
 PRESET = Flag("preset", "--preset", WHAT)
 _NAMES: dict[str, Collection[str]] = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
 
@@ -169,6 +175,7 @@ def _option(flag: Flag) -> inspect.Parameter:
     """Return the parameter of a command that holds an option, as typer reads it."""
     declared = flag.declared
     typed = next((TYPED[kind] for kind in declared.kinds if kind in TYPED), str)  # a plan of faults is a file
+    typed = list[str] if flag.field in REPEATED else typed
     option = declared_option(declared, flag.flag, flag.panel, flag.metavar)
     option.autocompletion = _completer(flag.field)
     return inspect.Parameter(

@@ -13,7 +13,7 @@ from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import begun_or_new
 from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
-from raffed.cli.options import FLAGS, Flags, run_options, text_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.seeds import execute_at_once
 from raffed.commands.reproducing import (
@@ -22,6 +22,7 @@ from raffed.commands.reproducing import (
     check_possible,
     diverged,
     execute_planned,
+    item_of,
     side_by_side,
     written,
 )
@@ -46,7 +47,16 @@ def reproduce(
     item: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER/ITEM", help="Item to reproduce, such as fedmr/table1; --list shows all."
+            metavar="PAPER/ITEM",
+            help="Item to reproduce, such as fedmr/table1; --list shows all. With --items, its table.",
+        ),
+    ] = None,
+    own: Annotated[
+        str | None,
+        typer.Option(
+            "--items",
+            metavar="REFERENCE",
+            help="Tables of your own: package.module:TABLE or ./items.py:TABLE.",
         ),
     ] = None,
     scale: Annotated[
@@ -77,61 +87,54 @@ def reproduce(
     listed: Annotated[
         bool, typer.Option("--list", help="List all tables and figures and their state.")
     ] = False,
+    accept: AcceptChangedCode = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
     ] = False,
 ) -> None:
-    """Reproduce a table or figure of a paper.
+    """Reproduce a table or figure of a paper, or a table of your own.
 
     The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
     command to continue where it stopped.
     """
-    from raffed.experiments.reproduction.catalogue import find_item
     from raffed.experiments.reproduction.items import SEEDS
     from raffed.experiments.reproduction.released import as_released
     from raffed.experiments.reproduction.scales import SCALES
 
-    if listed or item is None:
+    if listed or (item is None and own is None):
         with fetched(place) as out:
-            _list(out)
+            _list(out, own)
         return
-    found, count = find_item(item), SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
+    found, count = item_of(item, own), SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
     if count < 1:
         raise UsageError(f"--seeds {count} is below 1")
     found = as_released(found) if released else found
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
-        asked = Asked(
-            found, scale, out, tuple(only or ()), count, _runtime(scale, flags), text_of(flags, "data.root")
-        )
+        where, root = _runtime(scale, flags), text_of(flags, "data.root")
+        asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
         planned = make_plan(
             asked, seconds, lambda text: typer.echo(visible(text), err=True), tables_only=tables
         )
         _announce(found, scale, planned)
         if not plan:
             check_possible(found, planned, "is finished" if tables else "can be run")
-            _reproduce(found, scale, out, planned, seconds, flags, screen)
+            _reproduce(asked, planned, seconds, flags, screen)
 
 
 def _reproduce(
-    item: Item,
-    scale: str,
-    out: Path,
-    found: Sequence[Planned],
-    seconds: float | None,
-    flags: Flags,
-    screen: Screen,
+    asked: Asked, found: Sequence[Planned], seconds: float | None, flags: Flags, screen: Screen
 ) -> None:
     def do(job: Planned) -> None:
         if isinstance(job, PlannedStudy):
             _study(job, flags, screen)
         elif isinstance(job, PlannedRun):
-            _run(job, screen)
+            _run(job, screen, asked.accept)
 
     if seconds is None:  # a budget counts the runs one after the other
-        found = side_by_side(found, lambda runs: execute_at_once(runs, screen, out))
+        found = side_by_side(found, lambda runs: execute_at_once(runs, screen, asked.out), asked.accept)
     found = carried_out(found, do, seconds)
-    path = written(item, scale, out, found)
+    path = written(asked.item, asked.scale, asked.out, found)
     lost = diverged(found)
     from raffed.cli.checking import write_paper_item
 
@@ -141,12 +144,13 @@ def _reproduce(
         raise NumericsError(f"{counted(len(lost), 'run')} diverged; the tables leave out {folders}")
 
 
-def _run(job: PlannedRun, screen: Screen) -> None:
+def _run(job: PlannedRun, screen: Screen, accept: bool) -> None:
     config = job.config
     where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
     title = f"{where}, seed {job.seed} → {job.folder}"
     begun = partial(screen.start, title, config.method, config.federation.rounds, config.seed)
-    run_one(begun_or_new(config, job.folder, screen, begun), job.folder, screen, again="the same command")
+    work = begun_or_new(config, job.folder, screen, begun, accept)
+    run_one(work, job.folder, screen, again="the same command")
 
 
 def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
@@ -202,14 +206,15 @@ def _runtime(scale: str, flags: Flags) -> Runtime:
     return placed(Runtime(execution="serial" if serial else "ray"), flags)
 
 
-def _list(out: Path) -> None:
+def _list(out: Path, own: str | None) -> None:
     from raffed.cli.tables import show
     from raffed.experiments.reproduction.catalogue import items
+    from raffed.experiments.reproduction.own_tables import own_items
     from raffed.experiments.reproduction.planner import state
 
     check_unpacked(out)
     rows = []
-    for key, item in items().items():
+    for key, item in (items() if own is None else own_items(own)).items():
         missing = item.missing()
         shown = ", ".join(missing[:4]) + (f", and {len(missing) - 4} more" if len(missing) > 4 else "")
         cells = "study" if item.study and not item.cells else str(len(item.cells))

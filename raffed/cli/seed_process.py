@@ -47,7 +47,8 @@ def seed_process() -> None:
         begun = partial(screen.start, "", config.method, config.federation.rounds, config.seed)
         begun()
         try:
-            execute(begun_or_new(config, folder, screen, begun), folder, screen, again="the same command")
+            work = begun_or_new(config, folder, screen, begun, bool(order["accept"]))
+            execute(work, folder, screen, again="the same command")
         except RaffedError as error:
             screen.failed(str(folder), error)
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None

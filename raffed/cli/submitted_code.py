@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from raffed.config.toml import read_toml
+from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
 from raffed.references.located import located
 from raffed.references.resolve import CodeLocation, is_file, is_reference
@@ -13,15 +14,26 @@ from raffed.references.source_files import files_of
 
 
 def own_references(words: Sequence[str], files: Iterable[str]) -> list[str]:
-    """Return the references among the words of a command, and those of methods in its TOML files.
+    """Return the references among the words of a command, and those in its TOML files.
 
     Args:
         words: The command's words, such as `--method`, `./prox.py:myprox`.
         files: The TOML files among them.
     """
     typed = [word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in words]
-    named = [str(read_toml(Path(file)).get("method", "")) for file in files]
-    return [one for one in dict.fromkeys([*typed, *named]) if is_reference(one)]
+    named = [text for file in files for text in _named_in(read_toml(Path(file)))]
+    every = (one.strip() for text in [*typed, *named] for one in text.split(","))
+    return [one for one in dict.fromkeys(every) if is_reference(one)]
+
+
+def _named_in(tables: Mapping[str, Json]) -> list[str]:
+    """Return the texts of a TOML file that may be references: method, loss, model, data, split, metrics."""
+    names = ("", "method"), ("", "loss"), ("model", "name"), ("data", "dataset"), ("data", "split")
+    found: list[Json] = []
+    for section, name in (*names, ("federation", "metrics")):
+        value = (table_of(tables.get(section)) if section else tables).get(name)
+        found += value if isinstance(value, list) else [value]
+    return [one for one in found if isinstance(one, str)]
 
 
 def code_files(references: Iterable[str], root: Path) -> dict[str, Path]:

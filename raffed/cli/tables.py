@@ -33,6 +33,7 @@ SHORT = {
     "MB up/round": "MB up",
     "MB down/round": "MB down",
 }
+NO_TEST_PARTS = "no client has a test part of its own: --local-test 0.2"
 WIDE = 200  # columns assumed if no terminal limits them
 
 
@@ -103,6 +104,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         ("rounds", f"{about.get('rounds_done', 0)}{early}"),
         *best,
         *accuracies.items(),
+        *_more_values(result, about.get("metrics", [])),
         ("MB per round", f"{up:.3f} up, {down:.3f} down"),
         ("time", time),
         ("folder", named(result.folder)),
@@ -111,14 +113,32 @@ def show_result(result: RunResult, brief: bool = False) -> None:
     show_pairs([*pairs, *((f"{name} sha256", f"{value[:16]}…") for name, value in kept.items())])
 
 
+def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """Return the last values of clients that never trained and of the user's own metrics, as texts."""
+    rows = result.to_pandas()
+    rows = rows[rows["client"].isna() & rows["class"].isna()].astype({"model": str, "split": str})
+    shown = []
+    for one in [{"name": "accuracy_unseen", "unit": "fraction"}, *own]:
+        kept = rows[rows["metric"] == one["name"]].sort_values("round", kind="stable")
+        last = kept.drop_duplicates(["model", "split"], keep="last")
+        for model, split, value in zip(last["model"], last["split"], last["value"], strict=True):
+            unit = "" if one["unit"] == "number" else f" {one['unit']}"
+            text = percent(value) if one["unit"] == "fraction" else f"{value:.4g}{unit}"
+            shown.append((f"{one['name']}, {model} {split}", text))
+    return shown
+
+
 def _no_score(data: dict[str, Any]) -> str:
     """Return why no client's own model was scored, from the run's configuration of its data."""
-    from raffed.data.splits import parse_split
+    from raffed.data.splits import own_reference, parse_split
 
+    took_no_part = "no client with a test part of its own took part in a scored round"
+    if own_reference(data["split"]) is not None:  # the user's code is not executed for a message
+        return took_no_part if data["local_test"] != 0 else NO_TEST_PARTS
     split, share = parse_split(data["split"]), data["local_test"]
     if split.brings_tests or share or (share is None and split.default_local_test):
-        return "no client with a test part of its own took part in a scored round"
-    return "no client has a test part of its own: --local-test 0.2"
+        return took_no_part
+    return NO_TEST_PARTS
 
 
 def traffic(result: RunResult) -> tuple[float, float]:

@@ -89,6 +89,7 @@ def tune(
     protocol: Annotated[str | None, _asked("protocol")] = None,
     scheduler: Annotated[str | None, _asked("scheduler")] = None,
     search: Annotated[str | None, _asked("search")] = None,
+    score: Annotated[str | None, _asked("score", "METRIC")] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -121,6 +122,7 @@ def tune(
         "protocol": protocol,
         "scheduler": scheduler,
         "search": search,
+        "score": score,
     }
     asked = {name: value for name, value in options.items() if value is not None}
     with make_board(as_json) as board, mirrored(place) as out:

@@ -61,7 +61,7 @@ class Reproduced:
 
 
 def reproduce(
-    item: str,
+    item: str | Item | None = None,
     scale: Literal["smoke", "proxy", "full"] = "smoke",
     *,
     out: Path | str = "reproduce",
@@ -72,13 +72,16 @@ def reproduce(
     root: str | None = None,
     runtime: Runtime | None = None,
     progress: bool = True,
+    items: str | None = None,
+    accept_changed_code: bool = False,
 ) -> Reproduced:
-    """Reproduce a table or figure of a paper, as `raffed reproduce` does.
+    """Reproduce a table or figure of a paper, or a table of one's own, as `raffed reproduce` does.
 
     Called again with the same arguments it goes on where it stopped.
 
     Args:
-        item: PAPER/ITEM, such as "fedmr/table1".
+        item: PAPER/ITEM, such as "fedmr/table1", or a table that `raffed.table` made. With `items` it is the
+            name of one of those tables, and may be left out if there is one.
         scale: "smoke", "proxy" or "full" (the paper's settings).
         out: Folder or URL of all reproductions.
         only: Rows and columns with one of these texts.
@@ -88,20 +91,23 @@ def reproduce(
         root: Folder of the data sets; without it the one in RAFFED_DATA.
         runtime: Where runs are executed; without it one process for smoke, else Ray.
         progress: Whether rounds are shown on stderr or below the notebook's cell.
+        items: Reference to tables of one's own, such as "mylab.items:TABLE" or "./items.py:TABLE".
+        accept_changed_code: Whether to go on with own code, or a description of the table, that has changed
+            since runs of it were made. item.json and run.json record it.
 
     Returns:
         The tables of the item.
 
     Raises:
         UsageError: There is no such item, or nothing of it can run here.
+        RunFolderError: Own code has changed.
 
     Example:
         >>> raffed.reproduce("fedmr/table6", only=["fmnist"]).tables  # doctest: +SKIP
     """
-    from raffed.experiments.reproduction.catalogue import find_item
     from raffed.experiments.reproduction.released import as_released
 
-    found = find_item(item)
+    found = item if isinstance(item, Item) else item_of(item, items)
     count = SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
     check_range("seeds", count, 1, 10_000)
     found = as_released(found) if released else found
@@ -109,21 +115,43 @@ def reproduce(
     where = runtime or Runtime(execution="serial" if scale == "smoke" else "ray")
     shown = make_progress(progress)
     with mirrored(out) as place:
-        planned = plan(Asked(found, scale, place, tuple(only), count, where, root), seconds, shown.say)
+        asked = Asked(found, scale, place, tuple(only), count, where, root, accept_changed_code)
+        planned = plan(asked, seconds, shown.say)
         check_possible(found, planned, "can be run")
 
         def do(job: Planned) -> None:
             shown.begin(f"{found.key}, seed {job.seed} → {job.folder}")
             if isinstance(job, PlannedRun):
-                start_or_continue(job.config, job.folder, shown.round)
+                start_or_continue(job.config, job.folder, shown.round, accept=accept_changed_code)
             elif isinstance(job, PlannedStudy):
                 execute_planned(job, root, where, lambda what, share: None)
 
         if seconds is None:
-            planned = side_by_side(planned, lambda runs: execute_shown(runs, shown))
+            planned = side_by_side(planned, lambda runs: execute_shown(runs, shown), accept_changed_code)
         after = carried_out(planned, do, seconds)
         tables = write_item_tables(written(found, scale, place, after))
         return _outcome(tables, after, is_url(out))
+
+
+def item_of(text: str | None, reference: str | None) -> Item:
+    """Return an item of a paper, or a table behind a reference.
+
+    Args:
+        text: PAPER/ITEM, or the name of a table of one's own.
+        reference: Reference to tables of one's own, or None for an item of a paper.
+
+    Raises:
+        UsageError: There is no such item.
+    """
+    if reference is not None:
+        from raffed.experiments.reproduction.own_tables import own_item
+
+        return own_item(reference, text)
+    from raffed.experiments.reproduction.catalogue import find_item
+
+    if text is None:
+        raise UsageError("name a table or figure, such as fedmr/table1, or give `items`")
+    return find_item(text)
 
 
 def _outcome(tables: ItemTables | str, jobs: Sequence[Planned], remote: bool) -> Reproduced:
@@ -138,7 +166,10 @@ def _outcome(tables: ItemTables | str, jobs: Sequence[Planned], remote: bool) ->
 
 @dataclass(frozen=True)
 class Asked:
-    """Which part of an item is asked for, where, and how its runs are executed."""
+    """Which part of an item is asked for, where, and how its runs are executed.
+
+    `accept` says whether own code may have changed since runs of the item were made.
+    """
 
     item: Item
     scale: str
@@ -147,6 +178,7 @@ class Asked:
     seeds: int
     runtime: Runtime
     root: str | None = None
+    accept: bool = False
 
 
 def plan(asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool = False) -> list[Planned]:
@@ -155,11 +187,16 @@ def plan(asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool =
     With `tables_only`, whatever is not finished is left out.
     """
     from raffed.experiments.reproduction.estimates import estimated
+    from raffed.experiments.reproduction.item_source import check_code_of, check_source
 
     check_tree(asked.out)
     check_unpacked(asked.out)
+    if not asked.accept:
+        check_source(asked.item, asked.scale, asked.out)
     runs = planned_runs(asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime)
     runs = [_with_root(job, asked.root) for job in runs]
+    if not asked.accept:
+        check_code_of(runs)
     runs = runs if tables_only else estimated(runs, tell)
     studies = planned_studies(asked.item, asked.scale, asked.out, asked.seeds, asked.root)
     jobs: list[Planned] = [*studies, *runs]
@@ -181,21 +218,24 @@ def carried_out(
 
 
 def side_by_side(
-    jobs: Sequence[Planned], execute: Callable[[list[SeedRun]], Mapping[SeedRun, Ending]]
+    jobs: Sequence[Planned],
+    execute: Callable[[list[SeedRun]], Mapping[SeedRun, Ending]],
+    accept: bool = False,
 ) -> list[Planned]:
     """Execute the runs in one process each that take long, as many at a time as the cores allow.
 
     Args:
         jobs: What is planned.
         execute: Executes runs at the same time.
+        accept: Whether own code may have changed since runs were begun.
 
     Returns:
         All jobs. Those that diverged are marked. What is not done is left to `carried_out`.
     """
-    runs = {job.folder: _as_run(job) for job in jobs if isinstance(job, PlannedRun) and _worth_a_process(job)}
-    if len(runs) < 2 or usable_cores() < 2:
+    long = [job for job in jobs if isinstance(job, PlannedRun) and _worth_a_process(job)]
+    if len(long) < 2 or usable_cores() < 2:
         return list(jobs)
-    endings = execute(list(runs.values()))
+    endings = execute([_as_run(job, accept) for job in long])
     lost = {run.folder: one.why for run, one in endings.items() if one.diverged}
     return [
         replace(job, left_out=f"{DIVERGED}: {lost[job.folder]}") if job.folder in lost else job
@@ -208,9 +248,9 @@ def _worth_a_process(job: PlannedRun) -> bool:
     return serial and not job.left_out and not job.done and job.seconds >= WORTH
 
 
-def _as_run(job: PlannedRun) -> SeedRun:
+def _as_run(job: PlannedRun, accept: bool) -> SeedRun:
     where = ", ".join(dict.fromkeys(" · ".join(cell.place) for cell in job.cells))
-    return SeedRun(where, job.config, job.folder)
+    return SeedRun(where, job.config, job.folder, accept)
 
 
 def written(item: Item, scale: str, out: Path, jobs: Sequence[Planned]) -> Path:

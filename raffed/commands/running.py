@@ -25,12 +25,24 @@ def start_or_continue(
     stop: Stop | None = None,
     chosen: Chosen | None = None,
     begun: Begun | None = None,
+    accept: bool = False,
 ) -> RunResult:
-    """Execute a run, or what is left of it if its folder holds a part. The arguments are those of `run`."""
+    """Execute a run, or what is left of it if its folder holds a part.
+
+    The arguments are those of `run`; `accept` says whether own code may have changed since it was begun.
+    """
     from raffed.experiments.run import resume, run
 
     if holds_run(folder):
-        return resume(folder, watch=watch, stop=stop, runtime=config.runtime, chosen=chosen, begun=begun)
+        return resume(
+            folder,
+            watch=watch,
+            stop=stop,
+            runtime=config.runtime,
+            chosen=chosen,
+            begun=begun,
+            accept_changed_code=accept,
+        )
     return run(config, folder, watch=watch, stop=stop, chosen=chosen, begun=begun)
 
 

@@ -30,11 +30,13 @@ class SeedRun:
         method: Its method, by name or reference; or what it is for.
         config: Its configuration, with its own seed.
         folder: Its folder, OUT/seed-K or OUT/METHOD/seed-K.
+        accept: Whether own code may have changed since the run was begun.
     """
 
     method: str
     config: RunConfig
     folder: Path
+    accept: bool = False
 
     @property
     def seed(self) -> int:

@@ -108,7 +108,11 @@ class _Worker:
         """Tell the process what to run."""
         stream = self.process.stdin
         assert stream is not None
-        order = {"config": self.run.config.as_dict(), "folder": str(self.run.folder.absolute())}
+        order = {
+            "config": self.run.config.as_dict(),
+            "folder": str(self.run.folder.absolute()),
+            "accept": self.run.accept,
+        }
         try:
             stream.write(json.dumps(order) + "\n")
             stream.flush()

@@ -77,6 +77,7 @@ def tune(
     protocol: Literal["validation", "paper"] = "validation",
     scheduler: Literal["fifo", "asha"] = "fifo",
     search: Literal["grid", "optuna"] = "grid",
+    score: str = "accuracy",
     budget: float | str | None = None,
     at_once: int = 0,
     resume: bool = False,
@@ -100,6 +101,8 @@ def tune(
         protocol: "validation", or "paper" to choose by test accuracy as the papers do.
         scheduler: "fifo", or "asha" to end bad trials early.
         search: "grid", or "optuna" to propose settings from ranges.
+        score: What chooses: "accuracy", or the name of a metric of `config` whose unit is a fraction. Of one
+            that should be low, 1 minus its value counts.
         budget: Time for all trials: seconds, or a text such as "30m".
         at_once: Trials at a time; 0: as many as fit.
         resume: Whether the same sweep in `out` is continued.
@@ -118,7 +121,7 @@ def tune(
     axes = {name: list(values) for name, values in (grid or {}).items()}
     base = _trial_base(config or RunConfig(), protocol)
     names = tuple(fixed)
-    request = Request(base, names, fixed, axes, trials, seeds, protocol, select, scheduler, search)
+    request = Request(base, names, fixed, axes, trials, seeds, protocol, select, scheduler, search, score)
     for name in names:
         check_space(name, axes)
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget

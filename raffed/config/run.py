@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 from raffed.config.faults import Faults
+from raffed.config.federation import Federation
+from raffed.config.names import Importable, Name, keep
 from raffed.config.privacy import Privacy
-from raffed.config.sections import SECTIONS, Data, Federation, Model, Numerics, Runtime, Section
+from raffed.config.sections import SECTIONS, Data, Model, Numerics, Runtime, Section
 from raffed.config.training import Local
 from raffed.config.validation import Declaration, Doc, Range, Value, check_fields, declarations
 from raffed.errors import UnknownNameError, UsageError
@@ -26,9 +28,12 @@ PLACES = ("data.root", "data.download", "model.init")  # where files lie is no p
 # Sections and fields that are younger than the first identities, which they leave as they are
 OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
 YOUNGER = {
-    "data": ("validation", "samples"),
+    "data": ("validation", "samples", "split_args"),
     "model": ("init_sha256",),
-    "federation": ("survey", "measures", "weighting", "stop_when", "forked_at", "fork_sha256"),
+    "federation": (
+        *("survey", "measures", "metrics", "unseen_clients", "weighting"),
+        *("stop_when", "forked_at", "fork_sha256"),
+    ),
 }
 
 
@@ -44,12 +49,12 @@ class RunConfig:
     """
 
     method: Annotated[
-        str,
+        Name[Importable],
         Doc(
             "Name of the method, see `raffed methods`; for your own ./file.py:NAME or package.module:NAME. "
             "In Python it may be the function itself, which is stored as its reference."
         ),
-    ] = "fedavg"
+    ] = Name("fedavg")
     args: Annotated[
         Mapping[str, Value],
         Doc("Argument of the method, such as mu=0.1; repeat for more. See `raffed methods NAME`."),
@@ -71,9 +76,20 @@ class RunConfig:
     privacy: Annotated[Privacy, Doc("Differential privacy and masks.")] = field(default_factory=Privacy)
     runtime: Annotated[Runtime, Doc("Where and how the run is executed.")] = field(default_factory=Runtime)
     seed: Annotated[int, Range(0, 2**31 - 1), Doc("Seed of every random choice of the run.")] = 0
+    loss: Annotated[
+        Name[Importable],
+        Doc(
+            "Loss of your own, ./file.py:NAME or package.module:NAME, a function of logits and labels; "
+            "without it: the cross-entropy. In Python it may be the function itself."
+        ),
+    ] = Name("")
+    loss_args: Annotated[
+        Mapping[str, Value],
+        Doc("Argument of that loss, such as gamma=2.0; repeat for more."),
+    ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "method", as_name(self.method))
+        keep(self, method=as_name(self.method), loss=as_name(self.loss))
         check_fields("", self)
         for name, kind in SECTIONS.items():
             section = getattr(self, name)
@@ -81,6 +97,8 @@ class RunConfig:
                 raise UsageError(f"{name} = {section!r}: it must be a {kind.__name__}")
             check_fields(name, section)
         self.runtime.check_share()
+        if self.loss_args and not self.loss:
+            raise UsageError("loss_args are given without a loss; also give loss (--loss)")
         if self.numerics.cohort > 1 and self.runtime.clients_per_actor == 1:
             raise UsageError(
                 "numerics.cohort stacks clients of one actor, but runtime.clients_per_actor = 1 gives "
@@ -121,6 +139,8 @@ class RunConfig:
         """
         run = self.canonical()
         parts: dict[str, Value] = {"method": run.method, "args": run.args, "seed": run.seed}
+        if run.loss:
+            parts["loss"] = {"name": run.loss, "args": run.loss_args}
         for name, kind in SECTIONS.items():
             section: Section = getattr(run, name)
             if name not in OMITTED_WHEN_DEFAULT or section != kind():

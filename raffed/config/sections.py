@@ -1,7 +1,7 @@
 """Sections of a run's configuration: data, model, federation, numerics and runtime.
 
-Each field is declared once: its type, range or choices, default and meaning. The sections `local`, `faults`
-and `privacy` have files of their own. This module imports neither torch nor Ray.
+Each field is declared once: its type, range or choices, default and meaning. The sections `local`,
+`federation`, `faults` and `privacy` have files of their own. This module imports neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.faults import Faults
+from raffed.config.federation import Federation
+from raffed.config.names import Importable, Name, StoredData, StoredSplit, keep
 from raffed.config.privacy import Privacy
 from raffed.config.training import Local
-from raffed.config.validation import Doc, Range, Value, Words
+from raffed.config.validation import Doc, Range, Value
 from raffed.config.weights_file import weights_bytes
 from raffed.errors import UsageError
-from raffed.references.naming import reference_to
+from raffed.references.names import as_name
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
 Transport: TypeAlias = Literal["auto", "ray", "socket"]
@@ -30,14 +32,19 @@ class Data:
     """Which data a run uses, and how they are divided among the clients."""
 
     dataset: Annotated[
-        str,
+        Name[Importable | StoredData],
         Doc(
             "Name of the data set, or data of your own such as csv:table.csv?label=y, see `raffed datasets`."
         ),
-    ] = "digits"
+    ] = Name("digits")
     split: Annotated[
-        str, Doc("Rule that divides the data among clients, such as p10c2, see `raffed splits`.")
-    ] = "p10c2"
+        Name[Importable | StoredSplit],
+        Doc(
+            "Rule that divides the data among clients, such as p10c2, see `raffed splits`; for your own "
+            "./file.py:NAME or package.module:NAME. In Python it may be the function itself, which is stored "
+            "as its reference."
+        ),
+    ] = Name("p10c2")
     root: Annotated[
         str | None, Doc("Folder of the data files; without it: the one in the variable RAFFED_DATA.")
     ] = None
@@ -75,10 +82,19 @@ class Data:
         ),
     ] = 0
 
+    split_args: Annotated[
+        Mapping[str, Value],
+        Doc("Argument of your own split, such as clients=20; repeat for more. See `raffed splits NAME`."),
+    ] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
+        if (stored := getattr(type(self.split), "stored", None)) is not None:
+            text, args = stored(self.split)
+            keep(self, split=text, split_args={**args, **self.split_args})
+        keep(self, split=as_name(self.split))
         # A data set made in Python puts its arrays into the cache and is referred to by their hash
-        if (refer := getattr(self.dataset, "reference", None)) is not None:
-            object.__setattr__(self, "dataset", refer())
+        refer = getattr(self.dataset, "reference", None)
+        keep(self, dataset=as_name(self.dataset) if refer is None else refer())
 
 
 @dataclass(frozen=True)
@@ -86,13 +102,13 @@ class Model:
     """Which neural network a run trains."""
 
     name: Annotated[
-        str,
+        Name[Importable],
         Doc(
             "Name of the network, see `raffed models`; for your own ./file.py:NAME or package.module:NAME, "
             "for torchvision's torchvision:NAME. In Python it may be the class itself, which is stored as "
             "its reference."
         ),
-    ] = "mlp"
+    ] = Name("mlp")
     args: Annotated[
         Mapping[str, Value],
         Doc("Argument of the network, such as head_bias=true; repeat for more. See `raffed models NAME`."),
@@ -107,81 +123,9 @@ class Model:
     ] = ""
 
     def __post_init__(self) -> None:
-        if callable(self.name):
-            object.__setattr__(self, "name", reference_to(self.name))
+        keep(self, name=as_name(self.name))
         if isinstance(self.init, str) and self.init and not self.init_sha256:
-            object.__setattr__(self, "init_sha256", _sha256_of(self.init))
-            object.__setattr__(self, "init", str(Path(self.init).absolute()))
-
-
-@dataclass(frozen=True)
-class Federation:
-    """How many rounds a run has, who takes part in them, and when models are evaluated."""
-
-    rounds: Annotated[int, Range(1), Doc("Number of rounds T.")] = 20
-    participation: Annotated[
-        float,
-        Range(0.0, 1.0, open_low=True),
-        Doc(
-            "Fraction Q of the clients that take part in a round. In every round, round(Q·N) of the N "
-            "clients, but at least one, are drawn uniformly without replacement."
-        ),
-    ] = 1.0
-    eval_every: Annotated[
-        int,
-        Range(1),
-        Doc(
-            "Rounds between evaluations of the global model, which is also evaluated after the last round. "
-            "The participants' models are evaluated on their local test parts in the same rounds."
-        ),
-    ] = 1
-    survey: Annotated[
-        int,
-        Range(0),
-        Doc(
-            "Number of last rounds in which the participants' models are evaluated as well; 0: no survey. "
-            "After the last round, all clients' models are scored on their local test parts as they stand at "
-            "that time."
-        ),
-    ] = 0
-    measures: Annotated[
-        str,
-        Words("memory", "spectrum", "calibration", "fairness"),  # core/measures/ has a file for each
-        Doc("Additional measurements after the last round, separated by commas."),
-    ] = ""
-    weighting: Annotated[
-        Literal["", "samples", "clients"],
-        Doc(
-            "Weights p_k of the mean of the uploads; without it: the method's own. They are n_k / Σ n for "
-            "`samples` and 1/|S| for `clients`."
-        ),
-    ] = ""
-
-    stop_when: Annotated[
-        str,
-        Doc(
-            'Rule that ends the run early, such as "val.accuracy no better for 20 rounds"; without it: no '
-            "early end. It needs a validation part."
-        ),
-    ] = ""
-    forked_at: Annotated[
-        int, Range(0), Doc("Set by `raffed fork`: number of rounds that the other run had done.")
-    ] = 0
-    fork_sha256: Annotated[
-        str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
-    ] = ""
-
-    def participants(self, clients: int) -> int:
-        """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
-
-        Args:
-            clients: Number N of all clients.
-        """
-        return max(1, round(self.participation * clients))
-
-    def asks(self, name: str) -> bool:
-        """Return whether `measures` contains the name of an additional measurement."""
-        return name in (one.strip() for one in self.measures.split(","))
+            keep(self, init_sha256=_sha256_of(self.init), init=str(Path(self.init).absolute()))
 
 
 @dataclass(frozen=True)

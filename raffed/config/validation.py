@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -119,6 +119,29 @@ def check_values(name: str, known: Mapping[str, Declaration], values: Mapping[st
         known[key].check(value, f"{name}: ")
 
 
+def check_call(
+    name: str, function: Callable[..., T], supplied: Collection[str], values: Mapping[str, V], option: str
+) -> None:
+    """Check a person's arguments of a function whose other arguments raffed supplies.
+
+    Args:
+        name: What messages call the function.
+        function: A function, or a class that is called.
+        supplied: The arguments that raffed supplies; nobody else may give them.
+        values: Argument → value.
+        option: The option by which a person gives an argument, for the message about a missing one.
+
+    Raises:
+        UsageError: An argument is unknown, has a wrong value, or is missing.
+    """
+    own = {one.name: one for one in declarations(function).values() if one.name not in supplied}
+    check_values(name, own, values)
+    for one in inspect.signature(function).parameters.values():
+        by_name = one.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if by_name and one.default is inspect.Parameter.empty and one.name in own and one.name not in values:
+            raise UsageError(f"{name} needs its argument {one.name}: give {option} {one.name}=VALUE")
+
+
 def check_fields(section: str, values: T) -> None:
     """Check every field of a dataclass against its declaration; messages say `section.field`."""
     for name, one in declarations(type(values)).items():
@@ -150,6 +173,7 @@ __all__ = [
     "Value",
     "Words",
     "check_arguments",
+    "check_call",
     "check_fields",
     "check_json",
     "check_values",

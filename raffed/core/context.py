@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from raffed.core import seeds
-from raffed.core.losses import cross_entropy
+from raffed.core.losses import Criterion, cross_entropy
 from raffed.core.messages import Wire
 from raffed.core.params import Params, State
 from raffed.core.record import Record
@@ -104,6 +104,7 @@ class Context(Generic[Mine, FromServer]):
         warmth: Fraction of the learning rate that this round uses (`Local.warmth`).
         drawn: Random numbers of this term for this step (`Term.draw`).
         noted: Sum over the steps of what this term noted (`Term.note`), or None if it notes nothing.
+        criterion: The run's own loss in the place of the cross-entropy, or None.
     """
 
     spec: Spec
@@ -130,6 +131,7 @@ class Context(Generic[Mine, FromServer]):
     warmth: float = 1.0
     drawn: Tensor | None = None
     noted: Tensor | None = None
+    criterion: Criterion | None = None
 
     @property
     def w0(self) -> Params:
@@ -140,19 +142,37 @@ class Context(Generic[Mine, FromServer]):
         return self.state.w
 
     def ce(self, f: Forward) -> Tensor:
-        """Return the cross-entropy over all C classes, as the mean over the batch."""
-        return cross_entropy(f.logits, f.y)
+        """Return the cross-entropy over all C classes, as the mean over the batch.
+
+        A run with a loss of its own (`--loss`) has that loss here.
+        """
+        return self.loss_of(f.logits, f.y)
+
+    def loss_of(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss of any logits: the cross-entropy, or the run's own loss.
+
+        Args:
+            logits: Logits [B, C].
+            y: Labels [B], int64.
+        """
+        if self.criterion is None:
+            return cross_entropy(logits, y)
+        return self.criterion(logits, y, self.class_counts)
 
     def chosen(self, share: float, purpose: seeds.Purpose) -> bool:
         """Return whether this client is one of a fixed random set of clients, drawn once per run.
 
         Args:
-            share: Fraction of clients in the set, in [0, 1]. The set has round(share · N) clients.
+            share: Fraction of clients in the set, in [0, 1]. The set has round(share · N) of the N clients
+                that may train.
             purpose: Which random stream draws the set.
         """
         count = round(share * self.spec.num_clients)
         order: NDArray[np.int64] = seeds.rng(self.run_seed, purpose).permutation(self.spec.num_clients)
-        return bool(self.client in order[:count])
+        if self.client in self.spec.unseen:
+            return False
+        place = self.client - sum(one < self.client for one in self.spec.unseen)
+        return bool(place in order[:count])
 
     def replace(self, **changes: Any) -> Context:
         """Return a copy with some fields replaced.
@@ -210,12 +230,13 @@ class Spec:
     Attributes:
         num_classes: Number of classes C.
         feature_dim: Length D of a feature vector.
-        num_clients: Number of clients N.
+        num_clients: Number of clients N that may train.
         expected_visits: How often a client is expected to take part in the whole run: int(Q·T), at least 1.
         rounds: Number of rounds T of the whole run.
-        samples: Training samples of all clients together.
+        samples: Training samples of these clients together.
         rounds_per_cycle: Number of rounds in which every stage is visited once: the number of stages if these
             take turns, otherwise 1.
+        unseen: Clients that never train and are only scored.
     """
 
     num_classes: int
@@ -225,6 +246,7 @@ class Spec:
     rounds: int = 1  # T
     samples: int = 1  # of all clients together
     rounds_per_cycle: int = 1  # the number of stages if these take turns, otherwise 1
+    unseen: tuple[int, ...] = ()
 
     @property
     def turn(self) -> int:

@@ -5,6 +5,9 @@ All of them run under vmap: no branch, index or shape depends on a tensor's valu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -122,3 +125,31 @@ def momentum_sum(steps: int, momentum: float, pull: float = 0.0) -> float:
 def distance(a: Tensor, b: Tensor) -> Tensor:
     """Return Euclidean distances [B, C] of rows a [B, D] and b [C, D], with a finite gradient at 0."""
     return ((a[:, None, :] - b[None, :, :]).square().sum(-1) + 1e-12).sqrt()
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A loss by which clients learn instead of the cross-entropy.
+
+    Attributes:
+        function: Function from (logits [B, C], labels [B]) to a loss for each sample [B], or to their mean
+            []. It is a dense function of tensors, so that it can also be called under vmap.
+        name: What messages call it.
+        counted: Whether the function also takes `class_counts`, the client's training samples of each class.
+    """
+
+    function: Callable[..., Tensor]
+    name: str
+    counted: bool = False
+
+    def __call__(self, logits: Tensor, y: Tensor, class_counts: Tensor) -> Tensor:
+        """Return the mean loss of a batch, a tensor without dimensions.
+
+        Args:
+            logits: Logits [B, C].
+            y: Labels [B], int64.
+            class_counts: The client's training samples of each class [C], int64.
+        """
+        counts = {"class_counts": class_counts} if self.counted else {}
+        value = self.function(logits, y, **counts)
+        return value.mean() if value.dim() else value

@@ -10,10 +10,19 @@ client and, under vmap, for many.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from raffed.core.ingredients import Correction, Head, Ingredient, LocalSolver, Personal, Term
+from raffed.core.ingredients import (
+    Correction,
+    Head,
+    Ingredient,
+    LocalSolver,
+    Personal,
+    Term,
+    UnchangedLogits,
+)
+from raffed.core.losses import Criterion
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, ServerRule
 from raffed.errors import UsageError
@@ -36,6 +45,7 @@ class Method:
         personal: How the client's own model is made, or None if the trained model is evaluated instead.
         mean: The weights with which uploads are averaged.
         server: How the server makes its next model from the mean.
+        criterion: A loss in the place of the cross-entropy, or None (`with_loss`).
         strengths: (argument, value) of coefficients that should be smaller if training diverges.
 
     Raises:
@@ -55,6 +65,7 @@ class Method:
     personal: Personal | None = None
     mean: Mean = field(default_factory=Mean)
     server: ServerRule = field(default_factory=Assign)
+    criterion: Criterion | None = None  # None: the cross-entropy
     strengths: tuple[tuple[str, float], ...] = field(
         default=(), compare=False
     )  # coefficients to lower if training diverges
@@ -82,6 +93,27 @@ class Method:
                 f"its control "
                 "variates divide the displacement by the summed learning rates, which momentum breaks"
             )
+
+    def with_loss(self, criterion: Criterion) -> Method:
+        """Return the same method with a loss in the place of the cross-entropy.
+
+        A head changes the logits before this loss, and terms are added to it. `Context.ce` is this loss, too.
+
+        Raises:
+            UsageError: The method has a loss of its own, or needs the cross-entropy.
+        """
+        if self.head is not None and type(self.head).loss is not Head.loss:
+            raise UsageError(
+                f"{self.name} has a loss of its own ({type(self.head).__name__}), so {criterion.name} cannot "
+                f"replace it; leave out --loss"
+            )
+        for _, one in self.ingredients():
+            if one.needs_cross_entropy:
+                raise UsageError(
+                    f"{self.name} works with gradients of the cross-entropy ({type(one).__name__}), so "
+                    f"{criterion.name} cannot replace it; leave out --loss"
+                )
+        return replace(self, criterion=criterion, head=self.head or UnchangedLogits())
 
     @property
     def has_global(self) -> bool:

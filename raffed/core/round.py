@@ -255,6 +255,7 @@ def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingS
             -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
         ),
         reestimate=lambda state: reestimated(net, state, data.x, batch),
+        criterion=m.criterion,
     )
 
 

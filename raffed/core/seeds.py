@@ -40,6 +40,7 @@ Purpose = Literal[
     "privacy",
     "masks",
     "expert",
+    "unseen",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

@@ -136,6 +136,7 @@ _TINY_ORIGIN = "Stanford CS231n: tiny-imagenet-200/ as unpacked; its validation 
 _ISIC_ORIGIN = "ISIC 2019 in FLamby's six centres: ISIC2019/train_test_split and the image folder"
 _ISIC_CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 
+GROUP = "raffed.datasets"  # of entry points
 DATASETS: dict[str, DatasetInfo] = {
     "cifar10": DatasetInfo(
         "CIFAR-10",

@@ -77,6 +77,8 @@ class ClassesPerClient(Split):
     def read(cls, text: str) -> Self | None:
         match = re.fullmatch(rf"p(\d+)c(\d+)(:{DUPLICATES})?", text, re.IGNORECASE | re.ASCII)
         if match is None:
+            if re.match(r"p\d+c\d+:", text, re.IGNORECASE | re.ASCII):  # not a module called p10c2
+                raise cls.refusal(text)
             return None
         clients, classes = (cls.whole(text, digits) for digits in match.groups()[:2])
         return cls.made(text, clients=clients, classes=classes, duplicates=bool(match[3]))

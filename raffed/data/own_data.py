@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import types
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raffed.data.array_cache import CACHED, ArrayCache
-from raffed.data.catalogue import dataset_name
+from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
 from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
 from raffed.errors import DataFileError, UnknownNameError, UsageError
-from raffed.references.resolve import is_reference, load
+from raffed.references.names import entry_points, reference_of
+from raffed.references.resolve import load
 from raffed.references.user_code import may_be_called
+
+_KNOWN: Final = {*DATASETS, *ALIASES}
 
 
 class OwnData(NamedTuple):
@@ -32,7 +35,11 @@ def is_own(text: str) -> bool:
     Raises:
         UsageError: It begins as such a text and is mistyped.
     """
-    return text.startswith(CACHED) or parse_reference(text) is not None or is_reference(text)
+    return (
+        text.startswith(CACHED)
+        or parse_reference(text) is not None
+        or reference_of(_short(text), GROUP, _KNOWN) is not None
+    )
 
 
 def checked_name(text: str) -> str:
@@ -42,12 +49,14 @@ def checked_name(text: str) -> str:
         UsageError: It is neither data of one's own nor a key of DATASETS.
     """
     if is_own(text):
-        return text.strip()
+        return _short(text.strip())
     try:
         return dataset_name(text)
     except UnknownNameError as error:
         if near := guessed(text):
             raise UsageError(f"unknown dataset {text!r}; did you mean {near}?") from error
+        if installed := entry_points(GROUP):
+            raise UnknownNameError("dataset", text, {*DATASETS, *installed}) from error
         raise
 
 
@@ -59,6 +68,11 @@ def short_name(text: str) -> str:
     if found is not None:
         return f"{found.kind}-{Path(found.place).stem}"
     return text.rpartition(":")[2]
+
+
+def _short(text: str) -> str:
+    """Return an entry point in small letters, and any other text as it is."""
+    return text.lower() if text.lower() in entry_points(GROUP) else text
 
 
 def load_own(text: str, sha256: str = "") -> OwnData:
@@ -108,7 +122,7 @@ def _imported(text: str, again: bool) -> Dataset:
 
 def _called(text: str) -> Dataset:
     """Return the data set that a user's function makes, or that a name of the user's holds."""
-    found = load(text)
+    found = load(reference_of(text, GROUP, _KNOWN) or text)
     function = isinstance(found, types.FunctionType) and may_be_called(found, "Dataset")
     made = found() if function and callable(found) else found
     if not isinstance(made, Dataset):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from raffed.config.validation import Value
 from raffed.data.files import IntArray
 from raffed.data.notation import TypedRecord
 from raffed.data.partition_file import Recipe, repeats
 from raffed.data.partition_record import Partition, labels_sha256
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
+from raffed.references.naming import reference_to
 
 MAX_CLIENTS = 1_000_000
 SMALL_CLIENTS, SMALL_NUMBER = 10, 5  # the most that `shrunk` leaves of a number of clients, and of others
@@ -189,6 +192,12 @@ class Split(TypedRecord):
     def style_of_auto(self) -> AutoStyle:
         """Return what `--transform auto` means for this split, before the data are divided."""
         return AutoStyle(self.style, f"the style of {self.name} splits")
+
+    def stored(self) -> tuple[str, Mapping[str, Value]]:
+        """Return how a configuration stores this split: its text and, for a class of one's own, arguments."""
+        if type(self).__module__.startswith("raffed."):
+            return self.text, {}
+        return reference_to(type(self)), {name: getattr(self, name) for name in self.declared()}
 
     def shrunk(self) -> Split:
         """Return a split of the same kind for at most ten clients and ten classes, for a short trial."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+from collections.abc import Mapping
 
+from raffed.config.validation import Value
 from raffed.data.benchmark_splits import Equal, InStages
 from raffed.data.given_splits import FromFile, Natural, style_in
 from raffed.data.label_splits import (
@@ -19,8 +21,10 @@ from raffed.data.label_splits import (
     LogNormalSizes,
     Shards,
 )
+from raffed.data.own_split import GROUP, own_split
 from raffed.data.split import MAX_CLIENTS, LabelPool, Split
 from raffed.errors import UsageError
+from raffed.references.names import entry_points, reference_of
 
 __all__ = [
     "MAX_CLIENTS",
@@ -38,8 +42,10 @@ __all__ = [
     "Natural",
     "Shards",
     "Split",
+    "own_reference",
     "parse_split",
     "register_split",
+    "split_name",
     "style_in",
     "style_words",
 ]
@@ -80,32 +86,82 @@ for _split in (
     register_split(_split)
 
 
-def parse_split(text: str) -> Split:
-    """Parse a split such as "p10c2" or "dirichlet:100:0.5", in any case.
+def parse_split(text: str, args: Mapping[str, Value] | None = None) -> Split:
+    """Parse a split such as "p10c2", "dirichlet:100:0.5" or "./splits.py:mine"; raffed's own in any case.
 
     Args:
         text: The split as typed; `raffed splits` lists the syntax.
+        args: Arguments of a split of one's own.
 
     Raises:
-        UsageError: The text is not a split. The message contains the syntax.
+        UsageError: The text is not a split, or the arguments do not fit. The message contains the syntax.
+        UserCodeError: The user's file raised an error while it was imported.
 
     Example:
         >>> parse_split("dirichlet:100:0.5")
         Dirichlet(clients=100, alpha=0.5)
     """
     text = text.strip()
-    for split in SPLITS.values():
-        found = split.read(text)
-        if found is not None:
-            return found
+    found = _known(text)
+    if found is not None:
+        if args:
+            raise UsageError(
+                f"split {text!r} takes no split_args ({', '.join(args)}): its numbers stand in its text, "
+                f"as in {found.syntax}"
+            )
+        return found
+    if own_reference(text) is not None:
+        return own_split(_short(text), args or {})
+    raise _unknown(text)
+
+
+def split_name(text: str) -> str:
+    """Return the one spelling of a split. Nothing of the user's own is imported.
+
+    Raises:
+        UsageError: The text is not a split.
+    """
+    text = text.strip()
+    found = _known(text)
+    if found is not None:
+        return found.text
+    if own_reference(text) is None:
+        raise _unknown(text)
+    return _short(text)
+
+
+def own_reference(text: str) -> str | None:
+    """Return the reference to the user's own code that a split stands for; None for one of raffed's."""
+    text = text.strip()
+    if _known(text) is not None:  # p10c2:duplicates also has the form of a reference
+        return None
+    return reference_of(_short(text), GROUP, SPLITS)
+
+
+def _known(text: str) -> Split | None:
+    """Return the split that a text means to one of the classes of the table; None if it means none."""
+    found = (split.read(text) for split in SPLITS.values())
+    return next((one for one in found if one is not None), None)
+
+
+def _short(text: str) -> str:
+    return text.lower() if text.lower() in entry_points(GROUP) else text
+
+
+def _unknown(text: str) -> UsageError:
     near = difflib.get_close_matches(text.partition(":")[0].strip().lower(), SPLITS, n=2)
     hint = f"nearest: {', '.join(SPLITS[name].syntax for name in near)}; " if near else ""
     known = ", ".join(split.syntax for split in SPLITS.values())
-    raise UsageError(f"unknown split {text!r}; {hint}known: {known}")
+    own = "".join(f", {name}" for name in entry_points(GROUP))
+    return UsageError(
+        f"unknown split {text!r}; {hint}known: {known}{own}; yours: ./file.py:NAME or package.module:NAME"
+    )
 
 
 def style_words(asked: str, split: str) -> str:
     """Return in words how a run prepares its inputs: the style and, where `auto` chose it, why.
+
+    Code of one's own is not executed for that, because a run's folder may come from a stranger.
 
     Args:
         asked: The run's `data.transform`.
@@ -114,6 +170,7 @@ def style_words(asked: str, split: str) -> str:
     if asked != "auto":
         return asked
     with contextlib.suppress(UsageError):  # a file that cannot be read is reported by whoever needs it
-        found = parse_split(split).style_of_auto()
-        return f"{found.style} (auto: {found.why})"
+        if own_reference(split) is None:
+            found = parse_split(split).style_of_auto()
+            return f"{found.style} (auto: {found.why})"
     return asked

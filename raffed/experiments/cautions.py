@@ -15,7 +15,7 @@ log = logging.getLogger("raffed.experiments.run")
 
 def warn(setup: Setup) -> None:
     """Log a warning for each setting that is valid but probably unintended."""
-    config, federation, clients = setup.config, setup.config.federation, setup.partition.num_clients
+    config, federation, clients = setup.config, setup.config.federation, len(setup.trainable)
     if federation.participation * clients < 0.5:  # rounding would give 0 participants
         log.warning(
             "federation.participation = %g of %d clients is %.2g of one: one client is trained per round",

@@ -6,6 +6,8 @@ import importlib.util
 from collections.abc import Collection
 
 from raffed.config.run import RunConfig
+from raffed.core.measures.own_metric import own_metrics
+from raffed.core.training.own_loss import loss_function
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
 from raffed.models import MODELS, model_name
@@ -24,7 +26,10 @@ def check_names(config: RunConfig) -> None:
     checked_name(config.data.dataset)
     from raffed.data.splits import parse_split  # late, because it loads NumPy
 
-    parse_split(config.data.split)
+    parse_split(config.data.split, config.data.split_args)
+    own_metrics(config.federation.metrics)
+    if config.loss:
+        loss_function(config.loss).load()
     if model_name(config.model.name) != config.model.name:
         check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:

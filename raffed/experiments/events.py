@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class RoundEvent:
     `val_personal` are the same two on the clients' validation parts. All are fractions, and None if they were
     not measured. Bytes are those of all participants together. `straggling` counts the participants that made
     fewer steps because of the plan of faults.
+    `metrics` holds the user's own metrics, "MODEL SPLIT METRIC" → value, such as "global test top2".
     """
 
     round: int  # number of rounds done
@@ -28,6 +30,9 @@ class RoundEvent:
     val: float | None = None
     val_personal: float | None = None
     straggling: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, int | float | None]:
-        return asdict(self)
+        """Return the fields by name. The user's own metrics stand beside them under their own names."""
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metrics"}
+        return {**named, **self.metrics}

@@ -22,6 +22,7 @@ from raffed.experiments.folder import RunFolder
 from raffed.experiments.folder_place import of_folder
 from raffed.experiments.hashes import weights_sha256
 from raffed.experiments.metric_rows import round_rows, validation_rows
+from raffed.experiments.own_metrics import OwnMeasures
 from raffed.experiments.participation import RoundParticipants, RoundPlan
 from raffed.experiments.privacy_accountant import Accountant
 from raffed.experiments.server_data import CleanScore
@@ -85,6 +86,7 @@ class RoundLoop:
         self.aggregator = RoundAggregator(setup, network, self.spec)
         self._survey = ClientSurvey(setup, runtime, network.initial)
         public = self.aggregator.public
+        self._own = OwnMeasures(setup, network)
         self._clean = None if public is None else CleanScore(setup, network, public)
         with user_errors():
             self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
@@ -225,6 +227,7 @@ class RoundLoop:
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         if self._clean is not None and test is not None and whole is not None:
             made += self._clean.rows(done, whole, test)
+        made += self._own.rows(done, whole if training.plan.measure else None, reports)
         if scoring.sent is not None:
             counts = scoring.sent()
             made.append(BROADCAST_ACCURACY.row(done, counts.accuracy, n=counts.n))
@@ -235,6 +238,8 @@ class RoundLoop:
             made += self._survey.rows(self.server, self.versions, order, whole)
         self.validation.add(done, made, self.server)
         self.ended_early = self._reason_to_end()
+        if training.plan.surveyed or self.over:
+            made += self._survey.unseen_rows(self.server, whole)
         if self.over:
             made += before_last(self.setup, self._network, self.spec, order.broadcast)
             made += after_last(self.setup, self._network, whole)
@@ -277,4 +282,5 @@ class RoundLoop:
             seconds,
             means.get(("global", "val")),
             means.get(("personal", "val")),
+            metrics=self._own.means(rows),
         )

@@ -139,7 +139,8 @@ def same_rounds(config: RunConfig, last: bool) -> int:
     """
     federation = config.federation
     scored = federation.rounds % federation.eval_every == 0
-    if scored and not federation.measures and not federation.survey and not last:
+    at_the_end = federation.measures or federation.survey or federation.unseen_clients or last
+    if scored and not at_the_end:
         return federation.rounds
     return max(federation.rounds - max(federation.survey, 1), 0)
 
@@ -183,6 +184,11 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     for name, why in SAME_IN_A_FORK.items():
         if before[name] != after[name]:
             raise UsageError(f"a fork keeps {name} of its run: {why}")
+    if run.config.federation.unseen_clients != config.federation.unseen_clients:
+        raise UsageError(
+            "a fork keeps federation.unseen_clients of its run: a client that has trained is not unseen; "
+            "start a new run"
+        )
 
 
 def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from raffed.core.measures.scores import ScoreCounts
 from raffed.results import score_metrics as scores
+from raffed.results.evaluation_metrics import UNSEEN
 from raffed.results.metric import Metric
 from raffed.results.metrics import METRICS
 from raffed.results.other_metrics import CLIENT_LOSS, NEVER_SELECTED, TRAINING_LOSS
@@ -141,6 +142,14 @@ def survey_rows(
     rows += _each_and_mean(number, scores.PERSONAL_BETWEEN, _own(found, "personal"))
     never = float(sum(not one for one in visited))
     return [*rows, NEVER_SELECTED.row(number, never, n=len(visited))]
+
+
+def unseen_rows(number: int, standings: Iterable[SurveyedClient]) -> list[Row]:
+    """Return the rows of the clients that never train, and the means."""
+    found = list(standings)
+    return [
+        row for model, metric in UNSEEN.items() for row in _each_and_mean(number, metric, _own(found, model))
+    ]
 
 
 def _each_and_mean(number: int, metric: Metric, own: Own) -> list[Row]:

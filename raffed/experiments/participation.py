@@ -20,11 +20,11 @@ def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
     They are the same for every method. With stages in `inner` order, one drawing serves the M rounds that
     visit all stages (GLDP's Algorithm 1).
     """
-    clients, stages = setup.partition.num_clients, setup.partition.stages
+    clients, stages = setup.trainable, setup.partition.stages
     drawing = round if stages is None else stages.draw(round)
-    count = setup.config.federation.participants(clients)
-    drawn = seeds.rng(setup.config.seed, "sampling", drawing).permutation(clients)[:count]
-    return tuple(sorted(int(c) for c in drawn))
+    count = setup.config.federation.participants(len(clients))
+    drawn = seeds.rng(setup.config.seed, "sampling", drawing).permutation(len(clients))[:count]
+    return tuple(sorted(clients[int(c)] for c in drawn))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 
 from raffed.experiments.code_record import code_records
 from raffed.experiments.method_revision import revision_of
+from raffed.methods import OwnMethod, method_info
 from raffed.results.folder_names import folder_name
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
@@ -47,7 +48,19 @@ def new_run(setup: Setup) -> RunContents:
         "files": {},
         "segments": [segment],
         **({"code": code_records(setup.code)} if setup.code.parts else {}),
+        **_own_names(setup),
     }
+
+
+def _own_names(setup: Setup) -> RunContents:
+    """Return what readers without the user's own code need: the method's title, and what metrics mean."""
+    found: RunContents = {}
+    info = method_info(setup.config.method)
+    if isinstance(info, OwnMethod):
+        found["title"] = info.title
+    if setup.own_metrics:
+        found["metrics"] = [dict(one.described()) for one in setup.own_metrics]
+    return found
 
 
 def new_segment(done: int) -> Segment:

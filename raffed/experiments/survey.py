@@ -8,7 +8,7 @@ from dataclasses import replace
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.messages import Broadcast, ServerState
 from raffed.core.params import State
-from raffed.experiments.metric_rows import survey_rows
+from raffed.experiments.metric_rows import survey_rows, unseen_rows
 from raffed.results.row import Row
 from raffed.runtime.api import Backend, RoundOrder
 from raffed.runtime.setup import Setup
@@ -31,13 +31,25 @@ class ClientSurvey:
             last: The order of the round.
             whole: The server's model, or None if the method has no global model.
         """
-        clients = tuple(range(self._setup.partition.num_clients))
+        clients = tuple(self._setup.trainable)
         kept = tuple(versions.get(client, 0) for client in clients)
-        stacks, weights = tuple((client,) for client in clients), (0.0,) * len(clients)
-        order = RoundOrder(server.broadcast(), clients, weights, kept, True, stacks)
+        order = _order(server, clients, kept)
         oracle = not self._setup.method.has_global
         found = self._backend.survey(order, self._oracle(server, last) if oracle else whole)
         return survey_rows(server.round, found, oracle, [version > 0 for version in kept])
+
+    def unseen_rows(self, server: ServerState, whole: Broadcast | None) -> list[Row]:
+        """Return the rows about the clients that never train: each is scored as one that comes new.
+
+        Args:
+            server: The server's state after the round.
+            whole: The server's model, or None if the method has no global model.
+        """
+        clients = self._setup.unseen
+        if not clients:
+            return []
+        order = _order(server, clients, (0,) * len(clients))
+        return unseen_rows(server.round, self._backend.survey(order, whole))
 
     def _oracle(self, server: ServerState, last: RoundOrder) -> Broadcast | None:
         """Return the server's layers, completed by the mean of the layers that the last participants keep.
@@ -55,3 +67,9 @@ class ClientSurvey:
             total.merge(part)
         own = total.value(split.own(self._initial.w))
         return server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast()
+
+
+def _order(server: ServerState, clients: tuple[int, ...], versions: tuple[int, ...]) -> RoundOrder:
+    """Return the order to score clients one by one. Their weights are 0, since nothing is uploaded."""
+    stacks = tuple((client,) for client in clients)
+    return RoundOrder(server.broadcast(), clients, (0.0,) * len(clients), versions, True, stacks)

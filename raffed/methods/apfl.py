@@ -10,7 +10,6 @@ from torch import Tensor
 from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
-from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.methods.memory import Companion
@@ -36,7 +35,7 @@ class MixedModel(Personal[Companion]):
     def loss(self, f: Forward, k: Context) -> Tensor:
         assert f.through is not None
         logits, _ = f.through(self.mixed(f.own, Params({n: t.detach() for n, t in f.w.tensors.items()})))
-        return cross_entropy(logits, f.y)
+        return k.loss_of(logits, f.y)
 
     def mixed(self, own: Params, w: Params) -> Params:
         """α v + (1 − α) w."""

@@ -57,6 +57,8 @@ class FeatureGradients(Ingredient[None, ClassGradients, RetrainedHead]):
     augmented images.
     """
 
+    needs_cross_entropy = True
+
     def server_init(self, w: Params, spec: Spec) -> RetrainedHead:
         return _head(w, spec.num_classes)
 

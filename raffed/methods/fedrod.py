@@ -12,7 +12,6 @@ from torch import Tensor
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Head, Personal
-from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
@@ -65,8 +64,8 @@ class PersonalHead(Personal[Companion]):
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         if self.joint:
-            return cross_entropy((_linear(f.own, f.z) + f.logits) / 2, f.y)
-        return cross_entropy(f.logits.detach() + _linear(f.own, f.z.detach()), f.y)
+            return k.loss_of((_linear(f.own, f.z) + f.logits) / 2, f.y)
+        return k.loss_of(f.logits.detach() + _linear(f.own, f.z.detach()), f.y)
 
     def finish(self, k: Context) -> tuple[Companion, None]:
         return Companion(k.own), None

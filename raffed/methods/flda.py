@@ -9,7 +9,6 @@ from raffed.config.validation import checked
 from raffed.core import seeds
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
-from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import mean_of
@@ -58,7 +57,7 @@ class MixedExperts(Personal[Companion]):
     def loss(self, f: Forward, k: Context) -> Tensor:
         assert f.through is not None
         logits, _ = f.through(_expert(f.own))
-        mixed = cross_entropy(mixture(f.logits, logits, f.z, f.own), f.y)
+        mixed = k.loss_of(mixture(f.logits, logits, f.z, f.own), f.y)
         return self.times * mixed - k.ce(f)  # in place of the plain CE
 
     def finish(self, k: Context) -> tuple[Companion, None]:

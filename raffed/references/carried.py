@@ -16,7 +16,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -35,7 +35,8 @@ class CarriedCode:
     Attributes:
         role: What the reference is in the run, such as "method".
         sources: The reference, its package, its place and the hashes of its files.
-        contents: Path of each file, relative to the place's root → its bytes.
+        contents: Path of each file, relative to the place's root → its bytes. The files of all references
+            with the same root are among them, since a package can be imported from one folder only.
     """
 
     role: str
@@ -110,7 +111,10 @@ def packed(references: Mapping[str, str]) -> RunCode:
         found = from_cells.get(role) or _from_files(role, text)
         _OWN.add(found.sources.place.home)
         parts.append(found)
-    return RunCode(tuple(parts))
+    roots: dict[str, dict[str, bytes]] = {}
+    for one in parts:
+        roots.setdefault(one.sources.place.root, {}).update(one.contents)
+    return RunCode(tuple(replace(one, contents=roots[one.sources.place.root]) for one in parts))
 
 
 def defined_here(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raffed.results.metric import FRACTION
+from raffed.results.metric import FRACTION, Level
 from raffed.results.metric_table import declare
 
 CALIBRATED = "after the last round, with measures = calibration"
@@ -47,4 +47,22 @@ SPREAD = {
         f"{whose}: standard deviation of the accuracy over participants, each on its own test part",
     )
     for model, whose in _WHOSE.items()
+}
+_EACH: tuple[Level, ...] = ("client", "mean")
+_NEW = {
+    "global": "the server's model on each client that never trained",
+    "personal": "the model that the method gives a new client, on each client that never trained",
+}
+UNSEEN = {
+    model: declare(
+        "accuracy_unseen",
+        f"{model} local_test",
+        FRACTION,
+        _EACH,
+        "higher",
+        "after the last round and in surveyed ones, with unseen_clients above 0",
+        "samples; of the mean: clients",
+        f"{whose}, on its own test part",
+    )
+    for model, whose in _NEW.items()
 }

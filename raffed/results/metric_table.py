@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from raffed.errors import UnknownNameError, UsageError
 from raffed.results.metric import Direction, Level, Metric, Unit
@@ -13,6 +13,7 @@ class MetricTable:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str], Metric] = {}
+        self._own: dict[tuple[str, str, str], Metric] = {}  # of users
 
     def __iter__(self) -> Iterator[Metric]:
         return iter(list(self._known.values()))
@@ -41,12 +42,37 @@ class MetricTable:
         self._known[metric.place] = metric
         return metric
 
+    def admit(self, metric: Metric) -> Metric:
+        """Let rows of a metric of the user's own be written. It replaces an earlier one of its name, as a
+        notebook may have, and is not listed.
+
+        Returns:
+            `metric`.
+
+        Raises:
+            UsageError: One of raffed's own metrics has the name.
+        """
+        known = self._found(self._known, *metric.place)
+        if known is not None:
+            raise UsageError(
+                f"metric {metric.name!r} of {metric.model} models on {metric.split} is one of raffed's own "
+                f"({known.meaning}); choose another name"
+            )
+        self._own[metric.place] = metric
+        return metric
+
     def find(self, model: str, split: str, name: str) -> Metric | None:
         """Return the metric of rows with these words, or None if there is none."""
-        found = self._known.get((model, split, name))
+        return self._found(self._known, model, split, name) or self._own.get((model, split, name))
+
+    @staticmethod
+    def _found(
+        known: Mapping[tuple[str, str, str], Metric], model: str, split: str, name: str
+    ) -> Metric | None:
+        found = known.get((model, split, name))
         if found is not None:
             return None if found.numbered else found
-        family = self._known.get((model, split, name.rstrip("0123456789")))
+        family = known.get((model, split, name.rstrip("0123456789")))
         return family if family is not None and family.numbered else None
 
     def at(self, model: str, split: str, name: str) -> Metric:

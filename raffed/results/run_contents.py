@@ -67,6 +67,16 @@ class CodeRecord(TypedDict):
     files: Annotated[dict[File, Sha256], Doc("Hashes of its source files.")]
 
 
+class MetricRecord(TypedDict):
+    """A metric of the user's own, so that readers need not import its code."""
+
+    name: Name
+    better: Literal["higher", "lower", "neither"]
+    unit: str
+    meaning: str
+    reference: Name
+
+
 class EarlierConfig(TypedDict):
     """What a run was before `raffed extend` or `raffed fork`: its first `until` rounds were computed so."""
 
@@ -167,6 +177,12 @@ class RunContents(TypedDict, total=False):
     ]
     best: Annotated[Best, Doc("Of a finished run with a validation part: its best model.")]
     ended_early: Annotated[Name, Doc("Why `federation.stop_when` ended the run before its last round.")]
+    title: Annotated[str, Doc("Of a run with a method of one's own: the method's title.")]
+    metrics: Annotated[
+        list[dict[str, str]],
+        Shape(list[MetricRecord]),
+        Doc("Of a run with metrics of one's own: what each is called and what it means."),
+    ]
     earlier: Annotated[
         list[EarlierConfig],
         Doc("Of a run that was extended or forked: what it was before, oldest first."),

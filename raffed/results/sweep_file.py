@@ -85,6 +85,7 @@ class RequestRecord(TypedDict, total=False):
     seeds: Count
     scheduler: str
     search: str
+    score: str
 
 
 class SweepRecord(TypedDict):

@@ -99,16 +99,14 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         config=replace(setup.config, local=short, runtime=replace(setup.config.runtime, execution="serial")),
     )
     began, seconds, sent = time.perf_counter(), {}, 0
-    count = setup.config.federation.participants(setup.partition.num_clients)
+    count = setup.config.federation.participants(len(setup.trainable))
     bytes_one = 0
     for size in sizes or (1, *(size for size in COHORTS if size <= count)):
         worker, broadcast = _probe_worker(probed, size, device)
         if size > 1 and not sizes and not worker.net.can_be_stacked:
             break
         sent = broadcast.nbytes()
-        clients = sorted(range(setup.partition.num_clients), key=lambda c: -samples[c])[
-            : max(size, min(4, count))
-        ]
+        clients = sorted(setup.trainable, key=lambda c: -samples[c])[: max(size, min(4, count))]
         before = _peak(device)
         spent = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
         seconds[size] = spent / len(clients) / short.min_steps
@@ -131,7 +129,7 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float |
         memory: Bytes of memory, or None for what is free here.
     """
     federation, runtime = setup.config.federation, setup.config.runtime
-    count = federation.participants(setup.partition.num_clients)
+    count = federation.participants(len(setup.trainable))
     free = free_memory() if memory is None else memory
     clients = federation.rounds * count
     start = RAY_START + federation.rounds * (CALLS + SENT_BYTE * probe.sent)

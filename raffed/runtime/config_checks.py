@@ -5,6 +5,7 @@ from __future__ import annotations
 from raffed.config.run import RunConfig
 from raffed.config.stop_rule import read_rule
 from raffed.errors import UsageError
+from raffed.runtime.unseen import unseen_count
 
 
 def check_gpu(config: RunConfig) -> None:
@@ -23,6 +24,7 @@ def check_gpu(config: RunConfig) -> None:
 
 def check_numbers(config: RunConfig, clients: int) -> None:
     """Check the options that contain a number of clients or the number of a client."""
+    unseen_count(config, clients)
     per_actor = config.runtime.clients_per_actor
     if per_actor > clients:
         raise UsageError(

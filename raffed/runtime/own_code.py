@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from raffed.config.run import RunConfig
+from raffed.core.measures.own_metric import metric_function, names_in
+from raffed.core.training.own_loss import GROUP as LOSS_GROUP
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models.catalogue import GROUP as MODEL_GROUP
@@ -16,10 +18,16 @@ def references_in(config: RunConfig) -> dict[str, str]:
 
     Code that makes data is not among them: a run knows its data by the hash of the arrays.
     """
+    from raffed.data.splits import own_reference  # imported late because it loads NumPy
+
     named = {
         "method": reference_of(config.method, GROUP, METHODS),
         "model": _model(config.model.name),
+        "split": own_reference(config.data.split),
+        "loss": reference_of(config.loss, LOSS_GROUP, ()),
     }
+    for one in names_in(config.federation.metrics):
+        named[f"metric {one}"] = metric_function(one).reference
     return {role: reference for role, reference in named.items() if reference is not None}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from raffed.core.measures.accuracy import count, evaluate
-from raffed.core.measures.scores import ClientScores, ScoreCounts
+from raffed.core.measures.own_metric import OwnMetric
+from raffed.core.measures.scores import ClientScores, ExtraMeasure, ScoreCounts
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, ClientModels, ClientRound
@@ -32,12 +33,24 @@ class ModelScorer:
 
     def personal(self, held: ClientModels, x: Tensor, y: Tensor, observed: Tensor) -> ScoreCounts:
         """Score the client's personalised model."""
+        return count(self._personal_answers(held, x, y), y, self._classes, observed)
+
+    def own(
+        self, metrics: Iterable[OwnMetric], held: ClientModels, x: Tensor, y: Tensor
+    ) -> dict[str, ExtraMeasure]:
+        """Return the values of the user's own metrics of the client's personalised model."""
+        found = list(self._personal_answers(held, x, y))
+        scores, labels = torch.cat([one.cpu() for one, _ in found]), y.cpu()
+        return {one.name: ExtraMeasure(one.measure(scores, labels), len(labels)) for one in metrics}
+
+    def _personal_answers(self, held: ClientModels, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the logits of the client's personalised model and the labels, chunk by chunk."""
         personal = self._method.personal
         if personal is None or not self._answers:
-            return self.of(held.personal_state(self._method), x, y, observed)
+            state = held.personal_state(self._method)
+            return ((logits, labels) for logits, _, labels in self._net.chunks(state, x, y, EVAL_CHUNK))
         parts = zip(torch.split(x, EVAL_CHUNK), torch.split(y, EVAL_CHUNK), strict=True)
-        answers = ((held.personal_logits(personal, part), labels) for part, labels in parts)
-        return count(answers, y, self._classes, observed)
+        return ((held.personal_logits(personal, part), labels) for part, labels in parts)
 
     def after(
         self, done: ClientRound, x: Tensor, y: Tensor, observed: Tensor, lengths: Sequence[int]

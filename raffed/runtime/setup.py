@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raffed.config.run import RunConfig
-from raffed.data.catalogue import DATASETS, dataset_name
-from raffed.data.stages import Stages
+from raffed.core.measures.own_metric import OwnMetric, own_metrics
+from raffed.data.catalogue import DATASETS
 from raffed.errors import UsageError
 from raffed.methods import build_method
 from raffed.references.carried import RunCode
-from raffed.runtime.config_checks import check_gpu, check_no_fork, check_numbers, check_stop_rule
+from raffed.runtime.config_checks import check_no_fork, check_numbers, check_stop_rule
 from raffed.runtime.data_source import load_data
 from raffed.runtime.own_code import code_of
+from raffed.runtime.setup_checks import check_before_reading
 from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
+from raffed.runtime.unseen import unseen_clients
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from raffed.data.files import InputArray
     from raffed.data.partition import Partition
     from raffed.data.preparation import Transform
-    from raffed.data.splits import Split
     from raffed.runtime.initial_weights import Arrays
     from raffed.runtime.json_values import Json
 
@@ -70,6 +71,11 @@ class Setup:
         """The run's method, made once in a process, whose working folder may change while the run goes on."""
         return method_of(self.config)
 
+    @functools.cached_property
+    def own_metrics(self) -> tuple[OwnMetric, ...]:
+        """The user's own metrics that the run measures, found once in a process, like the method."""
+        return own_metrics(self.config.federation.metrics)
+
     @property
     def transform(self) -> Transform:
         """How the inputs are prepared."""
@@ -83,10 +89,10 @@ class Setup:
         """
         from raffed.data.splits import parse_split, style_in
 
-        asked, split = self.config.data.transform, self.config.data.split
-        if asked != "auto":
-            return asked
-        return style_in(self.partition, split) or parse_split(split).style
+        data = self.config.data
+        if data.transform != "auto":
+            return data.transform
+        return style_in(self.partition, data.split) or parse_split(data.split, data.split_args).style
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -102,6 +108,17 @@ class Setup:
     def sizes(self) -> list[int]:
         """Training samples of every client, over all its stages."""
         return [len(part) for part in self.partition.train]
+
+    @functools.cached_property
+    def unseen(self) -> tuple[int, ...]:
+        """The clients that never train (`federation.unseen_clients`), in ascending order."""
+        return unseen_clients(self.config, self.partition.num_clients)
+
+    @functools.cached_property
+    def trainable(self) -> Sequence[int]:
+        """The clients that may train, in ascending order: all but the unseen ones."""
+        every = range(self.partition.num_clients)
+        return [client for client in every if client not in self.unseen] if self.unseen else every
 
     def stage(self, round: int) -> int | None:
         """Return the stage in which all clients are in a round, or None without stages.
@@ -125,11 +142,13 @@ class Setup:
         The pool is "test" or "train".
 
         "test" is the benchmark's own test set or, if there is none, the union of the local test parts. "val"
-        is the validation parts of all clients, in client order. It has no rows if nothing was held out.
+        is the validation parts of all clients that may train, in client order. It has no rows if nothing was
+        held out.
         """
         own = len(self.dataset.y_test)
         test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
-        return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *self.partition.val]))}
+        val = [self.partition.val[client] for client in self.trainable] if self.partition.val else []
+        return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *val]))}
 
     def test_set(self) -> tuple[InputArray, NDArray[np.int64]]:
         """The inputs and labels of the global test set. They are copied if they are the local test parts."""
@@ -145,10 +164,13 @@ def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
 
 
 def method_of(config: RunConfig) -> Method:
-    """Return the run's method, with the weights of the mean that the run asks for."""
+    """Return the run's method, with the loss and the weights of the mean that the run asks for."""
     from raffed.core.server import Mean
+    from raffed.core.training.own_loss import criterion_of
 
     made, by = build_method(config.method, config.args), config.federation.weighting
+    if config.loss:
+        made = made.with_loss(criterion_of(config.loss, config.loss_args))
     if not by or by == made.mean.by:
         return made
     if made.mean.fixed:
@@ -170,6 +192,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     Raises:
         UsageError: Something in the configuration is invalid.
     """
+    from raffed.core.training.own_loss import check_loss
     from raffed.data.dataset import fewer
     from raffed.data.partition import held_out
     from raffed.data.server_holdout import draw_server_holdout, partition_beside
@@ -178,13 +201,15 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
 
     method = method_of(config)
     initial = read_initial(config.model)
-    split = parse_split(config.data.split)
+    split = parse_split(config.data.split, config.data.split_args)
     check_before_reading(config, split)
     if checked is not None:
         checked()
     whole, found = load_data(config, data_sha256)
     if found:
         split.check_data(whole.name, whole.num_classes)
+    if config.loss:
+        check_loss(config.loss, config.loss_args, whole.num_classes, stacked=config.numerics.cohort > 1)
     dataset = fewer(whole, config.data.samples, config.seed)
     labels, classes = dataset.y, dataset.num_classes
     own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
@@ -207,51 +232,11 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     _check_clients(setup)
     if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
-    assert setup.method is not None  # made now, while the working folder is the one in which it was named
+    # Made now, while the working folder is the one in which they were named
+    assert setup.method is not None
+    assert setup.own_metrics is not None
     check_single_samples(config, setup.input_shape, dataset.num_classes, setup.input_dtype, setup.sizes)
     return setup
-
-
-def check_before_reading(config: RunConfig, split: Split) -> None:
-    """Check what can be checked from the configuration and the catalogue entry of the data set.
-
-    Raises:
-        UsageError: Something is invalid.
-    """
-    from raffed.data.own_data import is_own
-
-    Stages.check_rounds(split.stage_count, config.federation.rounds)
-    if split.client_count is not None:
-        check_numbers(config, split.client_count)
-    check_gpu(config)
-    if not is_own(config.data.dataset):
-        _check_published(config, split)
-
-
-def _check_published(config: RunConfig, split: Split) -> None:
-    """Check what the catalogue knows about a data set."""
-    from raffed.data.transforms import transform_for
-
-    name = dataset_name(config.data.dataset)
-    info, data, clients = DATASETS[name], config.data, split.client_count
-    style = split.style_of_auto().style if data.transform == "auto" else data.transform
-    transform = transform_for(name, style)
-    transform.check_fits(name, info.shape)
-    if data.samples % info.num_classes:
-        raise UsageError(
-            f"data.samples = {data.samples} for {name}: it must be a multiple of its {info.num_classes} "
-            "classes"
-        )
-    if data.samples > info.num_train > 0:
-        raise UsageError(
-            f"data.samples = {data.samples} for {name}, which has only {info.num_train} training samples"
-        )
-    split.check_data(name, info.num_classes)
-    if clients is not None and clients > (data.samples or info.num_train) > 0:
-        raise UsageError(
-            f"{split.text}: {data.samples or info.num_train} samples cannot give {clients} clients one each"
-        )
-    check_network(config, transform.prepared_shape(info.shape), info.num_classes)
 
 
 def check_new(setup: Setup) -> None:
@@ -286,6 +271,11 @@ def check_model(setup: Setup) -> None:
 def _check_clients(setup: Setup) -> None:
     check_numbers(setup.config, setup.partition.num_clients)
     check_stop_rule(setup.config, setup.method.has_global)
+    if setup.unseen and not any(len(setup.partition.test[client]) for client in setup.unseen):
+        raise UsageError(
+            f"federation.unseen_clients = {setup.config.federation.unseen_clients}: none of these clients "
+            f"has a local test part; also give data.local_test (--local-test), such as 0.2"
+        )
     empty = [client for client, n in enumerate(setup.sizes) if n == 0]
     if empty:
         raise UsageError(

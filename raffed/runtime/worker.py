@@ -57,17 +57,19 @@ def make_spec(setup: Setup, feature_dim: int) -> Spec:
 
     The expected visits Q·T are computed with integers, because 0.29 · 100 in floats would lose one.
     """
-    clients, federation, stages = setup.partition.num_clients, setup.config.federation, setup.partition.stages
+    clients, federation, stages = len(setup.trainable), setup.config.federation, setup.partition.stages
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
     rounds_per_cycle = 1 if stages is None else stages.rounds_per_cycle
+    samples = sum(setup.sizes[client] for client in setup.trainable)
     return Spec(
         setup.dataset.num_classes,
         feature_dim,
         clients,
         visits,
         federation.rounds,
-        sum(setup.sizes),
+        samples,
         rounds_per_cycle,
+        setup.unseen,
     )
 
 
@@ -121,6 +123,7 @@ class ClientWorker:
         spec = make_spec(setup, self.net.feature_dim)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
         augmented = augment if transform.augments else None
+        self._metrics = setup.own_metrics
         self.uploads = UploadPipeline(setup)
         self.scorer = ModelScorer(self.method, self.net, setup.dataset.num_classes)
         self.session = TrainingSession(
@@ -265,7 +268,20 @@ class ClientWorker:
         if partition.val and len(partition.val[client]):
             held = self.scorer.personal(done, *self.data.local_part("val", client), observed)
             found = found._replace(validation=held)
-        return found
+        return found._replace(own=self._own(participant, done)) if self._metrics else found
+
+    def _own(self, participant: Participant, done: ClientRound) -> dict[tuple[str, str], ExtraMeasure]:
+        """Measure the client's personalised model by the run's own metrics, on its own parts."""
+        partition, client = self.setup.partition, participant.client
+        parts = {"local_test": ("test", partition.test), "val": ("val", partition.val)}
+        return {
+            (split, name): value
+            for split, (part, lists) in parts.items()
+            if lists and len(lists[client])
+            for name, value in self.scorer.own(
+                self._metrics, done, *self.data.local_part(part, client)
+            ).items()
+        }
 
     def _asks(self, name: str) -> bool:
         return self.setup.config.federation.asks(name)

@@ -8,7 +8,8 @@ from raffed.config.validation import Value, check_arguments
 from raffed.core.method import Factory, Method
 from raffed.testing.factories import named, resolved
 from raffed.testing.findings import Findings, found_by
-from raffed.testing.method_laws import METHOD_CHECKS, MethodSubject
+from raffed.testing.method_laws import METHOD_CHECKS
+from raffed.testing.method_subject import MethodSubject
 
 
 def check_method(

@@ -37,7 +37,7 @@ def check(reference: str, args: Mapping[str, Value] | None = None) -> Findings:
         'method'
     """
     kind = _kind_of_code(reference) if is_code(reference) else _kind_of_name(reference)
-    if args and kind in ("dataset", "split"):
+    if args and kind == "dataset":
         raise UsageError(
             f"{reference} is a {kind}, which takes no arguments here; leave out {', '.join(args)}"
         )
@@ -55,7 +55,7 @@ def check(reference: str, args: Mapping[str, Value] | None = None) -> Findings:
         return check_dataset(reference)
     from raffed.testing.splits import check_split
 
-    return check_split(reference)
+    return check_split(reference, args=args)
 
 
 def _kind_of_name(text: str) -> Kind:
@@ -121,6 +121,8 @@ def _kind_of_function(found: T) -> Kind | None:
     if word in RETURNED:
         return RETURNED[word]
     known = inspect.signature(inner).parameters if callable(inner) else {}
+    if "labels" in known and {"rng", "clients", "owners"} & set(known):
+        return "split"
     if {"in_shape", "num_classes"} & set(known):
         return "model"
     return None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from raffed.config.validation import Value
 from raffed.data.partition_record import Partition
 from raffed.data.split import LabelPool, Split
-from raffed.data.splits import parse_split
+from raffed.data.splits import own_reference, parse_split
 from raffed.errors import UsageError
-from raffed.testing.factories import is_code, named, resolved
+from raffed.testing.factories import named
 from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
 
 SAMPLES, CLASSES, CLIENTS = 2000, 10, 8
@@ -31,15 +32,20 @@ class SplitSubject:
 
 
 def check_split(
-    split: str | Split | type[Split], pool: LabelPool | None = None, *, name: str | None = None
+    split: str | Split | type[Split],
+    pool: LabelPool | None = None,
+    *,
+    name: str | None = None,
+    args: Mapping[str, Value] | None = None,
 ) -> Findings:
     """Check a split: its lists, its randomness, and the text by which it is typed.
 
     Args:
-        split: A text such as "dirichlet:10:0.5", a reference such as "mylab.data:Halves", a `Split`, or a
-            subclass of it whose parameters all have defaults.
+        split: A text such as "dirichlet:10:0.5", a reference such as "mylab.data:halves" to a function or to
+            a subclass of `Split`, a `Split`, or a subclass of it whose parameters all have defaults.
         pool: What it divides. Without it: 2,000 labels of 10 classes, made by 8 natural clients.
         name: What messages call the split.
+        args: Arguments of a function or class by reference.
 
     Returns:
         One outcome for each check.
@@ -51,7 +57,7 @@ def check_split(
         >>> check_split("dirichlet:10:0.5").ok
         True
     """
-    subject = SplitSubject(split_of(split), pool or example_pool())
+    subject = SplitSubject(split_of(split, args), pool or example_pool())
     return found_by(SPLIT_CHECKS, subject, "split", name or named(split))
 
 
@@ -62,17 +68,16 @@ def example_pool() -> LabelPool:
     return LabelPool(labels, CLASSES, owners, labels[:500], owners[:500])
 
 
-def split_of(split: str | Split | type[Split]) -> Split:
+def split_of(split: str | Split | type[Split], args: Mapping[str, Value] | None = None) -> Split:
     """Return the split that a text, a reference or a class stands for."""
-    if isinstance(split, str) and not is_code(split):
-        return parse_split(split)
-    found = resolved(split) if isinstance(split, str) else split
-    if isinstance(found, Split):
-        return found
-    if not isinstance(found, type) or not issubclass(found, Split):
+    if isinstance(split, str):
+        return parse_split(split, args)
+    if isinstance(split, Split):
+        return split
+    if not isinstance(split, type) or not issubclass(split, Split):
         raise UsageError(f"{named(split)} is not a subclass of raffed's Split")
     try:
-        return found()
+        return split()
     except TypeError as error:
         raise UsageError(
             f"{named(split)} needs arguments ({error}); give its parameters defaults, or check an instance"
@@ -127,6 +132,8 @@ def _count(subject: SplitSubject) -> str:
 
 
 def _text(subject: SplitSubject) -> str:
+    if own_reference(subject.split.stored()[0]) is not None:
+        raise NotApplicableError("it is typed as its reference")
     text = subject.split.text
     again = type(subject.split).read(text)
     return "" if again == subject.split else f"{text!r} is not read as the same split"

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
 RAY = [
-    str(Path(sys.executable).with_name("ray")),
+    "-m",
+    "ray.scripts.scripts",
     "start",
     "--block",
     "--disable-usage-stats",
@@ -45,6 +46,8 @@ class Cluster:
     """A head and `workers` more nodes of one core each; ended, node by node, when the block is left.
 
     `prefixes`: one command a node to start it with, such as ip netns exec NAME; `addresses`: the nodes' own.
+    `python`: that of another environment, whose nodes do not find this checkout and have working folders
+    elsewhere; `variables`: environment variables of the nodes.
     """
 
     def __init__(
@@ -53,7 +56,11 @@ class Cluster:
         prefixes: Sequence[Sequence[str]] = (),
         addresses: Sequence[str] = (),
         cpus: Sequence[int] = (),
+        python: Path | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
+        self._python, self._apart = str(python or sys.executable), python is not None
+        self._variables = dict(variables or {})
         # Sockets lie in it: their paths must be short
         self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))
         self.token_file = self.folder / "token"
@@ -84,10 +91,11 @@ class Cluster:
         """That of a person who has the token; only its path is told."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         mine = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file), "OMP_NUM_THREADS": "1"}
+        found = {name: value for name, value in kept.items() if name != "PYTHONPATH" or not self._apart}
         return {
-            **kept,
+            **found,
             **mine,
-            "PYTHONPATH": str(ROOT),
+            **({} if self._apart else {"PYTHONPATH": str(ROOT)}),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",
         }
@@ -137,7 +145,7 @@ class Cluster:
                 self._cpus[number],
             ]
             where = ["--temp-dir", self.folder / f"n{number}"]
-            command = [*prefix, *RAY, *joins, *ports, *mine, *where]
+            command = [*prefix, self._python, *RAY, *joins, *ports, *mine, *where]
             self._commands.append([str(word) for word in command])
             self._nodes.append(self._spawned(number))
             if number == 0:
@@ -146,7 +154,12 @@ class Cluster:
     def _spawned(self, number: int) -> subprocess.Popen[bytes]:
         with (self.folder / f"node-{number}.log").open("wb") as log:
             return subprocess.Popen(
-                self._commands[number], stdout=log, stderr=log, env=self.environment, start_new_session=True
+                self._commands[number],
+                stdout=log,
+                stderr=log,
+                env={**self.environment, **self._variables},
+                cwd=self.folder if self._apart else None,
+                start_new_session=True,
             )
 
     def _wait(self) -> None:
@@ -170,7 +183,7 @@ class Cluster:
             f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', "
             f"log_to_driver=False)\n"
         )
-        command = [*self._prefixes[0], sys.executable, "-c", start + code]
+        command = [*self._prefixes[0], self._python, "-c", start + code]
         try:
             done = subprocess.run(
                 command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False

@@ -79,6 +79,7 @@ def test_an_extended_run_records_what_it_was(four: Path, tmp_path: Path) -> None
     [
         {"federation.measures": "calibration,fairness"},
         {"federation.survey": 2},
+        {"federation.unseen_clients": 0.5, "data.local_test": 0.2},
         {"federation.eval_every": 3},
         {"method": "finetune"},
         {"runtime.checkpoint_every": 99, "federation.measures": "fairness"},
@@ -196,6 +197,7 @@ def test_a_fork_of_a_fork_keeps_the_whole_history(four: Path, tmp_path: Path) ->
         ({"model.name": "linear"}, 2, "a fork keeps model"),
         ({"privacy.clip": 1.0}, 2, "a fork keeps privacy"),
         ({"data.split": "dirichlet:5:0.5", "federation.rounds": 6}, 2, "keeps their number"),
+        ({"federation.unseen_clients": 0.5}, 2, r"a fork keeps federation\.unseen_clients"),
         ({"federation.rounds": 2}, 2, "needs more; give --rounds"),
         ({}, 5, "can be forked after rounds 1 to 4"),
         ({}, 0, "can be forked after rounds 1 to 4"),

@@ -31,9 +31,13 @@ def label(section: str, one: Declaration) -> str:
     return f"{section}.{one.name}" if section else one.name
 
 
+TAKES_LISTS = ("metrics",)  # texts that may be given as a list
+
+
 def refused_values(one: Declaration) -> Iterator[Value]:
     """Values of every wrong type, values just outside the range, and a word that is no choice."""
-    yield from (value for value in WRONG[one.kinds[0]] if not (value is None and "None" in one.kinds))
+    wrong = (value for value in WRONG[one.kinds[0]] if not (value is None and "None" in one.kinds))
+    yield from (value for value in wrong if not (isinstance(value, list) and one.name in TAKES_LISTS))
     if one.range is not None:
         yield math.nextafter(one.range.low, -math.inf) if one.kinds[0] == "float" else int(one.range.low) - 1
         if one.range.open_low:

@@ -42,6 +42,7 @@ RUNS = {
         federation=ASKED,
         faults=Faults(drop=0.3, late=0.3, straggle=0.5),
     ),
+    "new clients": replace(BASE, federation=replace(BASE.federation, unseen_clients=0.25)),
     "private stage": replace(BASE, method="map"),
     "layers kept": replace(BASE, method="fedrep", federation=ASKED),
     "server with images": replace(BASE, method="feddf", args={"server_steps": 1, "public": 50}),

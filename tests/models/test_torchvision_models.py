@@ -89,6 +89,32 @@ def test_onnx_holds_the_scores_of_the_module(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["tests.models.own_nets:SmallNet", "mlp"])
+def test_onnx_runtime_computes_the_scores_of_the_module(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    raffed.run(
+        raffed.RunConfig(
+            data=raffed.Data(split="iid:2", samples=200),
+            federation=raffed.Federation(rounds=1),
+            runtime=raffed.Runtime(execution="serial"),
+            model=raffed.Model(name=name),
+        ),
+        tmp_path / "run",
+    )
+    raffed.export(tmp_path / "run", onnx=tmp_path / "model.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"))
+    model = raffed.load_model(tmp_path / "run")
+    for batch in (1, 5):
+        x = torch.rand(batch, 1, 8, 8, generator=torch.Generator().manual_seed(batch))
+        found = torch.from_numpy(session.run(["scores"], {"inputs": x.numpy()})[0])
+        with torch.no_grad():
+            made = model(x)
+        scores = made if isinstance(made, torch.Tensor) else made[0]
+        assert found.shape == (batch, 10)
+        assert torch.allclose(found, scores, rtol=1e-4, atol=1e-5)
+
+
 def test_onnx_without_its_package_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

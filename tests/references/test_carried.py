@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,16 @@ def test_a_package_that_travels_comes_before_another_version_of_it(lab: Path, aw
     other = package(away, "lab_t")
     write(other / "pulls.py", "def pull():\n    return 4\n")
     assert elsewhere(away, lab / "code", "print(load('lab_t.methods:prox')())") == "3"
+
+
+def test_two_references_into_one_package_travel_as_one_package(lab: Path, away: Path) -> None:
+    place = package(lab, "lab_two")
+    write(place / "nets.py", "def net():\n    return 7\n")
+    code = packed({"method": "lab_two.methods:prox", "model": "lab_two.nets:net"})
+    (lab / "code").write_bytes(pickle.dumps(code))
+    shutil.rmtree(place)
+    shown = elsewhere(away, lab / "code", "print(load('lab_two.methods:prox')(), load('lab_two.nets:net')())")
+    assert shown == "3 7"
 
 
 def test_a_setup_brings_its_code_along_before_anything_else_is_read(lab: Path, away: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from raffed.data.own_data import load_own
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods import build_method
 from raffed.models.own.factories import factory_of
+from tests.cli.conftest import Cli
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,61 @@ def test_no_function_of_python_or_a_library_is_called_because_a_name_says_so(nam
     with pytest.raises(RaffedError):
         load_own(name)
     assert os.listdir(lab) == ["prox.py"]
+
+
+STRANGE = """
+open("executed", "w").close()
+
+def halves(labels, clients=2):
+    return [range(0, 100), range(100, 200)]
+
+def ce(logits, labels):
+    return -logits.log_softmax(-1).gather(-1, labels[:, None])[:, 0]
+
+def right(scores, labels):
+    return (scores.argmax(-1) == labels).float().mean()
+"""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data.split": "./strange.py:halves"},
+        {"loss": "./strange.py:ce"},
+        {"federation.metrics": "./strange.py:right"},
+    ],
+    ids=str,
+)
+def test_no_split_loss_or_metric_that_came_with_a_folder_is_executed_unasked(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(lab / "theirs"))
+    (lab / "strange.py").write_text(STRANGE, encoding="utf-8")
+    config = raffed.RunConfig(
+        data=raffed.Data(split="iid:2"),
+        federation=raffed.Federation(rounds=2),
+        local=raffed.Local(epochs=0.1),
+        runtime=raffed.Runtime(execution="serial"),
+    ).changed(changes)
+    done: list[object] = []
+    raffed.run(config, "run", watch=done.append, stop=lambda: len(done) == 1)
+    monkeypatch.setenv("XDG_STATE_HOME", str(lab / "mine"))
+    forget(lab)
+    for command in ("resume", "verify"):
+        refused = cli(command, "run")
+        assert refused.code == 2
+        assert "strange.py would be executed" in refused.err
+    assert cli("report", "run", "--out", "report").code == 0
+    assert not (lab / "executed").exists()
+
+
+def forget(folder: Path) -> None:
+    """Forget what was imported from strange.py, as another process would not have imported it."""
+    (folder / "executed").unlink()
+    for name in [
+        name for name, one in sys.modules.items() if "strange.py" in str(getattr(one, "__file__", ""))
+    ]:
+        del sys.modules[name]
 
 
 def test_a_file_that_came_with_a_folder_is_not_executed_unasked(

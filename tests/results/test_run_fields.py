@@ -47,6 +47,8 @@ WRONG: dict[str, tuple[Json, str]] = {
     "round_hashes": (["x"], "round_hashes[0] is a text ('x'), but must be 64 hexadecimal digits"),
     "files": ({"../x": "0" * 64}, "a name in files is a text ('../x')"),
     "segments": ([{"from": 1}], "segments[0].to is missing"),
+    "title": (3, "title is an integer (3), but must be a text"),
+    "metrics": ([{"name": "top2"}], "metrics[0].better is missing"),
     "code": ([{"role": "method"}], "code[0].reference is missing"),
     "earlier": (["a"], "earlier[0] is a text ('a')"),
     "best": ({"round": 3, "measure": "val.accuracy"}, "best.value is missing"),

@@ -19,7 +19,10 @@ from raffed.testing import (
     check_split,
     tiny_federation,
 )
-from tests.testing import broken
+from raffed.testing.method_laws import METHOD_CHECKS
+from raffed.testing.method_subject import MethodSubject
+from tests.testing import broken, careless
+from tests.testing.careless import CARELESS
 
 QUICK = ("fedavg", "scaffold", "map")
 
@@ -39,6 +42,27 @@ def test_a_method_that_breaks_a_sentence_is_found_by_its_check(
     assert name in [one.name for one in found.failed]
     with pytest.raises(ContractError, match=name):
         found.raise_if_failed()
+
+
+@pytest.mark.parametrize(("factory", "name", "advice"), CARELESS)
+def test_a_careless_method_is_found_by_its_check_which_says_what_to_do(
+    factory: Callable[..., Method], name: str, advice: str
+) -> None:
+    [look] = [one for one in METHOD_CHECKS if one.name == name]
+    found = look.of(MethodSubject(factory, {}), "mine")
+    assert found.state == "fails"
+    assert advice in found.why
+
+
+def test_every_check_of_methods_has_a_method_that_it_finds() -> None:
+    found = {*broken.BROKEN_METHODS.values(), *(name for _, name, _ in CARELESS)}
+    assert found | {"no-global-generator"} == {one.name for one in METHOD_CHECKS}
+
+
+def test_what_a_careless_method_left_in_a_variable_is_not_seen_by_the_next_check() -> None:
+    before = dict(careless.LAST_MODEL)
+    check_method(careless.relay, name="relay")
+    assert list(before) == list(careless.LAST_MODEL)
 
 
 def test_an_error_in_the_user_s_code_is_reported_by_its_file_and_line() -> None:

@@ -12,8 +12,17 @@ plain `Term` and plain `Context` are checked as well, except for what these attr
 from __future__ import annotations
 
 from raffed.core.ingredients.base import Ingredient
-from raffed.core.ingredients.objective import Correction, Head, Term
+from raffed.core.ingredients.objective import Correction, Head, Term, UnchangedLogits
 from raffed.core.ingredients.personal import Personal
 from raffed.core.ingredients.solver import Gradient, LocalSolver
 
-__all__ = ["Correction", "Gradient", "Head", "Ingredient", "LocalSolver", "Personal", "Term"]
+__all__ = [
+    "Correction",
+    "Gradient",
+    "Head",
+    "Ingredient",
+    "LocalSolver",
+    "Personal",
+    "Term",
+    "UnchangedLogits",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import ClassVar, Generic
 
 from raffed.core.context import Context, Received, Spec
 from raffed.core.messages import Memory, Message, ServerMemory
@@ -22,6 +22,7 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
     """
 
     _compare = True
+    needs_cross_entropy: ClassVar[bool] = False  # what it computes is a gradient of the cross-entropy
 
     def server_init(self, w: Params, spec: Spec) -> ServerMemory | None:
         """Return the server's memory before the first round.

@@ -61,14 +61,36 @@ class Term(Ingredient[Memory, Message, ServerMemory]):
 
 
 class Head(Ingredient[Memory, Message, ServerMemory]):
-    """A change of the logits before the loss of the shared objective.
+    """A change of the logits before the loss of the shared objective, or another loss in its place.
 
     It is not applied at test time. A subclass implements `logits(a, k)`, which gets logits `a` [B, C] and the
-    client's context `k`, and returns the changed logits [B, C].
+    client's context `k`, and returns the changed logits [B, C]. Or it implements `loss`.
     """
 
     def logits(self, a: Tensor, k: Context[Memory, ServerMemory]) -> Tensor:
         raise NotImplementedError
+
+    def loss(self, f: Forward, k: Context[Memory, ServerMemory]) -> Tensor:
+        """Return the loss of a batch, to which the terms are added.
+
+        By default it is the cross-entropy of the changed logits. A head that overrides this has a loss of its
+        own, and a run of it cannot have another (`--loss`).
+
+        Args:
+            f: The forward pass, with logits [B, C] and features [B, D].
+            k: What the client knows.
+
+        Returns:
+            A tensor without dimensions, [].
+        """
+        return k.loss_of(self.logits(f.logits, k), f.y)
+
+
+class UnchangedLogits(Head):
+    """The head of a run with a loss of its own whose method has no head: the logits stay as they are."""
+
+    def logits(self, a: Tensor, k: Context) -> Tensor:
+        return a
 
 
 class Correction(Ingredient[Memory, Message, ServerMemory]):

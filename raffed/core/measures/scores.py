@@ -105,12 +105,14 @@ class ClientScores(NamedTuple):
         stages: If data come in stages, scores of the personalised model on the test part of each stage so
             far.
         extra: Additional measurements of the trained model, by metric.
+        own: Values of the user's own metrics of the personalised model, by split and metric.
     """
 
     models: dict[str, ScoreCounts]
     validation: ScoreCounts | None = None
     stages: tuple[ScoreCounts, ...] = ()
     extra: Mapping[str, ExtraMeasure] = {}
+    own: Mapping[tuple[str, str], ExtraMeasure] = {}
 
 
 NO_SCORES = ClientScores({})

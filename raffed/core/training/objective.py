@@ -1,4 +1,4 @@
-"""The shared objective of a method: cross-entropy on the head's logits plus the method's terms."""
+"""The shared objective of a method: the loss of its head plus the method's terms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from raffed.core.training.task import ClientTask, Objective, TrainingPhase, View
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
-    """Return one client's objective CE(head(logits), y) + Σ terms.
+    """Return one client's objective: the loss of the head, by default CE(head(logits), y), + Σ terms.
 
     Terms get random numbers from their own streams.
     """
@@ -41,8 +41,7 @@ def _objective(m: Method, cross_entropy_only: bool) -> Objective:
     )
 
     def objective(f: Forward, views: Views) -> Tensor:
-        logits = f.logits if head is None else head.logits(f.logits, views["head"])
-        loss = cross_entropy(logits, f.y)
+        loss = cross_entropy(f.logits, f.y) if head is None else head.loss(f, views["head"])
         for slot, one in terms:
             loss = loss + one.loss(f, views[slot])
         extra = None if personal is None else personal.loss(f, views["personal"])

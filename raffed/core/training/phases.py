@@ -123,7 +123,7 @@ def train_private(
     starts = [personal.start(view) for view in own]
     ends = list(starts)
     for budget, who in _alike([personal.budget(view) for view in own]):
-        task = _private_task(personal, budget, session, own[0].round)
+        task = _private_task(m, personal, budget, session, own[0].round)
         phases = []
         for i, steps in who:
             count = (
@@ -152,7 +152,9 @@ def train_private(
     ]
 
 
-def _private_task(personal: Personal, budget: Budget, session: TrainingSession, round: int) -> ClientTask:
+def _private_task(
+    m: Method, personal: Personal, budget: Budget, session: TrainingSession, round: int
+) -> ClientTask:
     """Return what the private training of all clients with this budget has in common."""
     override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
     solver = solver_for(session.local, override, round, budget.lr_scale)
@@ -160,7 +162,7 @@ def _private_task(personal: Personal, budget: Budget, session: TrainingSession, 
         lambda f, mine: personal.private_loss(f, mine["personal"]),
         solver if budget.lr is None else replace(solver, lr=budget.lr),
         budget.part,
-        cross_entropy_only=type(personal).private_loss is Personal.private_loss,
+        cross_entropy_only=type(personal).private_loss is Personal.private_loss and m.criterion is None,
     )
 
 

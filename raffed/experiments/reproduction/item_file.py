@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
+from raffed.experiments.reproduction.item_source import ITEM_FILE, item_folder, source_record
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item
 from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
 from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
@@ -18,14 +19,8 @@ from raffed.results.lock import make_folder
 from raffed.results.run_contents import Noted
 from raffed.results.runfile import write_json
 
-ITEM_FILE = "item.json"
 Place: TypeAlias = tuple[str, str]  # row and column
 Folders: TypeAlias = dict[Place, dict[str, list[str]]]  # place → setting → folders of finished runs
-
-
-def item_folder(item: Item, scale: str, out: Path) -> Path:
-    """Return the folder of an item's tables and report."""
-    return out / item.paper / item.name / scale
 
 
 def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) -> Path:
@@ -59,6 +54,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "study": item.study,
         "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
         "left_out": _left_out(found, studies),
+        **source_record(item, folder),
     }
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.scales import known_split, smoke
 from raffed.methods import METHODS
+from raffed.methods.own import GROUP
 from raffed.models import MODELS
+from raffed.models.catalogue import is_own as is_own_model
+from raffed.references.names import reference_of
+from raffed.references.source_files import Sources
 from raffed.studies import STUDIES
 
 SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
@@ -95,7 +99,8 @@ class Cell:
     """One number of a table: the run behind it (at full scale, seed 0), and where the paper prints it.
 
     Attributes:
-        printed: Column → value of the paper's csv under analysis/printed; empty if nothing is printed.
+        printed: Column → value of the paper's csv under analysis/printed; empty if nothing is printed. In a
+            table of one's own "value" is the number itself.
         measure: How the number is read, if it differs from the item's other rows.
         setting: Which of several settings this run has; the number is that of the best.
         target: False if docs/papers says that the printed number is not to be reproduced. Ours is then shown
@@ -188,6 +193,7 @@ class Item:
             no cells and no measure.
         released: The runs that the paper's released code makes for a cell, by setting, if the paper prints
             the best of them.
+        source: The files that describe a table of one's own.
     """
 
     paper: str
@@ -204,6 +210,7 @@ class Item:
     claims: tuple[Claim, ...] = ()
     picture: str = ""
     released: Callable[[RunConfig], Mapping[str, RunConfig]] | None = None
+    source: Sources | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -241,24 +248,33 @@ class Item:
 
 
 def lacking(config: RunConfig) -> list[str]:
-    """Return the names in a configuration that no registry has.
+    """Return the names in a configuration that no registry has and that do not refer to code or data of one's
+    own.
 
     Examples are `method flda`, `model wrn28`, `data set cinic10` and `split stages:…`.
     """
     known = config.method in METHODS
-    found = [] if known else [f"method {config.method}"]
+    own = reference_of(config.method, GROUP, METHODS) is not None
+    found = [] if known or own else [f"method {config.method}"]
     found += [
         f"argument {name} of {config.method}"
         for name in config.args
         if known and name not in _keywords(config.method)
     ]
-    if ALIASES.get(config.data.dataset, config.data.dataset) not in DATASETS:
-        found.append(f"data set {config.data.dataset}")
-    if config.model.name not in MODELS:
+    data = config.data.dataset
+    if ALIASES.get(data, data) not in DATASETS and not _is_own_data(data):
+        found.append(f"data set {data}")
+    if config.model.name not in MODELS and not is_own_model(config.model.name):
         found.append(f"model {config.model.name}")
     return (
         found if known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]
     )
+
+
+def _is_own_data(text: str) -> bool:
+    from raffed.data.own_data import is_own  # late, because it loads NumPy
+
+    return is_own(text)
 
 
 @functools.cache

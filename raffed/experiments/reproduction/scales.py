@@ -42,7 +42,7 @@ def smoke(config: RunConfig) -> RunConfig:
     """
     from raffed.data.splits import parse_split  # late, because it loads NumPy
 
-    federation, split = config.federation, parse_split(config.data.split).shrunk()
+    federation, split = config.federation, parse_split(config.data.split, config.data.split_args).shrunk()
     rounds, held_out = 2 * split.stage_count, None if split.brings_tests else 0.2
     return replace(
         config,
@@ -50,7 +50,9 @@ def smoke(config: RunConfig) -> RunConfig:
             name: min(value, 1.0) if isinstance(value, int | float) and name.endswith("epochs") else value
             for name, value in config.args.items()
         },
-        data=replace(config.data, dataset="digits", split=split.text, transform="auto", local_test=held_out),
+        data=replace(
+            config.data, dataset="digits", split=split, split_args={}, transform="auto", local_test=held_out
+        ),
         model=Model("mlp", {"hidden": [16]}),
         local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),
         federation=shortened(

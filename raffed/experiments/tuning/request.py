@@ -19,10 +19,12 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
 from raffed.config.run import SECTIONS, RunConfig, Runtime
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
+from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
 from raffed.results.sweep_file import Protocol, Select
@@ -37,6 +39,7 @@ PROTOCOLS: dict[Protocol, str] = {
         "comparable"
     ),
 }
+ACCURACY = "accuracy"  # the score, if nobody asks for another
 LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
 # States of a trial, in addition to those of its run
 NEVER_RUN, PRUNED, FINISHED = (
@@ -86,6 +89,14 @@ class Request:
         Doc("Source of settings: the points of the grid, or Optuna over its ranges."),
     ] = "grid"
 
+    score: Annotated[
+        str,
+        Doc(
+            "Metric by which settings are chosen: accuracy, or the name of one of --metric whose unit is a "
+            "fraction. Of one that should be low, 1 minus its value counts."
+        ),
+    ] = ACCURACY
+
     def __post_init__(self) -> None:
         if not self.methods:
             raise UsageError("there is nothing to tune; give --method at least once")
@@ -101,6 +112,20 @@ class Request:
         if self.protocol == "paper" and self.base.data.validation:
             raise UsageError("the protocol paper chooses on test data; leave data.validation at 0")
 
+    def check_score(self) -> None:
+        """Refuse a score that cannot choose. It imports the user's code, which must have been compared.
+
+        Raises:
+            UsageError: There is no such metric, or it is not a fraction that should be high or low.
+        """
+        own = self.own_score
+        if own is not None and (own.unit != FRACTION or own.better == "neither"):
+            raise UsageError(
+                f"score = {self.score!r}: its unit is {own.unit!r} and better is {own.better!r}; settings "
+                f"are chosen by a fraction in [0, 1] that should be high or low: "
+                f'@raffed.metric(unit="fraction", better=...)'
+            )
+
     def as_dict(self) -> dict[str, Json]:
         """Return plain JSON. Of the runtime it holds only what may change bits, and only if that is not the
         default.
@@ -109,6 +134,8 @@ class Request:
         base = {name: value for name, value in table_of(found["base"]).items() if name not in NOT_ASKED}
         if runtime := _deciding(self.base.runtime):
             base["runtime"] = runtime
+        if self.score == ACCURACY:  # as in the sweeps of before it could be another
+            del found["score"]
         return {**found, "base": base}
 
     @staticmethod
@@ -144,6 +171,15 @@ class Request:
         last = {} if seed is None else {"seed": seed, "data.validation": 0.0}
         args = {**self.args.get(method, {}), **fixed}
         return self.base.changed({**fields, "method": method, "args": args, **last})
+
+    @cached_property
+    def own_score(self) -> OwnMetric | None:
+        """The user's own metric by which settings are chosen, or None for the accuracy."""
+        if self.score == ACCURACY:
+            return None
+        known = {one.name: one for one in own_metrics(self.base.federation.metrics)}
+        check_choice("score", self.score, [ACCURACY, *known])
+        return known[self.score]
 
     def final_seeds(self) -> list[int]:
         """Return seeds that tuning did not see. They give another split, other weights and other batches."""

@@ -48,6 +48,7 @@ def check(request: Request) -> None:
     """
     if request.search == "optuna" and importlib.util.find_spec("optuna") is None:
         raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'")
+    request.check_score()
     for method in request.methods:
         every = points(space_of(request, method))
         for name, count in Counter(map(trial_name, every)).items():

@@ -15,7 +15,7 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError
 from raffed.experiments.folder_place import A_SWEEP, gone_somehow
-from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.request import ACCURACY, Request
 from raffed.experiments.tuning.trials import damage, is_run_of, put_aside, recorded, score, trial_name
 from raffed.references.carried import RunCode
 from raffed.results.json_files import check_inside
@@ -68,6 +68,10 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
     asked, folder = task.run(config)
 
     def watch(event: RoundEvent) -> None:
+        if task.request.score != ACCURACY:
+            if found := _own_values(task.request.score, event):
+                tune.report(_report(task.request, event.round, found))
+            return
         values = {
             ("global", "test"): event.accuracy,
             ("personal", "local_test"): event.personal,
@@ -109,6 +113,12 @@ def check_sweep(sweep: Path) -> None:
         raise gone_somehow(sweep, A_SWEEP)
 
 
+def _own_values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None]:
+    """Return (model, split) → value of one of the user's own metrics."""
+    named = ((key.split(" "), value) for key, value in event.metrics.items())
+    return {(model, split): value for (model, split, name), value in named if name == score}
+
+
 def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
     """Leave in a folder the run that is asked for, or nothing.
 
@@ -131,7 +141,7 @@ def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:
     from raffed.results.runfile import read_run
 
     done = int(read_run(folder).get("rounds_done", 0))
-    for number, values in sorted(recorded(folder, upto=done).items()):
+    for number, values in sorted(recorded(folder, upto=done, metric=request.score).items()):
         yield _report(request, number, values)
 
 

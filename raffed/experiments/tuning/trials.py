@@ -18,6 +18,7 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.tuning.request import (
+    ACCURACY,
     FINISHED,
     LONGEST_NAME,
     NEVER_RUN,
@@ -35,9 +36,15 @@ log = logging.getLogger(__name__)
 Values = Mapping[tuple[str, str], float | None]  # (model, split) → accuracy
 
 
-def recorded(folder: Path, upto: int | None = None) -> dict[int, dict[tuple[str, str], float | None]]:
-    """Return round → {(model, split): accuracy of the server's row} for the evaluated rounds that are
-    written.
+def recorded(
+    folder: Path, upto: int | None = None, metric: str = ACCURACY
+) -> dict[int, dict[tuple[str, str], float | None]]:
+    """Return round → {(model, split): value of the server's row} for the evaluated rounds that are written.
+
+    Args:
+        folder: The run's folder.
+        upto: The last round that counts; None for all.
+        metric: Whose values: the accuracy, or a metric of the user's own.
     """
     import pyarrow.compute as pc
 
@@ -45,7 +52,7 @@ def recorded(folder: Path, upto: int | None = None) -> dict[int, dict[tuple[str,
 
     table = read_metrics(folder)
     kept = pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"]))
-    kept = pc.and_(kept, pc.equal(table["metric"].cast("string"), "accuracy"))
+    kept = pc.and_(kept, pc.equal(table["metric"].cast("string"), metric))
     rounds: dict[int, dict[tuple[str, str], float | None]] = {}
     for row in table.filter(kept).select(["round", "model", "split", "value"]).to_pylist():
         if upto is None or row["round"] <= upto:
@@ -70,7 +77,7 @@ def read_trial(
     if not (folder / RUN_FILE).exists():
         return replace(trial, state="failed" if error else NEVER_RUN, error=error)
     about = read_run(folder)
-    rounds = recorded(folder)
+    rounds = recorded(folder, metric=request.score)
     done = about.get("state") == FINISHED and bool(rounds)
     trial = replace(trial, rounds=max(rounds, default=0), seconds=float(about.get("seconds", 0.0)))
     if known is not None and known.state == PRUNED and not done:
@@ -87,7 +94,7 @@ def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
     They are read from its metric rows, or from sweep.json if the rows were lost with the process.
     """
     found = dict(trial.reports)
-    for number, values in recorded(folder).items():
+    for number, values in recorded(folder, metric=request.score).items():
         value = score(request, values)
         found[number] = -1.0 if math.isnan(value) else value
     return dict(sorted(found.items()))
@@ -225,12 +232,16 @@ class Trial:
 
 
 def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> float:
-    """Return the number that is maximised, from {(model, split): accuracy}; NaN if it was not measured."""
+    """Return the number that is maximised, from {(model, split): value}; NaN if it was not measured.
+
+    It is a fraction: the accuracy, a metric of the user's own, or 1 minus it if it should be low.
+    """
     splits = ("val", "val") if request.protocol == "validation" else ("test", "local_test")
     both = [values.get(("global", splits[0])), values.get(("personal", splits[1]))]
     wanted = {"global": both[:1], "personal": both[1:], "mean": both}[request.select]
     known = [math.nan if value is None else value for value in wanted]
-    return sum(known) / len(known)
+    mean, own = sum(known) / len(known), request.own_score
+    return 1.0 - mean if own is not None and own.better == "lower" else mean
 
 
 def trial_name(settings: Mapping[str, Json]) -> str:

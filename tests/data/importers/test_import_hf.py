@@ -65,6 +65,28 @@ def test_partitions_of_flwr_datasets_are_the_clients(images: hf.Dataset) -> None
     assert found.test_clients is None
 
 
+@pytest.mark.parametrize("labels", ["text", "numbers"])
+def test_a_partitioner_of_flwr_datasets_gives_its_clients_their_rows(labels: str) -> None:
+    """A real partitioner divides a local data set; nothing is fetched."""
+    partitioners = pytest.importorskip("flwr_datasets.partitioner")
+    names = ["a", "b", "c"]
+    y = [n % 3 for n in range(120)]
+    data = hf.Dataset.from_dict(
+        {"ids": [[n, n + 1] for n in range(120)], "label": [names[k] for k in y] if labels == "text" else y}
+    )
+    divider = partitioners.DirichletPartitioner(
+        num_partitions=4, partition_by="label", alpha=1.0, min_partition_size=5, seed=3
+    )
+    divider.dataset = data
+    parts = [divider.load_partition(number) for number in range(4)]
+    found = import_flwr(parts, x="ids", label="label", test=0.0)
+    assert found.clients is not None
+    for number, part in enumerate(parts):
+        assert found.x[found.clients == number].tolist() == part["ids"][:]
+    assert len(found.x) == 120
+    assert sorted(set(found.y.tolist())) == [0, 1, 2]
+
+
 def test_a_fault_is_refused_in_one_line_that_names_the_column(images: hf.Dataset, tmp_path: Path) -> None:
     ragged = hf.Dataset.from_dict({"ids": [[1], [2, 3]], "label": [0, 1]})
     cases = [

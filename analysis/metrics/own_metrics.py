@@ -1,0 +1,61 @@
+"""Columns of the summary for metrics of the user's own, which run.json describes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pandas as pd
+
+from ..runs.load import Runs, by_run
+from .measures import Measure
+
+OWN = "own"  # what the names of these columns begin with
+SHOWN = {"global": "test", "personal": "local_test"}  # model → samples on which its last value is shown
+ARROWS = {"higher": " ↑", "lower": " ↓"}
+
+
+def own_measures(runs: Runs) -> pd.DataFrame:
+    """Return the last value of each metric of the user's own, for each run.
+
+    The columns are called own:NAME:MODEL:BETTER:UNIT. A value that a run did not measure is NaN.
+    """
+    made: pd.DataFrame = runs.once("own measures", lambda: _own_measures(runs))
+    return made
+
+
+def _own_measures(runs: Runs) -> pd.DataFrame:
+    columns: dict[str, pd.Series[float]] = {}
+    for name, better, unit in sorted(_described(runs)):
+        for model, split in SHOWN.items():
+            rows = runs.metrics
+            kept = (rows["metric"] == name) & (rows["model"] == model) & (rows["split"] == split)
+            found = rows[kept & rows["class"].isna()].sort_values("round", kind="stable")
+            if len(found):
+                columns[f"{OWN}:{name}:{model}:{better}:{unit}"] = by_run(found)["value"].last()
+    return pd.DataFrame(columns).reindex(runs.runs.index).astype(float)
+
+
+def _described(runs: Runs) -> set[tuple[str, str, str]]:
+    """Return name, direction and unit of every metric that a run.json describes."""
+    found = set()
+    for file in runs.files.values():
+        listed = file.get("metrics")
+        for one in listed if isinstance(listed, list) else []:
+            found.add((str(one["name"]), str(one["better"]), str(one["unit"]).replace(":", " ")))
+    return found
+
+
+def own_columns(columns: Collection[str]) -> dict[str, Measure]:
+    """Return those of the columns that are such metrics, with how they are shown."""
+    return {name: _measure(name) for name in columns if name.startswith(f"{OWN}:") and name[-3:] != "_ci"}
+
+
+def _measure(column: str) -> Measure:
+    _, name, model, better, unit = column.split(":")
+    fraction = unit == "fraction"
+    words = " %" if fraction else "" if unit == "number" else f" in {unit}"
+    title = f"{name}, {model}{words}{ARROWS.get(better, '')}"
+    return Measure(title, 0.01 if fraction else 1, 2 if fraction else 4, better == "higher", optional=True)
+
+
+__all__ = ["own_columns", "own_measures"]

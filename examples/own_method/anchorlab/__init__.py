@@ -1,0 +1,1 @@
+"""FedAnchor, a federated method of our own."""

@@ -1,0 +1,177 @@
+"""`raffed splits`: list the ways to divide data, or show, draw, save or export one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raffed.cli.listing import show_installed
+from raffed.errors import UsageError
+from raffed.results.visible import visible
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from raffed.data.dataset import Dataset
+    from raffed.data.partition import Partition
+    from raffed.data.splits import Split
+
+SHOWN_CLIENTS = 20
+
+
+def splits(
+    split: Annotated[str | None, typer.Argument(help="Split to show, such as p10c2.")] = None,
+    split_arg: Annotated[
+        list[str] | None,
+        typer.Option("--split-arg", help="Argument of your own split; repeat.", metavar="NAME=VALUE"),
+    ] = None,
+    dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
+    local_test: Annotated[
+        float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
+    ] = None,
+    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
+    download: Annotated[bool, typer.Option("--download", help="Download missing data files.")] = False,
+    draw: Annotated[
+        Path | None, typer.Option("--draw", help="File for a drawing of the split: png, svg or pdf.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="File to save the split in, for --split file:PATH.")
+    ] = None,
+    export_to: Annotated[
+        str | None,
+        typer.Option(
+            "--export",
+            metavar="KIND:PLACE",
+            help="Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.",
+        ),
+    ] = None,
+) -> None:
+    """List the ways to divide data, or show one: who has what."""
+    if split is None:
+        if draw or save or export_to:
+            raise UsageError(
+                "--draw, --save and --export need a split, as in: raffed splits p10c2 --draw out.png"
+            )
+        _list_splits()
+        return
+    from raffed.cli.config import assignments
+    from raffed.data.partition import make_partition
+    from raffed.data.splits import parse_split
+
+    parsed, pool = parse_split(split, assignments(split_arg or [])), _pool(dataset, data_root, download)
+    tests = pool.y_test, pool.test_clients
+    partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
+    _show_split(partition, pool.y)
+    if draw is not None:
+        _draw(partition, pool, draw)
+    if save is not None:
+        with _writing(save):
+            partition.save(save)
+        typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
+    if export_to is not None:
+        _export(partition, pool, export_to)
+
+
+def _pool(dataset: str, root: str | None, download: bool) -> Dataset:
+    from raffed.config.run import Data, RunConfig
+    from raffed.data.own_data import checked_name
+    from raffed.runtime.data_source import load_data
+
+    return load_data(RunConfig(data=Data(dataset=checked_name(dataset), root=root, download=download)))[0]
+
+
+def _export(partition: Partition, pool: Dataset, target: str) -> None:
+    from raffed.data.export import DividedData, export
+
+    pools = {"train": (pool.x, pool.y), "test": (pool.x_test, pool.y_test)}
+    split = str(partition.recipe.get("split", "from a file"))
+    lists = partition.train, partition.test, partition.test_pool
+    divided = DividedData.of(pools, *lists, pool.num_classes, split)
+    typer.echo(visible(f"exported: {export(divided, target)}"))
+
+
+def _list_splits() -> None:
+    from raffed.cli.tables import show
+    from raffed.data.own_split import GROUP, OwnSplit
+    from raffed.data.splits import SPLITS
+
+    every: list[type[Split]] = [*SPLITS.values(), OwnSplit]
+    show(("split", "write", "meaning"), [(one.name, one.syntax, one.meaning) for one in every])
+    show_installed(GROUP, SPLITS, "--split")
+    typer.echo(
+        "raffed splits p10c2 --dataset digits --draw out.png divides a data set in this way and draws "
+        "the result."
+    )
+
+
+def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
+    """Show one line per client (the first ones only), then sizes and hash."""
+    from raffed.cli.tables import show, show_pairs
+
+    counts = partition.class_counts(labels)
+    rows = [
+        (str(client), str(row.sum()), str(len(partition.test[client])), str((row > 0).sum()), _classes(row))
+        for client, row in enumerate(counts[:SHOWN_CLIENTS])
+    ]
+    show(
+        ("client", "train", "local test", "classes", "samples of class"),
+        rows,
+        right="client|train|local test|classes",
+    )
+    sizes, held = counts.sum(1), (counts > 0).sum(1)
+    more = f" (first {SHOWN_CLIENTS} above)" if len(counts) > SHOWN_CLIENTS else ""
+    pairs = [
+        ("split", f"{partition.recipe.get('split', 'from a file')}"),
+        ("clients", f"{len(counts)}{more}"),
+        ("training samples", f"{sizes.sum():,}: {_range(sizes)} a client"),
+        ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
+        *_stages(partition),
+        ("sha256", partition.sha256()),
+    ]
+    show_pairs(pairs)
+
+
+def _stages(partition: Partition) -> list[tuple[str, str]]:
+    """Describe how a client's data change over the stages, if they do."""
+    stages = partition.stages
+    if stages is None:
+        return []
+    stale = partition.recipe.get("stale")
+    note = f"; {stale} of the later ones bring no new class" if stale else ""
+    return [("stages", f"{stages.count} of {_range(stages.train)} samples, {stages.order} order{note}")]
+
+
+def _range(values: NDArray[np.int64]) -> str:
+    low, high = int(values.min()), int(values.max())
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _classes(row: NDArray[np.int64]) -> str:
+    found = [f"{label}:{n}" for label, n in enumerate(row.tolist()) if n]
+    return "  ".join(found[:12]) + (" …" if len(found) > 12 else "")
+
+
+def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
+    from raffed.data.picture import draw_partition
+
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")
+    with _writing(path):
+        draw_partition(partition, pool.y, path, pool.class_names or None)
+    typer.echo(visible(f"drawing: {path}"))
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write a file into a one-line error that names it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error

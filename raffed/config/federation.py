@@ -1,0 +1,103 @@
+"""The section `federation` of a run's configuration. This module imports neither torch nor Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from raffed.config.names import Importable, Name, keep
+from raffed.config.validation import Doc, Range, Words
+from raffed.references.names import as_name
+
+
+@dataclass(frozen=True)
+class Federation:
+    """How many rounds a run has, who takes part in them, and when models are evaluated."""
+
+    rounds: Annotated[int, Range(1), Doc("Number of rounds T.")] = 20
+    participation: Annotated[
+        float,
+        Range(0.0, 1.0, open_low=True),
+        Doc(
+            "Fraction Q of the clients that take part in a round. In every round, round(Q·N) of the N "
+            "clients, but at least one, are drawn uniformly without replacement."
+        ),
+    ] = 1.0
+    eval_every: Annotated[
+        int,
+        Range(1),
+        Doc(
+            "Rounds between evaluations of the global model, which is also evaluated after the last round. "
+            "The participants' models are evaluated on their local test parts in the same rounds."
+        ),
+    ] = 1
+    survey: Annotated[
+        int,
+        Range(0),
+        Doc(
+            "Number of last rounds in which the participants' models are evaluated as well; 0: no survey. "
+            "After the last round, all clients' models are scored on their local test parts as they stand at "
+            "that time."
+        ),
+    ] = 0
+    measures: Annotated[
+        str,
+        Words("memory", "spectrum", "calibration", "fairness"),  # core/measures/ has a file for each
+        Doc("Additional measurements after the last round, separated by commas."),
+    ] = ""
+    metrics: Annotated[
+        Name[Importable | Sequence[str | Importable]],
+        Doc(
+            "Metric of your own, ./file.py:NAME or package.module:NAME, a function of scores and labels; "
+            "repeat for more. A file lists them. They are measured whenever models are evaluated. In Python "
+            "they may be the functions themselves."
+        ),
+    ] = Name("")
+    unseen_clients: Annotated[
+        float,
+        Range(0.0, 0.99),
+        Doc(
+            "Fraction of the clients that never train. round(fraction · N) clients, drawn by the seed, are "
+            "only scored, as clients that come new, after the last round and in surveyed ones."
+        ),
+    ] = 0.0
+    weighting: Annotated[
+        Literal["", "samples", "clients"],
+        Doc(
+            "Weights p_k of the mean of the uploads; without it: the method's own. They are n_k / Σ n for "
+            "`samples` and 1/|S| for `clients`."
+        ),
+    ] = ""
+
+    stop_when: Annotated[
+        str,
+        Doc(
+            'Rule that ends the run early, such as "val.accuracy no better for 20 rounds"; without it: no '
+            "early end. It needs a validation part."
+        ),
+    ] = ""
+    forked_at: Annotated[
+        int, Range(0), Doc("Set by `raffed fork`: number of rounds that the other run had done.")
+    ] = 0
+    fork_sha256: Annotated[
+        str, Doc("Set by `raffed fork`: SHA-256 of the checkpoint from which the run was continued.")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        given = self.metrics if isinstance(self.metrics, str | list | tuple) else [self.metrics]
+        names = [given] if isinstance(given, str) else [as_name(one) for one in given]
+        if all(isinstance(one, str) for one in names):  # anything else is reported by the check of the field
+            keep(self, metrics=",".join(map(str, names)))
+
+    def participants(self, clients: int) -> int:
+        """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.
+
+        Args:
+            clients: Number N of all clients.
+        """
+        return max(1, round(self.participation * clients))
+
+    def asks(self, name: str) -> bool:
+        """Return whether `measures` contains the name of an additional measurement."""
+        return name in (one.strip() for one in self.measures.split(","))

@@ -1,0 +1,250 @@
+"""Splits of the user's own, by reference: a function that divides labels, or a subclass of `Split`.
+
+The function gets what it names among its parameters: the labels, a random generator of the run's seed, the
+number of classes, the natural clients. All its other parameters are arguments, which the configuration gives
+(`data.split_args`). It returns one list of indices for each client.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Final, TypeVar, overload
+
+import numpy as np
+
+from raffed.config.validation import Doc, Value, check_call
+from raffed.data.files import IntArray
+from raffed.data.randomness import generator
+from raffed.data.split import SMALL_CLIENTS, LabelPool, Split
+from raffed.errors import UsageError
+from raffed.references.functions import OwnFunction, mark_of, marked, own_function
+from raffed.references.resolve import load
+from raffed.references.user_code import user_errors
+
+GROUP: Final = "raffed.splits"  # of entry points
+KIND: Final = "split"
+SUPPLIED: Final = ("labels", "rng", "num_classes", "owners")
+F = TypeVar("F")
+
+
+@dataclass(frozen=True)
+class SplitMark:
+    """What `@raffed.split` says about a function.
+
+    Attributes:
+        overlapping: Whether clients may share samples.
+    """
+
+    overlapping: bool = False
+
+
+@overload
+def split(function: F, /) -> F: ...
+@overload
+def split(*, overlapping: bool = False) -> Callable[[F], F]: ...
+def split(function: F | None = None, /, *, overlapping: bool = False) -> F | Callable[[F], F]:
+    """Mark a function as a split. A function in one's own files needs no mark.
+
+    Args:
+        function: The function, where the decorator is written without brackets.
+        overlapping: Whether clients may share samples. Otherwise a sample that two clients have is an error.
+
+    Returns:
+        The function, unchanged.
+
+    Example:
+        @raffed.split
+        def halves(labels, rng, clients: int = 10):
+            return np.array_split(rng.permutation(len(labels)), clients)
+    """
+
+    def decorated(one: F) -> F:
+        return marked(one, KIND, SplitMark(overlapping))
+
+    return decorated if function is None else decorated(function)
+
+
+@dataclass(frozen=True)
+class OwnSplit(Split):
+    """A function of the user's own that divides the labels."""
+
+    name, syntax = "own", "./file.py:NAME or package.module:NAME"
+    meaning = "a function of yours, with --split-arg NAME=VALUE for its arguments"
+
+    typed: Annotated[str, Doc("The reference or entry point, as typed.")]
+    args: Annotated[Mapping[str, Value], Doc("Arguments of the function.")] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        function = self.function.load()
+        if "labels" not in inspect.signature(function).parameters:
+            raise UsageError(
+                f"{self.function.where}: a split needs a parameter `labels`; {self.typed} has "
+                f"{', '.join(inspect.signature(function).parameters) or 'none'}"
+            )
+        check_call(f"split {self.typed!r}", function, SUPPLIED, self.args, "--split-arg")
+
+    @property
+    def function(self) -> OwnFunction:
+        """Where the function is."""
+        return own_function(KIND, self.typed, GROUP)
+
+    @property
+    def text(self) -> str:
+        """The reference, and the arguments in brackets."""
+        given = ", ".join(f"{name}={value}" for name, value in self.args.items())
+        return f"{self.typed} ({given})" if given else self.typed
+
+    def stored(self) -> tuple[str, Mapping[str, Value]]:
+        return self.typed, self.args
+
+    @property
+    def client_count(self) -> int | None:
+        """The argument `clients` of the function, given or by default, if it has one."""
+        known = inspect.signature(self.function.load()).parameters.get("clients")
+        given = self.args.get("clients", known.default if known is not None else None)
+        return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+    def lists(self, pool: LabelPool, seed: int) -> list[IntArray]:
+        """Return what the function gives, after checking it.
+
+        Raises:
+            UsageError: It is not one list of existing indices for each client, or a rule is broken. The
+                message begins with the file and line of the function.
+            UserCodeError: The function raised an error.
+        """
+        function = self.function.load()
+        wanted = inspect.signature(function).parameters
+        supplied = {name: one for name, one in self._supplied(pool, seed).items() if name in wanted}
+        if "owners" in wanted and pool.clients is None:
+            raise UsageError(
+                f"split {self.typed!r} needs the natural clients (owners), which this data set does not name"
+            )
+        with user_errors(self.function.reference):
+            found = function(**supplied, **self.args)
+        mark = mark_of(function, KIND, SplitMark())
+        lists = IndexLists(self.function.where, self.typed, len(pool.labels), mark.overlapping)
+        made = lists.checked(found)
+        if self.client_count not in (None, len(made)):
+            raise UsageError(
+                f"{self.function.where}: {self.typed} gave {len(made)} lists, and clients = "
+                f"{self.client_count}"
+            )
+        return made
+
+    def shrunk(self) -> Split:
+        """Return the same split for at most ten clients, if it has an argument for them."""
+        count = self.client_count
+        if count is None:
+            return self
+        return replace(self, args={**self.args, "clients": min(count, SMALL_CLIENTS)})
+
+    def _supplied(self, pool: LabelPool, seed: int) -> dict[str, IntArray | int | np.random.Generator | None]:
+        """Return what the function may ask for. Arrays are read-only."""
+        return {
+            "labels": _read_only(pool.labels),
+            "rng": generator(seed, f"own split {self.typed}"),
+            "num_classes": pool.num_classes,
+            "owners": None if pool.clients is None else _read_only(pool.clients),
+        }
+
+
+def _read_only(values: IntArray) -> IntArray:
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True)
+class IndexLists:
+    """The check of what a function of the user's own gives as lists of indices.
+
+    Attributes:
+        where: File and line of the function.
+        typed: Its reference.
+        size: Number of samples N of the pool.
+        overlapping: Whether clients may share samples.
+    """
+
+    where: str
+    typed: str
+    size: int
+    overlapping: bool = False
+
+    def checked(self, found: Sequence[Sequence[int]]) -> list[IntArray]:
+        """Return the lists as arrays of int64.
+
+        Raises:
+            UsageError: They are not one list of existing indices for each client, a client has none or has
+                a sample twice, or two clients share a sample and may not.
+        """
+        if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__len__"):
+            raise self._wrong(f"gave a {type(found).__name__}; it must give one list of indices per client")
+        if not len(found):
+            raise self._wrong("gave no client at all")
+        made = [self._indices(client, one) for client, one in enumerate(found)]
+        if not self.overlapping:
+            self._check_apart(made)
+        return made
+
+    def _indices(self, client: int, values: Sequence[int]) -> IntArray:
+        try:
+            one = np.asarray(values)
+        except ValueError as error:
+            raise self._wrong(f"gave client {client} a list that is not of indices") from error
+        if one.size == 0:
+            raise self._wrong(f"gave client {client} no sample; every client needs at least one")
+        if one.ndim != 1 or one.dtype.kind not in "iu":
+            raise self._wrong(
+                f"gave client {client} {one.dtype} {one.shape}; it must be indices, integers (n,)"
+            )
+        if one.min() < 0 or one.max() >= self.size:
+            bad = int(one.min() if one.min() < 0 else one.max())
+            raise self._wrong(f"gave client {client} the index {bad}; indices are 0 to {self.size - 1}")
+        if len(np.unique(one)) < len(one):
+            raise self._wrong(f"gave client {client} a sample twice")
+        return one.astype(np.int64)
+
+    def _check_apart(self, made: Sequence[IntArray]) -> None:
+        owner = np.full(self.size, -1, dtype=np.int64)
+        for client, one in enumerate(made):
+            taken = owner[one]
+            if (taken >= 0).any():
+                sample = int(one[taken >= 0][0])
+                raise self._wrong(
+                    f"gave sample {sample} to the clients {owner[sample]} and {client}; mark it with "
+                    f"@raffed.split(overlapping=True) if that is meant"
+                )
+            owner[one] = client
+
+    def _wrong(self, what: str) -> UsageError:
+        return UsageError(f"{self.where}: {self.typed} {what}")
+
+
+def own_split(typed: str, args: Mapping[str, Value]) -> Split:
+    """Return the split that a reference or entry point names: a function, a `Split`, or a subclass of it.
+
+    Args:
+        typed: The name as the configuration stores it.
+        args: Its arguments.
+
+    Raises:
+        UsageError: There is none, or the arguments do not fit.
+        UserCodeError: The user's file raised an error while it was imported.
+    """
+    where = own_function(KIND, typed, GROUP)
+    found = load(where.reference)
+    if isinstance(found, Split):
+        if args:
+            raise UsageError(f"split {typed!r} is made already, so it takes no --split-arg")
+        return found
+    if not isinstance(found, type) or not issubclass(found, Split):
+        return OwnSplit(typed, args)
+    check_call(f"split {typed!r}", found, (), args, "--split-arg")
+    made: Callable[..., Split] = found
+    with user_errors(where.reference):
+        return made(**args)
+
+
+__all__ = ["GROUP", "IndexLists", "OwnSplit", "SplitMark", "own_split", "split"]

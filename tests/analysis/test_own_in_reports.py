@@ -1,0 +1,67 @@
+"""Reports show a method of one's own by its title, with the reference beside it, and metrics of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.metrics.own_metrics import own_columns
+from analysis.metrics.summary import cells, summary, to_html
+from analysis.report import write_report
+from analysis.runs.groups import groups
+from analysis.runs.load import load_runs
+from tests.analysis.conftest import WriteRun
+
+
+def labels(folder: Path) -> list[str]:
+    return [group.label for group in groups(load_runs(folder))]
+
+
+def test_a_method_is_shown_by_its_title_with_its_reference_on_hover(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    write_run("a", [0.3])
+    write_run("b", [0.4], method="./prox.py:myprox", title='My "Prox"')
+    runs = load_runs(tmp_path)
+    assert {group.label: group.reference for group in groups(runs)} == {
+        "fedavg": "",
+        'My "Prox"': "./prox.py:myprox",
+    }
+    html = to_html(summary(runs))
+    assert 'title="./prox.py:myprox"' in html
+    assert "My &#34;Prox&#34;" in html
+    page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")
+    assert "<b>b</b> · ./prox.py:myprox" in page
+    assert "./prox.py:myprox" in (tmp_path / "report" / "summary.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("title", ["FedAvg", "./prox.py:other", ""])
+def test_a_title_that_could_be_another_method_s_does_not_stand_for_it(
+    tmp_path: Path, write_run: WriteRun, title: str
+) -> None:
+    write_run("b", [0.4], method="./prox.py:myprox", title=title)
+    write_run("c", [0.4], method="./prox.py:other", title="Other")
+    assert "./prox.py:myprox" in labels(tmp_path)
+
+
+def test_two_methods_of_one_title_keep_their_references(tmp_path: Path, write_run: WriteRun) -> None:
+    for name in ("a", "b"):
+        write_run(name, [0.4], method=f"./{name}.py:prox", title="Prox")
+    assert labels(tmp_path) == ["./a.py:prox", "./b.py:prox"]
+
+
+def test_a_table_without_titles_has_no_column_of_references(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.3])
+    assert "reference" not in summary(load_runs(tmp_path))
+    assert "Method" in cells(summary(load_runs(tmp_path)))[0]
+
+
+def test_columns_of_own_metrics_say_model_unit_and_direction() -> None:
+    found = own_columns(
+        ["own:top2:global:higher:fraction", "own:nll:personal:lower:nats", "accuracy_last", "own:a:b:c:d_ci"]
+    )
+    assert [(one.title, one.unit, one.higher_is_better) for one in found.values()] == [
+        ("top2, global % ↑", 0.01, True),
+        ("nll, personal in nats ↓", 1, False),
+    ]

@@ -1,0 +1,152 @@
+"""`raffed reproduce --items`: a table of one's own, from a file or a package."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed.config.run import RunConfig
+from raffed.errors import UnknownNameError, UsageError
+from raffed.experiments.reproduction.own_tables import own_item, own_items
+from tests.cli.conftest import Cli
+
+METHOD = """
+from raffed import Method, Term
+
+
+class Pull(Term):
+    mu: float
+
+    def loss(self, f, k):
+        return self.mu / 2 * (f.w - k.w0).sq_norm()
+
+
+def myprox(mu: float = 0.1) -> Method:
+    return Method("MyProx", terms=(Pull(mu),))
+"""
+ITEMS = """
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig
+
+BASE = RunConfig(
+    data=Data(dataset="digits", split="iid:4"),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.1, epochs=1),
+    federation=Federation(rounds=2),
+)
+RUNS = {
+    ("FedAvg", "digits"): BASE,
+    ("MyProx", "digits"): BASE.changed({"method": "./mine.py:myprox", "args": {"mu": 0.2}}),
+}
+TABLE = raffed.table(
+    "prox",
+    "My method beside FedAvg",
+    RUNS,
+    printed={("FedAvg", "digits"): 50.0, ("MyProx", "digits"): 99.9},
+    tolerance=100.0,
+    claims=[raffed.Claim.above("MyProx is better", "MyProx", "FedAvg", "digits")],
+)
+
+
+def both():
+    return [TABLE, raffed.table("other", "Another", {("FedAvg", "digits"): BASE})]
+"""
+FULL = ("--scale", "full", "--seeds", "1", "--execution", "serial", "--out", "out")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    (tmp_path / "mine.py").write_text(METHOD, encoding="utf-8")
+    (tmp_path / "items.py").write_text(ITEMS, encoding="utf-8")
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if name.startswith("raffed_file_"):
+            del sys.modules[name]
+
+
+def test_a_table_of_a_file_runs_gets_verdicts_goes_on_and_refuses_changed_files(lab: Path, cli: Cli) -> None:
+    asked = ("reproduce", "--items", "./items.py:TABLE", *FULL)
+    done = cli(*asked)
+    assert done.code == 0, done.err
+    folder = lab / "out" / "own" / "prox" / "full"
+    about = json.loads((folder / "item.json").read_text())
+    assert list(about["source"]["files"]) == ["items.py"]
+    assert about["source"]["reference"] == "./items.py:TABLE"
+    table = (folder / "table.md").read_text()
+    assert "| FedAvg | digits | 50.00 |" in table
+    assert "| MyProx | digits | 99.90 |" in table
+    assert table.count("agrees") == 2
+    assert "MyProx is better" in table
+    assert (folder / "report" / "report.html").exists()
+    again = cli(*asked)
+    assert "2 are finished already" in again.err
+    (lab / "mine.py").write_text(METHOD + "# edited\n", encoding="utf-8")
+    refused = cli(*asked)
+    assert refused.code == 2
+    assert "mine.py has changed since the run was begun with ./mine.py:myprox" in refused.err
+    (lab / "mine.py").write_text(METHOD, encoding="utf-8")
+    (lab / "items.py").write_text(ITEMS.replace("99.9", "98.9"), encoding="utf-8")
+    refused = cli(*asked)
+    assert refused.code == 2
+    assert "items.py changed since this table was begun" in refused.err
+    accepted = cli(*asked, "--accept-changed-code")
+    assert accepted.code == 0, accepted.err
+    changed = json.loads((folder / "item.json").read_text())
+    assert [one["file"] for one in changed["accepted_changes"]] == ["items.py"]
+
+
+def test_several_tables_are_listed_and_one_is_chosen_by_its_name(lab: Path, cli: Cli) -> None:
+    listed = cli("reproduce", "--items", "./items.py:both", "--list")
+    assert "own/prox" in listed.out
+    assert "own/other" in listed.out
+    planned = cli("reproduce", "other", "--items", "./items.py:both", "--plan", *FULL)
+    assert planned.code == 0, planned.err
+    assert "own/other (Another), full" in planned.err
+    with pytest.raises(UsageError, match="has 2 tables; name one of own/prox, own/other"):
+        own_item("./items.py:both", None)
+    with pytest.raises(UnknownNameError, match="nearest: prox"):
+        own_item("./items.py:both", "prix")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("items", "is not a reference"),
+        ("./items.py:RUNS", "a RunConfig is not a table"),
+        ("./items.py:BASE", "a RunConfig is not a table"),
+        ("./nosuch.py:TABLE", "nosuch.py"),
+        ("./items.py:TABEL", "TABEL"),
+    ],
+)
+def test_what_is_no_table_is_refused(lab: Path, reference: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        own_items(reference)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "My Table"}, "use small letters"),
+        ({"paper": "fedmr"}, "is a paper of raffed's own"),
+        ({"measure": "accuracy"}, "measure"),
+        ({"runs": {}}, "it has no runs"),
+        ({"runs": {"FedAvg": RunConfig()}}, "is not a pair of texts"),
+        ({"runs": {("FedAvg", "x"): "fedavg"}}, "str is not a RunConfig"),
+        ({"printed": {("FedAvg", "y"): 1.0}}, r"cell of table t: a printed number '\(FedAvg, y\)'"),
+        ({"claims": [raffed.Claim.above("c", "A", "B", "x")]}, "the claim 'c'"),
+        ({"baseline": "FedProx"}, "baseline"),
+        ({"tolerance": -1.0}, "tolerance"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_in_one_line(changes: dict, message: str) -> None:
+    given = {"name": "t", "title": "T", "runs": {("FedAvg", "x"): RunConfig()}, **changes}
+    with pytest.raises(UsageError, match=message):
+        raffed.table(**given)

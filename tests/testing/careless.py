@@ -1,0 +1,267 @@
+"""Methods as a careless person writes them. Each breaks one sentence of the contract, which no law of FedAvg
+would show: the method trains, and its serial run looks well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from raffed.core.context import Context, Forward, ServerContext
+from raffed.core.ingredients import Ingredient, Term
+from raffed.core.messages import Private, Summable, Wire
+from raffed.core.method import Method
+from raffed.core.params import Params
+from raffed.core.parts import ParameterSplit
+from raffed.core.server import ServerRule
+
+LAST_MODEL: dict[str, Params] = {}
+FIRST_MODELS: dict[int, Params] = {}
+VELOCITY: dict[str, Params] = {}
+NOTHING_YET = torch.zeros(())
+
+
+class Kept(Private):
+    """What a client keeps, rightly private."""
+
+    w: Params
+
+
+class Total(Private):
+    """A sum over a client's rounds."""
+
+    value: Tensor
+
+
+class KeptInTheOpen(Wire):
+    """What a client keeps, wrongly as something that may be sent."""
+
+    w: Params
+
+
+class Message(Summable):
+    """What a client sends."""
+
+    w: Params
+
+
+class HiddenNumbers(Summable):
+    """A message whose numbers are declared to be mere labels."""
+
+    labels = ("centres",)
+
+    count: Tensor
+    centres: Tensor
+
+
+class FewRows(Summable):
+    """A message that counts only the rows of the classes that a client holds."""
+
+    rows = "counts"
+
+    counts: Tensor
+    centres: Tensor
+
+
+class CheapNumbers(Summable):
+    """A message that counts a byte for each number, as if somebody had compressed it."""
+
+    centres: Tensor
+
+    def nbytes(self) -> int:
+        return self.centres.numel()
+
+
+class Relay(Term):
+    """Pulls to the model of whoever was trained before, which is kept in a module variable."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return 0.1 * (f.w - LAST_MODEL.get("w", k.w0)).sq_norm()
+
+    def finish(self, k: Context) -> tuple[None, None]:
+        LAST_MODEL["w"] = k.w.clone()
+        return None, None
+
+
+class FirstModel(Term):
+    """Pulls to a client's first model, which is kept in a module variable, by client."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return 0.1 * (f.w - FIRST_MODELS.get(k.client, k.w0)).sq_norm()
+
+    def finish(self, k: Context) -> tuple[None, None]:
+        FIRST_MODELS.setdefault(k.client, k.w.clone())
+        return None, None
+
+
+class GlobalVelocity(ServerRule[None]):
+    """Momentum of the server, which is kept in a module variable."""
+
+    def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
+        VELOCITY["v"] = 0.9 * VELOCITY.get("v", w.zeros()) + (mean - w)
+        return None, w + VELOCITY["v"]
+
+
+class SendsItsMemory(Ingredient):
+    """Sends the private record itself."""
+
+    def finish(self, k: Context) -> tuple[Kept, Kept]:
+        return Kept(k.w), Kept(k.w)
+
+
+class KeepsAWire(Ingredient):
+    """Keeps a record that may be sent."""
+
+    def finish(self, k: Context) -> tuple[KeptInTheOpen, None]:
+        return KeptInTheOpen(k.w.clone()), None
+
+
+class SendsEverything(Ingredient):
+    """Sends the whole model, although the head is private."""
+
+    def outgoing(self, w: Params, k: Context) -> Params:
+        return k.w.clone()
+
+
+class OneTensorForBoth(Ingredient):
+    """Keeps and sends the same tensor."""
+
+    def client_init(self, k: Context) -> Kept:
+        return Kept(k.w0)
+
+    def finish(self, k: Context) -> tuple[Kept, Message]:
+        moved = k.w - k.w0
+        return Kept(moved), Message(moved)
+
+
+class SendsLabels(Ingredient):
+    """Sends numbers that are declared to be labels."""
+
+    def finish(self, k: Context) -> tuple[None, HiddenNumbers]:
+        return None, HiddenNumbers(torch.ones(1), torch.ones(3, 2))
+
+
+class SendsAllRows(Ingredient):
+    """Sends numbers for classes that the client does not hold, and does not count them."""
+
+    def finish(self, k: Context) -> tuple[None, FewRows]:
+        return None, FewRows(k.class_counts.clone(), torch.ones(3, 2))
+
+
+class SendsCheaply(Ingredient):
+    """Counts a fourth of the bytes."""
+
+    def finish(self, k: Context) -> tuple[None, CheapNumbers]:
+        return None, CheapNumbers(torch.ones(3, 2))
+
+
+class AddsInPlace(Term):
+    """Adds up in its memory in place."""
+
+    def client_init(self, k: Context) -> Total:
+        return Total(torch.zeros(()))
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return 0.1 * f.logits.square().mean()
+
+    def finish(self, k: Context) -> tuple[Total, None]:
+        k.mine.value.add_(k.w.sq_norm())
+        return k.mine, None
+
+
+class MovesTheDownload(Term):
+    """Shrinks the downloaded weights in place."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return 0.1 * (f.w - k.w0).sq_norm()
+
+    def finish(self, k: Context) -> tuple[None, None]:
+        for tensor in k.w0.tensors.values():
+            tensor.mul_(0.99)
+        return None, None
+
+
+class OneTotalForAll(Term):
+    """Starts every client's total with one tensor of the module, and adds to it in place."""
+
+    def client_init(self, k: Context) -> Total:
+        return Total(NOTHING_YET)
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return 0.1 * f.logits.square().mean()
+
+    def finish(self, k: Context) -> tuple[Total, None]:
+        k.mine.value.add_(1)
+        return k.mine, None
+
+
+def relay() -> Method:
+    return Method("Careless", terms=(Relay(),))
+
+
+def first_model() -> Method:
+    return Method("Careless", terms=(FirstModel(),))
+
+
+def global_velocity() -> Method:
+    return Method("Careless", server=GlobalVelocity())
+
+
+def sends_its_memory() -> Method:
+    return Method("Careless", message=SendsItsMemory())
+
+
+def keeps_a_wire() -> Method:
+    return Method("Careless", message=KeepsAWire())
+
+
+def sends_everything() -> Method:
+    return Method("Careless", message=SendsEverything(), split=ParameterSplit(personal="head"))
+
+
+def one_tensor_for_both() -> Method:
+    return Method("Careless", message=OneTensorForBoth())
+
+
+def sends_labels() -> Method:
+    return Method("Careless", message=SendsLabels())
+
+
+def sends_all_rows() -> Method:
+    return Method("Careless", message=SendsAllRows())
+
+
+def sends_cheaply() -> Method:
+    return Method("Careless", message=SendsCheaply())
+
+
+def adds_in_place() -> Method:
+    return Method("Careless", terms=(AddsInPlace(),))
+
+
+def moves_the_download() -> Method:
+    return Method("Careless", terms=(MovesTheDownload(),))
+
+
+def one_total_for_all() -> Method:
+    return Method("Careless", terms=(OneTotalForAll(),))
+
+
+CARELESS: tuple[tuple[Callable[..., Method], str, str], ...] = (
+    (relay, "client-order", "put what a client remembers into a Private record"),
+    (relay, "any-packing", "put what a client remembers into a Private record"),
+    (first_model, "resume-is-uninterrupted", "its variable FIRST_MODELS"),
+    (global_velocity, "resume-is-uninterrupted", "its variable VELOCITY"),
+    (sends_its_memory, "private-stays", "only a Wire may travel"),
+    (keeps_a_wire, "private-stays", "make it a subclass of Private"),
+    (sends_everything, "private-stays", "`outgoing` must return"),
+    (one_tensor_for_both, "own-storage", "send a copy: `.clone()`"),
+    (sends_labels, "bytes-counted", "take centres out of `labels`"),
+    (sends_all_rows, "bytes-counted", "set these rows to 0"),
+    (sends_cheaply, "bytes-counted", "do not override `nbytes`"),
+    (adds_in_place, "inputs-unchanged", "make new tensors instead"),
+    (moves_the_download, "inputs-unchanged", "make new tensors instead"),
+    (one_total_for_all, "undrawn-unchanged", "make a new one in `client_init`"),
+)
