@@ -168,7 +168,8 @@ def _facts(runs: Runs) -> list[tuple[int, str]]:
 def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[Group]) -> Markup:
     dataset, partition = task
     names = {group.partition for group in members}
-    sure = {one.title for name, one in MEASURES.items() if established(runs, members, name)}
+    better = {name: one for name, one in MEASURES.items() if one.higher_is_better}
+    sure = {one.title for name, one in better.items() if established(runs, members, name)}
     rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
     return render(
         "task.html.j2",
