@@ -161,9 +161,13 @@ def in_processes(runs: Sequence[SeedRun]) -> bool:
 
     What this notebook or prompt defines is known to its own process only, so such runs also stay in it.
     """
-    config = runs[0].config
-    own = [run.config.method for run in runs] + [config.model.name, config.data.dataset]
-    return config.runtime.execution == "serial" and not any(map(defined_here, own))
+    from raffed.runtime.own_code import references_in
+
+    if runs[0].config.runtime.execution != "serial":
+        return False
+    each = {run.method: run.config for run in runs}.values()
+    own = [one for config in each for one in (*references_in(config).values(), config.data.dataset)]
+    return not any(map(defined_here, own))
 
 
 def places(runtime: Runtime, count: int) -> list[Place]:

@@ -133,10 +133,15 @@ def test_runs_take_one_process_unless_it_is_said_how_their_clients_are_placed() 
         assert with_one_process(placed) == placed
 
 
-def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(tmp_path: Path) -> None:
+def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = SeedRun("fedavg", BASE, tmp_path)
     assert in_processes([run])
     assert not in_processes([replace(run, config=replace(BASE, runtime=Runtime(execution="ray")))])
+    monkeypatch.setattr("raffed.commands.seeds.defined_here", lambda text: text == "notebook:mine")
+    monkeypatch.setattr("raffed.runtime.own_code.references_in", lambda config: {"method": "notebook:mine"})
+    assert not in_processes([run])
 
 
 class Heard:
