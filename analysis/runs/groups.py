@@ -13,7 +13,9 @@ from .titles import method_titles
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _WHERE_DATA_ARE = ("root", "download")
-_USUAL = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
+_USUAL: Mapping[
+    str, JsonDict
+] = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
     "data": {"validation": 0, "samples": 0, "transform": "auto"},
     "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0},
     "numerics": {"cohort": 0, "precision": "fp32"},
@@ -192,7 +194,7 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
 def experiment(file: JsonObject) -> JsonDict:
     """Return the configuration without what does not distinguish experiments.
 
-    5.0 counts as 5, and a null or an empty text of a section as a missing setting. A setting that older runs
+    5.0 counts as 5, and a null, an empty text or table of a section as a missing setting. A setting that older runs
     lack also counts as missing if it has its default value. The folder of the data is ignored.
     """
     config = {
@@ -206,7 +208,7 @@ def experiment(file: JsonObject) -> JsonDict:
         config[name] = {
             key: value
             for key, value in section(config, name).items()
-            if value != usual.get(key) and value != ""
+            if value != usual.get(key) and value not in ("", {})
         }
     config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
     return config
