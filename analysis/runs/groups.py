@@ -194,8 +194,9 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
 def experiment(file: JsonObject) -> JsonDict:
     """Return the configuration without what does not distinguish experiments.
 
-    5.0 counts as 5, and a null, an empty text or table of a section as a missing setting. A setting that older runs
-    lack also counts as missing if it has its default value. The folder of the data is ignored.
+    5.0 counts as 5, and a null, an empty text or an empty table of a section as a missing setting. A setting
+    that older runs lack also counts as missing if it has its default value. The folder of the data is
+    ignored.
     """
     config = {
         key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
