@@ -26,8 +26,11 @@ OWNERS = (  # flag, section, and the names there of what it sets and of the argu
     ("loss", "", "loss", "loss_args"),
     ("model.name", "model", "name", "args"),
     ("data.split", "data", "split", "split_args"),
+    ("local.schedule", "local", "schedule", "schedule_args"),
+    ("local.optimizer", "local", "optimizer", "optimizer_args"),
 )
-TABLES = ("args", "loss_args", "split_args")  # fields that NAME=VALUE sets, and that a flag adds to
+# Fields that NAME=VALUE sets, and that a flag adds to
+TABLES = tuple(dict.fromkeys(args for _, _, _, args in OWNERS))
 ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 
 

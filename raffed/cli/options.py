@@ -12,6 +12,7 @@ import typer
 from typer.models import OptionInfo
 
 from raffed.config.run import SECTIONS, RunConfig
+from raffed.config.schedules import SCHEDULES
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
@@ -87,6 +88,14 @@ FLAGS: tuple[Flag, ...] = (
     Flag("local.min_steps", "--min-steps", TRAIN),
     Flag("local.clip_norm", "--clip-norm", TRAIN),
     Flag("local.warmup_rounds", "--warmup-rounds", TRAIN),
+    Flag("local.schedule", "--schedule", TRAIN, "NAME"),
+    Flag("local.schedule_args", "--schedule-arg", TRAIN, "NAME=VALUE"),
+    Flag("local.schedule_by", "--schedule-by", TRAIN),
+    Flag("local.optimizer", "--optimizer", TRAIN),
+    Flag("local.optimizer_args", "--optimizer-arg", TRAIN, "NAME=VALUE"),
+    Flag("local.keep_optimizer", "--keep-optimizer/--reset-optimizer", TRAIN),
+    Flag("local.clip_value", "--clip-value", TRAIN),
+    Flag("local.label_smoothing", "--label-smoothing", TRAIN),
     Flag("federation.rounds", "--rounds", FED),
     Flag("federation.participation", "--participation", FED),
     Flag("federation.eval_every", "--eval-every", FED),
@@ -117,7 +126,12 @@ FLAGS: tuple[Flag, ...] = (
 )
 REPEATED = ("federation.metrics",)  # texts of which several may be given
 PRESET = Flag("preset", "--preset", WHAT)
-_NAMES: dict[str, Collection[str]] = {"method": METHODS, "data.dataset": DATASETS, "model.name": MODELS}
+_NAMES: dict[str, Collection[str]] = {
+    "method": METHODS,
+    "data.dataset": DATASETS,
+    "model.name": MODELS,
+    "local.schedule": SCHEDULES,
+}
 
 
 def run_options(without: Collection[str] = ()) -> Callable[[Command], Command]:

@@ -121,7 +121,8 @@ def fork(
     Example:
         >>> raffed.fork("runs/map", {"local.lr": 0.01}, "runs/slow", at=40)  # doctest: +SKIP
     """
-    from raffed.experiments.going_on import RecordedRun, check_fork, forked
+    from raffed.experiments.forking import check_fork, forked
+    from raffed.experiments.going_on import RecordedRun
     from raffed.experiments.run import resume
 
     with fetched(run, whole=True) as source, local_folder(out) as new:

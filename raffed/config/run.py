@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
@@ -28,6 +28,10 @@ PLACES = ("data.root", "data.download", "model.init")  # where files lie is no p
 # Sections and fields that are younger than the first identities, which they leave as they are
 OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
 YOUNGER = {
+    "local": (
+        *("schedule", "schedule_args", "schedule_by", "optimizer", "optimizer_args", "keep_optimizer"),
+        *("clip_value", "label_smoothing"),
+    ),
     "data": ("validation", "samples", "split_args"),
     "model": ("init_sha256",),
     "federation": (
@@ -99,6 +103,11 @@ class RunConfig:
         self.runtime.check_share()
         if self.loss_args and not self.loss:
             raise UsageError("loss_args are given without a loss; also give loss (--loss)")
+        if self.loss and self.local.label_smoothing:
+            raise UsageError(
+                f"local.label_smoothing = {self.local.label_smoothing} belongs to the cross-entropy, which "
+                f"loss = {self.loss} replaces; leave one of the two out"
+            )
         if self.numerics.cohort > 1 and self.runtime.clients_per_actor == 1:
             raise UsageError(
                 "numerics.cohort stacks clients of one actor, but runtime.clients_per_actor = 1 gives "
@@ -120,14 +129,13 @@ class RunConfig:
         """Return the same configuration with other values.
 
         Args:
-            values: Field, or section.field such as local.lr → value.
+            values: Field, section.field such as local.lr, or an argument such as
+                local.optimizer_args.beta1 → value.
         """
         tables = self.as_dict()
         for name, value in values.items():
-            section, dot, key = name.partition(".")
-            before = tables.get(section)
-            table = before if isinstance(before, Mapping) else {}
-            tables[section] = {**table, key: value} if dot else value
+            section, *path = name.split(".")
+            tables[section] = _put(tables.get(section), path, value)
         return RunConfig.from_dict(tables)
 
     def identity(self) -> str:
@@ -172,13 +180,24 @@ class RunConfig:
         return _made(RunConfig, {**values, **sections})
 
 
+def _put(before: Value, path: Sequence[str], value: Value) -> Value:
+    """Return a table with the value at the end of a path of keys, or the value itself for an empty path."""
+    if not path:
+        return value
+    table = before if isinstance(before, Mapping) else {}
+    return {**table, path[0]: _put(table.get(path[0]), path[1:], value)}
+
+
 def _deciding(section: str, values: dict[str, Value]) -> dict[str, Value]:
-    """Return the fields of a section that determine the result. A younger field counts unless it is empty."""
+    """Return the fields of a section that determine the result. A younger one counts unless it is the usual
+    one.
+    """
+    usual = dataclasses.asdict(SECTIONS[section]())
     younger = YOUNGER.get(section, ())
     return {
         name: value
         for name, value in values.items()
-        if f"{section}.{name}" not in PLACES and (value or name not in younger)
+        if f"{section}.{name}" not in PLACES and (name not in younger or value != usual[name])
     }
 
 

@@ -99,9 +99,13 @@ class Context(Generic[Mine, FromServer]):
         steps: Number of steps of shared training.
         usual_steps: Number of such steps of a client with the mean number of samples.
         lr_sum: Sum of the learning rates over these steps, as they were used.
-        momentum: Momentum of the first pass.
+        momentum: Momentum of the first pass; 0 if its optimiser is not SGD.
         weight_decay: Weight decay of the first pass.
-        warmth: Fraction of the learning rate that this round uses (`Local.warmth`).
+        lr: Learning rate of the round's first step. In a step of a local solver it is the rate of that step;
+            in a stack whose clients have different rates it is a tensor without dimensions.
+        warmth: Fraction of the learning rate that the warm-up leaves in this round (`Local.warmth`).
+        warm_lr: The run's learning rate in this round with its warm-up and without its schedule.
+        label_smoothing: ε of the cross-entropy in training, in [0, 1].
         drawn: Random numbers of this term for this step (`Term.draw`).
         noted: Sum over the steps of what this term noted (`Term.note`), or None if it notes nothing.
         criterion: The run's own loss in the place of the cross-entropy, or None.
@@ -128,7 +132,10 @@ class Context(Generic[Mine, FromServer]):
     lr_sum: float = 0.0
     momentum: float = 0.0
     weight_decay: float = 0.0
+    lr: float = 0.0
     warmth: float = 1.0
+    warm_lr: float = 0.0
+    label_smoothing: float = 0.0
     drawn: Tensor | None = None
     noted: Tensor | None = None
     criterion: Criterion | None = None
@@ -141,22 +148,28 @@ class Context(Generic[Mine, FromServer]):
     def w(self) -> Params:
         return self.state.w
 
+    @property
+    def lr_fraction(self) -> float:
+        """`lr` as a fraction of the run's learning rate: warm-up and schedule together."""
+        return self.warmth * (self.lr / self.warm_lr) if self.warm_lr else self.warmth
+
     def ce(self, f: Forward) -> Tensor:
-        """Return the cross-entropy over all C classes, as the mean over the batch.
+        """Return the cross-entropy over all C classes, as the mean over the batch, with the run's smoothing.
 
         A run with a loss of its own (`--loss`) has that loss here.
         """
         return self.loss_of(f.logits, f.y)
 
-    def loss_of(self, logits: Tensor, y: Tensor) -> Tensor:
+    def loss_of(self, logits: Tensor, y: Tensor, smooth: bool = True) -> Tensor:
         """Return the mean loss of any logits: the cross-entropy, or the run's own loss.
 
         Args:
             logits: Logits [B, C].
             y: Labels [B], int64.
+            smooth: Whether the run's label smoothing applies.
         """
         if self.criterion is None:
-            return cross_entropy(logits, y)
+            return cross_entropy(logits, y, self.label_smoothing if smooth else 0.0)
         return self.criterion(logits, y, self.class_counts)
 
     def chosen(self, share: float, purpose: seeds.Purpose) -> bool:

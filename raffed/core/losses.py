@@ -16,16 +16,23 @@ from torch._C import _functorch
 from raffed.core.params import Params
 
 
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
     """Return the cross-entropy −(1/B) Σ_i log softmax(logits_i)[y_i] in nats.
+
+    With label smoothing ε it is (1 − ε) times that plus ε times the mean of −log softmax over all classes, as
+    torch's.
 
     Args:
         logits: Logits [B, C], or [k, B, C] of k clients.
         y: Labels [B] or [k, B], int64.
+        smoothing: Label smoothing ε, in [0, 1].
 
     Returns:
         A tensor without dimensions, or [k] with one value for each client.
     """
+    if smoothing:
+        scores = F.log_softmax(logits, -1)
+        return (1 - smoothing) * mean_nll(scores, y) - smoothing * scores.mean((-2, -1))
     # Under vmap, torch's own would run as a Python decomposition and import sympy
     if logits.dim() == 3 or _is_stacked(logits):
         return mean_nll(F.log_softmax(logits, -1), y)

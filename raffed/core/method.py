@@ -40,6 +40,8 @@ class Method:
         solver: A rule that trains in place of SGD, or None for SGD.
         message: An ingredient that only sends something, in addition to the trained weights or instead of
             them. It does not change the objective. Default None.
+        optimizer: An ingredient that keeps the state of the clients' optimiser, or None. The run's
+            `keep_optimizer` sets it (`raffed.core.training.overrides.with_optimizer`).
         split: Which parameters and BatchNorm statistics stay with the client. Default: all are shared.
         passes: The passes of shared training in a round, in order.
         personal: How the client's own model is made, or None if the trained model is evaluated instead.
@@ -60,6 +62,7 @@ class Method:
     message: Ingredient | None = (
         None  # sends something in addition to the trained weights, or instead of them
     )
+    optimizer: Ingredient | None = None
     split: ParameterSplit = SHARE_ALL
     passes: tuple[Pass, ...] = (Pass(),)
     personal: Personal | None = None
@@ -120,6 +123,16 @@ class Method:
         """Whether the server holds a whole model. Otherwise there is no accuracy on the global test set."""
         return self.split.personal == "none"
 
+    @property
+    def needs_sgd(self) -> bool:
+        """Whether shared training must be SGD, whatever optimiser the run has."""
+        return any(one.needs_sgd for _, one in self.ingredients())
+
+    @property
+    def needs_one_rate(self) -> bool:
+        """Whether all steps of a round must have one learning rate."""
+        return any(one.needs_one_rate for _, one in self.ingredients())
+
     @cached_property
     def keeps_state(self) -> bool:
         """Whether clients keep own layers, own buffers, or the memory of an ingredient between rounds."""
@@ -143,6 +156,7 @@ class Method:
             ("solver", self.solver),
             ("message", self.message),
             ("personal", self.personal),
+            ("optimizer", self.optimizer),
         )
         terms = tuple((f"term-{type(term).__name__}", term) for term in self.terms)
         return *((slot, one) for slot, one in slots if one is not None), *terms

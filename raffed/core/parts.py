@@ -60,7 +60,7 @@ class Pass:
     Attributes:
         part: The part of the network that is trained. Default "all".
         epochs: Passes over the client's samples. Default None: as the run says.
-        momentum: Momentum of SGD. Default None: as the run says.
+        momentum: Momentum of SGD, which then is the optimiser. Default None: as the run says.
         weight_decay: Weight decay. Default None: as the run says.
         cross_entropy_only: Whether the objective is the cross-entropy alone, without terms and without the
             addition of the personal ingredient. Default False.
@@ -83,7 +83,7 @@ class Budget:
     Attributes:
         steps: Number of steps. It is not used if `epochs` is given.
         lr_scale: Factor of the round's learning rate. Default 1.
-        momentum: Momentum of SGD. Default None: as the run says.
+        momentum: Momentum of SGD, which then is the optimiser. Default None: as the run says.
         epochs: Passes over the client's samples. Default None: `steps` counts.
         lr: Learning rate in place of the round's rate times `lr_scale`. Default None.
         weight_decay: Weight decay. Default None: as the run says.

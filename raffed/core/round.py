@@ -14,6 +14,7 @@ from raffed.core.messages import Broadcast, ClientState, Private, ServerState, U
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.training.batch_norm import reestimated
+from raffed.core.training.clock import ClientClock
 from raffed.core.training.network import Network
 from raffed.core.training.phases import train_by_rule, train_private, train_shared
 from raffed.core.training.session import Participant, TrainingSession, solver_for
@@ -91,9 +92,8 @@ def client_rounds(
     ]
     train = train_shared if m.solver is None else train_by_rule
     trained = train(m, views, contexts, participants, session)
-    rate = session.local.rate(b.round)
     ends = [
-        k.replace(state=t.state, steps=t.steps, lr_sum=t.steps * rate)
+        k.replace(state=t.state, steps=t.steps, lr_sum=t.steps * k.lr if t.lr_sum is None else t.lr_sum)
         for k, t in zip(contexts, trained, strict=True)
     ]
     views = [
@@ -227,10 +227,9 @@ def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
 
 def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSession) -> Context:
     net, batch, data = session.net, session.local.batch_size, participant.data
-    start, solver = (
-        joined(m, b, participant.client_state, net),
-        solver_for(session.local, m.passes[0], b.round),
-    )
+    start = joined(m, b, participant.client_state, net)
+    lr = ClientClock.of(m, session, b.round, participant).first
+    solver = solver_for(session.local, m.passes[0], lr, m.needs_sgd)
 
     def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
         return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
@@ -250,7 +249,10 @@ def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingS
         server=None,
         momentum=solver.momentum,
         weight_decay=solver.weight_decay,
+        lr=lr,
         warmth=session.local.warmth(b.round),
+        warm_lr=session.local.rate(b.round),
+        label_smoothing=session.local.label_smoothing,
         usual_steps=session.local.steps(
             -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from raffed.core.training.overrides import override_line
 from raffed.runtime.machine import bf16_gain, bf16_in_hardware
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def warn(setup: Setup) -> None:
             clients,
             federation.participation * clients,
         )
+    if line := override_line(setup.method, config.local):
+        log.warning("%s", line)
     if note := setup.dataset.transform_in(setup.style).note:
         log.warning("%s", note)
     if config.faults.takes_all:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import own_metrics
 from raffed.core.training.own_loss import loss_function
+from raffed.core.training.rates import schedule_of
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
 from raffed.models import MODELS, model_name
@@ -15,7 +16,7 @@ from raffed.tune_spaces import has_space, no_space
 
 
 def check_names(config: RunConfig) -> None:
-    """Check that method, data set, split syntax, model and accountant exist.
+    """Check that method, data set, split syntax, schedule, model and accountant exist.
 
     Raises:
         UsageError: A name does not exist. The message lists the most similar ones.
@@ -30,6 +31,7 @@ def check_names(config: RunConfig) -> None:
     own_metrics(config.federation.metrics)
     if config.loss:
         loss_function(config.loss).load()
+    schedule_of(config.local)
     if model_name(config.model.name) != config.model.name:
         check_choice("model", config.model.name, MODELS)
     if config.privacy.noise and importlib.util.find_spec("opacus") is None:

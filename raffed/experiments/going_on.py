@@ -11,11 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from raffed.config.run import RunConfig
-from raffed.config.validation import Value
+from raffed.core.training.rates import same_rates
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import (
     CHECKPOINTS,
@@ -24,29 +21,18 @@ from raffed.experiments.checkpoint import (
     checkpoints,
     read_checkpoint,
 )
-from raffed.experiments.code_record import check_code, trust_own
+from raffed.experiments.code_record import check_code
 from raffed.experiments.earlier import rewound, superseded
-from raffed.experiments.folder import FINAL, check_free, check_unedited, run_config
-from raffed.experiments.integrity import PARTITION, check_rows
+from raffed.experiments.folder import FINAL, check_unedited, run_config
 from raffed.experiments.method_revision import check_revision
-from raffed.experiments.provenance import new_run
-from raffed.results.atomic import sync_tree
-from raffed.results.lock import LOCK_FILE, check_can_be_made, check_unused, held
-from raffed.results.metrics_part import write_part
-from raffed.results.remote import STATE_FILE
+from raffed.results.lock import LOCK_FILE, check_unused, held
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import RUN_FILE, read_run, write_json
-from raffed.results.tree import check_run_tree, file_sha256
-from raffed.results.writer import METRICS_FOLDER, read_metrics
-from raffed.runtime.setup import Setup, check_new, prepare_run
+from raffed.results.tree import check_run_tree
+from raffed.runtime.setup import Setup, prepare_run
 
 # Whether a method's rounds depend on the total number of rounds: all of them, or the last one only
 Horizon = Callable[[Setup], tuple[bool, bool]]
-SAME_IN_A_FORK = {
-    "method": "another method has other states; `raffed export` its weights, and start from them with --init",
-    "model": "the weights of another network are not those of the checkpoint",
-    "privacy": "the privacy that was spent could no longer be stated",
-}
 
 
 @dataclass(frozen=True)
@@ -107,6 +93,12 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
             "there in a longer run, too; `raffed fork` continues it with another --stop-when"
         )
     config = run.config.changed({"federation.rounds": rounds})
+    if not same_rates(config.local, before, rounds):
+        raise UsageError(
+            f"local.schedule = {config.local.schedule!r} depends on the total number of rounds, so the "
+            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with "
+            f"--rounds {rounds}"
+        )
     data_sha256 = str(run.contents.get("data_sha256", ""))
     setup = prepare_run(config, data_sha256=data_sha256)
     every, last = horizon(setup)
@@ -156,110 +148,6 @@ def _check_stages(run: RecordedRun, setup: Setup, done: int) -> None:
             )
 
 
-def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
-    """Refuse a fork that cannot be continued, before anything is computed for it.
-
-    Args:
-        run: The run that is forked.
-        config: The settings with which the fork goes on.
-        at: Number of rounds after which it begins.
-        out: The fork's new folder.
-
-    Raises:
-        UsageError: A setting may not change, or the round is not one of the run's.
-        RunFolderError: The folder is not free.
-    """
-    check_free(out, config)
-    check_can_be_made(out)
-    done = run.contents["rounds_done"]
-    if not max(run.config.federation.forked_at, 1) <= at <= done:
-        first = max(run.config.federation.forked_at, 1)
-        raise UsageError(f"at = {at}: the run in {run.path} can be forked after rounds {first} to {done}")
-    if config.federation.rounds <= at:
-        raise UsageError(
-            f"federation.rounds = {config.federation.rounds}: a fork after round {at} needs more; "
-            "give --rounds"
-        )
-    before, after = run.config.canonical().as_dict(), config.canonical().as_dict()
-    for name, why in SAME_IN_A_FORK.items():
-        if before[name] != after[name]:
-            raise UsageError(f"a fork keeps {name} of its run: {why}")
-    if run.config.federation.unseen_clients != config.federation.unseen_clients:
-        raise UsageError(
-            "a fork keeps federation.unseen_clients of its run: a client that has trained is not unseen; "
-            "start a new run"
-        )
-
-
-def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
-    """Write a run into a new folder that `resume` continues under another configuration.
-
-    Args:
-        run: A run with a checkpoint after round `at`.
-        config: The settings with which the fork goes on.
-        at: Number of rounds that both runs have in common.
-        out: The fork's new folder, checked by `check_fork`.
-
-    Raises:
-        UsageError: The settings are not possible, or do not fit the clients of the run.
-    """
-    source = run.path / CHECKPOINTS / f"round-{at:06d}"
-    read_checkpoint(source, run.contents["files"])
-    check_rows(run.path, at)
-    setup = prepare_run(config)
-    check_new(setup)
-    trust_own(setup.code)
-    if setup.partition.num_clients != run.contents["clients"]:
-        raise UsageError(
-            f"{config.data.split} has {setup.partition.num_clients} clients, and the run in {run.path} has "
-            f"{run.contents['clients']}; a fork keeps their number, because it keeps their states"
-        )
-    origin: dict[str, Value] = {
-        "federation.forked_at": at,
-        "federation.fork_sha256": file_sha256(source / STATE_FILE),
-    }
-    setup = replace(setup, config=config.changed(origin))
-    contents = new_run(setup)
-    earlier = rewound(run.contents, at)
-    contents["segments"], contents["state"], contents["rounds_done"] = earlier["segments"], "stopped", at
-    contents["seconds"], contents["error"] = 0.0, None
-    contents["earlier"] = superseded(run.contents, at)
-    with held(out):
-        shutil.copytree(source, out / CHECKPOINTS / source.name)
-        rows = _rows(run.path, contents, setup, at)
-        part = out / METRICS_FOLDER / f"part-{1:06d}-{at:06d}.parquet"
-        part.parent.mkdir()
-        write_part(part, rows, _columns(contents, setup))
-        setup.partition.save(out / PARTITION)
-        sync_tree(out)
-        names = (part, out / PARTITION, out / CHECKPOINTS / source.name / STATE_FILE)
-        contents["files"] = {one.relative_to(out).as_posix(): file_sha256(one) for one in names}
-        write_json(out / RUN_FILE, contents)
-
-
-def _columns(contents: RunContents, setup: Setup) -> dict[str, str | int]:
-    """Return the columns that are equal in all rows of a run."""
-    return {
-        "run_id": contents["run_id"],
-        "method": setup.config.method,
-        "dataset": setup.dataset.name,
-        "partition": setup.config.data.split,
-        "seed": setup.config.seed,
-    }
-
-
-def _rows(path: Path, contents: RunContents, setup: Setup, at: int) -> pa.Table:
-    """Return the rows of a run's first `at` rounds, in the name of its fork."""
-    rows = read_metrics(path)
-    rows = rows.filter(pc.less_equal(rows["round"], at))
-    for name, value in _columns(contents, setup).items():
-        index = rows.schema.get_field_index(name)
-        field = rows.schema.field(index)
-        column = pa.array([value] * rows.num_rows).cast(field.type)
-        rows = rows.set_column(index, field, column)
-    return rows
-
-
 def rewound_copy(run: RecordedRun, done: int, copy: Path) -> None:
     """Copy a run into a new folder, as if it had been stopped after `done` rounds."""
     kept = f"round-{done:06d}"
@@ -287,8 +175,6 @@ def round_hash(run: RecordedRun, at: int) -> str:
 __all__ = [
     "Horizon",
     "RecordedRun",
-    "check_fork",
-    "forked",
     "lengthened",
     "rewound_copy",
     "round_hash",

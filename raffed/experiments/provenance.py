@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from raffed.core.training.overrides import effective
 from raffed.experiments.code_record import code_records
 from raffed.experiments.method_revision import revision_of
 from raffed.methods import OwnMethod, method_info
@@ -44,6 +45,7 @@ def new_run(setup: Setup) -> RunContents:
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "transform": setup.style,
         "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},
+        "effective": effective(setup.method, setup.config.local),
         "rounds_done": 0,
         "files": {},
         "segments": [segment],

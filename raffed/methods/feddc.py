@@ -56,6 +56,9 @@ class DriftControl(Term[ClientDrift, CorrectionDelta, ServerCorrection]):
     is 2 by "steps" and, where K̄ = 6, 1 by "mean_steps".
     """
 
+    needs_sgd = True  # ‖a‖₁ is that of SGD at one rate
+    needs_one_rate = True
+
     alpha: float
     beta: str = "a_norm"
     scaled: bool = True

@@ -37,6 +37,9 @@ class NormalisedUpdate(Ingredient[None, LocalSteps]):
     is a proximal term.
     """
 
+    needs_sgd = True  # ‖a‖₁ is that of SGD at one rate
+    needs_one_rate = True
+
     mu: float = 0.0
     counted: bool = False
 

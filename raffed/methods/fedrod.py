@@ -31,6 +31,10 @@ class BalancedSoftmax(Head):
     gamma: float
     multiplicative: bool = False
 
+    @property
+    def smooths(self) -> bool:
+        return self.multiplicative
+
     def logits(self, a: Tensor, k: Context) -> Tensor:
         n = k.class_counts.to(torch.float32)
         if self.multiplicative:

@@ -36,7 +36,7 @@ class MetaSteps(LocalSolver[Meta]):
 
     `leak` is MAP's released code: fo with momentum 0.9, whose one buffer the inner and the outer step share,
     and as many steps as FedAvg, so on twice the data. Both gradients get the run's weight decay wd·w, and α
-    warms up as the run's rate does.
+    warms up, and follows a schedule, as the run's rate does.
     """
 
     inner_lr: float
@@ -44,6 +44,10 @@ class MetaSteps(LocalSolver[Meta]):
     mode: str
     delta: float
     leak: bool = False
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        return ("warmup_rounds", "schedule", "weight_decay") if self.leak else ()
 
     def batches(self) -> int:
         return 3 if self.mode == "hf" else 2
@@ -56,7 +60,7 @@ class MetaSteps(LocalSolver[Meta]):
 
     def step(self, carried: Meta, gradient: Gradient, k: Context) -> Meta:
         w, old = carried.model.w, carried.velocity * (LEAK if self.leak else 0.0)
-        alpha = self.inner_lr * k.warmth if self.leak else self.inner_lr
+        alpha = self.inner_lr * k.lr_fraction if self.leak else self.inner_lr
         slope, b = gradient(carried.model, 0)
         inner = old + self._decayed(slope, w, k)
         q, b = gradient(State(w - inner * alpha, b), 1)
@@ -85,6 +89,7 @@ class Adapted(Personal):
     epochs: float = 0.0
 
     between = "private"
+    plain_sgd = True
 
     def budget(self, k: Context) -> Budget:
         return Budget(self.steps, lr=self.lr, momentum=0.0, weight_decay=0.0, epochs=self.epochs or None)

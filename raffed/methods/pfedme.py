@@ -26,7 +26,8 @@ class MoreauSteps(LocalSolver[Envelope]):
 
     θ starts at w^t each round. This is plain SGD without weight decay. `direct` is the form of MAP's released
     code, w_k ← w_k − η (w_k − θ). Its θ also decays by the run's weight decay, θ ← θ − η_p (∇f(θ) + λ (θ −
-    w_k) + wd θ), at a rate η_p that warms up as the run's does.
+    w_k) + wd θ), at a rate η_p that warms up, and follows a schedule, as the run's
+    does.
     """
 
     lam: float
@@ -35,12 +36,16 @@ class MoreauSteps(LocalSolver[Envelope]):
     inner_steps: int
     direct: bool = False
 
+    @property
+    def follows(self) -> tuple[str, ...]:
+        return ("warmup_rounds", "schedule", "weight_decay") if self.direct else ()
+
     def begin(self, k: Context) -> Envelope:
         return Envelope(k.start.w, k.start)
 
     def step(self, carried: Envelope, gradient: Gradient, k: Context) -> Envelope:
         w, theta = carried.w, carried.theta
-        rate = self.personal_lr * k.warmth if self.direct else self.personal_lr
+        rate = self.personal_lr * k.lr_fraction if self.direct else self.personal_lr
         for _ in range(self.inner_steps):
             slope, b = gradient(theta, 0)
             slope = slope + theta.w * k.weight_decay if self.direct and k.weight_decay else slope

@@ -155,6 +155,14 @@ class RunContents(TypedDict, total=False):
     commit: Annotated[str | None, Doc("Commit of raffed with which the run began.")]
     error: Annotated[str | None, Doc("Why the run failed or was stopped.")]
     inputs: Annotated[Inputs, Doc("One prepared input of the network; absent in runs of earlier versions.")]
+    effective: Annotated[
+        Noted,
+        Doc(
+            "How clients really train. `shared` has a table for each pass, `private` is one for private "
+            "training, and `overridden` holds the settings that the method does not follow. Absent in runs "
+            "of earlier versions."
+        ),
+    ]
     clients: Annotated[Count, Doc("Number of clients of the partition.")]
     classes: Annotated[dict[str, list[int]], Shape(Classes), Doc("Classes of the partition.")]
     placement: Annotated[Noted, Doc("Where the work was done.")]

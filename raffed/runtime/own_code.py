@@ -11,6 +11,7 @@ from raffed.models.catalogue import GROUP as MODEL_GROUP
 from raffed.models.catalogue import MODELS, TORCHVISION
 from raffed.references.carried import RunCode, packed
 from raffed.references.names import reference_of
+from raffed.references.resolve import is_reference
 
 
 def references_in(config: RunConfig) -> dict[str, str]:
@@ -25,6 +26,7 @@ def references_in(config: RunConfig) -> dict[str, str]:
         "model": _model(config.model.name),
         "split": own_reference(config.data.split),
         "loss": reference_of(config.loss, LOSS_GROUP, ()),
+        "schedule": config.local.schedule if is_reference(config.local.schedule) else None,
     }
     for one in names_in(config.federation.metrics):
         named[f"metric {one}"] = metric_function(one).reference

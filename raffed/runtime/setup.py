@@ -164,13 +164,15 @@ def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
 
 
 def method_of(config: RunConfig) -> Method:
-    """Return the run's method, with the loss and the weights of the mean that the run asks for."""
+    """Return the run's method, with the loss, the mean's weights and the kept optimiser that it asks for."""
     from raffed.core.server import Mean
+    from raffed.core.training.overrides import with_optimizer
     from raffed.core.training.own_loss import criterion_of
 
     made, by = build_method(config.method, config.args), config.federation.weighting
     if config.loss:
         made = made.with_loss(criterion_of(config.loss, config.loss_args))
+    made = with_optimizer(made, config.local)
     if not by or by == made.mean.by:
         return made
     if made.mean.fixed:

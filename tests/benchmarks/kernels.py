@@ -29,7 +29,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from raffed.config.run import Numerics
-from raffed.core.training.sgd import Solver, fused_step
+from raffed.core.training.optimizers import fused_step
+from raffed.core.training.sgd import Solver
 from raffed.experiments.participation import draw_participants
 from raffed.runtime.machine import begin_training
 from raffed.runtime.setup import Setup
@@ -66,7 +67,7 @@ def passes(setup: Setup, clients: list[Batches], *, low: bool = False, update: b
                 logits = net(x)[0]
             grads = torch.autograd.grad(F.cross_entropy(logits.float(), y), leaves)
             if update:
-                fused_step(weights, list(grads), velocity, solver)
+                fused_step(weights, list(grads), velocity, solver.lr, solver.momentum, solver.weight_decay)
 
     return block
 

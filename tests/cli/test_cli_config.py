@@ -146,6 +146,26 @@ def test_a_configuration_written_in_python_is_checked_as_one_in_a_file(
         RunConfig(**wrong)
 
 
+def test_arguments_of_a_file_go_with_its_schedule_and_its_optimiser(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[local]\nschedule = "step"\nschedule_args = { every = 5 }\noptimizer = "adam"\n'
+        "optimizer_args = { beta1 = 0.8 }\n"
+    )
+    more = {"local.schedule_args": ["gamma=0.5"], "local.optimizer_args": ["beta2=0.9"]}
+    local = read_config(path, more).local
+    assert local.schedule_args == {"every": 5, "gamma": 0.5}
+    assert local.optimizer_args == {"beta1": 0.8, "beta2": 0.9}
+    other = read_config(path, {"local.schedule": "cosine", "local.optimizer": "rmsprop"}).local
+    assert (other.schedule, other.schedule_args) == ("cosine", {})
+    assert (other.optimizer, other.optimizer_args) == ("rmsprop", {})
+
+
+def test_a_grid_reaches_the_arguments_of_an_optimiser() -> None:
+    run = RunConfig().changed({"local.optimizer": "adam", "local.optimizer_args.beta1": 0.8})
+    assert run.local == Local(optimizer="adam", optimizer_args={"beta1": 0.8})
+
+
 def test_spellings_of_one_run_have_one_identity() -> None:
     odd = {
         "method": "FedMR",

@@ -218,6 +218,22 @@ def test_a_run_of_its_own_cannot_claim_an_origin() -> None:
         raffed.run(config)
 
 
+def test_a_schedule_that_depends_on_the_number_of_rounds_is_not_extended(tmp_path: Path) -> None:
+    """Cosine over 2 rounds has another second round than cosine over 4; γ^t has the same."""
+    raffed.run(of(2, local__schedule="cosine"), tmp_path / "cosine")
+    with pytest.raises(UsageError, match=r"local\.schedule = 'cosine' depends on the total"):
+        raffed.extend(tmp_path / "cosine", 4)
+    raffed.run(of(2, local__schedule="exponential"), tmp_path / "exponential")
+    longer = raffed.extend(tmp_path / "exponential", 4)
+    assert longer.hashes == raffed.run(of(4, local__schedule="exponential")).hashes
+
+
+def test_a_fork_cannot_keep_a_state_that_its_run_does_not_have(four: Path, tmp_path: Path) -> None:
+    changes: dict[str, Value] = {"local.keep_optimizer": True, "federation.rounds": 5}
+    with pytest.raises(UsageError, match="the checkpoint holds no state of this optimiser"):
+        raffed.fork(four, changes, tmp_path / "fork", at=2)
+
+
 def test_an_edited_earlier_configuration_is_refused(four: Path, tmp_path: Path) -> None:
     run = copied(four, tmp_path / "run")
     raffed.extend(run, 5)

@@ -24,7 +24,10 @@ WRONG: dict[str, list[Value]] = {  # for each type, values of every other type
     "str": [True, 1, 0.5, ["a"], {}, None],
     "table": [True, 1, "a", [1], None],
 }
-NEEDED: dict[str, dict[str, Value]] = {"privacy.noise": {"privacy.clip": 1.0}}  # fields that need another one
+NEEDED: dict[str, dict[str, Value]] = {  # fields that need another one
+    "privacy.noise": {"privacy.clip": 1.0},
+    "local.schedule_by": {"local.schedule": "cosine"},
+}
 
 
 def label(section: str, one: Declaration) -> str:

@@ -19,10 +19,19 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
     The type parameters are the memory of a client (a `Private` record), the message that a client sends (a
     `Wire`), and the memory of the server (a `Wire`, which `k.server` holds at the clients, or a `Private`
     record). They may be left out.
+
+    Attributes:
+        needs_sgd: Whether it is exact only if the clients step by SGD. Then a run's other optimiser is
+            overridden in shared training.
+        needs_one_rate: Whether it is exact only if all steps of a round have one learning rate. Then a run's
+            schedule goes by rounds.
     """
 
     _compare = True
     needs_cross_entropy: ClassVar[bool] = False  # what it computes is a gradient of the cross-entropy
+
+    needs_sgd: ClassVar[bool] = False
+    needs_one_rate: ClassVar[bool] = False
 
     def server_init(self, w: Params, spec: Spec) -> ServerMemory | None:
         """Return the server's memory before the first round.

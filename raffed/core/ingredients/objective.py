@@ -67,6 +67,11 @@ class Head(Ingredient[Memory, Message, ServerMemory]):
     client's context `k`, and returns the changed logits [B, C]. Or it implements `loss`.
     """
 
+    @property
+    def smooths(self) -> bool:
+        """Whether label smoothing applies to its logits. It cannot if a logit may be −∞."""
+        return True
+
     def logits(self, a: Tensor, k: Context[Memory, ServerMemory]) -> Tensor:
         raise NotImplementedError
 
@@ -83,7 +88,7 @@ class Head(Ingredient[Memory, Message, ServerMemory]):
         Returns:
             A tensor without dimensions, [].
         """
-        return k.loss_of(self.logits(f.logits, k), f.y)
+        return k.loss_of(self.logits(f.logits, k), f.y, self.smooths)
 
 
 class UnchangedLogits(Head):

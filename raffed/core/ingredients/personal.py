@@ -24,6 +24,8 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
         between: What is needed to get the personalised model between rounds.
         private_scored: Whether the privately trained model is scored in addition to `model`, because the two
             differ.
+        plain_sgd: Whether its budget sets the learning rate itself and trains by plain SGD (momentum and
+            weight decay 0), whatever the run says.
         predicts: Whether the personal scores come from `predict`, because more than one model is involved.
     """
 
@@ -64,7 +66,8 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
         Args:
             gates: The parameters named in `self.gates`, before the step.
             slope: Their gradient.
-            lr: The learning rate of the step.
+            lr: The learning rate of the step. In a stack whose clients have different rates it is a tensor
+                without dimensions.
             step: Number of the step in its pass, counted from 0, a tensor without dimensions.
         """
         return gates
@@ -110,6 +113,7 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
     "memory": the client's memory and that model are enough. "private": private training must be repeated from
     that model. "round": a whole round must be computed, and its result is then discarded.
     """
+    plain_sgd: ClassVar[bool] = False
     private_scored: ClassVar[bool] = False  # the privately trained model differs from `model`
     predicts: ClassVar[bool] = False  # more than one model is involved
 

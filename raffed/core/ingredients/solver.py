@@ -24,13 +24,24 @@ statistics).
 class LocalSolver(Ingredient[Memory, Message, ServerMemory], Generic[Carried, Memory, Message, ServerMemory]):
     """Local training by a rule other than SGD on the shared objective, as in Per-FedAvg and pFedMe.
 
-    The run's momentum and weight decay do not apply to it, but `clip_norm` does. A subclass implements
+    It steps by itself, so the run's rate, momentum, weight decay and optimiser apply only as far as it uses
+    `k.lr`, `k.momentum` and `k.weight_decay`, which it declares by `follows`. `clip_norm` and `clip_value`
+    apply to every gradient that it gets. A subclass implements
     `step(carried, gradient, k)`. It gets what the rule carries, a function `gradient` (see `Gradient`), and
     the client's context `k`. It returns what the rule carries to the next step, and must be a dense function
     of tensors.
 
     The first type parameter is what the rule carries: a record of tensors, by default a model (`State`).
     """
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """The settings of the run that this rule uses, by their names in the section [local].
+
+        They may be lr, momentum, weight_decay, warmup_rounds and schedule. The last two belong to whoever
+        uses `k.lr` or `k.lr_fraction`. Others are reported as overridden.
+        """
+        return ()
 
     def batches(self) -> int:
         """Return how many mini-batches one step takes."""

@@ -21,7 +21,8 @@ COPIES = {"start": "model", "state": "model", "initial": "initial", "w0": "weigh
 class Footprint:
     """How many numbers (not bytes) one client holds.
 
-    Batches, activations, gradients and momentum are not counted, because they are the same for all methods.
+    Batches, activations, gradients and the optimiser are not counted, because they are the same for all
+    methods. The state of an optimiser that the client keeps is in `kept`.
 
     Attributes:
         model: P, the trainable weights and BatchNorm's statistics.

@@ -43,8 +43,11 @@ from raffed.core.stacked.records import (
 )
 from raffed.core.stacked.schedule import Batches, StackedStep, stacked_steps
 from raffed.core.stacked.solver_executor import RuleStack
+from raffed.core.stacked.steps import StackedSteps
 from raffed.core.training.network import Network
-from raffed.core.training.sgd import Trained, fused_step
+from raffed.core.training.optimizer_state import OptimizerState
+from raffed.core.training.sgd import Trained
+from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, notes_of, with_draws
 
 Batch = tuple[Tensor, Tensor]  # inputs and labels
@@ -71,7 +74,7 @@ def stacked(
 
 
 class SgdStack:
-    """Weights, companions, velocities, buffers and memories of k clients that are stepped by SGD."""
+    """Weights, companions, optimisers, buffers and memories of k clients that step together."""
 
     def __init__(
         self, net: Network, task: ClientTask, members: list[TrainingPhase], batches: Batches
@@ -86,8 +89,8 @@ class SgdStack:
         self.rest = {name: tensor for name, tensor in w.items() if name not in names}
         self.own = stacked_params([one.own if one.own is not None else Params({}) for one in members])
         self._stepped = [name for name in self.own if name not in task.gates]
-        moving = [*self.live.values(), *(self.own[name] for name in self._stepped)]
-        self.velocity = [torch.zeros_like(t) for t in moving] if task.solver.momentum else []
+        moving = {**self.live, **{f"own.{name}": self.own[name] for name in self._stepped}}
+        self.steps = StackedSteps(task.solver, moving, members)
         self.loss = torch.zeros(len(members), dtype=torch.float64, device=net.device)
         self.memory = StackedMemory([one.views for one in members])
         self.noted: Tensors = {}  # slot → [k, ...]
@@ -100,19 +103,17 @@ class SgdStack:
         """
         pick = pick_of(step.members, step.is_prefix, self.net.device)
         live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
-        velocity = [t[pick] for t in self.velocity]
         memory = self.memory.taken(pick)
         losses, mine, theirs = self._gradients(live, taken_from(self.rest, pick), own, b, memory, step)
         mine, theirs = self._bounded(mine, theirs)
         moving = [*live.values(), *(own[name] for name in self._stepped)]
         changed = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
-        self._update_gates(own, theirs, step)
-        fused_step(moving, changed, velocity, self.task.solver)
+        lr = self.steps.rate(step)
+        self._update_gates(own, theirs, step, lr)
+        self.steps.step(moving, changed, step, pick, lr)
         if not step.is_prefix:
             for whole, part in ((self.live, live), (self.own, own), (self.b, b)):
                 put_back(whole, part, pick)
-            for whole_v, part_v in zip(self.velocity, velocity, strict=True):
-                whole_v[pick] = part_v
         self.loss[pick] += losses.detach().double() * step.batch[0]
 
     def results(self) -> list[Trained]:
@@ -122,13 +123,13 @@ class SgdStack:
         buffers = unstacked(self.b, self.net.b_layout, k)
         owns = unstacked(self.own, Layout.of({name: t[0] for name, t in self.own.items()}), k)
         done = []
-        rows = zip(self.members, weights, buffers, owns, self.loss.tolist(), strict=True)
-        for i, (one, w, b, own, total) in enumerate(rows):
+        kept: list[OptimizerState | None] = self.steps.states() if self.task.solver.kept else [None] * k
+        rows = zip(self.members, weights, buffers, owns, self.loss.tolist(), kept, strict=True)
+        for i, (one, w, b, own, total, state) in enumerate(rows):
             seen = sum(index.numel() for index in one.batches)
             noted = {slot: sums[i].clone() for slot, sums in self.noted.items()}
-            done.append(
-                Trained(State(w, b), total / seen if seen else 0.0, len(one.batches), own, noted=noted)
-            )
+            loss = total / seen if seen else 0.0
+            done.append(Trained(State(w, b), loss, len(one.batches), own, noted=noted, optimizer=state))
         return done
 
     def _gradients(
@@ -190,8 +191,15 @@ class SgdStack:
             self.noted[slot][pick] += value
 
     def _bounded(self, mine: Tensors, theirs: Tensors) -> tuple[Tensors, Tensors]:
-        """Clip each client's gradients and its companion's, separately or by one norm of both."""
-        limit = self.task.solver.clip_norm
+        """Clip each client's gradients and its companion's: by value, then by norm.
+
+        By their norm they are clipped separately or jointly.
+        """
+        value, limit = self.task.solver.clip_value, self.task.solver.clip_norm
+        if value is not None:
+            mine, theirs = (
+                {name: g.clamp(-value, value) for name, g in group.items()} for group in (mine, theirs)
+            )
         if limit is None:
             return mine, theirs
         if not self.task.jointly:
@@ -214,17 +222,21 @@ class SgdStack:
         together: Callable[..., Tensors] = vmap(one, in_dims=(0, 0, memory.dims))
         return list(together(grads, live, memory.leaves).values())
 
-    def _update_gates(self, own: Tensors, gradients: Tensors, step: StackedStep) -> None:
+    def _update_gates(self, own: Tensors, gradients: Tensors, step: StackedStep, lr: Scalar) -> None:
         """Move the gates by their own rule. The members of a stacked step may be at different steps."""
         update_gates, gates = self.task.update_gates, self.task.gates
         if update_gates is None or not self.own or not gates:
             return
 
-        def one(values: Tensors, slope: Tensors, number: Tensor) -> Tensors:
-            return update_gates(Params(values), Params(slope), self.task.solver.lr, number).tensors
+        def one(values: Tensors, slope: Tensors, number: Tensor, lr: float) -> Tensors:
+            return update_gates(Params(values), Params(slope), lr, number).tensors
 
         steps = torch.tensor(step.steps, device=self.net.device)
-        now = vmap(one)({n: own[n] for n in gates}, {n: gradients[n] for n in gates}, steps)
+        dims = (0, 0, 0, 0 if isinstance(lr, Tensor) else None)
+        if isinstance(lr, Tensor):
+            lr = lr.to(self.net.device)
+        together: Callable[..., Tensors] = vmap(one, in_dims=dims)
+        now = together({n: own[n] for n in gates}, {n: gradients[n] for n in gates}, steps, lr)
         for name in gates:
             own[name].copy_(now[name])
 

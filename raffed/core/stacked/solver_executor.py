@@ -26,8 +26,10 @@ from raffed.core.stacked.records import (
     taken_leaves,
 )
 from raffed.core.stacked.schedule import Batches, StackedStep
+from raffed.core.stacked.steps import one_or_all
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import Trained
+from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
 
 Batch = tuple[Tensor, Tensor]  # inputs and labels
@@ -73,6 +75,7 @@ class RuleStack:
         uniform = [self.batches.uniform(step, ready[which][0]) for which in self._calls]
         drawn = [self.batches.drawn(self.task, step, which) for which in self._calls]
         memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
+        lr = self._rate(step)
 
         def one(
             carried: list[Leaf],
@@ -80,18 +83,31 @@ class RuleStack:
             uniform: list[list[Tensor]],
             drawn: list[Tensors],
             mine: list[Leaf],
+            lr: Scalar | None,
         ) -> tuple[list[Tensor], Tensor]:
             gradient = _Gradient(self, ready, uniform, drawn, mine)
             view = self.memory.views(mine)["solver"]
+            view = view if lr is None else view.replace(lr=lr)
             after = self.rule.step(pytree.tree_unflatten(carried, self._spec), gradient, view)
             return pytree.tree_leaves(after), torch.stack(gradient.losses)
 
-        together: Callable[..., tuple[list[Tensor], Tensor]] = vmap(one, in_dims=(0, 0, 0, 0, memory.dims))
-        after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves)
+        together: Callable[..., tuple[list[Tensor], Tensor]] = vmap(
+            one, in_dims=(0, 0, 0, 0, memory.dims, 0 if isinstance(lr, Tensor) else None)
+        )
+        after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves, lr)
         for whole, part in zip(self._carried, after, strict=True):
             whole.all[pick] = part.detach()
         for i, row in zip(step.members, losses.detach(), strict=True):
             self._losses[i].append(row)
+
+    def _rate(self, step: StackedStep) -> Scalar | None:
+        """Return the rate of a step if rates change within the round."""
+        rows = zip((self.members[i].rates for i in step.members), step.steps, strict=True)
+        rates = [own[number] for own, number in rows if own is not None]
+        if not rates:
+            return None
+        found = one_or_all(rates)
+        return found.to(self.net.device) if isinstance(found, Tensor) else found
 
     def results(self) -> list[Trained]:
         """Return each member's trained model, and what its local solver ended with."""
@@ -130,7 +146,9 @@ class _Gradient:
 
         slope, (loss, b) = grad(value, has_aux=True)(state.w.tensors)
         self.losses.append(loss.detach())
-        limit = stack.task.solver.clip_norm
+        largest, limit = stack.task.solver.clip_value, stack.task.solver.clip_norm
+        if largest is not None:
+            slope = {name: g.clamp(-largest, largest) for name, g in slope.items()}
         if limit is not None:
             norm = torch.stack([g.square().sum() for g in slope.values()]).sum().sqrt()
             slope = {name: g * torch.clamp(limit / (norm + 1e-6), max=1.0) for name, g in slope.items()}

@@ -34,14 +34,14 @@ def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor
     return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
 
-def _objective(m: Method, cross_entropy_only: bool) -> Objective:
+def _objective(m: Method, cross_entropy_only: bool, smoothing: float) -> Objective:
     head, personal = m.head, None if cross_entropy_only else m.personal
     terms = (
         [] if cross_entropy_only else [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
     )
 
     def objective(f: Forward, views: Views) -> Tensor:
-        loss = cross_entropy(f.logits, f.y) if head is None else head.loss(f, views["head"])
+        loss = cross_entropy(f.logits, f.y, smoothing) if head is None else head.loss(f, views["head"])
         for slot, one in terms:
             loss = loss + one.loss(f, views[slot])
         extra = None if personal is None else personal.loss(f, views["personal"])
@@ -63,7 +63,9 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
     draws = {} if one.cross_entropy_only else terms_that_draw(m)
     notes = {} if one.cross_entropy_only else _notes(m)
     return ClientTask(
-        _objective(m, one.cross_entropy_only),
+        _objective(
+            m, one.cross_entropy_only, 0.0 if m.head and not m.head.smooths else solver.label_smoothing
+        ),
         solver,
         one.part,
         correct,
@@ -73,7 +75,7 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
         m.solver,
         draws,
         notes,
-        _is_plain(m, one),
+        _is_plain(m, one) and not solver.label_smoothing,
     )
 
 

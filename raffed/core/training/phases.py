@@ -9,14 +9,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from raffed.config.training import Local
 from raffed.core import seeds
 from raffed.core.context import Context
 from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
+from raffed.core.training.clock import ClientClock, batched, private_rates
+from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer
 from raffed.core.training.objective import shared_task, term_streams, terms_that_draw
+from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained, batch_stream
 from raffed.core.training.task import ClientTask, TrainingPhase, Views, summed
@@ -31,36 +33,47 @@ def train_shared(
     session: TrainingSession,
 ) -> list[Trained]:
     """Train every pass of shared training for all clients. Losses and steps are taken over all passes."""
-    local, round = session.local, contexts[0].round
+    round, clocks = (
+        contexts[0].round,
+        [ClientClock.of(m, session, contexts[0].round, one) for one in participants],
+    )
     states = [k.start for k in contexts]
-    losses, steps = [0.0] * len(participants), [0] * len(participants)
+    losses, steps, lr_sums = [0.0] * len(participants), [0] * len(participants), [0.0] * len(participants)
+    kept = [dict[str, OptimizerState]() for _ in participants]
     draws = terms_that_draw(m)
     drawn = [term_streams(draws, own) for own in views]  # the streams continue from pass to pass
     noted: list[dict[str, Tensor]] = [{} for _ in participants]
     companions = [_companion(m, own) for own in views]
     for number, one in enumerate(m.passes):
-        task = shared_task(m, one, solver_for(local, one, round))
+        task = shared_task(m, one, solver_for(session.local, one, contexts[0].lr, m.needs_sgd))
         phases = []
         for i, participant in enumerate(participants):
-            mine = _batched(session, one, participant.data.n)
-            batches = _batches(
-                replace(session, local=mine), round, participant, participant.steps(mine, one.epochs), number
+            mine = batched(session, one, participant.data.n)
+            count = participant.steps(mine, one.epochs)
+            batches = _batches(replace(session, local=mine), round, participant, count, number)
+            phase = _phase(
+                session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
             )
-            phases.append(
-                _phase(
-                    session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
-                )
-            )
+            rates = clocks[i].rates(number, count)
+            phases.append(replace(phase, rates=rates, optimizer=begun(views[i], f"pass-{number}")))
         done = session.execute(session.net, task, phases, session.augment)
         for i, end in enumerate(done):
             _check(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
+            lr_sums[i] += sum(phases[i].rates or ())
+            if end.optimizer is not None:
+                kept[i][f"pass-{number}"] = end.optimizer
             noted[i] = summed(noted[i], end.noted)
         states = [end.state for end in done]
         companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
-    rows = zip(states, losses, steps, done, noted, strict=True)
-    return [Trained(state, loss / max(n, 1), n, end.own, noted=sums) for state, loss, n, end, sums in rows]
+    keep(views, kept)
+    by_step = clocks[0].changes
+    rows = zip(states, losses, steps, done, noted, lr_sums, strict=True)
+    return [
+        Trained(state, loss / max(n, 1), n, end.own, noted=sums, lr_sum=lr_sum if by_step else None)
+        for state, loss, n, end, sums, lr_sum in rows
+    ]
 
 
 def train_by_rule(
@@ -73,27 +86,17 @@ def train_by_rule(
     """Train by the method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
     round, per = contexts[0].round, m.solver.batches()
-    task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], round))
+    task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], contexts[0].lr))
     phases = []
     for k, participant, own in zip(contexts, participants, views, strict=True):
-        count = m.solver.iterations(participant.steps(session.local, m.passes[0].epochs)) * per
-        batches = _batches(session, round, participant, count, 0)
-        phases.append(
-            _phase(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
-        )
+        count = m.solver.iterations(participant.steps(session.local, m.passes[0].epochs))
+        batches = _batches(session, round, participant, count * per, 0)
+        phase = _phase(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
+        phases.append(replace(phase, rates=ClientClock.of(m, session, round, participant).rates(0, count)))
     done = session.execute(session.net, task, phases, session.augment)
     for k, end in zip(contexts, done, strict=True):
         _check(m, k, end.loss)
     return done
-
-
-def _batched(session: TrainingSession, one: Pass, n: int) -> Local:
-    """Return the settings by which a client with n samples cuts them into the batches of a pass.
-
-    A last batch of one sample is left out if the pass says so.
-    """
-    alone = not one.keep_singleton_batch and session.net.normalises and n % session.local.batch_size == 1
-    return replace(session.local, drop_last=True) if alone else session.local
 
 
 def _batches(
@@ -122,8 +125,9 @@ def train_private(
     own = [mine["personal"] for mine in views]
     starts = [personal.start(view) for view in own]
     ends = list(starts)
+    kept = [dict[str, OptimizerState]() for _ in participants]
     for budget, who in _alike([personal.budget(view) for view in own]):
-        task = _private_task(m, personal, budget, session, own[0].round)
+        task = _private_task(m, personal, budget, session, own[0].lr)
         phases = []
         for i, steps in who:
             count = (
@@ -131,21 +135,17 @@ def train_private(
             )
             batches = _private_batches(session, own[i].round, participants[i], count, budget.shared_batches)
             number = 0 if budget.shared_batches else len(m.passes)
-            phases.append(
-                _phase(
-                    session,
-                    own[i].round,
-                    participants[i],
-                    starts[i],
-                    batches,
-                    {"personal": own[i]},
-                    number,
-                    {},
-                )
+            phase = _phase(
+                session, own[i].round, participants[i], starts[i], batches, {"personal": own[i]}, number, {}
             )
+            rates = private_rates(session, own[i].round, participants[i].data.n, count, budget)
+            phases.append(replace(phase, rates=rates, optimizer=begun(views[i], PRIVATE)))
         for (i, _), end in zip(who, session.execute(session.net, task, phases, session.augment), strict=True):
             _check(m, own[i], end.loss)
             ends[i] = end.state
+            if end.optimizer is not None:
+                kept[i][PRIVATE] = end.optimizer
+    keep(views, kept)
     return [
         {**mine, "personal": view.replace(private=end)}
         for mine, view, end in zip(views, own, ends, strict=True)
@@ -153,16 +153,17 @@ def train_private(
 
 
 def _private_task(
-    m: Method, personal: Personal, budget: Budget, session: TrainingSession, round: int
+    m: Method, personal: Personal, budget: Budget, session: TrainingSession, lr: float
 ) -> ClientTask:
     """Return what the private training of all clients with this budget has in common."""
     override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
-    solver = solver_for(session.local, override, round, budget.lr_scale)
+    solver = solver_for(session.local, override, lr * budget.lr_scale if budget.lr is None else budget.lr)
+    plain = type(personal).private_loss is Personal.private_loss and not solver.label_smoothing
     return ClientTask(
         lambda f, mine: personal.private_loss(f, mine["personal"]),
-        solver if budget.lr is None else replace(solver, lr=budget.lr),
+        solver,
         budget.part,
-        cross_entropy_only=type(personal).private_loss is Personal.private_loss and m.criterion is None,
+        cross_entropy_only=plain and m.criterion is None,
     )
 
 
@@ -209,7 +210,7 @@ def _phase(
         start,
         batches,
         participant.data,
-        views,
+        without_optimizer(views),
         own,
         augment=seeds.generator(session.seed, "augment", *key) if augments else None,
         dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key)

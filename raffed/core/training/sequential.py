@@ -44,7 +44,15 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
 
     if task.rule is not None:
         return solve(
-            net, task.rule, views["solver"], objective, own.data, own.batches, task.solver.clip_norm, augment
+            net,
+            task.rule,
+            views["solver"],
+            objective,
+            own.data,
+            own.batches,
+            task.solver,
+            augment=augment,
+            rates=own.rates,
         )
     beside = None if own.own is None else Beside(own.own, task.gates, task.update_gates, task.jointly)
     live = net.leaves(task.part)
@@ -65,5 +73,7 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         augment=augment,
         beside=beside,
         cross_entropy_only=task.cross_entropy_only,
+        rates=own.rates,
+        begun=own.optimizer,
     )
     return replace(done, noted=noted)

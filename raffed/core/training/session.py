@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raffed.config.training import Local
+from raffed.config.validation import Value
 from raffed.core.context import ClientData, Spec
 from raffed.core.messages import ClientState
 from raffed.core.parts import Pass
 from raffed.core.training.network import Network
+from raffed.core.training.optimizers import make_optimizer
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.sgd import Solver
 from raffed.core.training.task import Augmentation, Execute
@@ -60,7 +63,30 @@ class Participant:
         ) or 1
 
 
-def solver_for(local: Local, one: Pass, round: int, scale: float = 1.0) -> Solver:
-    momentum = local.momentum if one.momentum is None else one.momentum
+def solver_for(local: Local, one: Pass, lr: float, sgd: bool = False) -> Solver:
+    """Return the settings of the optimiser in a phase.
+
+    Args:
+        local: The run's settings.
+        one: What the phase overrides. A momentum there means SGD with this momentum.
+        lr: Learning rate.
+        sgd: Whether the phase needs SGD whose velocity begins at zero, whatever optimiser the run has.
+    """
+    keeps = local.keep_optimizer and not sgd
+    sgd = sgd or one.momentum is not None
+    other = sgd and local.optimizer != "sgd"
+    name: str = "sgd" if other else local.optimizer
+    given: Mapping[str, Value] = {} if other else local.optimizer_args
+    momentum = (local.momentum if name == "sgd" else 0.0) if one.momentum is None else one.momentum
     decay = local.weight_decay if one.weight_decay is None else one.weight_decay
-    return Solver(local.rate(round) * scale, momentum, decay, local.clip_norm)
+    optimizer = make_optimizer(name, given, momentum)
+    return Solver(
+        lr,
+        momentum,
+        decay,
+        local.clip_norm,
+        local.clip_value,
+        optimizer,
+        local.label_smoothing,
+        keeps and bool(optimizer.moments),
+    )

@@ -1,4 +1,4 @@
-"""The one training loop: a stream of batches, an objective, and SGD with momentum."""
+"""The one training loop: a stream of batches, an objective, and an optimiser."""
 
 from __future__ import annotations
 
@@ -16,23 +16,12 @@ from raffed.core.params import Params, State
 from raffed.core.parts import Part
 from raffed.core.record import Record
 from raffed.core.training.network import Network
+from raffed.core.training.optimizer_state import OptimizerState
+from raffed.core.training.stepping import Solver, Stepper
 
 Augment = Callable[[Tensor], Tensor]
 UpdateGates = Callable[[Params, Params, float, Tensor], Params]
 RESTING_CHUNK = 64  # samples; larger chunks leave the processor's cache
-
-
-@dataclass(frozen=True)
-class Solver:
-    """Settings of SGD in one training phase.
-
-    The velocity is zero at its start. There is no dampening and no Nesterov momentum.
-    """
-
-    lr: float
-    momentum: float
-    weight_decay: float
-    clip_norm: float | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +35,8 @@ class Trained:
         own: The trained companion.
         carried: What the local solver ended with.
         noted: Sums of what terms noted (`Term.note`), by slot.
+        optimizer: The state of the optimiser at the end, if `Solver.kept` asks for it.
+        lr_sum: Sum of the rates of the steps, or None if each had the rate of the solver.
     """
 
     state: State
@@ -54,6 +45,8 @@ class Trained:
     own: Params = NOTHING
     carried: Record | None = None
     noted: Mapping[str, Tensor] = field(default_factory=dict)
+    optimizer: OptimizerState | None = None
+    lr_sum: float | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class Beside:
 
     Attributes:
         own: The parameters.
-        gates: Names of those that `update_gates` moves instead of SGD.
+        gates: Names of those that `update_gates` moves instead of the optimiser.
         update_gates: How the gates are moved (`Personal.update_gates`).
         jointly: Whether the companion is clipped together with the network, by one norm of both.
     """
@@ -99,12 +92,13 @@ def sgd(
     augment: Augment | None = None,
     beside: Beside | None = None,
     cross_entropy_only: bool = False,
+    rates: Sequence[float] | None = None,
+    begun: OptimizerState | None = None,
 ) -> Trained:
     """Train a copy of `start` with one step per batch, and minimise `objective(forward, step)`.
 
-    The update is v ← ρ v + (g + wd·w), w ← w − η v. All tensors are updated by one fused kernel. If the
-    layers below `part` are not trained and the images are the same in every epoch, these layers are applied
-    only once.
+    If the layers below `part` are not trained and the images are the same in every epoch, these layers are
+    applied only once.
 
     Args:
         net: The network.
@@ -112,7 +106,7 @@ def sgd(
         objective: Function from (forward pass, number of the step) to the loss.
         data: The client's training samples.
         batches: Indices of the samples in each batch.
-        solver: Settings of SGD.
+        solver: Settings of the optimiser.
         part: The part of the network that is trained.
         correct: A change of the gradient before the step, or None.
         augment: A change of the images of a batch, or None.
@@ -120,6 +114,8 @@ def sgd(
             `jointly`, and is never corrected. Its gates have a rule of their own.
         cross_entropy_only: Whether the objective is only the cross-entropy. Some networks compute its
             gradient without a graph.
+        rates: Learning rate of each step, or None for that of the solver.
+        begun: State of the optimiser from which it goes on, or None to begin anew.
     """
     leaves = net.leaves(part)
     entrance, rested = resting_layers(net, start, data, batches, part, augment is not None)
@@ -127,7 +123,8 @@ def sgd(
     names, live = list(leaves), list(leaves.values())
     companion = _Companion(beside)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
-    velocity = [torch.empty_like(w) for w in weights] if solver.momentum else []
+    named = [*names, *companion.names]
+    stepper = Stepper(solver, weights, named, begun)
     losses: list[Tensor] = []
     direct = cross_entropy_only and net.written_out and not entrance and beside is None
     for step, index in enumerate(placed(batches, data.y.device)):
@@ -139,14 +136,21 @@ def sgd(
             f = net.forward(x, y, None if rested is None else rested.index_select(0, index), entrance)
             loss = objective(replace(f, own=companion.params) if beside else f, step)
             grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
-        grads, theirs = _bounded(grads, len(live), solver.clip_norm, beside)
+        grads, theirs = _bounded(grads, len(live), solver, beside)
         if correct is not None:
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
-        grads += companion.turned(theirs, solver.lr, step)
-        fused_step(weights, grads, velocity, solver, first=step == 0)
+        rate = solver.lr if rates is None else rates[step]
+        grads += companion.turned(theirs, rate, step)
+        stepper.step(grads, rate)
         losses.append(loss.detach())
     own = companion.params.clone() if beside else NOTHING
-    return Trained(net.snapshot(), _mean_loss(losses, batches), len(batches), own)
+    return Trained(
+        net.snapshot(),
+        _mean_loss(losses, batches),
+        len(batches),
+        own,
+        optimizer=stepper.state() if solver.kept else None,
+    )
 
 
 def placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
@@ -183,33 +187,6 @@ def resting_layers(
     return entrance, net.rested(start, data.x, entrance, RESTING_CHUNK)
 
 
-def fused_step(
-    weights: list[Tensor], grads: list[Tensor], velocity: list[Tensor], solver: Solver, first: bool = False
-) -> None:
-    """Make the step v ← ρ v + (g + wd·w), w ← w − η v in place, with one kernel for all tensors.
-
-    Args:
-        weights: The weights w.
-        grads: The gradients g.
-        velocity: The velocities v, or an empty list without momentum.
-        solver: Settings of SGD.
-        first: Whether v is uninitialised memory, and becomes g + wd·w.
-    """
-    ordered = [g.contiguous() for g in grads]  # the kernel reads memory in order and ignores strides
-    torch._fused_sgd_(
-        weights,
-        ordered,
-        velocity,
-        weight_decay=solver.weight_decay,
-        momentum=solver.momentum,
-        lr=solver.lr,
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-        is_first_step=first,
-    )
-
-
 def taken(x: Tensor, index: Tensor) -> Tensor:
     """Return the rows x[index] in x's memory format.
 
@@ -228,6 +205,7 @@ class _Companion:
         own = {name: t.detach().clone().requires_grad_() for name, t in self._beside.own.tensors.items()}
         self.params = Params(own)
         self.stepped = {name: t for name, t in own.items() if name not in self._beside.gates}
+        self.names = [f"own.{name}" for name in self.stepped]
         self._gates = {name: own[name] for name in self._beside.gates}
         self.live = [*self.stepped.values(), *self._gates.values()]
 
@@ -247,12 +225,15 @@ class _Companion:
 
 
 def _bounded(
-    grads: list[Tensor], own: int, limit: float | None, beside: Beside | None
+    grads: list[Tensor], own: int, solver: Solver, beside: Beside | None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Clip the network's gradients, which are the first `own` ones, and the companion's at the norm `limit`.
+    """Clip the network's gradients, which are the first `own` ones, and the companion's.
 
-    They are clipped separately or jointly.
+    By their norm they are clipped separately or jointly.
     """
+    if solver.clip_value is not None:
+        grads = clipped_values(grads, solver.clip_value)
+    limit = solver.clip_norm
     if limit is None:
         return grads[:own], grads[own:]
     if beside is not None and beside.jointly:
@@ -267,3 +248,24 @@ def clipped(grads: list[Tensor], limit: float) -> list[Tensor]:
         return grads
     norm = torch.nn.utils.get_total_norm(grads)
     return list(torch._foreach_mul(grads, torch.clamp(limit / (norm + 1e-6), max=1.0)))
+
+
+def clipped_values(grads: list[Tensor], limit: float) -> list[Tensor]:
+    """Bring every number of the gradients into [−limit, limit], as torch's `clip_grad_value_` does."""
+    return [g.clamp(-limit, limit) for g in grads]
+
+
+__all__ = [
+    "Augment",
+    "Beside",
+    "Solver",
+    "Trained",
+    "UpdateGates",
+    "batch_stream",
+    "clipped",
+    "clipped_values",
+    "placed",
+    "resting_layers",
+    "sgd",
+    "taken",
+]

@@ -19,6 +19,7 @@ from raffed.core.ingredients import LocalSolver, Term
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
 from raffed.core.training.network import Network
+from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.sgd import Solver, Trained, UpdateGates
 
 Views = dict[str, Context]
@@ -66,7 +67,8 @@ class ClientTask:
 class TrainingPhase:
     """One client's part in a training phase: its start, batches, data, memories and random streams.
 
-    `batches` are indices into the client's data.
+    `batches` are indices into the client's data. `rates` are the learning rates of its steps, or None for
+    that of the solver. `optimizer` is the state from which its optimiser goes on.
     """
 
     start: State
@@ -77,6 +79,8 @@ class TrainingPhase:
     augment: torch.Generator | None = None
     dropout: torch.Generator | None = None
     drawn: Mapping[str, torch.Generator] = field(default_factory=dict)
+    rates: Sequence[float] | None = None
+    optimizer: OptimizerState | None = None
 
 
 Execute = Callable[[Network, ClientTask, Sequence[TrainingPhase], Augmentation | None], list[Trained]]

@@ -1,0 +1,201 @@
+"""Which of a run's settings of local training a method follows, and what is used in place of the others.
+
+A method declares this by its parts: a pass with a momentum or weight decay of its own, an ingredient that
+needs SGD or one rate in a round, a local solver, which steps by a rule of its own, or a head whose
+cross-entropy cannot be smoothed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from raffed.config.training import CONSTANT, Local
+from raffed.config.validation import Value
+from raffed.core.ingredients import Personal
+from raffed.core.method import Method
+from raffed.core.parts import Pass
+from raffed.core.training.optimizer_state import KeptOptimizer
+from raffed.core.training.session import solver_for
+
+# What a local solver may follow (`LocalSolver.follows`), with the values that change nothing
+STEPPING: Mapping[str, tuple[Value, ...]] = {
+    "lr": (0.0,),
+    "momentum": (0.0,),
+    "weight_decay": (0.0,),
+    "warmup_rounds": (0,),
+    "schedule": (CONSTANT,),
+    "optimizer": ("sgd",),
+    "optimizer_args": ({}, {"nesterov": False}),
+    "keep_optimizer": (False,),
+}
+
+
+class Override(NamedTuple):
+    """A setting of the run that a method overrides in shared training.
+
+    Attributes:
+        name: Field of the section [local].
+        given: Its value in the run.
+        used: What is used, or None if the method has no such setting.
+    """
+
+    name: str
+    given: Value
+    used: Value
+
+
+def with_optimizer(m: Method, local: Local) -> Method:
+    """Return the method with the ingredient that keeps the optimiser's state, if the run asks for it.
+
+    A method whose training keeps no such state is returned as it is.
+    """
+    if not local.keep_optimizer or m.solver is not None or not (_keeps(m, local) or _keeps_private(m)):
+        return m
+    return replace(m, optimizer=KeptOptimizer())
+
+
+def _keeps(m: Method, local: Local) -> bool:
+    return any(solver_for(local, one, local.lr, m.needs_sgd).kept for one in m.passes)
+
+
+def _keeps_private(m: Method) -> bool:
+    trains = m.personal is not None and type(m.personal).budget is not Personal.budget
+    return trains and m.personal is not None and not m.personal.plain_sgd
+
+
+def overrides(m: Method, local: Local) -> list[Override]:
+    """Return the settings of the run that the method overrides in shared training.
+
+    Args:
+        m: The method.
+        local: The run's settings.
+    """
+    found = _of_a_rule(m, local) if m.solver is not None else _of_passes(m, local)
+    if local.label_smoothing and m.head is not None and not m.head.smooths:
+        found.append(Override("label_smoothing", local.label_smoothing, 0.0))
+    return found
+
+
+def _of_a_rule(m: Method, local: Local) -> list[Override]:
+    assert m.solver is not None
+    follows = m.solver.follows
+    given = {name: getattr(local, name) for name in STEPPING if name not in follows}
+    return [Override(name, value, None) for name, value in given.items() if value not in STEPPING[name]]
+
+
+def _of_passes(m: Method, local: Local) -> list[Override]:
+    found: dict[str, Override] = {}
+    for one in m.passes:
+        used = _used(m, one, local)
+        for name in ("optimizer", "optimizer_args", "momentum", "weight_decay", "schedule_by"):
+            given = getattr(local, name)
+            if used[name] != given and not (name == "momentum" and local.optimizer != "sgd"):
+                found[name] = Override(name, given, used[name])
+    if local.keep_optimizer and not _keeps(m, local):
+        found["keep_optimizer"] = Override("keep_optimizer", True, False)
+    return list(found.values())
+
+
+def _used(m: Method, one: Pass, local: Local) -> dict[str, Value]:
+    """Return what a pass of shared training uses."""
+    solver = solver_for(local, one, local.lr, m.needs_sgd)
+    sgd = m.needs_sgd or one.momentum is not None
+    smoothing = local.label_smoothing if m.head is None or m.head.smooths else 0.0
+    return {
+        "part": one.part,
+        "optimizer": "sgd" if sgd else local.optimizer,
+        "optimizer_args": _arguments(local, sgd, solver.momentum),
+        "lr": local.lr,
+        "momentum": solver.momentum,
+        "weight_decay": solver.weight_decay,
+        **_schedule(local, m.needs_one_rate),
+        "keep_optimizer": solver.kept,
+        "clip_norm": local.clip_norm,
+        "clip_value": local.clip_value,
+        "label_smoothing": smoothing,
+    }
+
+
+def _arguments(local: Local, sgd: bool, momentum: float) -> dict[str, Value]:
+    """Return the optimiser's arguments that are used. Nesterov's step without momentum is the plain one."""
+    if sgd and local.optimizer != "sgd":
+        return {}
+    plain = local.optimizer == "sgd" and not momentum
+    return {name: one for name, one in local.optimizer_args.items() if not (plain and name == "nesterov")}
+
+
+def _schedule(local: Local, by_round: bool) -> dict[str, Value]:
+    return {
+        "warmup_rounds": local.warmup_rounds,
+        "schedule": local.schedule,
+        "schedule_args": dict(local.schedule_args),
+        "schedule_by": "round" if by_round else local.schedule_by,
+    }
+
+
+def _by_a_rule(m: Method, local: Local) -> dict[str, Value]:
+    """Return what a local solver uses. None stands for what it does not have."""
+    assert m.solver is not None
+    follows = m.solver.follows
+    used = {**_used(m, m.passes[0], local), "optimizer": type(m.solver).__name__, "optimizer_args": {}}
+    for name in ("lr", "momentum", "weight_decay", "warmup_rounds", "schedule"):
+        used[name] = used[name] if name in follows else None
+    if "schedule" not in follows:
+        used["schedule_args"] = used["schedule_by"] = None
+    return {**used, "keep_optimizer": None}
+
+
+def effective(m: Method, local: Local) -> dict[str, Value]:
+    """Return how clients really train, as run.json records it.
+
+    Args:
+        m: The method.
+        local: The run's settings.
+
+    Returns:
+        "shared": a table for each pass of shared training. "private": a table for private training, if the
+        method has it; its rate may be a share of the run's. "overridden": setting of the run → what was given
+        and what is used in shared training. None stands for a setting that the method does not have.
+    """
+    passes = [_used(m, one, local) for one in m.passes] if m.solver is None else [_by_a_rule(m, local)]
+    found: dict[str, Value] = {
+        "shared": passes,
+        "overridden": {one.name: {"given": one.given, "used": one.used} for one in overrides(m, local)},
+    }
+    if m.personal is not None and type(m.personal).budget is not Personal.budget:
+        found["private"] = _private(m.personal, local)
+    return found
+
+
+def _private(personal: Personal, local: Local) -> dict[str, Value]:
+    plain = personal.plain_sgd
+    one = Pass(momentum=0.0, weight_decay=0.0) if plain else Pass()
+    solver = solver_for(local, one, local.lr)
+    return {
+        "optimizer": "sgd" if plain else local.optimizer,
+        "optimizer_args": {} if plain else dict(local.optimizer_args),
+        "lr": None if plain else local.lr,
+        "momentum": solver.momentum,
+        "weight_decay": solver.weight_decay,
+        **(dict.fromkeys(_schedule(local, False)) if plain else _schedule(local, False)),
+        "keep_optimizer": solver.kept,
+        "clip_norm": local.clip_norm,
+        "clip_value": local.clip_value,
+        "label_smoothing": local.label_smoothing,
+    }
+
+
+def override_line(m: Method, local: Local) -> str:
+    """Return one line about the settings that the method overrides; empty if it overrides none."""
+    shown = [f"local.{one.name} = {one.given} ({_instead(one.used)})" for one in overrides(m, local)]
+    if not shown:
+        return ""
+    *others, last = shown
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"{m.name} overrides {listed} in shared training"
+
+
+def _instead(used: Value) -> str:
+    return "it has its own rule" if used is None else f"it uses {used}"

@@ -1,0 +1,136 @@
+"""The learning rate of every step of a run: the run's rate, its warm-up, and its schedule.
+
+A schedule counts rounds, epochs or steps. A client's steps of shared training in a round are numbered
+through all passes. Private training, which is a model of its own, has a clock of its own of the same kind.
+Steps and epochs over the run are counted as if the client took part in every round with as many steps as in
+the present one, so that all clients are equally far, and nothing has to be remembered.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import types
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from raffed.config.schedules import CLOCK, SCHEDULES, Schedule, schedule_arguments
+from raffed.config.training import CONSTANT, Local
+from raffed.config.validation import check_values
+from raffed.errors import UsageError
+from raffed.references.resolve import load
+from raffed.references.user_code import may_be_called, user_errors
+
+
+@dataclass(frozen=True)
+class RoundRates:
+    """The learning rates of one round.
+
+    Attributes:
+        local: How clients train.
+        round: Number of the round, counted from 0.
+        rounds: Number of rounds T of the run.
+    """
+
+    local: Local
+    round: int
+    rounds: int
+
+    @property
+    def changes_in_round(self) -> bool:
+        """Whether the rate changes from step to step within a round."""
+        return self.local.schedule != CONSTANT and self.local.schedule_by != "round"
+
+    def first(self, steps: int = 1, per_epoch: int = 1) -> float:
+        """Return the rate of the first step of the round.
+
+        Args:
+            steps: Number of steps of a client in this round.
+            per_epoch: Number of steps in an epoch.
+        """
+        if self.local.schedule == CONSTANT:
+            return self.local.rate(self.round)
+        if not self.changes_in_round:
+            return self.local.rate(self.round) * self._factor(self._done, self._left)
+        return self.of_steps(0, 1, steps, per_epoch)[0]
+
+    def of_a_round(self, steps: int = 6, per_epoch: int = 3) -> list[float]:
+        """Return the rates of all steps of a client that makes so many."""
+        return self.of_steps(0, steps, steps, per_epoch) if self.changes_in_round else [self.first()]
+
+    def of_steps(self, first: int, count: int, steps: int, per_epoch: int) -> list[float]:
+        """Return the rates of `count` steps of a round.
+
+        Args:
+            first: Number of the first of them in the round, counted from 0.
+            count: How many steps are made.
+            steps: Number of steps of a client in this round, if it makes all of them.
+            per_epoch: Number of steps in an epoch.
+        """
+        rate, by, steps = self.local.rate(self.round), self.local.schedule_by, max(steps, 1)
+        numbers = range(first, first + count)
+        if by == "local_step":
+            return [rate * self._factor(j, steps) for j in numbers]
+        before, total = self._done * steps, self._left * steps
+        if by == "step":
+            return [rate * self._factor(before + j, total) for j in numbers]
+        epochs = math.ceil(total / per_epoch)
+        return [rate * self._factor((before + j) // per_epoch, epochs) for j in numbers]
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return schedule_of(self.local)
+
+    @property
+    def _done(self) -> int:
+        """Rounds that were completed after the warm-up."""
+        return max(self.round - self.local.warmup_rounds, 0)
+
+    @property
+    def _left(self) -> int:
+        """Rounds of the run after the warm-up."""
+        return max(self.rounds - self.local.warmup_rounds, 1)
+
+    def _factor(self, done: int, total: int) -> float:
+        with user_errors():
+            factor = self._schedule(done, total)
+        if not isinstance(factor, int | float) or not math.isfinite(factor) or factor < 0:
+            raise UsageError(
+                f"schedule {self.local.schedule}: it returned {factor!r} for {CLOCK[0]} = {done}, "
+                f"{CLOCK[1]} = {total}; it must return a number of 0 or more"
+            )
+        return float(factor)
+
+
+def same_rates(local: Local, rounds: int, more: int) -> bool:
+    """Return whether the rounds of a run have the rates of the first rounds of a longer run.
+
+    Args:
+        local: How clients train.
+        rounds: Number of rounds of the shorter run.
+        more: Number of rounds of the longer run.
+    """
+    both = [
+        [RoundRates(local, round, total).of_a_round() for round in range(rounds)] for total in (rounds, more)
+    ]
+    return both[0] == both[1]
+
+
+def schedule_of(local: Local) -> Schedule:
+    """Return the run's schedule with its arguments: a function of what is done and of the total.
+
+    Raises:
+        UsageError: It is not a function of one's own, or its arguments are wrong.
+    """
+    if local.schedule in SCHEDULES:
+        return partial(SCHEDULES[local.schedule], **local.schedule_args)
+    found = load(local.schedule)
+    if not isinstance(found, types.FunctionType) or not may_be_called(found, "float"):
+        raise UsageError(
+            f"local.schedule = {local.schedule!r} is not a function of your own; it must be "
+            "`def NAME(done: int, total: int) -> float`"
+        )
+    if len(inspect.signature(found).parameters) < len(CLOCK):
+        raise UsageError(f"local.schedule = {local.schedule!r}: it must take {' and '.join(CLOCK)}")
+    check_values(f"schedule {local.schedule}", schedule_arguments(found), local.schedule_args)
+    return partial(found, **local.schedule_args)

@@ -1,0 +1,227 @@
+"""Every method with every option of local training: it is used, or the method says that it overrides it.
+
+The neutral value is today's run, an option that is given changes the result, stacks give what each client
+gives alone, and what a client keeps of its optimiser survives a pause. All pairs are slow; some are fast.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed.config.training import Local
+from raffed.core.training.overrides import effective, override_line, overrides, with_optimizer
+from raffed.methods import METHODS, build_method
+from tests.contract.test_cohort import agree_in_all, pair
+from tests.tiny import PLAIN, Tiny, leaves, same_bits
+
+CALM = replace(PLAIN, lr=0.03)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "step": {"schedule": "step", "schedule_args": {"every": 1, "gamma": 0.5}},
+    "cosine by steps": {"schedule": "cosine", "schedule_by": "step"},
+    "polynomial in a round": {"schedule": "polynomial", "schedule_by": "local_step"},
+    "adam": {"optimizer": "adam"},
+    "adamw": {"optimizer": "adamw", "keep_optimizer": True},
+    "rmsprop": {"optimizer": "rmsprop"},
+    "adagrad": {"optimizer": "adagrad", "keep_optimizer": True},
+    "nesterov": {"optimizer_args": {"nesterov": True}},
+    "kept velocity": {"keep_optimizer": True},
+    "clip_norm": {"clip_norm": 0.05},
+    "clip_value": {"clip_value": 0.01},
+    "label_smoothing": {"label_smoothing": 0.2},
+    "momentum": {"momentum": 0.5},
+    "weight_decay": {"weight_decay": 0.1},
+    "lr": {"lr": 0.01},
+    "warmup": {"warmup_rounds": 2},
+}
+FAST = {
+    "fedavg": set(OPTIONS),
+    "scaffold": {"adam", "step", "kept velocity"},
+    "pfedme": {"adamw", "clip_value"},
+    "fednova": {"adam", "cosine by steps"},
+    "fedrod": {"label_smoothing", "adamw"},
+    "scamap": {"adamw"},
+    "apfl": {"polynomial in a round"},
+    "fedrep": {"adagrad"},
+}
+over_pairs = pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        pytest.param(name, option, marks=[] if option in FAST.get(name, ()) else pytest.mark.slow)
+        for name in METHODS
+        for option in OPTIONS
+    ],
+)
+
+
+def federation(name: str, local: Local, **args: Any) -> Tiny:
+    return Tiny(with_optimizer(build_method(name, args), local), local=local)
+
+
+def unused(name: str, given: Mapping[str, Any]) -> bool:
+    """Whether the method says that it follows none of these settings of the run."""
+    said = {one.name.removesuffix("_args") for one in overrides(build_method(name), replace(CALM, **given))}
+    main = {one.removesuffix("_args").removesuffix("_by") for one in given} - {"keep_optimizer"}
+    return bool(said) and (main or {"keep_optimizer"}) <= said
+
+
+@over_pairs
+def test_an_option_changes_the_result_or_the_method_says_that_it_overrides_it(name: str, option: str) -> None:
+    given = OPTIONS[option]
+    usual = federation(name, CALM).run(3, [0, 1, 2, 3])
+    changed = federation(name, replace(CALM, **given)).run(3, [0, 1, 2, 3])
+    shared = same_bits(usual.server, changed.server)
+    if unused(name, given):
+        assert shared
+        return
+    kept = (one.client_states[0].slots if 0 in one.client_states else {} for one in (usual, changed))
+    mine = [{slot: memory for slot, memory in slots.items() if slot != "optimizer"} for slots in kept]
+    personal = [one.last[0].personal_state(one.method) for one in (usual, changed)]
+    assert not (shared and same_bits(mine[0], mine[1]) and same_bits(personal[0], personal[1]))
+
+
+@over_pairs
+def test_stacked_clients_train_with_an_option_as_each_alone(name: str, option: str) -> None:
+    """Two rounds first, so that kept states differ; client 3 comes for the first time."""
+    tiny = federation(name, replace(CALM, **OPTIONS[option])).run(2, [0, 1, 2])
+    agree_in_all(*pair(tiny), 1e-7)
+
+
+NEUTRAL: dict[str, dict[str, Any]] = {
+    "constant": {"schedule": "constant"},
+    "gamma 1": {"schedule": "exponential", "schedule_args": {"gamma": 1.0}},
+    "gamma 1 by steps": {"schedule": "exponential", "schedule_args": {"gamma": 1.0}, "schedule_by": "step"},
+    "lowest 1": {"schedule": "cosine", "schedule_args": {"lowest": 1.0}, "schedule_by": "local_step"},
+    "sgd": {"optimizer": "sgd", "optimizer_args": {"nesterov": False}},
+    "no smoothing": {"label_smoothing": 0.0},
+    "no clip": {"clip_value": 1e9, "clip_norm": 1e9},
+}
+
+
+@pytest.mark.parametrize("cohort", [False, True])
+@pytest.mark.parametrize("option", NEUTRAL)
+@pytest.mark.parametrize(
+    "name",
+    [one if one in ("fedavg", "scaffold") else pytest.param(one, marks=pytest.mark.slow) for one in METHODS],
+)
+def test_a_neutral_value_is_the_run_without_the_option_bit_for_bit(
+    name: str, option: str, cohort: bool
+) -> None:
+    usual, neutral = federation(name, CALM), federation(name, replace(CALM, **NEUTRAL[option]))
+    for one in (usual, neutral):
+        one.cohort = cohort
+        one.arrange()
+        one.run(2, [0, 1, 2, 3])
+    assert same_bits(usual.everything(), neutral.everything())
+
+
+def test_a_client_that_is_not_drawn_keeps_the_state_of_its_optimiser() -> None:
+    local = replace(CALM, optimizer="adam", keep_optimizer=True)
+    tiny = federation("fedavg", local).run(2, [0, 1, 2, 3])
+    before = [t.clone() for t in leaves(tiny.client_states[2])]
+    tiny.step([0, 1])
+    assert same_bits(leaves(tiny.client_states[2]), before)
+    counts = [int(tiny.client_states[c].slots["optimizer"].phases["pass-0"].count) for c in (0, 2)]  # type: ignore[attr-defined]
+    assert counts == [3 * 2, 2 * 2]  # 8 and 6 samples in batches of 4: two steps a round
+
+
+def test_each_pass_and_private_training_keep_a_state_of_their_own() -> None:
+    local = replace(CALM, optimizer="adam", keep_optimizer=True)
+    rep, ditto = (federation(name, local).run(1, [0]) for name in ("fedrep", "ditto"))
+    phases = [set(one.client_states[0].slots["optimizer"].phases) for one in (rep, ditto)]  # type: ignore[attr-defined]
+    assert phases == [{"pass-0", "pass-1"}, {"pass-0", "private"}]
+
+
+def test_a_kept_state_is_private_and_is_not_sent() -> None:
+    local = replace(CALM, optimizer="adam", keep_optimizer=True)
+    with_state, without = (
+        federation("fedavg", one).run(1, [0]) for one in (local, replace(local, keep_optimizer=False))
+    )
+    assert same_bits(with_state.last[0].upload, without.last[0].upload)
+    assert with_state.client_states
+    assert not without.client_states
+
+
+def test_methods_that_need_plain_sgd_say_so_in_one_line() -> None:
+    line = override_line(build_method("scaffold"), Local(optimizer="adamw"))
+    assert line == (
+        "SCAFFOLD overrides local.optimizer = adamw (it uses sgd) and local.weight_decay = 1e-05 (it uses "
+        "0.0) in shared training"
+    )
+    assert override_line(build_method("scaffold"), Local()) == (
+        "SCAFFOLD overrides local.momentum = 0.9 (it uses 0.0) and local.weight_decay = 1e-05 (it uses 0.0) "
+        "in shared training"
+    )
+    assert "local.momentum = 0.9 (it has its own rule)" in override_line(build_method("pfedme"), Local())
+    assert override_line(build_method("fedavg"), Local(optimizer="adam")) == ""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_recorded_is_what_is_overridden_and_nothing_else(name: str) -> None:
+    local = Local(optimizer="adamw", schedule="cosine", schedule_by="step", keep_optimizer=True)
+    method = build_method(name)
+    found = effective(method, local)
+    shared = found["shared"]
+    assert isinstance(shared, list)
+    assert len(shared) == len(method.passes)
+    overridden = found["overridden"]
+    assert isinstance(overridden, dict)
+    for one in overrides(method, local):
+        assert overridden[one.name] == {"given": one.given, "used": one.used}
+        assert any(table[one.name] == one.used or one.name == "optimizer" for table in shared)
+    for field in ("lr", "weight_decay", "schedule", "clip_norm", "label_smoothing"):
+        if field not in overridden:
+            assert all(table[field] == getattr(local, field) for table in shared)
+
+
+QUICK = {"dataset": "digits", "split": "iid:4", "samples": 80}
+
+
+def config(**local: Any) -> raffed.RunConfig:
+    return raffed.RunConfig(
+        data=raffed.Data(**QUICK),  # type: ignore[arg-type]
+        local=Local(lr=0.01, batch_size=10, epochs=1, **local),
+        federation=raffed.Federation(rounds=4, participation=0.5),
+        runtime=raffed.Runtime(execution="serial", checkpoint_every=1),
+        numerics=raffed.Numerics(cohort=2),
+    )
+
+
+KEPT = {
+    "optimizer": "adamw",
+    "keep_optimizer": True,
+    "schedule": "cosine",
+    "schedule_by": "step",
+    "label_smoothing": 0.1,
+    "clip_value": 0.5,
+}
+
+
+def test_a_run_with_a_kept_optimiser_goes_on_after_a_pause_with_the_same_bits(tmp_path: Path) -> None:
+    whole = raffed.run(config(**KEPT), tmp_path / "whole")
+    raffed.run(config(**KEPT), tmp_path / "paused", stop=iter([False, True, True]).__next__)
+    gone_on = raffed.resume(tmp_path / "paused")
+    assert gone_on.hashes["weights"] == whole.hashes["weights"]
+    assert gone_on.hashes["vaults"] == whole.hashes["vaults"]
+    about = json.loads((tmp_path / "whole" / "run.json").read_text())
+    [used] = about["effective"]["shared"]
+    assert (used["optimizer"], used["schedule"], used["keep_optimizer"]) == ("adamw", "cosine", True)
+    assert about["effective"]["overridden"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_serial_and_ray_agree_with_a_kept_optimiser(name: str, tmp_path: Path) -> None:
+    both = []
+    for execution in ("serial", "ray"):
+        made = replace(config(**KEPT), method=name, data=replace(config().data, local_test=0.2))
+        made = replace(made, runtime=raffed.Runtime(execution=execution, actors=2 * (execution == "ray")))  # type: ignore[arg-type]
+        both.append(raffed.run(made, tmp_path / execution))
+    assert both[0].hashes["weights"] == both[1].hashes["weights"]
+    assert both[0].hashes["vaults"] == both[1].hashes["vaults"]
