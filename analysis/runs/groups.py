@@ -17,6 +17,13 @@ _USUAL: Mapping[
     str, JsonDict
 ] = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
     "data": {"validation": 0, "samples": 0, "transform": "auto"},
+    "local": {
+        "schedule": "constant",
+        "schedule_by": "round",
+        "optimizer": "sgd",
+        "keep_optimizer": False,
+        "label_smoothing": 0,
+    },
     "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0},
     "numerics": {"cohort": 0, "precision": "fp32"},
     "faults": {
