@@ -15,13 +15,15 @@ from markupsafe import Markup
 from raffed.results.storage import named
 
 from .figures.curves import PANELS, class_heat_map, curves, panel_figure, tasks
+from .metrics.compare import established, seeds_note
+from .metrics.measures import MEASURES
 from .metrics.summary import marked, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
 from .reproduction.item_runs import Reproduction, load_item
 from .reproduction.item_views import showable
 from .runs.comparable import notices, unlike
 from .runs.files import replacing, write_text
-from .runs.groups import Group, differing
+from .runs.groups import Group, differing, groups
 from .runs.load import NoRunsError, Runs, flatten, read_runs, reasons, section
 from .runs.run_files import DAMAGED
 from .sections import drawing, item_section, ranking_section, sweep_section, task_sections
@@ -79,7 +81,8 @@ def write_loaded(
         write_text(out / "report.html", render("figures.html.j2", title=TITLE, sections=sections))
         return out / "report.html"
     table = summary(runs)
-    write_text(out / "summary.md", to_markdown(table))
+    note = seeds_note(groups(runs))
+    write_text(out / "summary.md", to_markdown(table) + (f"\nNote: {note}.\n" if note else ""))
     with replacing(out / "summary.csv") as temp:
         write_csv(table, temp)
     with replacing(out / "curves.png") as temp:
@@ -165,15 +168,19 @@ def _facts(runs: Runs) -> list[tuple[int, str]]:
 def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[Group]) -> Markup:
     dataset, partition = task
     names = {group.partition for group in members}
+    better = {name: one for name, one in MEASURES.items() if one.higher_is_better}
+    sure = {one.title for name, one in better.items() if established(runs, members, name)}
     rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
     return render(
         "task.html.j2",
         dataset=dataset,
         partition=partition,
-        summary=marked(rows, ["dataset", *(["partition"] if len(names) == 1 else [])]),
+        summary=marked(rows, ["dataset", *(["partition"] if len(names) == 1 else [])], sure),
         comparable=notices(runs, members),
         differing=differing(runs, members),
         left_out=[pair for group in members for pair in group.left_out],
+        few_seeds=seeds_note(members),
+        sure=bool(sure),
         panels=[(panel, _panel(runs, task, panel)) for panel in PANELS],
         classes=_classes(runs, task),
         views=task_sections(runs, members),

@@ -12,9 +12,9 @@ from .figures.plots import PlotPoint, gains, rank_diagram, scatter
 from .figures.setting_plots import setting_map
 from .figures.theme import in_the_dark, svg
 from .metrics.classes import class_table
-from .metrics.compare import comparison_table, ranking
+from .metrics.compare import HOLM, HOLM_NOTE, paired_tables, ranking
 from .metrics.gains import client_gains
-from .metrics.intervals import t_interval
+from .metrics.intervals import reported_interval
 from .metrics.measures import measures
 from .metrics.targets import BASELINE, target_table
 from .render.page import Picture, block, picture, render
@@ -141,17 +141,19 @@ def ranking_section(runs: Runs) -> Markup:
 def task_sections(runs: Runs, members: Sequence[Group]) -> Markup:
     """Show the views of a task that follow its summary.
 
-    They are: differences paired by seed, rounds and bytes to a target, accuracy by class, the plane of the
-    two accuracies, and which clients gain.
+    They are: differences paired by seed (to the best method, and to FedAvg), rounds and bytes to a target,
+    accuracy by class, the plane of the two accuracies, and which clients gain.
     """
+    paired = paired_tables(runs, members)
     tables = {
-        "Differences, paired by seed": comparison_table(runs, members),
+        **paired,
         "Rounds and bytes to a target": target_table(runs, members),
         "Classes and forgetting (last global model)": class_table(runs, members),
     }
     plane, gaining = _plane(runs, members), _gains(runs, members)
+    note = HOLM_NOTE if any(HOLM in table.titles for table in paired.values()) else ""
     pictures = [] if plane is None else [plane]
-    return render("views.html.j2", tables=tables, pictures=pictures, gains=gaining)
+    return render("views.html.j2", tables=tables, pictures=pictures, gains=gaining, note=note)
 
 
 def _plane(runs: Runs, members: Sequence[Group]) -> Picture | None:
@@ -173,7 +175,11 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
             mean = sum(x) / len(x), sum(y) / len(y)
             points.append(
                 PlotPoint(
-                    comparable.marked(runs, group), *mean, t_interval(x), t_interval(y), numbers[group.label]
+                    comparable.marked(runs, group),
+                    *mean,
+                    reported_interval(x),
+                    reported_interval(y),
+                    numbers[group.label],
                 )
             )
     return points

@@ -16,7 +16,7 @@ import pandas as pd
 from raffed.results.folder_names import folder_name
 from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_sweep
 
-from .metrics.intervals import t_interval
+from .metrics.intervals import reported_interval
 from .metrics.measures import measures
 from .runs.comparable import comparability
 from .runs.files import JsonObject
@@ -226,7 +226,7 @@ def _percent(values: Iterable[float | None]) -> str:
     known = [float(value) for value in values if value is not None and not math.isnan(value)]
     if not known:
         return "–"
-    half = t_interval(known)
+    half = reported_interval(known)
     mean = sum(known) / len(known)
     return f"{100 * mean:.2f}" if math.isnan(half) else f"{100 * mean:.2f} ± {100 * half:.2f}"
 

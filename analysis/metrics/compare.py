@@ -15,11 +15,16 @@ from ..runs.comparable import classes, comparability, why_not
 from ..runs.groups import Group, groups
 from ..runs.load import Runs
 from ..table import TextTable
-from .intervals import t_interval, t_tail
+from .holm import holm
+from .intervals import LEAST_SEEDS, t_interval, t_tail
 from .measures import measures
+from .targets import BASELINE
 
 Floats = NDArray[np.float64]
 
+HOLM = "p (Holm)"
+HOLM_NOTE = "p (Holm): the p-value of the paired t-test, corrected for the number of methods in its table"
+LEVEL = 0.05
 EXACT = 14  # The largest number of seeds for which all changes of sign are tried.
 
 
@@ -90,74 +95,125 @@ def seed_scores(runs: Runs, group: Group, measure: str = "accuracy_last") -> dic
 
 
 def comparison_table(
-    runs: Runs, members: Sequence[Group], measure: str = "accuracy_last"
+    runs: Runs, members: Sequence[Group], measure: str = "accuracy_last", against: str = ""
 ) -> TextTable | None:
-    """Compare every method of a task with the best one, paired by seed.
+    """Compare every method of a task with another one, paired by seed.
 
-    Methods that may not be compared with the others are named with the reason and tested only against each
-    other. Every row then names the method it is compared with. analysis/runs/comparable.py decides what may
-    be compared. Return None if no two methods share two seeds.
+    The other one is the best one, or the experiment with the label `against`. Methods that may not be
+    compared with the others are named with the reason and tested only against each other. Every row then
+    names the method it is compared with. analysis/runs/comparable.py decides what may be compared. Where
+    several methods are tested, a column holds the p-values of the paired t-test after Holm's correction.
+    Return None if no two methods share two seeds.
     """
     sets, told = (
         classes(runs, members),
         {label: one.against for label, one in comparability(runs, members).items()},
     )
-    found = [_against_best(runs, one, measure) for one in sets]
+    found = [_compared(runs, one, measure, against) for one in sets]
     if not any(found):
         return None
+    several = any(len(one) > 1 for one in found)
+    tests = ["p (paired t)", *([HOLM] if several else []), "p (sign changes)"]
     if len(sets) == 1:
-        titles = [
-            "Method",
-            "Seeds",
-            f"Difference to {found[0][0][1]}, points",
-            "p (paired t)",
-            "p (sign changes)",
-        ]
-        return TextTable(titles, [[label, *cells] for label, _, cells in found[0]], frozenset({"Method"}))
+        titles = ["Method", "Seeds", f"Difference to {found[0][0].reference}, points", *tests]
+        lines = [[row.label, *row.cells(several)] for row in found[0]]
+        return TextTable(titles, lines, frozenset({"Method"}))
     lines = []
     for one, compared in zip(sets, found, strict=True):
-        lines += [[label, best, *cells, told[label] or "yes"] for label, best, cells in compared]
-        tested = {label for label, _, _ in compared} | {best for _, best, _ in compared}
         lines += [
-            [group.label, "–", "–", "–", "–", "–", told[group.label]]
+            [row.label, row.reference, *row.cells(several), told[row.label] or "yes"] for row in compared
+        ]
+        tested = {row.label for row in compared} | {row.reference for row in compared}
+        blank = ["–"] * (3 + len(tests))
+        lines += [
+            [group.label, *blank, told[group.label]]
             for group in one
             if told[group.label] and group.label not in tested
         ]
-    titles = [
-        "Method",
-        "Compared with",
-        "Seeds",
-        "Difference, points",
-        "p (paired t)",
-        "p (sign changes)",
-        "Comparable",
-    ]
+    titles = ["Method", "Compared with", "Seeds", "Difference, points", *tests, "Comparable"]
     return TextTable(titles, lines, frozenset({"Method", "Compared with", "Comparable"}))
 
 
-def _against_best(runs: Runs, members: Sequence[Group], measure: str) -> list[tuple[str, str, list[str]]]:
-    """Return (method, best method, cells) for comparable methods.
+class _Compared(NamedTuple):
+    """A method, the one it is compared with, their difference, and its p-value after Holm's correction."""
 
-    The cells are seeds, difference and p-values.
+    label: str
+    reference: str
+    difference: Paired
+    p_holm: float
 
-    The result is empty if no method shares two seeds with the best one.
+    def cells(self, several: bool) -> list[str]:
+        """Return seeds, difference and p-values. Two seeds are too few for an interval and a p-value."""
+        seeds, mean, half, p_t, p_signs = self.difference
+        if seeds < LEAST_SEEDS:
+            return [str(seeds), _signed(mean, math.nan), *(["–"] if several else []), "–", "–"]
+        holm_p = [_p(self.p_holm)] if several else []
+        return [str(seeds), _signed(mean, half), _p(p_t), *holm_p, _p(p_signs)]
+
+
+def _compared(runs: Runs, members: Sequence[Group], measure: str, against: str) -> list[_Compared]:
+    """Return the comparable methods against the best one, or against the one with the label `against`.
+
+    The result is empty if no method shares two seeds with that one.
     """
     scores = {group.label: seed_scores(runs, group, measure) for group in members}
     means = {label: sum(found.values()) / len(found) for label, found in scores.items() if found}
-    if len(means) < 2:
+    if len(means) < 2 or (against and against not in means):
         return []
-    best = max(means, key=lambda label: means[label])
+    reference = against or max(means, key=lambda label: means[label])
     found = {
-        label: paired(scores[label], scores[best])
+        label: paired(scores[label], scores[reference])
         for label in sorted(means, key=lambda one: -means[one])
-        if label != best
+        if label != reference
     }
     if all(one.seeds < 2 for one in found.values()):
         return []
+    adjusted = holm([one.p_t if one.seeds >= LEAST_SEEDS else math.nan for one in found.values()])
     return [
-        (label, best, [str(one.seeds), _signed(one.mean, one.half), _p(one.p_t), _p(one.p_signs)])
-        for label, one in found.items()
+        _Compared(label, reference, one, p) for (label, one), p in zip(found.items(), adjusted, strict=True)
     ]
+
+
+def established(runs: Runs, members: Sequence[Group], measure: str) -> bool:
+    """Return whether the best method differs from every other one that may be compared with it.
+
+    Each paired t-test has p < 0.05 after Holm's correction. That needs three common seeds at least.
+    """
+    rivals = [one for one in classes(runs, members) if len(one) > 1]
+    found = [_compared(runs, one, measure, "") for one in rivals]
+    return bool(found) and all(rows and all(row.p_holm < LEVEL for row in rows) for rows in found)
+
+
+def _baseline(members: Sequence[Group]) -> str:
+    """Return the label of the first experiment with FedAvg, or "" if there is none."""
+    return next((group.label for group in members if group.label.split()[0] == BASELINE), "")
+
+
+def paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
+    """Map titles to the tables of paired differences: to the best method, and to FedAvg if that is another.
+
+    Each of them is a family of tests of its own for Holm's correction.
+    """
+    return runs.once(("paired", tuple(members)), lambda: _paired_tables(runs, members))
+
+
+def _paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
+    best, baseline = comparison_table(runs, members), _baseline(members)
+    if best is None:
+        return {}
+    other = comparison_table(runs, members, against=baseline) if baseline and len(best.rows) > 1 else None
+    found = {"Differences, paired by seed": best}
+    if other is not None and (other.titles, other.rows) != (best.titles, best.rows):
+        found[f"Differences to {baseline}, paired by seed"] = other
+    return found
+
+
+def seeds_note(members: Sequence[Group]) -> str:
+    """Return a sentence about methods with exactly two seeds, which have no interval; "" without any."""
+    few = [group.label for group in members if len(group.used) == LEAST_SEEDS - 1]
+    if not few:
+        return ""
+    return f"two seeds are too few for an interval or a test ({', '.join(few)}); three are the least"
 
 
 class Ranking(NamedTuple):

@@ -12,6 +12,8 @@ from functools import cache
 
 import numpy as np
 
+LEAST_SEEDS = 3  # from two, the factor t is 12.7, and the interval says nothing
+
 
 def t_interval(values: Sequence[float]) -> float:
     """Half width of the 95 % confidence interval of the mean, t·s/√n with n − 1 degrees of freedom.
@@ -37,3 +39,8 @@ def t_tail(t: float, freedom: int) -> float:
     from scipy.special import stdtr
 
     return float(2 * stdtr(freedom, -t))
+
+
+def reported_interval(values: Sequence[float]) -> float:
+    """Return `t_interval`, or NaN for fewer than three values, which are too few to report an interval."""
+    return t_interval(values) if len(values) >= LEAST_SEEDS else math.nan

@@ -14,7 +14,7 @@ from ..runs.comparable import stated
 from ..runs.groups import Group, groups
 from ..runs.load import Runs
 from ..table import TextTable, as_latex, as_markdown, as_text
-from .intervals import t_interval
+from .intervals import reported_interval
 from .measures import MEASURES, Measure, measures
 from .own_metrics import own_columns, own_measures
 
@@ -50,7 +50,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - personal_f1: mean over clients of the macro-F1 of the same models.
         - mb_up, mb_down: 10^6 bytes in a round for all participants together, mean over rounds.
         - seconds_round: median over rounds.
-        - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than two seeds.
+        - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than three
+          seeds, which are too few.
         - own:NAME:MODEL:BETTER:UNIT: last value of a metric of the user's own, if a run has any.
         - reference: the method's reference, if a method of the user's own is shown by its title.
         - rounds_done: the rounds of the shortest run that is used.
@@ -84,7 +85,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     for measure in (*MEASURES, *own_columns(measured.columns)):
         values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
-        row[f"{measure}_ci"] = t_interval(values)
+        row[f"{measure}_ci"] = reported_interval(values)
     row["reference"] = group.reference
     row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
     row["rounds_planned"] = runs.runs.loc[names, "rounds_planned"].max()
@@ -182,10 +183,17 @@ def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
     return str(render("table.html.j2", text_table=marked(table, hide)))
 
 
-def marked(table: pd.DataFrame, hide: Collection[str] = ()) -> TextTable:
-    """The summary as a table in which the best mean of a column is strong; `hide`: columns to leave out."""
+def marked(table: pd.DataFrame, hide: Collection[str] = (), only: Collection[str] | None = None) -> TextTable:
+    """The summary as a table in which the best mean of a column is strong.
+
+    `hide` names columns to leave out. With `only`, nothing is strong except in columns of these titles.
+    """
     text_table = _text_table(table.drop(columns=list(hide)))
-    best = {(row, list(text_table.titles).index(title)) for row, title in _best(table)}
+    best = {
+        (row, list(text_table.titles).index(title))
+        for row, title in _best(table)
+        if only is None or title in only
+    }
     hints = _hints(table, list(text_table.titles).index("Method"))
     return text_table._replace(strong=frozenset(best), hints=hints)
 

@@ -208,8 +208,13 @@ def _partitions(runs: Runs, one: Group, other: Group) -> list[Differing]:
 
 
 def _rounds_done(runs: Runs, one: Group, other: Group) -> list[Differing]:
-    done = runs.runs["rounds_done"]
-    a, b = (sorted({int(done[name]) for name in group.used}) for group in (one, other))
+    """Return that the numbers of rounds differ, unless a rule that both have in common ended runs early."""
+    done, planned = (runs.runs[name] for name in ("rounds_done", "rounds_planned"))
+
+    def rounds(name: str) -> int:
+        return int((planned if "ended_early" in runs.files[name] else done)[name])
+
+    a, b = (sorted({rounds(name) for name in group.used}) for group in (one, other))
     if a == b:
         return []
     return [

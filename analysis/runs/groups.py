@@ -13,9 +13,18 @@ from .titles import method_titles
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _WHERE_DATA_ARE = ("root", "download")
-_USUAL = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
+_USUAL: Mapping[
+    str, JsonDict
+] = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
     "data": {"validation": 0, "samples": 0, "transform": "auto"},
-    "federation": {"survey": 0, "measures": "", "metrics": "", "unseen_clients": 0, "weighting": ""},
+    "local": {
+        "schedule": "constant",
+        "schedule_by": "round",
+        "optimizer": "sgd",
+        "keep_optimizer": False,
+        "label_smoothing": 0,
+    },
+    "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0},
     "numerics": {"cohort": 0, "precision": "fp32"},
     "faults": {
         "drop": 0,
@@ -28,6 +37,7 @@ _USUAL = {  # what stands in run.json where nothing was asked for, or, in runs o
     },
     "privacy": {"noise": 0, "noise_at": "server", "delta": 1e-05, "masks": False},
 }
+_SECTIONS = ("data", "model", "local", "federation", "numerics", "faults", "privacy")
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
@@ -191,8 +201,9 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
 def experiment(file: JsonObject) -> JsonDict:
     """Return the configuration without what does not distinguish experiments.
 
-    5.0 counts as 5, and a null as a missing setting. A setting that older runs lack also counts as missing if
-    it has its default value. The folder of the data is ignored.
+    5.0 counts as 5, and a null, an empty text or an empty table of a section as a missing setting. A setting
+    that older runs lack also counts as missing if it has its default value. The folder of the data is
+    ignored.
     """
     config = {
         key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
@@ -200,8 +211,13 @@ def experiment(file: JsonObject) -> JsonDict:
     for name in ("loss", "loss_args"):
         if not config.get(name):
             config.pop(name, None)
-    for name, usual in _USUAL.items():
-        config[name] = {key: value for key, value in section(config, name).items() if value != usual.get(key)}
+    for name in _SECTIONS:
+        usual = _USUAL.get(name, {})
+        config[name] = {
+            key: value
+            for key, value in section(config, name).items()
+            if value != usual.get(key) and value not in ("", {})
+        }
     config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
     return config
 

@@ -25,6 +25,7 @@ WORK = (
     "tune",
     "reproduce",
     "verify",
+    "seed-process",
     "new",
     "export",
     "submit",

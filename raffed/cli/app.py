@@ -17,6 +17,7 @@ from raffed.cli import (
     listing,
     reproducing,
     running,
+    seed_process,
     splitting,
     stores,
     submitting,
@@ -88,6 +89,14 @@ raffed run --method map --dataset fashion-mnist --split incomplete:100
 
 raffed run experiment.toml --seed 1 --execution serial
 
+raffed run --method map --seeds 5 --out runs/map
+
+[bold]Seeds[/bold]
+
+The runs of --seeds lie in OUT/seed-K. Each takes one process and one core, as many at a time as there
+are cores; with --execution ray or --actors they share one Ray, one after the other. The same command
+with the same --out continues.
+
 [bold]Files[/bold]
 
 A TOML file holds method and seed, then \\[args] for the method, \\[data],
@@ -98,13 +107,18 @@ The keys have the names of the options above.
 
 After one Ctrl-C or SIGTERM, the run finishes the round (in at most 4 s), writes a checkpoint and stops.
 In the first round it stops at once."""
-COMPARE_EPILOG = """[bold]Example[/bold]
+COMPARE_EPILOG = """[bold]Examples[/bold]
 
 raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both
 
+raffed compare --method fedavg --method map --seeds 5 --out runs/five
+
 All methods get the same split, participants and batches.
 
-Repeat the same command to continue; finished runs are kept."""
+Repeat the same command to continue; finished runs are kept.
+
+With --seeds the runs lie in OUT/METHOD/seed-K, and the report tests differences paired by seed, with
+Holm's correction."""
 
 TUNE_EPILOG = """[bold]Examples[/bold]
 
@@ -178,6 +192,7 @@ app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settin
 app.command("export", rich_help_panel=RUNS)(exporting.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
+app.command(seed_process.COMMAND, hidden=True)(seed_process.seed_process)
 app.command("new", rich_help_panel=OWN, epilog=NEW_EPILOG)(creating.new)
 app.command("check", rich_help_panel=OWN, epilog=CHECK_EPILOG)(contract.check)
 app.command("methods", rich_help_panel=LOOK)(listing.methods)

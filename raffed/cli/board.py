@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from raffed.cli.numbers import counted, duration, percent
-from raffed.cli.screen import plain
+from raffed.cli.numbers import counted, duration, percent, plain
 from raffed.results.storage import named
 from raffed.results.visible import visible
 

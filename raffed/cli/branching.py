@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from raffed.cli.config import Tables, canonical, check_used, merged, placed
-from raffed.cli.execution import execute
+from raffed.cli.execution import beginning, execute
 from raffed.cli.options import AcceptChangedCode, Flags, run_options
-from raffed.cli.running import NOT_RUNTIME, Json, OnRound, Quiet, beginning, headline
+from raffed.cli.running import NOT_RUNTIME, Json, OnRound, Quiet, headline
 from raffed.cli.screen import make_screen
 from raffed.commands.callbacks import callbacks
 from raffed.config.run import RunConfig

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.config import read_config
-from raffed.cli.numbers import counted, duration
+from raffed.cli.numbers import counted, duration, plain
 from raffed.cli.options import AcceptChangedCode, Flags, run_options, text_of
-from raffed.cli.screen import Screen, make_screen, plain
+from raffed.cli.screen import Screen, make_screen
 from raffed.results.storage import fetched, mirrored, named
 from raffed.results.visible import visible
 
@@ -163,6 +163,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
     found = reported(runs, out, lambda text: print(visible(f"raffed: {text}"), file=sys.stderr))
     screen.reported(named(found.path), found.rows)
+    screen.compared(found.differences, found.note)
     return found.whole
 
 

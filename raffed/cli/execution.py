@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,3 +91,13 @@ def begun_or_new(
     says whether own code may have changed since the run was begun.
     """
     return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun, accept)
+
+
+@contextlib.contextmanager
+def beginning(screen: Screen) -> Iterator[None]:
+    """Listen for signals before a run begins. Ctrl-C then ends the command and leaves nothing behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        screen.unbegun()
+        raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows

@@ -15,6 +15,7 @@ from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
+from raffed.cli.seeds import execute_at_once
 from raffed.commands.reproducing import (
     Asked,
     carried_out,
@@ -22,6 +23,7 @@ from raffed.commands.reproducing import (
     diverged,
     execute_planned,
     item_of,
+    side_by_side,
     written,
 )
 from raffed.commands.reproducing import plan as make_plan
@@ -129,6 +131,8 @@ def _reproduce(
         elif isinstance(job, PlannedRun):
             _run(job, screen, asked.accept)
 
+    if seconds is None:  # a budget counts the runs one after the other
+        found = side_by_side(found, lambda runs: execute_at_once(runs, screen, asked.out), asked.accept)
     found = carried_out(found, do, seconds)
     path = written(asked.item, asked.scale, asked.out, found)
     lost = diverged(found)
@@ -144,7 +148,7 @@ def _run(job: PlannedRun, screen: Screen, accept: bool) -> None:
     config = job.config
     where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
     title = f"{where}, seed {job.seed} → {job.folder}"
-    begun = partial(screen.start, title, config.method, config.federation.rounds)
+    begun = partial(screen.start, title, config.method, config.federation.rounds, config.seed)
     work = begun_or_new(config, job.folder, screen, begun, accept)
     run_one(work, job.folder, screen, again="the same command")
 

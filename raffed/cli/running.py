@@ -22,10 +22,11 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
-from raffed.cli.execution import begun_or_new, execute
+from raffed.cli.execution import beginning, begun_or_new, execute
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, words_of
-from raffed.cli.screen import Screen, make_screen
+from raffed.cli.screen import make_screen
+from raffed.cli.seeds import Seeds, asked_seeds, check_single, one_process_each, run_seeds
 from raffed.commands.callbacks import callbacks
 from raffed.commands.comparing import checked_folders, run_each
 from raffed.commands.running import one_ray as _one_ray
@@ -71,6 +72,7 @@ def run(
     flags: Flags,
     file: File = None,
     out: Out = None,
+    seeds: Seeds = None,
     as_json: Json = False,
     quiet: Quiet = False,
     board: Board = None,
@@ -79,6 +81,11 @@ def run(
     on_round: OnRound = None,
 ) -> None:
     """Run one method on one split of a data set."""
+    if (count := asked_seeds(file, seeds)) is not None:
+        followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
+        check_single(count, {name: bool(given) for name, given in followed.items()})
+        _run_seeds(file, flags, out, count, as_json, quiet)
+        return
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
             config = read_config(file, flags)
@@ -100,6 +107,17 @@ def run(
             folder,
             screen,
         )
+
+
+def _run_seeds(
+    file: Path | None, flags: Flags, out: str | None, seeds: int, as_json: bool, quiet: bool
+) -> None:
+    config = one_process_each(read_config(file, flags), file, flags)
+    with (
+        make_screen(as_json, quiet) as screen,
+        mirrored(free_folder(config, "seeds") if out is None else out) as place,
+    ):
+        run_seeds(lambda: {config.method: config}, place, seeds, screen, alone=True)
 
 
 @run_options(without=NOT_RUNTIME)
@@ -159,6 +177,7 @@ def compare(
         typer.Option("--out", metavar="PLACE", help="Folder or URL for the report and one run per method."),
     ],
     file: File = None,
+    seeds: Seeds = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -166,6 +185,10 @@ def compare(
 
     If one diverges, the others still run. The report shows how far it came, and the exit code is 1.
     """
+    if (count := asked_seeds(file, seeds)) is not None:
+        with make_screen(as_json, quiet) as screen, mirrored(place) as out:
+            run_seeds(lambda: _each_in_a_process(methods, file, flags), out, count, screen)
+        return
     lost: list[str] = []
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
         with contextlib.ExitStack() as ray:
@@ -194,6 +217,11 @@ def compare(
             )
 
 
+def _each_in_a_process(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
+    found = compared(methods, file, flags)
+    return {name: one_process_each(config, file, flags) for name, config in found.items()}
+
+
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
     """Return method → its run.
 
@@ -202,6 +230,7 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
     """
     names = list(dict.fromkeys(method_name(name) for name in methods))
     base = read_local(file) if file else {}
+    base.pop("seeds", None)  # how often these are run is no part of one of them
     for_all = {} if "method" in base else table_of(base.pop("args", {}))
     parts = args_for(names, {**for_all, **assignments(words_of(flags, "args"))})
     configs = {}
@@ -212,16 +241,6 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
         check_used(tables, flags)
         configs[name] = RunConfig.from_dict(tables)
     return configs
-
-
-@contextlib.contextmanager
-def beginning(screen: Screen) -> Iterator[None]:
-    """Listen for signals before a run begins. Ctrl-C then ends the command and leaves nothing behind."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        screen.unbegun()
-        raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows
 
 
 @contextlib.contextmanager
@@ -240,13 +259,16 @@ def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | 
         yield shown
 
 
-def free_folder(config: RunConfig) -> Path:
-    """Return runs/METHOD-DATASET-SPLIT-sSEED, or the first of it with -2, -3, … that does not exist."""
+def free_folder(config: RunConfig, end: str = "") -> Path:
+    """Return runs/METHOD-DATASET-SPLIT-END, or the first of it with -2, -3, … that does not exist.
+
+    Without `end` the name ends with the seed, as in s0.
+    """
     from raffed.data.own_data import short_name  # imported late because it loads NumPy
 
     scheme, _, rest = config.data.split.partition(":")
     split = f"file-{Path(rest).stem}" if scheme == "file" else config.data.split
-    text = f"{config.method}-{short_name(config.data.dataset)}-{split}-s{config.seed}"
+    text = f"{config.method}-{short_name(config.data.dataset)}-{split}-{end or f's{config.seed}'}"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
     paths = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in range(1, 10_000))
     for path in paths:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from raffed.cli.deadlines import GRACE
+from raffed.cli.numbers import plain
 from raffed.cli.pace import Pace, Waiting
 from raffed.cli.signals import NOTHING
 from raffed.commands.progress import measured
@@ -21,8 +21,10 @@ from raffed.results.storage import named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.progress import Progress, TaskID
 
+    from raffed.config.validation import Json
     from raffed.experiments.events import RoundEvent
     from raffed.experiments.result import RunResult
 
@@ -42,8 +44,8 @@ class Screen:
     ) -> None:
         self.close()
 
-    def start(self, title: str, method: str, rounds: int) -> None:
-        """Show that a run begins. `title` is one line about it."""
+    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
+        """Show that a run begins. `title` is one line about it; `seed` is given if it is one of several."""
 
     def chose(self, why: str, options: str) -> None:
         """Show what `--execution auto` chose, and the options that repeat the choice.
@@ -85,6 +87,9 @@ class Screen:
     def reported(self, path: str, runs: list[dict[str, str]]) -> None:
         """Show that a report was written."""
 
+    def compared(self, tables: Mapping[str, pd.DataFrame], note: str) -> None:
+        """Show differences between methods over common seeds, and a note about methods with too few seeds."""
+
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
         """Show a table of a paper that was reproduced."""
 
@@ -99,7 +104,7 @@ class JsonScreen(Screen):
     """
 
     def __init__(self) -> None:
-        self._method = ""
+        self._about: dict[str, str | int] = {"method": ""}
         self._out = sys.stdout
         self._aside = contextlib.redirect_stdout(sys.stderr)
 
@@ -115,31 +120,30 @@ class JsonScreen(Screen):
             self._emit("error", kind=kind.__name__, message=str(error), exit_code=code)
         self._aside.__exit__(kind, error, trace)
 
-    def start(self, title: str, method: str, rounds: int) -> None:
-        self._method = method
+    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
+        self._about = {"method": method} if seed is None else {"method": method, "seed": seed}
 
     def chose(self, why: str, options: str) -> None:
-        self._emit("auto", method=self._method, choice=why, options=options)
+        self._emit("auto", **self._about, choice=why, options=options)
 
     def round(self, event: RoundEvent) -> None:
-        self._emit("round", method=self._method, **event.as_dict())
+        self._emit("round", **self._about, **event.as_dict())
 
     def studying(self, what: str, share: float) -> None:
         self._emit("study", what=what, share=share)
 
     def stopped(self, where: str, again: str) -> None:
-        self._emit("stopped", method=self._method, folder=named(where), resume=named(again))
+        self._emit("stopped", **self._about, folder=named(where), resume=named(again))
 
     def failed(self, where: str, error: Exception) -> None:
         super().failed(where, error)
-        self._emit(
-            "failed", method=self._method, folder=named(where), kind=type(error).__name__, message=str(error)
-        )
+        kind, message = type(error).__name__, str(error)
+        self._emit("failed", **self._about, folder=named(where), kind=kind, message=message)
 
     def finished(self, result: RunResult, brief: bool = False) -> None:
         self._emit(
             "finished",
-            method=self._method,
+            **self._about,
             folder=named(result.folder or ""),
             hashes=result.hashes,
             accuracy=result.accuracy,
@@ -150,6 +154,15 @@ class JsonScreen(Screen):
 
     def reported(self, path: str, runs: list[dict[str, str]]) -> None:
         self._emit("report", path=path, runs=runs)
+
+    def compared(self, tables: Mapping[str, pd.DataFrame], note: str) -> None:
+        if tables or note:
+            rows = {title: frame.to_dict("records") for title, frame in tables.items()}
+            self._emit("differences", tables=rows, note=note)
+
+    def relay(self, event: Mapping[str, Json]) -> None:
+        """Print an event that another process has written for this one."""
+        print(json.dumps(plain(dict(event)), allow_nan=False), file=self._out, flush=True)
 
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
         self._emit("table", path=path, title=title, rows=rows)
@@ -165,7 +178,7 @@ class LineScreen(Screen):
         self._pace = Pace()
         self._shown = time.monotonic()
 
-    def start(self, title: str, method: str, rounds: int) -> None:
+    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
         print(visible(named(title)), flush=True)
         self._pace = Pace()
 
@@ -198,6 +211,11 @@ class LineScreen(Screen):
 
         show_summary(path, runs)
 
+    def compared(self, tables: Mapping[str, pd.DataFrame], note: str) -> None:
+        from raffed.cli.tables import show_differences
+
+        show_differences(tables, note)
+
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
         from raffed.cli.tables import show
 
@@ -220,7 +238,7 @@ class BarScreen(LineScreen):
         self.bar: Progress | None = None
         self._task: TaskID | None = None
 
-    def start(self, title: str, method: str, rounds: int) -> None:
+    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
         from rich.table import Column
@@ -270,15 +288,6 @@ def make_screen(as_json: bool, quiet: bool) -> Screen:
     if quiet:
         return Screen()
     return BarScreen() if sys.stdout.isatty() else LineScreen()
-
-
-def plain(value: Any) -> Any:
-    """Return a value for JSON, with null in place of NaN and infinity."""
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _is_exit(error: Exception) -> bool:

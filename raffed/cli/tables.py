@@ -6,7 +6,7 @@ import hashlib
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -19,6 +19,8 @@ from raffed.results.storage import named
 from raffed.results.visible import visible, visible_lines
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from raffed.experiments.result import RunResult
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none
@@ -168,6 +170,19 @@ def show_summary(path: str, runs: list[dict[str, str]]) -> None:
         show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
         print("agg: global model, test set, last round; pers: clients' own models, own tests")
     print(visible(f"report: {path}"))
+
+
+def show_differences(tables: Mapping[str, pd.DataFrame], note: str) -> None:
+    """Print paired differences, and a note about methods with too few seeds."""
+    for title, frame in tables.items():
+        words = {"Method", "Compared with", "Comparable"}
+        names = [str(name) for name in frame.columns]
+        rows = [[str(cell) for cell in row] for row in frame.itertuples(index=False)]
+        show(names, rows, title=title, right="|".join(name for name in names if name not in words))
+    if any("p (Holm)" in frame.columns for frame in tables.values()):
+        print("p (Holm): corrected for the number of methods in its table")
+    if note:
+        print(visible(f"no interval: {note}"))
 
 
 def mark(sign: str, colour: str) -> Text:

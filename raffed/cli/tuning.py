@@ -36,7 +36,8 @@ from raffed.cli.options import (
     words_of,
 )
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.commands.tuning import PLACED, VALIDATION, searched, seconds_of, with_an_actor
+from raffed.commands.running import PLACED
+from raffed.commands.tuning import VALIDATION, searched, seconds_of, with_an_actor
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, UsageError
@@ -199,6 +200,11 @@ def requested(
     from raffed.experiments.checks import check_space
 
     tables = read_local(file) if file else {}
+    if "seeds" in tables:
+        raise UsageError(
+            f"{file}: seeds is the number of runs of `raffed run` and `compare`; leave it out, and give the "
+            "number of final runs as --seeds"
+        )
     named = names or [str(tables.get("method", ""))]
     methods = tuple(dict.fromkeys(method_name(name) for name in named if name))
     if not methods:

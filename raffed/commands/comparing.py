@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from raffed.commands.progress import make_progress
+from raffed.commands.progress import CommandProgress, make_progress
 from raffed.commands.reporting import WrittenReport, reported
 from raffed.commands.running import check_continues, one_ray, start_or_continue
+from raffed.commands.seed_results import SeedResults, seed_results
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
@@ -32,14 +33,18 @@ class Comparison:
     """What `compare` did.
 
     Attributes:
-        results: Method → the result of its run; a method that diverged is missing.
-        diverged: Method → the reason.
-        report: The report on all runs, with its table as a pandas frame.
+        results: Method → the result of its run; a method that diverged is missing. With several seeds it is
+            the run of the first seed that finished.
+        diverged: Method → the reason. With several seeds it names the seeds of which this is true.
+        report: The report on all runs, with its table as a pandas frame. With several seeds the table has
+            means with intervals, and `report.differences` the paired differences.
+        seeds: Method → the results of all its seeds. Empty unless `seeds` was given.
     """
 
     results: Mapping[str, RunResult]
     diverged: Mapping[str, str]
     report: WrittenReport
+    seeds: Mapping[str, SeedResults] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         """Return the table as HTML, which a notebook shows."""
@@ -51,6 +56,7 @@ def compare(
     config: RunConfig | None = None,
     *,
     out: Path | str,
+    seeds: int | None = None,
     progress: bool = True,
 ) -> Comparison:
     """Run several methods on the same split, participants and batches, and report, as `raffed compare` does.
@@ -63,17 +69,23 @@ def compare(
             `{"fedavg": {}, "fedprox": {"mu": 0.1}}`.
         config: Everything but method and arguments. Without it: the defaults.
         out: Folder or URL for a run of each method, in a folder of its name, and for the report.
+        seeds: Number of runs for each method, with the seeds config.seed, config.seed + 1, …; each lies in
+            OUT/METHOD/seed-K and has the bits of a single run with that seed. Each takes a process of its
+            own, as many at a time as cores and memory allow, unless [runtime] says how clients are placed:
+            then the runs share one Ray, one after the other. None: one run, in OUT/METHOD.
         progress: Whether rounds are shown on stderr or below the notebook's cell.
 
     Returns:
         The results by method, and the report.
 
     Raises:
-        UsageError: Something asked for is not possible. Raised before the first method runs.
+        UsageError: Something asked for is not possible. Raised before the first method runs; with several
+            seeds also if the data cannot be used.
         NumericsError: Every method diverged.
 
     Example:
         >>> raffed.compare(["fedavg", "map"], out="runs/both").report.table  # doctest: +SKIP
+        >>> raffed.compare(["map"], out="runs/map", seeds=5).seeds["map"].accuracy  # doctest: +SKIP
     """
     given = arguments_by_method(methods)
     if not given:
@@ -82,6 +94,8 @@ def compare(
     configs = {name: replace(base, method=name, args=dict(args)) for name, args in given.items()}
     shown, results, diverged = make_progress(progress), dict[str, "RunResult"](), dict[str, str]()
     with mirrored(out) as place:
+        if seeds is not None:
+            return _over_seeds(configs, place, seeds, shown)
         folders = checked_folders(configs, place)
 
         def run(name: str) -> None:
@@ -97,6 +111,19 @@ def compare(
         if not results:
             raise NumericsError(f"every method diverged: {'; '.join(diverged.values())}")
         return Comparison(results, diverged, reported(list(folders.values()), place / "report", shown.say))
+
+
+def _over_seeds(
+    configs: Mapping[str, RunConfig], place: Path, seeds: int, shown: CommandProgress
+) -> Comparison:
+    found, folders = seed_results(configs, place, seeds, shown)
+    results = {name: next(iter(one.results.values())) for name, one in found.items() if one.results}
+    diverged = {
+        name: "; ".join(f"seed {seed}: {why}" for seed, why in one.failed.items())
+        for name, one in found.items()
+        if one.failed
+    }
+    return Comparison(results, diverged, reported(folders, place / "report", shown.say), found)
 
 
 def arguments_by_method(

@@ -18,6 +18,7 @@ from raffed.results.storage import fetched, mirrored, named
 if TYPE_CHECKING:
     import pandas as pd
 
+    from raffed.analysis.runs.load import Runs
     from raffed.analysis.sweeps import Sweep
     from raffed.analysis.table import TextTable
 
@@ -32,6 +33,9 @@ class WrittenReport:
         rows: The same as the texts that are shown.
         left_out: Folder → why it is not in the report.
         whole: Whether every sweep among the places could be read.
+        differences: Title → differences between methods over common seeds, with their p-values after Holm's
+            correction, as texts. Empty unless two methods share two seeds.
+        note: A sentence about methods with two seeds, which are too few for an interval; "" without any.
     """
 
     path: Path
@@ -39,6 +43,8 @@ class WrittenReport:
     rows: list[dict[str, str]] = field(repr=False)
     left_out: Mapping[str, str]
     whole: bool
+    differences: Mapping[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+    note: str = ""
 
     def _repr_html_(self) -> str:
         """Return the summary as HTML, which a notebook shows."""
@@ -110,7 +116,9 @@ def reported(runs: Sequence[Path], out: Path, tell: Callable[[str], None]) -> Wr
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
-    table = loaded.runs.head(0) if loaded.runs.empty else summary(loaded.without(trials_of(loaded, sweeps)))
+    shown = loaded.without(trials_of(loaded, sweeps))
+    table = loaded.runs.head(0) if loaded.runs.empty else summary(shown)
+    differences, note = ({}, "") if shown.runs.empty else _over_seeds(shown)
     titles, lines = ([], []) if loaded.runs.empty else cells(table)
     return WrittenReport(
         path,
@@ -118,7 +126,24 @@ def reported(runs: Sequence[Path], out: Path, tell: Callable[[str], None]) -> Wr
         [dict(zip(titles, line, strict=True)) for line in lines],
         left_out,
         not lost,
+        differences,
+        note,
     )
+
+
+def _over_seeds(runs: Runs) -> tuple[dict[str, pd.DataFrame], str]:
+    """Return the paired differences of all tasks, and the note about methods with two seeds."""
+    from raffed.analysis.figures.curves import tasks
+    from raffed.analysis.metrics.compare import paired_tables, seeds_note
+    from raffed.analysis.runs.groups import groups
+
+    found = tasks(runs)
+    tables = {
+        title if len(found) == 1 else f"{title}: {' · '.join(task)}": as_frame(table)
+        for task, members in found.items()
+        for title, table in paired_tables(runs, members).items()
+    }
+    return tables, seeds_note(groups(runs))
 
 
 @dataclass(frozen=True)

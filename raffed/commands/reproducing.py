@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Literal
 from raffed.commands.progress import make_progress
 from raffed.commands.reporting import ItemTables, as_frame, write_item_tables
 from raffed.commands.running import start_or_continue
+from raffed.commands.seed_results import execute_shown
+from raffed.commands.seeds import SeedRun
+from raffed.commands.side_by_side import Ending
 from raffed.commands.tuning import seconds_of
 from raffed.config.run import Runtime
 from raffed.errors import UsageError, check_choice, check_range
@@ -30,11 +33,13 @@ from raffed.experiments.reproduction.scales import SCALES
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import is_url, mirrored
 from raffed.results.tree import check_tree
+from raffed.runtime.machine import usable_cores
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Tell = Callable[[str], None]
+WORTH = 5.0  # estimated seconds of a run from which a process of its own pays
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,8 @@ def reproduce(
             elif isinstance(job, PlannedStudy):
                 execute_planned(job, root, where, lambda what, share: None)
 
+        if seconds is None:
+            planned = side_by_side(planned, lambda runs: execute_shown(runs, shown), accept_changed_code)
         after = carried_out(planned, do, seconds)
         tables = write_item_tables(written(found, scale, place, after))
         return _outcome(tables, after, is_url(out))
@@ -208,6 +215,42 @@ def carried_out(
     """Do what is planned, with one Ray for all runs that need it, and return all jobs."""
     with _ray([job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]):
         return execute_runs(jobs, do, seconds)
+
+
+def side_by_side(
+    jobs: Sequence[Planned],
+    execute: Callable[[list[SeedRun]], Mapping[SeedRun, Ending]],
+    accept: bool = False,
+) -> list[Planned]:
+    """Execute the runs in one process each that take long, as many at a time as the cores allow.
+
+    Args:
+        jobs: What is planned.
+        execute: Executes runs at the same time.
+        accept: Whether own code may have changed since runs were begun.
+
+    Returns:
+        All jobs. Those that diverged are marked. What is not done is left to `carried_out`.
+    """
+    long = [job for job in jobs if isinstance(job, PlannedRun) and _worth_a_process(job)]
+    if len(long) < 2 or usable_cores() < 2:
+        return list(jobs)
+    endings = execute([_as_run(job, accept) for job in long])
+    lost = {run.folder: one.why for run, one in endings.items() if one.diverged}
+    return [
+        replace(job, left_out=f"{DIVERGED}: {lost[job.folder]}") if job.folder in lost else job
+        for job in jobs
+    ]
+
+
+def _worth_a_process(job: PlannedRun) -> bool:
+    serial = job.config.runtime.execution == "serial"
+    return serial and not job.left_out and not job.done and job.seconds >= WORTH
+
+
+def _as_run(job: PlannedRun, accept: bool) -> SeedRun:
+    where = ", ".join(dict.fromkeys(" · ".join(cell.place) for cell in job.cells))
+    return SeedRun(where, job.config, job.folder, accept)
 
 
 def written(item: Item, scale: str, out: Path, jobs: Sequence[Planned]) -> Path:

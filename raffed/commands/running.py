@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from raffed.experiments.run import Chosen, RoundWatcher, Stop
 
 Begun = Callable[[], None]
+PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
 
 
 def start_or_continue(
@@ -76,4 +77,4 @@ def one_ray(config: RunConfig) -> Iterator[None]:
         yield
 
 
-__all__ = ["check_continues", "holds_run", "one_ray", "start_or_continue"]
+__all__ = ["PLACED", "check_continues", "holds_run", "one_ray", "start_or_continue"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from raffed.commands.comparing import Named, arguments_by_method
 from raffed.commands.progress import CommandProgress, make_progress
 from raffed.commands.reporting import as_frame, write_sweep_tables
+from raffed.commands.running import PLACED
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Value
 from raffed.errors import UsageError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from raffed.results.sweep_file import Select, SweepRecord
 
 VALIDATION = 0.2  # share held out for choosing, if none is given
-PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
 
 
 class SweepShown(Protocol):

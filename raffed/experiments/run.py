@@ -193,7 +193,7 @@ def run_events(
     ready: Ready = partial(_ready, config, path, resumed, begun)
     if config.runtime.execution == "auto":
         with of_a_run():
-            setup = _decided(ready(), resumed, chosen)
+            setup = decided_setup(ready(), resumed, chosen)
         config, ready = setup.config, lambda: setup
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     events = steps_of_a_run(carried(config, path, resumed, stop or _never, ready))
@@ -240,7 +240,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     return setup
 
 
-def _decided(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
+def decided_setup(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
     """Return the setup with the execution that a probe of this machine chose for `execution = auto`.
 
     A resumed run keeps its arithmetic.

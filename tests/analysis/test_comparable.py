@@ -25,7 +25,7 @@ from raffed.analysis.sections import task_sections
 from raffed.analysis.sweeps import Sweep, tuning_table
 from raffed.analysis.table import as_markdown
 
-from raffed.config.run import RunConfig
+from raffed.config.run import YOUNGER, RunConfig
 from raffed.data.catalogue import DATASETS
 
 WriteRun = Callable[..., Path]
@@ -353,3 +353,34 @@ def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
 def test_a_group_without_a_task_of_its_own_is_judged_alone() -> None:
     assert comparability(load_runs([]), []) == {}
     assert Group("a", "d", "p", (), "").task == ("d", "p")
+
+
+def test_runs_that_one_rule_ended_after_other_numbers_of_rounds_may_be_compared(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    for method, rounds in (("fedavg", 2), ("fedprox", 3)):
+        folder = write_run(method, [0.5] * rounds, method=method, planned=9, partition_sha256=ONE)
+        change(folder, "config.federation.stop_when", "val.accuracy no better for 1 rounds")
+        if method == "fedavg":
+            change(folder, "ended_early", "no better for 1 rounds")
+    one = load_runs([tmp_path])
+    assert [str(found) for found in differences(one, *groups(one))] == [
+        "the number of rounds done differs (9 / 3)"
+    ]
+    change(folder, "ended_early", "no better for 1 rounds")
+    both = load_runs([tmp_path])
+    assert differences(both, *groups(both)) == []
+
+
+def test_what_was_not_asked_for_is_what_runs_of_earlier_versions_lack(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """A run of a version that did not know a setting, and a run of this version, repeat one experiment."""
+    for seed, young in ((0, True), (1, False)):
+        config = RunConfig(seed=seed).as_dict()
+        for name, fields in YOUNGER.items():
+            for field in fields:
+                if not young:
+                    del config[name][field]
+        write_run(f"run{seed}", [0.5], seed=seed, config=config)
+    assert [group.used for group in groups(load_runs([tmp_path]))] == [("run0", "run1")]

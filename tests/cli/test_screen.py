@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from raffed.cli.runs_board import BarRuns
 from raffed.cli.screen import BarScreen
+from raffed.commands.seeds import SeedRun
+from raffed.config.run import RunConfig
 from raffed.experiments.events import RoundEvent
 
 
@@ -27,3 +31,19 @@ def test_a_narrow_terminal_keeps_the_number_of_the_round_and_drops_the_rest(
     assert " 1234/2000 loss" in line
     assert ("━" in line, "20 clients/s" in line) == (width >= 100, width >= 80)
     assert capsys.readouterr().out.startswith("a run\n")
+
+
+def test_several_runs_have_a_line_each_when_they_end_and_errors_go_to_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    board = BarRuns()
+    runs = [SeedRun("fedavg", RunConfig(seed=k), Path(f"out/seed-{k}")) for k in range(2)]
+    for run in runs:
+        board.started(run)
+        board.heard(run, {"event": "round", "round": 1, "rounds": 20, "loss": 2.3, "accuracy": None})
+    board.heard(runs[0], {"event": "finished", "accuracy": 0.5, "personalization": None})
+    board.heard(runs[1], {"event": "failed", "message": "the loss is nan"})
+    board.close()
+    told = capsys.readouterr()
+    assert "fedavg, seed 0: done  aggregation 50.0 %  personalization –" in told.out
+    assert "raffed: fedavg, seed 1: the loss is nan" in told.out + told.err

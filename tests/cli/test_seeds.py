@@ -1,0 +1,209 @@
+"""`--seeds` of `raffed run` and `raffed compare`: folders, bits, going on, stopping, failing, reporting."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raffed.results import read_run
+from tests.cli.conftest import Cli, shell
+
+SMALL = ["--epochs", 1, "--split", "p4c5", "--samples", 200, "--model", "mlp", "--model-arg", "hidden=[4]"]
+TWO = [*SMALL, "--rounds", 2]
+
+
+COMPARED = ["compare", "--method", "fedavg", "--method", "fedprox", *TWO]
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    about = read_run(folder)
+    assert about["state"] == "finished"
+    return dict(about["hashes"])
+
+
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs follow each other in this process, as they do on Ray: starting a process takes seconds."""
+    monkeypatch.setattr("raffed.cli.seeds.in_processes", lambda runs: False)
+
+
+@pytest.mark.parametrize(
+    "count", [1, pytest.param(3, marks=pytest.mark.slow)], ids=["one seed", "three seeds, some at a time"]
+)
+def test_every_seed_has_the_bits_and_the_identity_of_a_single_run_with_that_seed(
+    cli: Cli, tmp_path: Path, count: int
+) -> None:
+    """In processes of their own. The second command has nothing left to do."""
+    out, last = tmp_path / "out", 3 + count
+    asked = ["run", *TWO, "--method", "fedprox", "--seed", 4, "--seeds", count, "--json", "--out", out]
+    done = cli(*asked)
+    assert done.code == 0, done.err
+    assert [one.name for one in sorted(out.glob("seed-*"))] == [f"seed-{k}" for k in range(4, last + 1)]
+    single = ["run", *TWO, "--method", "fedprox", "--execution", "serial", "--seed", last]
+    assert cli(*single, "--out", tmp_path / "one").code == 0
+    assert hashes(out / f"seed-{last}") == hashes(tmp_path / "one")
+    assert read_run(out / f"seed-{last}")["identity"] == read_run(tmp_path / "one")["identity"]
+    for seed in range(4, last + 1):
+        mine = [event for event in done.events if event.get("seed") == seed]
+        assert [event["event"] for event in mine] == ["round", "round", "finished"]
+        assert {event["method"] for event in mine} == {"fedprox"}
+        assert mine[-1]["hashes"] == hashes(out / f"seed-{seed}")
+    again = [event["event"] for event in cli(*asked).events]
+    assert again == [*["finished"] * count, "report"]
+
+
+def test_several_methods_have_folders_of_their_own_intervals_and_paired_differences(
+    cli: Cli, tmp_path: Path, in_turn: None
+) -> None:
+    done = cli(*COMPARED, "--seed", 4, "--seeds", 3, "--json", "--out", tmp_path)
+    assert done.code == 0
+    names = sorted(one.parent.relative_to(tmp_path).as_posix() for one in tmp_path.glob("*/*/run.json"))
+    assert names == [f"{method}/seed-{k}" for method in ("fedavg", "fedprox") for k in (4, 5, 6)]
+    of_runs = [(event["method"], event["seed"]) for event in done.events if event["event"] == "finished"]
+    assert of_runs == [(method, seed) for seed in (4, 5, 6) for method in ("fedavg", "fedprox")]
+    report, differences = done.events[-2:]
+    assert (report["event"], differences["event"]) == ("report", "differences")
+    assert {row["Seeds"] for row in report["runs"]} == {"3"}
+    assert all("±" in row["Aggregation, last %"] for row in report["runs"])
+    (table,) = differences["tables"].values()
+    assert [row["Seeds"] for row in table] == ["3"]
+    again = cli("report", tmp_path, "--out", tmp_path / "again")
+    assert "±" in again.out
+    assert "Differences, paired by seed" in again.out
+    assert "p (paired t)" in (tmp_path / "again" / "report.html").read_text()
+
+
+def test_the_same_command_keeps_what_is_finished_and_a_larger_number_adds_seeds(
+    cli: Cli, tmp_path: Path, in_turn: None
+) -> None:
+    out = tmp_path / "two"
+    assert cli("run", *TWO, "--seeds", 1, "--out", out).code == 0
+    before = (out / "seed-0" / "run.json").stat().st_mtime_ns
+    more = cli("run", *TWO, "--seeds", 2, "--out", out)
+    assert more.code == 0
+    assert (out / "seed-0" / "run.json").stat().st_mtime_ns == before
+    assert sorted(one.name for one in out.iterdir()) == ["report", "seed-0", "seed-1"]
+    assert "±" not in more.out
+    assert "two seeds are too few for an interval" in more.out
+    other = cli("run", *TWO, "--lr", 0.5, "--seeds", 2, "--out", out)
+    assert (other.code, "another configuration" in other.err) == (2, True)
+
+
+def test_a_file_may_ask_for_seeds_and_the_option_overrides_it(
+    cli: Cli, tmp_path: Path, in_turn: None
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('method = "fedavg"\nseeds = 2\n')
+    assert cli("run", file, *TWO, "--seeds", 1, "--quiet", "--out", tmp_path / "one").code == 0
+    assert [one.name for one in (tmp_path / "one").glob("seed-*")] == ["seed-0"]
+    file.write_text('method = "fedavg"\nseeds = "many"\n')
+    refused = cli("run", file, *TWO, "--out", tmp_path / "none")
+    assert refused.code == 2
+    assert "seeds = 'many' must be a whole number" in refused.err
+
+
+@pytest.mark.parametrize("number", [0, -1, 10_001])
+@pytest.mark.parametrize("command", [["run"], ["compare", "--method", "fedavg"]])
+def test_a_number_of_seeds_that_is_not_possible_is_refused(
+    cli: Cli, tmp_path: Path, command: list[str], number: int
+) -> None:
+    done = cli(*command, *TWO, "--seeds", number, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert f"seeds = {number} is outside" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_follows_a_single_run_is_refused_with_several(cli: Cli, tmp_path: Path) -> None:
+    done = cli("run", *TWO, "--seeds", 2, "--tensorboard", tmp_path / "board", "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "--tensorboard cannot be used with --seeds" in done.err
+
+
+def test_a_folder_with_a_single_run_is_refused(cli: Cli, tmp_path: Path, finished: Path) -> None:
+    done = cli("run", *TWO, "--seeds", 2, "--out", finished)
+    assert done.code == 2
+    assert "holds a single run" in done.err
+
+
+@pytest.mark.slow
+def test_a_request_that_no_seed_can_fulfil_is_refused_and_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
+    done = cli(
+        "run",
+        *SMALL,
+        "--dataset",
+        "cifar10",
+        "--data-root",
+        tmp_path,
+        "--seeds",
+        2,
+        "--out",
+        tmp_path / "out",
+    )
+    assert done.code == 2
+    assert not list((tmp_path / "out").glob("seed-*/run.json"))
+
+
+@pytest.mark.slow
+def test_a_seed_that_diverges_keeps_no_other_from_finishing_and_is_named(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    asked = ["compare", "--method", "fedavg", "--method", "fedprox", "--set", "fedprox.mu=1e6", *TWO]
+    done = cli(*asked, "--seeds", 1, "--out", out)
+    assert done.code == 1
+    assert "raffed: fedprox, seed 0: FedProx" in done.err
+    assert done.err.endswith("1 of 2 runs did not finish: fedprox, seed 0 (failed); the reasons are above\n")
+    assert read_run(out / "fedprox" / "seed-0")["state"] == "failed"
+    assert hashes(out / "fedavg" / "seed-0")
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, object]]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        yield json.loads(line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_one_signal_stops_all_seeds_and_the_same_command_goes_on_to_the_same_bits(
+    cli: Cli, tmp_path: Path, number: int
+) -> None:
+    """After a kill the processes of the runs notice that nobody listens to them any more."""
+    out = tmp_path / "out"
+    many = [*SMALL, "--rounds", 400, "--checkpoint-every", 2]
+    command = [sys.executable, "-m", "raffed", "run", *many, "--seeds", "2", "--json", "--out", out]
+    with subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for event in lines_of(process):
+            if event["event"] == "round" and event["round"] == 4:
+                os.kill(process.pid, number)
+                break
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == (143 if number == signal.SIGTERM else -number)
+    if number == signal.SIGTERM:
+        last = json.loads(rest.splitlines()[-1])
+        assert (last["event"], last["resume"]) == ("stopped", f"the same command with --out {out}")
+    begun = [one.parent for one in out.glob("seed-*/run.json")]
+    assert begun
+    wait_until_none_works(begun)
+    done = shell("run", *many, "--seeds", 2, "--quiet", "--out", out)
+    assert done.returncode == 0, done.stderr
+    one = shell("run", *many, "--execution", "serial", "--seed", 1, "--quiet", "--out", tmp_path / "one")
+    assert one.returncode == 0, one.stderr
+    assert hashes(out / "seed-1") == hashes(tmp_path / "one")
+
+
+def wait_until_none_works(folders: list[Path]) -> None:
+    """The processes of a killed command stop by themselves, after their round."""
+    for _ in range(600):
+        if all(read_run(folder)["state"] == "stopped" for folder in folders):
+            return
+        time.sleep(0.1)
+    raise AssertionError("a run goes on although its command was killed")
