@@ -23,8 +23,9 @@ _USUAL: Mapping[
         "optimizer": "sgd",
         "keep_optimizer": False,
         "label_smoothing": 0,
+        "epochs_to": 0,
     },
-    "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0},
+    "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0, "selection": "uniform"},
     "numerics": {"cohort": 0, "precision": "fp32"},
     "faults": {
         "drop": 0,
@@ -34,6 +35,9 @@ _USUAL: Mapping[
         "straggle_share": 0.5,
         "corrupt_kind": "nan",
         "at": "",
+        "attackers": 0,
+        "backdoor_target": 0,
+        "backdoor_share": 0.5,
     },
     "privacy": {"noise": 0, "noise_at": "server", "delta": 1e-05, "masks": False},
 }

@@ -99,7 +99,7 @@ def test_ctrl_c_in_any_command_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("raffed.cli.listing._list_splits", interrupted)
+    monkeypatch.setattr("raffed.cli.splitting._list_splits", interrupted)
     assert cli("splits") == (130, "", "raffed: stopped\n")
 
 
