@@ -18,7 +18,7 @@ from raffed.data.transforms import prepare_inputs, transform_for
 from raffed.errors import UsageError
 from raffed.experiments.conduct import conduct_at
 from raffed.models.net import Net
-from raffed.runtime import worker
+from raffed.runtime import network_setup
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, check_before_reading
 
@@ -54,7 +54,7 @@ def test_a_table_and_numbers_of_words_reach_the_client_s_batches_unchanged(
             one.data = torch.rand(one.shape, generator=draws) - 0.5
         return made
 
-    monkeypatch.setattr(worker, "build_for", network)
+    monkeypatch.setattr(network_setup, "build_for", network)
     seen.clear()
     mine = Dataset(x, Y, x[:4], Y[:4], name="mine")
     config = RunConfig(

@@ -38,9 +38,9 @@ class Watched:
         self.setup, self.read = setup, []
         usual = ClientDataCache.samples
 
-        def spy(host: ClientDataCache, index: np.ndarray, pool: str) -> Any:
+        def spy(host: ClientDataCache, index: np.ndarray, pool: str, *changed: Any) -> Any:
             self.read.append((pool, index.tolist()))
-            return usual(host, index, pool)
+            return usual(host, index, pool, *changed)
 
         monkeypatch.setattr(ClientDataCache, "samples", spy)
         self.runtime = SerialBackend(setup)
