@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("raffed.experiments.run")
 
 
-def warn(setup: Setup) -> None:
-    """Log a warning for each setting that is valid but probably unintended."""
+def warn(setup: Setup, resumed: bool = False) -> None:
+    """Log a warning for each setting that is valid but probably unintended.
+
+    What the method overrides is said when a run begins, and not again when it is resumed.
+    """
     config, federation, clients = setup.config, setup.config.federation, len(setup.trainable)
     if federation.participation * clients < 0.5:  # rounding would give 0 participants
         log.warning(
@@ -24,7 +27,7 @@ def warn(setup: Setup) -> None:
             clients,
             federation.participation * clients,
         )
-    if line := override_line(setup.method, config.local):
+    if not resumed and (line := override_line(setup.method, config.local)):
         log.warning("%s", line)
     if note := setup.dataset.transform_in(setup.style).note:
         log.warning("%s", note)

@@ -236,7 +236,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     if not resumed:
         check_new(setup)
     trust_own(setup.code)
-    warn(setup)
+    warn(setup, resumed)
     return setup
 
 

@@ -18,7 +18,7 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.tuning.events import listening
 from raffed.experiments.tuning.folder import SweepFolder
 from raffed.experiments.tuning.grid import continuous
-from raffed.experiments.tuning.ledger import standing
+from raffed.experiments.tuning.ledger import known_trials
 from raffed.experiments.tuning.replay import Halving, Suggestions, at_rungs, first_rung
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trials import Trial, read_trial, reported, trial_name
@@ -181,11 +181,11 @@ def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(t
     trial = Trial(trial_name(settings), settings, "running", number=0)
     SweepFolder(tmp_path / "a", request, resume=False).note("fedprox", {"trials": [trial.as_dict()]})
     resumed = SweepFolder(tmp_path / "a", request, resume=True)
-    (found,) = standing(resumed, "fedprox", None, ["mu", "local.lr"])
+    (found,) = known_trials(resumed, "fedprox", None, ["mu", "local.lr"])
     assert resumed.trial("fedprox", found.settings).name == "mu=0.5,local.lr=0.25"
     for axes in (["local.lr", "mu"], ["mu"], ["mu", "local.lr", "more"]):
         with pytest.raises(RunFolderError, match="trials, number 0: this is not a setting of this search"):
-            standing(resumed, "fedprox", None, axes)
+            known_trials(resumed, "fedprox", None, axes)
 
 
 def test_a_pruned_trial_has_the_rounds_that_it_reported_also_where_its_process_was_ended_before_it_wrote_their_rows(  # noqa: E501

@@ -13,6 +13,7 @@ from raffed.experiments.folder import run_config
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trainable import TrialTask, federation
 from raffed.results import read_run
+from raffed.results.sweep_file import SWEEP_FILE
 
 BASE = RunConfig(
     data=Data(split="p4c5", validation=0.2),
@@ -32,10 +33,13 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def repeat(folder: Path, lr: float, **runtime: Any) -> Path:
-    """The final run with seed 1 of a choice."""
+    """The final run with seed 1 of a choice, in the folder of a sweep."""
+    final = folder / "fedavg" / "final"
+    final.mkdir(parents=True, exist_ok=True)
+    (folder / SWEEP_FILE).touch()
     base = replace(BASE, runtime=replace(BASE.runtime, **runtime))
-    federation({"seed": 1}, TrialTask(Request(base, ("fedavg",)), "fedavg", str(folder), {"local.lr": lr}))
-    return folder / "seed-1"
+    federation({"seed": 1}, TrialTask(Request(base, ("fedavg",)), "fedavg", str(final), {"local.lr": lr}))
+    return final / "seed-1"
 
 
 def test_a_final_run_of_an_earlier_choice_is_run_again(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
