@@ -44,6 +44,7 @@ def actors(**scripts: list[dict[str, list[float] | list[int]]]) -> Callable[[str
     return lambda name: [sys.executable, "-c", ANSWER, json.dumps(scripts[name])]
 
 
+@pytest.mark.slow
 def test_the_bare_loop_and_raffed_make_the_same_steps_on_w3() -> None:
     """17 or 18 samples a client in batches of 16: two steps for each of the 100 clients."""
     lanes = race(["bare", "raffed-cohort"], lambda name: command(name, "W3"), repetitions=1, rounds=2)

@@ -70,6 +70,7 @@ def test_a_report_on_an_old_sweep_has_its_choice_and_nothing_unreadable(tmp_path
     assert dict(load_runs(FINISHED).unreadable) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copy", [FINISHED], indirect=True)
 def test_an_old_sweep_that_is_finished_stays_as_it_is_when_it_is_resumed(copy: Path, cli: Cli) -> None:
     before = files(copy)

@@ -118,8 +118,9 @@ def test_rows_bear_their_stage_and_a_run_without_stages_none() -> None:
     assert raffed.run(small("fedavg", 1)).to_pandas()["stage"].isna().all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
-@pytest.mark.parametrize("order", [pytest.param("inner", marks=pytest.mark.slow), "outer"])
+@pytest.mark.parametrize("order", ["inner", "outer"])
 def test_ray_gives_the_serial_hashes_in_stages(order: str, tmp_path: Path) -> None:
     config = replace(staged(order), method="map")
     whole = raffed.run(config, tmp_path / "serial").hashes

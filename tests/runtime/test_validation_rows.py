@@ -59,6 +59,7 @@ def test_the_global_model_is_scored_on_every_client_s_validation_part(
     )
 
 
+@pytest.mark.slow
 def test_ray_gives_the_serial_rows_of_the_validation_part(
     validated: tuple[Path, list[raffed.experiments.federation.RoundEvent]], ray_here: None, tmp_path: Path
 ) -> None:

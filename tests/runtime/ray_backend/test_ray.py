@@ -25,9 +25,8 @@ Hashes = dict[str, dict[str, str]]
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param("fedavg", marks=SLOW), pytest.param("fedmr", marks=SLOW), "scamap"]
-)
+@SLOW
+@pytest.mark.parametrize("method", ["fedavg", "fedmr", "scamap"])
 def test_two_packed_actors_give_the_serial_hashes(method: str, reference: Hashes, tmp_path: Path) -> None:
     result = raffed.run(on(small(method), execution="ray", actors=2), tmp_path / "run")
     assert result.hashes == reference[method]
@@ -66,6 +65,7 @@ def test_a_client_actor_killed_in_a_round_changes_no_bit(reference: Hashes, tmp_
     assert result.hashes == reference["scamap"]
 
 
+@SLOW
 def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(
     reference: Hashes, tmp_path: Path
 ) -> None:
