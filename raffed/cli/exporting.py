@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from raffed.cli.options import AcceptChangedCode
+
 
 def export(
     place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a finished run.")],
@@ -24,9 +26,10 @@ def export(
     best: Annotated[
         bool, typer.Option("--best", help="The weights of the round that was best on validation data.")
     ] = False,
+    accept: AcceptChangedCode = False,
 ) -> None:
     """Write a run's final weights, by the names of your own class."""
     from raffed.experiments.saved_model import export as exported
 
-    for path in exported(place, out, onnx, client, best):
+    for path in exported(place, out, onnx, client, best, accept):
         typer.echo(str(path))

@@ -25,6 +25,7 @@ from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.best_model import BEST
 from raffed.experiments.checkpoint import CLIENT_STATES, checkpoints
+from raffed.experiments.code_record import check_code
 from raffed.experiments.folder import FINAL, run_config
 from raffed.experiments.integrity import check_file
 from raffed.models import build_for
@@ -43,7 +44,9 @@ from raffed.runtime.run_method import method_of
 from raffed.runtime.setup import Setup, prepare_run
 
 
-def load_model(run: Path | str, client: int | None = None, best: bool = False) -> nn.Module:
+def load_model(
+    run: Path | str, client: int | None = None, best: bool = False, accept_changed_code: bool = False
+) -> nn.Module:
     """Return the network of a finished run with its final weights, or with its best ones.
 
     A module of one's own comes back as its own class, with its own names of parameters. A network of raffed's
@@ -54,6 +57,8 @@ def load_model(run: Path | str, client: int | None = None, best: bool = False) -
         client: Number of a client, for its personalised model as it stands after the last round. It needs the
             run's data. None for the global model.
         best: Whether the weights are those of the round with the best score on the clients' validation parts.
+        accept_changed_code: Whether own code of the run, such as its network, may have changed since, or may
+            have come with the folder. It is executed.
 
     Returns:
         The module in evaluation mode, on the CPU.
@@ -66,7 +71,7 @@ def load_model(run: Path | str, client: int | None = None, best: bool = False) -
         >>> model = raffed.load_model("runs/a")  # doctest: +SKIP
     """
     with fetched(run, whole=True) as folder:
-        return plain_module(_net(folder, client, best)).eval()
+        return plain_module(_net(folder, client, best, accept_changed_code)).eval()
 
 
 def export(
@@ -75,6 +80,7 @@ def export(
     onnx: Path | str | None = None,
     client: int | None = None,
     best: bool = False,
+    accept_changed_code: bool = False,
 ) -> list[Path]:
     """Write the final weights of a run, or its best ones, into files.
 
@@ -85,6 +91,7 @@ def export(
         onnx: A new file for the whole network in the ONNX format. It needs the package onnx.
         client: As in `load_model`.
         best: As in `load_model`.
+        accept_changed_code: As in `load_model`.
 
     Returns:
         The files that were written.
@@ -103,7 +110,8 @@ def export(
     if onnx is not None:
         _check_onnx()
     with fetched(run, whole=True) as folder:
-        net, inputs = _net(folder, client, best), _inputs(read_run(folder), run_config(folder))
+        net = _net(folder, client, best, accept_changed_code)
+        inputs = _inputs(read_run(folder), run_config(folder))
     module = plain_module(net).eval()
     if out is not None:
         with replacing(Path(out)) as part:
@@ -114,10 +122,11 @@ def export(
     return places
 
 
-def _net(folder: Path, client: int | None, best: bool) -> Net:
+def _net(folder: Path, client: int | None, best: bool, accept_changed_code: bool) -> Net:
     about, config = read_run(folder), run_config(folder)
     if about["state"] != "finished":
         raise RunFolderError(f"{folder}: the run is {about['state']}; `raffed resume {folder}` finishes it")
+    check_code(folder, about, config, accept_changed_code)
     if best:
         _check_best(folder, about, client)
     name = BEST if best else FINAL

@@ -76,6 +76,40 @@ def test_no_split_loss_or_metric_that_came_with_a_folder_is_executed_unasked(
     assert not (lab / "executed").exists()
 
 
+NETWORK = """
+import torch
+
+class Strange(torch.nn.Sequential):
+    def __init__(self, num_classes=10):
+        open("executed", "w").close()
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, num_classes))
+"""
+
+
+def test_no_network_that_came_with_a_folder_is_executed_unasked_for_its_weights(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(lab / "theirs"))
+    (lab / "strange.py").write_text(NETWORK, encoding="utf-8")
+    config = raffed.RunConfig(
+        data=raffed.Data(split="iid:2"),
+        model=raffed.Model("./strange.py:Strange"),
+        federation=raffed.Federation(rounds=1),
+        local=raffed.Local(epochs=0.1),
+        runtime=raffed.Runtime(execution="serial"),
+    )
+    raffed.run(config, "run")
+    monkeypatch.setenv("XDG_STATE_HOME", str(lab / "mine"))
+    forget(lab)
+    with pytest.raises(RunFolderError, match=r"strange\.py would be executed"):
+        raffed.load_model("run")
+    refused = cli("export", "run", "--out", "model.pt")
+    assert (refused.code, "strange.py would be executed" in refused.err) == (2, True)
+    assert not (lab / "executed").exists()
+    assert cli("export", "run", "--out", "model.pt", "--accept-changed-code").code == 0
+    assert (lab / "model.pt").exists()
+
+
 def forget(folder: Path) -> None:
     """Forget what was imported from strange.py, as another process would not have imported it."""
     (folder / "executed").unlink()
