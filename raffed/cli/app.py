@@ -159,6 +159,8 @@ raffed check mylab.methods:myprox --set mu=0.1
 
 raffed check ./net.py:SmallNet
 
+raffed check ./losses.py:focal --kind loss
+
 raffed check dirichlet:20:0.5"""
 
 NEW_EPILOG = """[bold]Example[/bold]
