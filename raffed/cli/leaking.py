@@ -52,6 +52,4 @@ def leakage(
         print(json.dumps({"event": "leakage", "method": config.method, **plain(found)}, allow_nan=False))
         return
     title = f"{config.method}, {config.model.name}, {config.data.dataset}: {counted(images, 'image')}"
-    show(
-        ("metric", "value"), [(name, f"{value:.4g}") for name, value in found.items()], title=visible(title)
-    )
+    show(("metric", "value"), [(name, f"{value:.4g}") for name, value in found.items()], title=visible(title))

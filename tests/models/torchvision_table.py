@@ -131,7 +131,8 @@ def _row(one: Line) -> str:
     if one.refused:
         return f"| {one.name} | | | | no | no | {_short(one.refused)} |"
     if not laws:
-        return f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} | not tried | not tried | {FORWARD_ONLY} |"
+        begun = f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} |"
+        return f"{begun} not tried | not tried | {FORWARD_ONLY} |"
     remark = next((_short(why) for why in laws.values() if why), "")
     alone, stacked = ("yes" if ok else "no" for ok in (one.trains, one.trains and not laws["stacked"]))
     return f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} | {alone} | {stacked} | {remark} |"
