@@ -11,10 +11,11 @@ from raffed.cli.execution import beginning, execute
 from raffed.cli.numbers import counted
 from raffed.cli.screen import Screen
 from raffed.config.run import RunConfig
-from raffed.experiments.trackers.base import Sink, together
+from raffed.experiments.trackers.base import together
 
 if TYPE_CHECKING:
     from raffed.experiments.result import RunResult
+    from raffed.experiments.run import RoundWatcher
 
 
 def follow(
@@ -22,7 +23,7 @@ def follow(
     config: RunConfig,
     folder: Path,
     screen: Screen,
-    sinks: Sequence[Sink],
+    sinks: Sequence[RoundWatcher],
     note: str = "",
 ) -> None:
     """Carry out a run while listening for signals, and show its rounds.
