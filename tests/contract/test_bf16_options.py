@@ -5,11 +5,13 @@ The methods cover the kinds: one model, a correction that needs plain SGD, a pri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
@@ -58,34 +60,49 @@ KINDS = {
     "ditto": {"kept optimizer", "mean"},
     "fedrep": {"optimizer", "clip_norm"},
 }
-PAIRS = [(method, option) for method, found in KINDS.items() for option in sorted(found)]
+FAST = {
+    *(
+        ("fedavg", option)
+        for option in ("schedule", "kept optimizer", "clip_value", "label_smoothing", "mean")
+    ),
+    ("fedavg", "selection"),
+    ("scaffold", "schedule"),
+}
+NEUTRAL_FAST = {("fedavg", "schedule"), ("fedavg", "mean"), ("fedavg", "clip_value")}
+
+
+def pairs(fast: set[tuple[str, str]], neutral: bool) -> list[ParameterSet]:
+    """Method and option; those that are not in `fast` are slow."""
+    return [
+        pytest.param(method, option, marks=[] if (method, option) in fast else pytest.mark.slow)
+        for method, found in KINDS.items()
+        for option in sorted(found)
+        if OPTIONS[option].neutral or not neutral
+    ]
 
 
 def of(method: str, changes: Changes) -> RunConfig:
     return BASE.changed({"method": method, **changes})
 
 
-@pytest.fixture(scope="module")
-def plain() -> dict[str, Mapping[str, str]]:
-    return {method: raffed.run(of(method, {})).hashes for method in KINDS}
+@functools.cache
+def plain(method: str) -> Mapping[str, str]:
+    """The hashes of a method's run without any option."""
+    return raffed.run(of(method, {})).hashes
 
 
-@pytest.mark.parametrize(("method", "option"), PAIRS)
-def test_an_option_acts_in_bf16_and_survives_a_pause(
-    method: str, option: str, plain: dict[str, Mapping[str, str]], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("method", "option"), pairs(FAST, neutral=False))
+def test_an_option_acts_in_bf16_and_survives_a_pause(method: str, option: str, tmp_path: Path) -> None:
     config = of(method, OPTIONS[option].given)
     whole = raffed.run(config)
-    assert whole.hashes["weights"] != plain[method]["weights"]
+    assert whole.hashes["weights"] != plain(method)["weights"]
     raffed.run(config, tmp_path / "run", stop=lambda: True)
     assert raffed.resume(tmp_path / "run").hashes == whole.hashes
 
 
-@pytest.mark.parametrize(("method", "option"), [one for one in PAIRS if OPTIONS[one[1]].neutral])
-def test_the_neutral_value_of_an_option_is_the_run_in_bf16_bit_for_bit(
-    method: str, option: str, plain: dict[str, Mapping[str, str]]
-) -> None:
-    assert raffed.run(of(method, OPTIONS[option].neutral)).hashes == plain[method]
+@pytest.mark.parametrize(("method", "option"), pairs(NEUTRAL_FAST, neutral=True))
+def test_the_neutral_value_of_an_option_is_the_run_in_bf16_bit_for_bit(method: str, option: str) -> None:
+    assert raffed.run(of(method, OPTIONS[option].neutral)).hashes == plain(method)
 
 
 TOGETHER: Changes = {
