@@ -83,7 +83,7 @@ def _option_runs() -> dict[str, RunConfig]:
     found = {
         **{f"local {name}": replace(plain, local=replace(plain.local, **o)) for name, o in TRAINING.items()},
         **{name: replace(one, method="fedavg", model=plain.model) for name, one in ROUNDS.items()},
-        "clipped updates": replace(plain, privacy=Privacy(clip=0.5)),
+        "clipped updates": replace(plain, privacy=Privacy(clip=0.5), model=Model("mlp", {"hidden": [16]})),
         "masks": replace(plain, privacy=Privacy(masks=True)),
         "bf16": replace(plain, numerics=Numerics(precision="bf16")),
         "bf16, stacks, adamw": replace(
