@@ -18,6 +18,7 @@ from raffed.core.ingredients import (
     Head,
     Ingredient,
     LocalSolver,
+    Opening,
     Personal,
     Term,
     UnchangedLogits,
@@ -38,6 +39,7 @@ class Method:
         head: A change of the logits before the loss, or None.
         correction: A change of the gradient before each step, or None.
         solver: A rule that trains in place of SGD, or None for SGD.
+        opening: What a client makes of the downloaded model before its passes, or None.
         message: An ingredient that only sends something, in addition to the trained weights or instead of
             them. It does not change the objective. Default None.
         optimizer: An ingredient that keeps the state of the clients' optimiser, or None. The run's
@@ -59,6 +61,7 @@ class Method:
     head: Head | None = None
     correction: Correction | None = None
     solver: LocalSolver | None = None  # None: SGD
+    opening: Opening | None = None
     message: Ingredient | None = (
         None  # sends something in addition to the trained weights, or instead of them
     )
@@ -121,7 +124,7 @@ class Method:
     @property
     def has_global(self) -> bool:
         """Whether the server holds a whole model. Otherwise there is no accuracy on the global test set."""
-        return self.split.personal == "none"
+        return self.split.personal == "none" and self.split.buffers == "average"
 
     @property
     def needs_sgd(self) -> bool:
@@ -175,6 +178,7 @@ class Method:
             ("head", self.head),
             ("correction", self.correction),
             ("solver", self.solver),
+            ("opening", self.opening),
             ("message", self.message),
             ("personal", self.personal),
             ("optimizer", self.optimizer),

@@ -193,7 +193,7 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     if method.personal is None and is_shared:
         raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
     net = make_network(setup)
-    spec = make_spec(setup, net.feature_dim)
+    spec = make_spec(setup, net.feature_dim, net.norm_names)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
     with tempfile.TemporaryDirectory() as store:
         restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, Path(store))

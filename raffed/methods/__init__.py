@@ -92,6 +92,9 @@ METHODS: dict[str, MethodInfo] = {
         revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
     ),
     "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
+    "fedbn": MethodInfo(
+        "FedBN", "Li et al. 2021", "fedbn", "fedbn", "BatchNorm layers stay with their client"
+    ),
     "feddc": MethodInfo(
         "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
     ),
@@ -144,6 +147,9 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "gldp": MethodInfo(
         "GLDP", "STHFL 2023", "gldp", "gldp", "local and global prototypes, nearest-prototype prediction"
+    ),
+    "lgfedavg": MethodInfo(
+        "LG-FedAvg", "Liang et al. 2020", "lgfedavg", "lgfedavg", "private body under a shared head"
     ),
     "map": MethodInfo(
         "MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"

@@ -16,7 +16,7 @@ from raffed.runtime.machine import kernels_enabled, onednn_is_faster
 from raffed.runtime.setup import Setup
 
 
-def make_spec(setup: Setup, feature_dim: int) -> Spec:
+def make_spec(setup: Setup, feature_dim: int, norms: tuple[str, ...] = ()) -> Spec:
     """Return what ingredients may know.
 
     The expected visits Q·T are computed with integers, because 0.29 · 100 in floats would lose one.
@@ -34,6 +34,7 @@ def make_spec(setup: Setup, feature_dim: int) -> Spec:
         samples,
         rounds_per_cycle,
         setup.unseen,
+        norms,
     )
 
 

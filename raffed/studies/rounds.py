@@ -46,7 +46,8 @@ class OpenFederation:
         self.data = [ClientData(net.arranged(own.x), own.y, own.class_counts) for own in data]
         visits = max(plan.participants(len(data)) * plan.rounds // len(data), 1)
         samples = sum(own.n for own in data)
-        spec = Spec(len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples)
+        sizes = len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples
+        spec = Spec(*sizes, norms=net.norm_names)
         augmentation = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )

@@ -109,6 +109,7 @@ class TinyFederation:
             self.visits,
             self.rounds,
             samples,
+            norms=self.net.norm_names,
         )
         self.arrange()
         self.server: ServerState = server_init(self.method, brought_back(self.net.initial), self.spec)

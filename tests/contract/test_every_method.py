@@ -120,7 +120,7 @@ def test_what_is_sent_is_wires_and_what_is_kept_is_private(name: str) -> None:
             else True
         )
     assert all(isinstance(w, Wire) for w in tiny.server.broadcast().slots.values())
-    shared = tiny.method.split.shared(tiny.net.initial.w).names
+    shared = tiny.method.split.shared(tiny.net.initial.w, tiny.net.norm_names).names
     assert tiny.last[0].upload.w.names == tiny.server.w.names == shared
 
 
@@ -242,4 +242,4 @@ def test_a_recipe_is_plain_data(name: str) -> None:
     for _, one in recipe.ingredients():
         assert all(isinstance(v, int | float | str | bool) for v in fields_of(one).values())
     assert not leaves(tuple(recipe.terms))
-    assert isinstance(recipe.split.own(Params({})), Params)
+    assert isinstance(recipe.split.own(Params({}), ()), Params)

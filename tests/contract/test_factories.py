@@ -49,6 +49,8 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
     "fedmmd": {"lam": [-0.1, math.nan]},
     "fedper": {"private": ["body"]},
+    "fedbn": {"kept": ["head"]},
+    "lgfedavg": {"shared": ["body"]},
     "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"]},
     "fedrep": {
         "head_epochs": [-1.0, math.nan],

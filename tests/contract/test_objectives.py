@@ -280,7 +280,7 @@ def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(nam
     for client in (2, 3):
         views = fresh.visit(client).views
         kept = {s: one.client_init(views[s]) for s, one in tiny.method.ingredients()}
-        own = tiny.method.split.own(fresh.net.initial.w)
+        own = tiny.method.split.own(fresh.net.initial.w, fresh.net.norm_names)
         empty = fresh.visit(client).client_state.replace(
             v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None}
         )

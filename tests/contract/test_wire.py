@@ -47,6 +47,7 @@ def test_the_table_lists_every_method_and_nothing_else() -> None:
 G = CLASSES * WIDTH
 HELD = 2
 HEAD = G + CLASSES  # the tiny network's head has a bias, the papers' have none: there it is C·d
+NORM = 2 * WIDTH  # a scale and an offset for each feature
 TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavg": (P + B, P + B + 1, 0, 0),
     "fedprox": (P + B, P + B + 1, 0, 0),
@@ -62,6 +63,8 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedrod": (P + B, P + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedROD
     "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedRep
     "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, first table
+    "fedbn": (P - NORM, P - NORM, NORM + B, 0),  # uniform means send no n_k; BatchNorm stays
+    "lgfedavg": (HEAD, HEAD, P - HEAD + B, 0),  # the mirror image of fedper
     "fedproto": (
         G + CLASSES,
         HELD * (WIDTH + 1),

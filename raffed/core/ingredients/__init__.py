@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from raffed.core.ingredients.base import Ingredient
 from raffed.core.ingredients.objective import Correction, Head, Term, UnchangedLogits
+from raffed.core.ingredients.opening import Opening
 from raffed.core.ingredients.personal import Personal
 from raffed.core.ingredients.solver import Gradient, LocalSolver
 
@@ -22,6 +23,7 @@ __all__ = [
     "Head",
     "Ingredient",
     "LocalSolver",
+    "Opening",
     "Personal",
     "Term",
     "UnchangedLogits",
