@@ -80,6 +80,9 @@ METHODS: dict[str, MethodInfo] = {
         "FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"
     ),
     "fedadam": MethodInfo("FedAdam", "Reddi et al. 2021", "fedopt", "fedadam", "Adam on the server"),
+    "fedala": MethodInfo(
+        "FedALA", "Zhang et al. 2023", "fedala", "fedala", "download and own last model mixed before training"
+    ),
     "fedavg": MethodInfo(
         "FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"
     ),

@@ -49,6 +49,12 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
     "fedmmd": {"lam": [-0.1, math.nan]},
     "fedper": {"private": ["body"]},
+    "fedala": {
+        "eta": [-0.1, math.nan],
+        "share": [0.0, 1.1],
+        "tensors": [-1],
+        "first_epochs": [-1.0, 1e5],
+    },
     "fedbn": {"kept": ["head"]},
     "lgfedavg": {"shared": ["body"]},
     "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"]},

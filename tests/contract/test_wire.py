@@ -63,6 +63,7 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedrod": (P + B, P + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedROD
     "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedRep
     "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, first table
+    "fedala": (P + B, P + B + 1, 2 * HEAD + 2, 0),  # W, the last model's head, and two flags
     "fedbn": (P - NORM, P - NORM, NORM + B, 0),  # uniform means send no n_k; BatchNorm stays
     "lgfedavg": (HEAD, HEAD, P - HEAD + B, 0),  # the mirror image of fedper
     "fedproto": (
@@ -87,6 +88,7 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
 
 
 FLAGS = {
+    "fedala": (0, 2),
     "fedmr": (CLASSES, 0),
     "fedproto": (CLASSES, 0),
     "gldp": (CLASSES, CLASSES),
