@@ -83,6 +83,9 @@ METHODS: dict[str, MethodInfo] = {
     "fedala": MethodInfo(
         "FedALA", "Zhang et al. 2023", "fedala", "fedala", "download and own last model mixed before training"
     ),
+    "fedas": MethodInfo(
+        "FedAS", "Yang et al. 2024", "fedas", "fedas", "body aligned with the client's own features first"
+    ),
     "fedavg": MethodInfo(
         "FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"
     ),
@@ -168,6 +171,9 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "perfedavg": MethodInfo(
         "Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"
+    ),
+    "pfedfda": MethodInfo(
+        "pFedFDA", "McLaughlin & Su 2024", "pfedfda", "pfedfda", "output layers from Gaussian features"
     ),
     "pfedme": MethodInfo(
         "pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"

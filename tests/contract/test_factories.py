@@ -55,6 +55,12 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "tensors": [-1],
         "first_epochs": [-1.0, 1e5],
     },
+    "fedas": {
+        "align_epochs": [-1.0],
+        "align_lr": [-0.1, math.nan],
+        "weights": ["samples"],
+    },
+    "pfedfda": {"beta": ["none"]},
     "fedbn": {"kept": ["head"]},
     "lgfedavg": {"shared": ["body"]},
     "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"]},

@@ -48,6 +48,7 @@ G = CLASSES * WIDTH
 HELD = 2
 HEAD = G + CLASSES  # the tiny network's head has a bias, the papers' have none: there it is C·d
 NORM = 2 * WIDTH  # a scale and an offset for each feature
+TRIANGLE = WIDTH * (WIDTH + 1) // 2  # of a covariance
 TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavg": (P + B, P + B + 1, 0, 0),
     "fedprox": (P + B, P + B + 1, 0, 0),
@@ -64,6 +65,18 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedRep
     "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, first table
     "fedala": (P + B, P + B + 1, 2 * HEAD + 2, 0),  # W, the last model's head, and two flags
+    "fedas": (
+        P - HEAD + B,
+        P - HEAD + B + 1,
+        HEAD + G + CLASSES,
+        0,
+    ),  # a trace up; class means and flags kept
+    "pfedfda": (
+        P + B + G + TRIANGLE + CLASSES,
+        P + B + 1 + G + TRIANGLE + CLASSES + 1,
+        0,
+        G + TRIANGLE + CLASSES,
+    ),
     "fedbn": (P - NORM, P - NORM, NORM + B, 0),  # uniform means send no n_k; BatchNorm stays
     "lgfedavg": (HEAD, HEAD, P - HEAD + B, 0),  # the mirror image of fedper
     "fedproto": (
@@ -88,6 +101,8 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
 
 
 FLAGS = {
+    "pfedfda": (CLASSES, 0),
+    "fedas": (0, CLASSES),
     "fedala": (0, 2),
     "fedmr": (CLASSES, 0),
     "fedproto": (CLASSES, 0),
