@@ -10,7 +10,7 @@ from torch import Tensor
 
 from raffed.core.losses import one_hot
 
-EPSILON = 1e-4  # shrinkage of the covariance, its ridge, and smoothing of the priors
+EPSILON = 1e-4  # shrinkage of the covariance, and smoothing of the priors
 GRID = (0.0, 0.25, 0.5, 0.75, 1.0)
 FOLDS = 2
 
@@ -30,22 +30,23 @@ class GaussianHead(NamedTuple):
     bias: Tensor
 
 
-def fitted(z: Tensor, y: Tensor, classes: int) -> Fit:
+def fitted(z: Tensor, y: Tensor, classes: int, ridge: float) -> Fit:
     """Return the statistics of features.
 
-    The covariance is that within classes, Σ (z − μ_y)(z − μ_y)ᵀ/(n − 1), plus 1e-4 on the diagonal.
+    The covariance is that within classes, Σ (z − μ_y)(z − μ_y)ᵀ/(n − 1), plus the ridge on the diagonal.
 
     Args:
         z: Features [n, D], float64.
         y: Labels [n].
         classes: Number of classes C.
+        ridge: What is added to the diagonal.
     """
     label = one_hot(y, classes).to(z.dtype)
     count = label.sum(0)
     mean = label.T @ z / count.clamp(min=1)[:, None]
     gap = z - mean[y]
-    ridge = EPSILON * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
-    return Fit(mean, gap.T @ gap / max(len(y) - 1, 1) + ridge, count > 0)
+    eye = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
+    return Fit(mean, gap.T @ gap / max(len(y) - 1, 1) + ridge * eye, count > 0)
 
 
 def interpolated(local: Fit, shared: Fit, of_means: float, of_covariance: float) -> Fit:
@@ -79,14 +80,14 @@ def discriminant(fit: Fit, log_priors: Tensor, epsilon: float = EPSILON) -> Gaus
 
 
 def log_prior(class_counts: Tensor) -> Tensor:
-    """Return log π [C], float64: the class frequencies, 1e-4 added to each, and again divided by their sum."""
+    """Return log π [C], float64: class frequencies, with 1e-4 added to each, divided by their sum."""
     counts = class_counts.double()
     smoothed = counts / counts.sum().clamp(min=1) + EPSILON
     return (smoothed / smoothed.sum()).log()
 
 
 def cross_validated(
-    z: Tensor, y: Tensor, shared: Fit, log_priors: Tensor, *, separate: bool
+    z: Tensor, y: Tensor, shared: Fit, log_priors: Tensor, *, separate: bool, ridge: float
 ) -> tuple[float, float]:
     """Return the β of the means and of the covariance with the smallest cross-entropy in two folds.
 
@@ -99,6 +100,7 @@ def cross_validated(
         shared: The global statistics.
         log_priors: log π [C] of the client.
         separate: Whether the two may differ.
+        ridge: What is added to the diagonal of a covariance.
     """
     classes = len(log_priors)
     label = one_hot(y, classes)
@@ -110,7 +112,7 @@ def cross_validated(
     for fold in range(FOLDS):
         held = enough & (turn % FOLDS == fold)
         rest = enough & ~held
-        folds.append((fitted(z[rest], y[rest], classes), z[held], y[held]))
+        folds.append((fitted(z[rest], y[rest], classes, ridge), z[held], y[held]))
     tried = list(product(GRID, GRID)) if separate else [(one, one) for one in GRID]
 
     def loss(betas: tuple[float, float]) -> float:

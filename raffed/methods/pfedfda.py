@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, checked
+from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Head, Personal
 from raffed.core.messages import Summable, Wire
@@ -86,6 +86,7 @@ class LocalDiscriminant(Personal[None, GaussianSums, Gaussians]):
     """
 
     beta: str
+    ridge: float
 
     def server_init(self, w: Params, spec: Spec) -> Gaussians:
         if "head.bias" not in w.names:
@@ -101,13 +102,14 @@ class LocalDiscriminant(Personal[None, GaussianSums, Gaussians]):
         """Return the interpolation of local and global statistics."""
         rows = list(k.features(k.state))
         z, y = torch.cat([one for one, _ in rows]).double(), torch.cat([one for _, one in rows])
-        local, shared = fitted(z, y, k.spec.num_classes), k.server.fit()
+        local, shared = fitted(z, y, k.spec.num_classes, self.ridge), k.server.fit()
         if not bool(shared.known.any()) or self.beta == "local":
             betas = (1.0, 1.0)
         elif self.beta == "global":
             betas = (0.0, 0.0)
         else:
-            betas = cross_validated(z, y, shared, log_prior(k.class_counts), separate=self.beta == "two")
+            prior, separate = log_prior(k.class_counts), self.beta == "two"
+            betas = cross_validated(z, y, shared, prior, separate=separate, ridge=self.ridge)
         return interpolated(local, shared, *betas)
 
     def finish(self, k: Context[None, Gaussians]) -> tuple[None, GaussianSums]:
@@ -150,6 +152,9 @@ def pfedfda(
             "covariance) or one, or only the local or the global ones."
         ),
     ] = "two",
+    ridge: Annotated[
+        float, Range(0.0, 1e3, open_low=True), Doc("What is added to the diagonal of a covariance.")
+    ] = 1e-4,
 ) -> Method:
     """pFedFDA: features are Gaussian for each class, and output layers follow from their statistics.
 
@@ -173,6 +178,6 @@ def pfedfda(
         "pFedFDA",
         head=LocalPrior(),
         passes=(Pass("body"),),
-        personal=LocalDiscriminant(beta),
+        personal=LocalDiscriminant(beta, ridge),
         server=GlobalDiscriminant(),
     )

@@ -60,7 +60,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "align_lr": [-0.1, math.nan],
         "weights": ["samples"],
     },
-    "pfedfda": {"beta": ["none"]},
+    "pfedfda": {"beta": ["none"], "ridge": [0.0, -1.0, math.nan]},
     "fedbn": {"kept": ["head"]},
     "lgfedavg": {"shared": ["body"]},
     "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"]},

@@ -11,7 +11,6 @@ from raffed.core.context import Received
 from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods.gaussian_features import (
-    EPSILON,
     Fit,
     cross_validated,
     discriminant,
@@ -24,6 +23,7 @@ from raffed.methods.gaussian_features import (
 from raffed.methods.pfedfda import Gaussians, GaussianSums, GlobalDiscriminant, pfedfda
 from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, network, same_bits, server_context
 
+RIDGE = 1e-4
 ALL = torch.ones(3, dtype=torch.bool)
 MEAN = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0]]).double()
 COVARIANCE = torch.tensor([[1.0, 0.5], [0.5, 2.0]]).double()
@@ -54,17 +54,17 @@ def test_a_covariance_has_1e_4_more_on_its_diagonal_and_nowhere_else() -> None:
     """(4): the released code makes [[2.0001, .5001], [.5001, 3.0001]] of [[1, .5], [.5, 2]]."""
     root = torch.linalg.cholesky(COVARIANCE)
     z = torch.cat([root.T, -root.T]) * 1.5**0.5  # four points of one class, Σ z zᵀ/3 is the covariance
-    found = fitted(z, torch.zeros(4, dtype=torch.int64), 3)
-    ridge = EPSILON * torch.eye(2).double()
+    found = fitted(z, torch.zeros(4, dtype=torch.int64), 3, RIDGE)
+    ridge = RIDGE * torch.eye(2).double()
     torch.testing.assert_close(found.covariance, COVARIANCE + ridge)
     assert found.known.tolist() == [True, False, False]
 
 
 def test_the_covariance_is_taken_around_each_class_s_own_mean() -> None:
     z, y = torch.tensor([[0.0], [2.0], [10.0], [14.0]]).double(), torch.tensor([0, 0, 1, 1])
-    found = fitted(z, y, 3)
+    found = fitted(z, y, 3, RIDGE)
     assert found.mean[:2].flatten().tolist() == [1.0, 12.0]
-    assert float(found.covariance) == pytest.approx((1 + 1 + 4 + 4) / 3 + EPSILON)
+    assert float(found.covariance) == pytest.approx((1 + 1 + 4 + 4) / 3 + RIDGE)
 
 
 def test_a_class_that_one_side_does_not_know_has_the_other_side_s_mean() -> None:
@@ -112,17 +112,17 @@ def test_cross_validation_takes_the_statistics_that_fit(separate: bool) -> None:
     """
     z, y = samples(0.0)
     prior = log_prior(torch.bincount(y, minlength=2))
-    swapped = fitted(z, 1 - y, 2)
-    assert cross_validated(z, y, swapped, prior, separate=separate)[0] == 1.0
+    swapped = fitted(z, 1 - y, 2, RIDGE)
+    assert cross_validated(z, y, swapped, prior, separate=separate, ridge=RIDGE)[0] == 1.0
     few = torch.arange(4)
-    many = fitted(*samples(0.0, 4000), 2)
-    assert cross_validated(z[few], y[few], many, prior, separate=separate)[0] < 1.0
+    many = fitted(*samples(0.0, 4000), 2, RIDGE)
+    assert cross_validated(z[few], y[few], many, prior, separate=separate, ridge=RIDGE)[0] < 1.0
 
 
 def test_without_two_samples_of_a_class_the_global_statistics_are_used() -> None:
     z, y = samples(0.0, 2)
     assert cross_validated(
-        z, y, fitted(*samples(3.0), 2), log_prior(torch.tensor([1, 1])), separate=True
+        z, y, fitted(*samples(3.0), 2, RIDGE), log_prior(torch.tensor([1, 1])), separate=True, ridge=RIDGE
     ) == (0.0, 0.0)
 
 
@@ -147,7 +147,7 @@ def test_global_statistics_are_the_sample_weighted_mean_of_the_clients_that_know
     tiny = Tiny(pfedfda())
     done = tiny.step([1, 2])
     z = [tiny.net.apply(done[c].trained, tiny.data[c].x)[1].double() for c in (1, 2)]
-    fits = [fitted(one, tiny.data[c].y, CLASSES) for one, c in zip(z, (1, 2), strict=True)]
+    fits = [fitted(one, tiny.data[c].y, CLASSES, RIDGE) for one, c in zip(z, (1, 2), strict=True)]
     wanted = torch.stack([fits[1].mean[0], fits[0].mean[1], fits[0].mean[2]])
     torch.testing.assert_close(sums(tiny).mean.double(), wanted, rtol=1e-5, atol=1e-6)
     covariance = (10 * fits[0].covariance + 6 * fits[1].covariance) / 16
@@ -173,7 +173,7 @@ def test_a_client_is_scored_with_its_own_discriminant_on_its_trained_body() -> N
     z = tiny.net.apply(done.trained, data.x)[1].double()
     shared = sums(tiny).fit()
     head = discriminant(
-        interpolated(fitted(z, data.y, CLASSES), shared, 1.0, 1.0), log_prior(data.class_counts)
+        interpolated(fitted(z, data.y, CLASSES, RIDGE), shared, 1.0, 1.0), log_prior(data.class_counts)
     )
     torch.testing.assert_close(own.w["head.weight"].double(), head.weight, rtol=1e-5, atol=1e-5)
     assert torch.equal(own.w["body.fc.weight"], done.trained.w["body.fc.weight"])
@@ -206,7 +206,7 @@ def test_an_output_layer_without_bias_is_refused_before_training() -> None:
 def test_features_that_do_not_vary_give_a_finite_output_layer() -> None:
     """A client with one sample in all: its covariance is the ridge."""
     tiny = Tiny(pfedfda(), local=replace(PLAIN, lr=0.0))
-    fit = fitted(torch.ones(1, WIDTH).double(), torch.tensor([0]), CLASSES)
+    fit = fitted(torch.ones(1, WIDTH).double(), torch.tensor([0]), CLASSES, RIDGE)
     head = discriminant(fit, log_prior(tiny.data[0].class_counts))
     assert bool(head.weight.isfinite().all())
     assert bool(head.bias.isfinite().all())
