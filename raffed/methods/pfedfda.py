@@ -153,8 +153,8 @@ def pfedfda(
         ),
     ] = "two",
     ridge: Annotated[
-        float, Range(0.0, 1e3, open_low=True), Doc("What is added to the diagonal of a covariance.")
-    ] = 1e-4,
+        float, Range(0.0, 1e3, open_low=True), Doc("What is added to the diagonal of a client's covariance.")
+    ] = 1.0,
 ) -> Method:
     """pFedFDA: features are Gaussian for each class, and output layers follow from their statistics.
 
@@ -168,11 +168,15 @@ def pfedfda(
         McLaughlin and Su, NeurIPS 2024. The authors' script trains with rate 0.01, momentum 0.5, weight decay
         5e-4, batches of 50 and 5 epochs, on 100 clients of which 30 % take part in a round.
 
-    Departures from the released code: it adds 1e-4 to every number of a covariance and 1 to its diagonal;
-    here 1e-4 is added to the diagonal. It collects features over all epochs, while the body moves; here they
-    are those of the trained body. It finds β by L-BFGS in ten iterations; here β is chosen from a grid. It
-    starts from random class means; here there are none before the first round, and a class that nobody has
-    held counts as the mean of the others. A class of one sample has a mean.
+    The released code adds 1 to the diagonal of a client's covariance, and 1e-4 to all of its numbers, where
+    the formula may mean 1e-4 on the diagonal alone. `ridge` is what is added to the diagonal. Without
+    within-class variance a small one lets the output layer grow without bound: with 1e-4 training diverged on
+    digits.
+
+    Further departures from the released code: it collects features over all epochs, while the body moves;
+    here they are those of the trained body. It finds β by L-BFGS in ten iterations; here β is chosen from a
+    grid. It starts from random class means; here there are none before the first round, and a class that
+    nobody has held counts as the mean of the others. A class of one sample has a mean.
     """
     return Method(
         "pFedFDA",

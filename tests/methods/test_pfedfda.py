@@ -23,7 +23,7 @@ from raffed.methods.gaussian_features import (
 from raffed.methods.pfedfda import Gaussians, GaussianSums, GlobalDiscriminant, pfedfda
 from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, network, same_bits, server_context
 
-RIDGE = 1e-4
+RIDGE = 1.0  # the default
 ALL = torch.ones(3, dtype=torch.bool)
 MEAN = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0]]).double()
 COVARIANCE = torch.tensor([[1.0, 0.5], [0.5, 2.0]]).double()
@@ -50,13 +50,14 @@ def test_the_output_layer_of_the_worked_example() -> None:
     torch.testing.assert_close(head.bias, torch.tensor(bias).double(), rtol=0, atol=1e-6)
 
 
-def test_a_covariance_has_1e_4_more_on_its_diagonal_and_nowhere_else() -> None:
+@pytest.mark.parametrize("ridge", [1e-4, 1.0])
+def test_a_covariance_has_the_ridge_on_its_diagonal_and_nowhere_else(ridge: float) -> None:
     """(4): the released code makes [[2.0001, .5001], [.5001, 3.0001]] of [[1, .5], [.5, 2]]."""
     root = torch.linalg.cholesky(COVARIANCE)
     z = torch.cat([root.T, -root.T]) * 1.5**0.5  # four points of one class, Σ z zᵀ/3 is the covariance
-    found = fitted(z, torch.zeros(4, dtype=torch.int64), 3, RIDGE)
-    ridge = RIDGE * torch.eye(2).double()
-    torch.testing.assert_close(found.covariance, COVARIANCE + ridge)
+    found = fitted(z, torch.zeros(4, dtype=torch.int64), 3, ridge)
+    torch.testing.assert_close(found.covariance, COVARIANCE + ridge * torch.eye(2).double())
+    assert float(found.covariance[0, 1]) == pytest.approx(0.5, abs=1e-12)
     assert found.known.tolist() == [True, False, False]
 
 
