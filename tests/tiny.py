@@ -55,11 +55,13 @@ __all__ = [
     "tree_stack",
 ]
 
-# Lengths of what a method repeats by the hundred on the server, and of GLDP's two passes
+# Lengths of what a method repeats by the hundred on the server, of FedALA's first opening, and of GLDP's
+# two passes
 SHORT: dict[str, dict[str, Any]] = {
     "creff": {"match_steps": 3, "retrain_epochs": 3},
     "feddf": {"server_steps": 3, "public": 20},
     "fedic": {"copy_steps": 3, "gate_steps": 3, "distil_steps": 3, "public": 20},
+    "fedala": {"first_epochs": 3.0},
     "gldp": {"body_epochs": 1.0, "head_epochs": 2.0},
 }
 over_methods = pytest.mark.parametrize("name", METHODS)
