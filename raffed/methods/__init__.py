@@ -104,6 +104,9 @@ METHODS: dict[str, MethodInfo] = {
     "fedic": MethodInfo(
         "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"
     ),
+    "fedlc": MethodInfo(
+        "FedLC", "Zhang et al. 2022", "fedlc", "fedlc", "logits lowered by a margin for rare classes"
+    ),
     "fedmmd": MethodInfo(
         "FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"
     ),

@@ -38,6 +38,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"intra_norm": "paper", "inter_negatives": "local", "inter_space": "l2", "mu2": 1.0},
     ),
     "fedmr, pull": ("fedmr", {"inter_mode": "pull", "mu2": 1.0}),
+    "fedlc, others": ("fedlc", {"denominator": "others"}),
     "fedphp, symmetric": ("fedphp", {"lam": 0.5, "kd_student_tau": 4.0, "kd_tau_sq": True}),
     "fedrs, counts": ("fedrs", {"mode": "counts"}),
     "fedrs, uniform_bug": ("fedrs", {"mode": "uniform_bug"}),

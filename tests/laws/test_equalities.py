@@ -22,6 +22,7 @@ from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import fedaws
 from raffed.methods.feddc import feddc
 from raffed.methods.feddyn import feddyn
+from raffed.methods.fedlc import fedlc
 from raffed.methods.fedmmd import TwoStream, fedmmd
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
 from raffed.methods.fednova import fednova
@@ -59,6 +60,8 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "MOON(0)": moon(0.0),
     "FedMMD(0)": fedmmd(0.0),
     "TwoStream(0.0)": Method("x", terms=(TwoStream(0.0),)),
+    "FedLC(0)": fedlc(0.0),
+    "FedLC(0, others)": fedlc(0.0, "others"),
     "PriorCE(0)": priorce(0.0),
     "FedAwS(0 steps)": fedaws(server_steps=0),
     "Ditto": ditto(0.5),
@@ -95,6 +98,7 @@ UNEQUAL: dict[str, Method] = {
     "FedDyn": feddyn(0.1),
     "FedDC": feddc(0.1),
     "FedMMD": fedmmd(1.0),
+    "FedLC": fedlc(),
     "PriorCE": priorce(),
     "FedAwS": fedaws(),
     "FedAvgM": fedavgm(),
