@@ -95,6 +95,13 @@ METHODS: dict[str, MethodInfo] = {
     "feddc": MethodInfo(
         "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
     ),
+    "feddecorr": MethodInfo(
+        "FedDecorr",
+        "Shi et al. 2023",
+        "feddecorr",
+        "feddecorr",
+        "features of every batch decorrelated",
+    ),
     "feddf": MethodInfo(
         "FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"
     ),

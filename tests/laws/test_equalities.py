@@ -21,6 +21,7 @@ from raffed.methods.ditto import ditto
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import fedaws
 from raffed.methods.feddc import feddc
+from raffed.methods.feddecorr import feddecorr
 from raffed.methods.feddyn import feddyn
 from raffed.methods.fedlc import fedlc
 from raffed.methods.fedmmd import TwoStream, fedmmd
@@ -62,6 +63,7 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "TwoStream(0.0)": Method("x", terms=(TwoStream(0.0),)),
     "FedLC(0)": fedlc(0.0),
     "FedLC(0, others)": fedlc(0.0, "others"),
+    "FedDecorr(0)": feddecorr(0.0),
     "PriorCE(0)": priorce(0.0),
     "FedAwS(0 steps)": fedaws(server_steps=0),
     "Ditto": ditto(0.5),
@@ -99,6 +101,7 @@ UNEQUAL: dict[str, Method] = {
     "FedDC": feddc(0.1),
     "FedMMD": fedmmd(1.0),
     "FedLC": fedlc(),
+    "FedDecorr": feddecorr(),
     "PriorCE": priorce(),
     "FedAwS": fedaws(),
     "FedAvgM": fedavgm(),
