@@ -145,6 +145,9 @@ METHODS: dict[str, MethodInfo] = {
         "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
     ),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "feduv": MethodInfo(
+        "FedUV", "Son et al. 2024", "feduv", "feduv", "varied predictions and spread features"
+    ),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo(
         "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"

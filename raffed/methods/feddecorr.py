@@ -37,7 +37,8 @@ def feddecorr(
     norm: Annotated[
         Literal["official", "paper"],
         Doc(
-            "Normalisation of the decorrelation: the released code's, which grows with the batch, or the paper's."
+            "Normalisation of the decorrelation: the released code's, which grows with the batch, or the "
+            "paper's."
         ),
     ] = "official",
 ) -> Method:

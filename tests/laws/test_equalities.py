@@ -32,6 +32,7 @@ from raffed.methods.fedphp import fedphp
 from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
+from raffed.methods.feduv import feduv
 from raffed.methods.finetune import finetune
 from raffed.methods.map import map_, scars
 from raffed.methods.moon import ModelContrast, moon
@@ -64,6 +65,7 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "FedLC(0)": fedlc(0.0),
     "FedLC(0, others)": fedlc(0.0, "others"),
     "FedDecorr(0)": feddecorr(0.0),
+    "FedUV(0, 0)": feduv(0.0, 0.0),
     "PriorCE(0)": priorce(0.0),
     "FedAwS(0 steps)": fedaws(server_steps=0),
     "Ditto": ditto(0.5),
@@ -102,6 +104,8 @@ UNEQUAL: dict[str, Method] = {
     "FedMMD": fedmmd(1.0),
     "FedLC": fedlc(),
     "FedDecorr": feddecorr(),
+    "FedUV variance": feduv(mu=0.0),
+    "FedUV uniformity": feduv(lam=0.0),
     "PriorCE": priorce(),
     "FedAwS": fedaws(),
     "FedAvgM": fedavgm(),
