@@ -114,6 +114,9 @@ METHODS: dict[str, MethodInfo] = {
     "fedlc": MethodInfo(
         "FedLC", "Zhang et al. 2022", "fedlc", "fedlc", "logits lowered by a margin for rare classes"
     ),
+    "fedlmd": MethodInfo(
+        "FedLMD", "Lu et al. 2023", "fedlmd", "fedlmd", "the download teaches the minority classes"
+    ),
     "fedmmd": MethodInfo(
         "FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"
     ),
@@ -122,6 +125,9 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "fednova": MethodInfo(
         "FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"
+    ),
+    "fedntd": MethodInfo(
+        "FedNTD", "Lee et al. 2022", "fedntd", "fedntd", "the download teaches all but the true class"
     ),
     "fedper": MethodInfo(
         "FedPer", "Arivazhagan et al. 2019", "fedrep", "fedper", "shared body, private head, trained together"

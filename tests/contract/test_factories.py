@@ -47,7 +47,9 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     },
     "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
+    "fedlmd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["test"]},
     "fedmmd": {"lam": [-0.1, math.nan]},
+    "fedntd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["none"]},
     "fedper": {"private": ["body"]},
     "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"]},
     "fedrep": {
