@@ -154,6 +154,13 @@ METHODS: dict[str, MethodInfo] = {
     "feduv": MethodInfo(
         "FedUV", "Son et al. 2024", "feduv", "feduv", "varied predictions and spread features"
     ),
+    "fedvls": MethodInfo(
+        "FedVLS",
+        "Guo et al. 2025",
+        "fedvls",
+        "fedvls",
+        "the download teaches the classes a client lacks",
+    ),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo(
         "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from raffed.config.validation import Doc, Range, Strength, checked
@@ -12,9 +11,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
-from raffed.methods.memory import NEVER
-
-Mode = Literal["eval", "train"]
+from raffed.methods.teacher import Mode, distilled, divergence, teacher_logits
 
 
 class NotTrueDistillation(Term):
@@ -32,42 +29,6 @@ class NotTrueDistillation(Term):
         other = one_hot(f.y, f.logits.shape[-1]) == 0
         taught = distilled(teacher_logits(f, k, self.teacher) / self.tau, other)
         return self.beta * self.tau**2 * divergence(taught, f.logits / self.tau, other)
-
-
-def teacher_logits(f: Forward, k: Context, mode: str) -> Tensor:
-    """Return the logits [B, C] of the downloaded model on the batch.
-
-    Args:
-        f: The forward pass of the step.
-        k: What the client knows.
-        mode: "eval" for evaluation mode, or "train" for training mode with the same dropout.
-    """
-    if mode == "eval":
-        return k.net(k.start, f.x)[0]
-    assert f.through is not None
-    return f.through(k.w0)[0].detach()
-
-
-def distilled(logits: Tensor, among: Tensor) -> Tensor:
-    """Return the softmax over some classes [B, C]. The other classes have 0, and so has a row without any.
-
-    Args:
-        logits: Logits [B, C].
-        among: Which classes a row's softmax has, [B, C] bool.
-    """
-    return torch.where(among, torch.where(among, logits, NEVER).softmax(-1), 0.0)
-
-
-def divergence(shares: Tensor, logits: Tensor, among: Tensor) -> Tensor:
-    """Return the mean over the batch of KL(shares ‖ softmax over some classes of the logits), in nats.
-
-    Args:
-        shares: Probabilities [B, C], which are 0 outside `among`. A row of zeros has the value 0.
-        logits: Logits [B, C].
-        among: Which classes a row's softmax has, [B, C] bool.
-    """
-    scores = torch.where(among, logits, NEVER).log_softmax(-1)
-    return (torch.xlogy(shares, shares) - shares * scores).sum(-1).mean()
 
 
 @checked

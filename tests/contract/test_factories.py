@@ -139,6 +139,12 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedlc": {"tau": [-0.1, 1001.0, math.nan], "denominator": ["other"], "missing": ["eps"]},
     "feddecorr": {"beta": [-0.1, 1e7, math.nan], "norm": ["offical"]},
     "feduv": {"lam": [-0.1, math.nan], "mu": [-0.1, 1e7]},
+    "fedvls": {
+        "lam": [-0.1, 1e7, math.nan],
+        "suppress": [-0.1],
+        "suppress_form": ["print"],
+        "teacher": ["none"],
+    },
     "priorce": {"tau": [-0.1, 11.0, math.nan], "missing": ["inf"]},
     "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},

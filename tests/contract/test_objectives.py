@@ -43,6 +43,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fedlmd, none": ("fedlmd", {"teacher": "none", "tau": 3.0}),
     "fedrs, counts": ("fedrs", {"mode": "counts"}),
     "fedrs, uniform_bug": ("fedrs", {"mode": "uniform_bug"}),
+    "fedvls, code": ("fedvls", {"suppress_form": "code", "teacher": "train", "suppress": 1.0}),
     "map": ("map", {"lam": 0.5}),
 }
 OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -33,6 +33,7 @@ from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
 from raffed.methods.feduv import feduv
+from raffed.methods.fedvls import fedvls
 from raffed.methods.finetune import finetune
 from raffed.methods.map import map_, scars
 from raffed.methods.moon import ModelContrast, moon
@@ -106,6 +107,7 @@ UNEQUAL: dict[str, Method] = {
     "FedDecorr": feddecorr(),
     "FedUV variance": feduv(mu=0.0),
     "FedUV uniformity": feduv(lam=0.0),
+    "FedVLS": fedvls(),
     "PriorCE": priorce(),
     "FedAwS": fedaws(),
     "FedAvgM": fedavgm(),
