@@ -142,7 +142,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedvls": {
         "lam": [-0.1, 1e7, math.nan],
         "suppress": [-0.1],
-        "suppress_form": ["print"],
+        "suppress_form": ["x"],
         "teacher": ["none"],
     },
     "priorce": {"tau": [-0.1, 11.0, math.nan], "missing": ["inf"]},
