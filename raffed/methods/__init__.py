@@ -104,6 +104,13 @@ METHODS: dict[str, MethodInfo] = {
     "feddc": MethodInfo(
         "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
     ),
+    "feddecorr": MethodInfo(
+        "FedDecorr",
+        "Shi et al. 2023",
+        "feddecorr",
+        "feddecorr",
+        "features of every batch decorrelated",
+    ),
     "feddf": MethodInfo(
         "FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"
     ),
@@ -113,6 +120,12 @@ METHODS: dict[str, MethodInfo] = {
     "fedic": MethodInfo(
         "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"
     ),
+    "fedlc": MethodInfo(
+        "FedLC", "Zhang et al. 2022", "fedlc", "fedlc", "logits lowered by a margin for rare classes"
+    ),
+    "fedlmd": MethodInfo(
+        "FedLMD", "Lu et al. 2023", "fedlmd", "fedlmd", "the download teaches the minority classes"
+    ),
     "fedmmd": MethodInfo(
         "FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"
     ),
@@ -121,6 +134,9 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "fednova": MethodInfo(
         "FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"
+    ),
+    "fedntd": MethodInfo(
+        "FedNTD", "Lee et al. 2022", "fedntd", "fedntd", "the download teaches all but the true class"
     ),
     "fedper": MethodInfo(
         "FedPer", "Arivazhagan et al. 2019", "fedrep", "fedper", "shared body, private head, trained together"
@@ -144,6 +160,16 @@ METHODS: dict[str, MethodInfo] = {
         "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
     ),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "feduv": MethodInfo(
+        "FedUV", "Son et al. 2024", "feduv", "feduv", "varied predictions and spread features"
+    ),
+    "fedvls": MethodInfo(
+        "FedVLS",
+        "Guo et al. 2025",
+        "fedvls",
+        "fedvls",
+        "the download teaches the classes a client lacks",
+    ),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo(
         "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"
@@ -177,6 +203,9 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "pfedme": MethodInfo(
         "pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"
+    ),
+    "priorce": MethodInfo(
+        "PriorCE", "Ren et al. 2020", "priorce", "priorce", "logits with the log of the client's class prior"
     ),
     "scaffold": MethodInfo(
         "SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"

@@ -47,7 +47,9 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     },
     "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
+    "fedlmd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["test"]},
     "fedmmd": {"lam": [-0.1, math.nan]},
+    "fedntd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["none"]},
     "fedper": {"private": ["body"]},
     "fedala": {
         "eta": [-0.1, math.nan],
@@ -148,6 +150,16 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedproc": {},
     "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"], "preset": ["x"]},
     "moon": {"mu": [-0.01, 1e7, math.nan], "tau": [0.0, -1.0, 101.0], "prototypes": ["x"]},
+    "fedlc": {"tau": [-0.1, 1001.0, math.nan], "denominator": ["other"], "missing": ["eps"]},
+    "feddecorr": {"beta": [-0.1, 1e7, math.nan], "norm": ["offical"]},
+    "feduv": {"lam": [-0.1, math.nan], "mu": [-0.1, 1e7]},
+    "fedvls": {
+        "lam": [-0.1, 1e7, math.nan],
+        "suppress": [-0.1],
+        "suppress_form": ["x"],
+        "teacher": ["none"],
+    },
+    "priorce": {"tau": [-0.1, 11.0, math.nan], "missing": ["inf"]},
     "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
     "fedphp": {

@@ -38,9 +38,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"intra_norm": "paper", "inter_negatives": "local", "inter_space": "l2", "mu2": 1.0},
     ),
     "fedmr, pull": ("fedmr", {"inter_mode": "pull", "mu2": 1.0}),
+    "fedlc, others": ("fedlc", {"denominator": "others"}),
     "fedphp, symmetric": ("fedphp", {"lam": 0.5, "kd_student_tau": 4.0, "kd_tau_sq": True}),
+    "fedlmd, none": ("fedlmd", {"teacher": "none", "tau": 3.0}),
     "fedrs, counts": ("fedrs", {"mode": "counts"}),
     "fedrs, uniform_bug": ("fedrs", {"mode": "uniform_bug"}),
+    "fedvls, code": ("fedvls", {"suppress_form": "code", "teacher": "train", "suppress": 1.0}),
     "map": ("map", {"lam": 0.5}),
 }
 OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -57,6 +60,8 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedrod, authors": ("fedrod", {"preset": "authors"}),
     "fedproto, authors": ("fedproto", {"preset": "authors"}),
     "apfl, adaptive": ("apfl", {"adaptive": True}),
+    "fedntd, train": ("fedntd", {"teacher": "train", "tau": 3.0}),
+    "fedlmd, train": ("fedlmd", {"teacher": "train"}),
 }
 STAGE_2: dict[str, dict[str, Any]] = {
     "ditto": {},

@@ -21,7 +21,9 @@ from raffed.methods.ditto import ditto
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import fedaws
 from raffed.methods.feddc import feddc
+from raffed.methods.feddecorr import feddecorr
 from raffed.methods.feddyn import feddyn
+from raffed.methods.fedlc import fedlc
 from raffed.methods.fedmmd import TwoStream, fedmmd
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
 from raffed.methods.fednova import fednova
@@ -30,9 +32,12 @@ from raffed.methods.fedphp import fedphp
 from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
+from raffed.methods.feduv import feduv
+from raffed.methods.fedvls import fedvls
 from raffed.methods.finetune import finetune
 from raffed.methods.map import map_, scars
 from raffed.methods.moon import ModelContrast, moon
+from raffed.methods.priorce import priorce
 from raffed.methods.scaffold import scaffold
 from tests.tiny import NOISY, PLAIN, Tiny, clients, network, same_bits
 
@@ -58,6 +63,11 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "MOON(0)": moon(0.0),
     "FedMMD(0)": fedmmd(0.0),
     "TwoStream(0.0)": Method("x", terms=(TwoStream(0.0),)),
+    "FedLC(0)": fedlc(0.0),
+    "FedLC(0, others)": fedlc(0.0, "others"),
+    "FedDecorr(0)": feddecorr(0.0),
+    "FedUV(0, 0)": feduv(0.0, 0.0),
+    "PriorCE(0)": priorce(0.0),
     "FedAwS(0 steps)": fedaws(server_steps=0),
     "Ditto": ditto(0.5),
     "FedAvg+FT": finetune(),
@@ -93,6 +103,12 @@ UNEQUAL: dict[str, Method] = {
     "FedDyn": feddyn(0.1),
     "FedDC": feddc(0.1),
     "FedMMD": fedmmd(1.0),
+    "FedLC": fedlc(),
+    "FedDecorr": feddecorr(),
+    "FedUV variance": feduv(mu=0.0),
+    "FedUV uniformity": feduv(lam=0.0),
+    "FedVLS": fedvls(),
+    "PriorCE": priorce(),
     "FedAwS": fedaws(),
     "FedAvgM": fedavgm(),
     "FedAdam": fedadam(),
