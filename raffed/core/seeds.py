@@ -43,6 +43,7 @@ Purpose = Literal[
     "unseen",
     "attackers",
     "epochs",
+    "head",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

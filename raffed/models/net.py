@@ -37,6 +37,17 @@ class Net(nn.Module):
         z = self.body(x)
         return self.head(z), z
 
+    def set_head_bias(self, wanted: bool, title: str) -> None:
+        """Take the head's bias away, if it has one and none is wanted.
+
+        Raises:
+            UsageError: A bias is wanted, and the head has none.
+        """
+        if wanted and self.head.bias is None:
+            raise UsageError(f"{title}: head_bias = true, but its head has no bias; leave it out")
+        if not wanted:
+            self.head.register_parameter("bias", None)
+
 
 def with_projection(net: Net, width: int) -> Net:
     """Insert MOON's projection (Linear, ReLU, Linear to `width`) between body and head, as in MOON's code.

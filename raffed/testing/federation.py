@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -30,6 +31,8 @@ from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
 from raffed.core.transfer import brought_back
+from raffed.models import BIAS
+from raffed.models.last_layers import LastLayers, last_layers
 from raffed.models.net import Net
 
 T = TypeVar("T")
@@ -58,6 +61,21 @@ def network(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float
     return Network(module(norm, bias, seed, dropout))
 
 
+def as_required(net: Network, method: Method) -> Network:
+    """Return the network with the last layers that a method requires, or the network itself."""
+    if not method.network:
+        return net
+    made = copy.deepcopy(net.module)
+    assert isinstance(made, Net)
+    common = dict(method.network)
+    bias = common.pop(BIAS, None)
+    if isinstance(bias, bool):
+        made.set_head_bias(bias, method.name)
+    last: Callable[..., LastLayers] = last_layers
+    last(**common).put_into(made, 0)
+    return Network(made)
+
+
 def client_data(n: int, owned: Sequence[int], seed: int) -> ClientData:
     """Return n samples that go round the owned classes: a corner for each class, and noise."""
     g = torch.Generator().manual_seed(seed)
@@ -77,7 +95,7 @@ class TinyFederation:
 
     Attributes:
         method: The method.
-        net: The network, which maps 4 features to 3 classes.
+        net: The network, which maps 4 features to 3 classes. It gets what the method requires of it.
         data: The samples of each client.
         local: How clients train.
         seed: Seed of every random choice.
@@ -101,6 +119,7 @@ class TinyFederation:
     cohort: bool = False
 
     def __post_init__(self) -> None:
+        self.net = as_required(self.net, self.method)
         samples = sum(one.n for one in self.data)
         self.spec = Spec(
             len(self.data[0].class_counts),
