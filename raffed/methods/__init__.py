@@ -163,6 +163,9 @@ METHODS: dict[str, MethodInfo] = {
     "pfedme": MethodInfo(
         "pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"
     ),
+    "priorce": MethodInfo(
+        "PriorCE", "Ren et al. 2020", "priorce", "priorce", "logits with the log of the client's class prior"
+    ),
     "scaffold": MethodInfo(
         "SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"
     ),

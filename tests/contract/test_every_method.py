@@ -226,8 +226,9 @@ def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
 @over_methods
 def test_the_loss_a_client_reports_is_finite_and_its_steps_are_the_runs(name: str) -> None:
     tiny = made(name).run(2, [0, 1, 2, 3])
+    assert any(done.loss > 0 for done in tiny.last.values())
     for client, done in tiny.last.items():
-        assert 0 < done.loss < 100
+        assert 0 <= done.loss < 100  # 0: a client of one class whose loss leaves out the others
         wanted = sum(tiny.local.steps(tiny.data[client].n, one.epochs) for one in tiny.method.passes)
         whole = tiny.method.solver.batches() if tiny.method.solver else 1
         assert done.steps == -(-wanted // whole) * whole

@@ -134,6 +134,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedproc": {},
     "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"], "preset": ["x"]},
     "moon": {"mu": [-0.01, 1e7, math.nan], "tau": [0.0, -1.0, 101.0], "prototypes": ["x"]},
+    "priorce": {"tau": [-0.1, 11.0, math.nan], "missing": ["inf"]},
     "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
     "fedphp": {

@@ -33,6 +33,7 @@ from raffed.methods.fedrs import RestrictedSoftmax, fedrs
 from raffed.methods.finetune import finetune
 from raffed.methods.map import map_, scars
 from raffed.methods.moon import ModelContrast, moon
+from raffed.methods.priorce import priorce
 from raffed.methods.scaffold import scaffold
 from tests.tiny import NOISY, PLAIN, Tiny, clients, network, same_bits
 
@@ -58,6 +59,7 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "MOON(0)": moon(0.0),
     "FedMMD(0)": fedmmd(0.0),
     "TwoStream(0.0)": Method("x", terms=(TwoStream(0.0),)),
+    "PriorCE(0)": priorce(0.0),
     "FedAwS(0 steps)": fedaws(server_steps=0),
     "Ditto": ditto(0.5),
     "FedAvg+FT": finetune(),
@@ -93,6 +95,7 @@ UNEQUAL: dict[str, Method] = {
     "FedDyn": feddyn(0.1),
     "FedDC": feddc(0.1),
     "FedMMD": fedmmd(1.0),
+    "PriorCE": priorce(),
     "FedAwS": fedaws(),
     "FedAvgM": fedavgm(),
     "FedAdam": fedadam(),
