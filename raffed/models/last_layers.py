@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raffed.config.validation import Doc, Range, checked
+from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.models.frames import orthogonal, simplex_etf, sparse_etf
 from raffed.models.net import Net
@@ -67,6 +68,7 @@ class FeatureNorm(nn.BatchNorm1d):
 class LastLayers:
     """What `last_layers` was asked for."""
 
+    feature_layer: bool
     features: str
     feature_scale: float
     learn_scale: bool
@@ -82,6 +84,9 @@ class LastLayers:
         Raises:
             UsageError: The head cannot be drawn, because there are more classes than features have numbers.
         """
+        if self.feature_layer:
+            with seeds.forked(seeds.seed(seed, "head", 1)):  # apart from the rows of the head
+                _end_body(net, "feature_layer", nn.Linear(net.feature_dim, net.feature_dim))
         if self.features == "l2":
             _end_body(net, "unit", Unit(self.feature_scale, self.learn_scale))
         elif self.features == "bn":
@@ -97,6 +102,13 @@ class LastLayers:
 @checked
 def last_layers(
     *,
+    feature_layer: Annotated[
+        bool,
+        Doc(
+            "Whether the body ends with one more linear layer, as wide as the features and without an "
+            "activation, so that features may be negative."
+        ),
+    ] = False,
     features: Annotated[
         Features,
         Doc("The features that the head gets: as they are (raw), of one length (l2), or after BatchNorm (bn)."),
@@ -124,7 +136,7 @@ def last_layers(
             f"feature_scale = {feature_scale:g} and learn_scale = {str(learn_scale).lower()} have no effect "
             f"with features = {features!r}; also give features = l2, or leave them out"
         )
-    return LastLayers(features, feature_scale, learn_scale, head_init)
+    return LastLayers(feature_layer, features, feature_scale, learn_scale, head_init)
 
 
 def _end_body(net: Net, name: str, layer: nn.Module) -> None:

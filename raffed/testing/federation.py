@@ -61,19 +61,24 @@ def network(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float
     return Network(module(norm, bias, seed, dropout))
 
 
+def with_last_layers(net: Net, method: Method) -> Net:
+    """Give a network the last layers that a method requires of it (`Method.network`), and return it."""
+    common = dict(method.network)
+    bias = common.pop(BIAS, None)
+    if isinstance(bias, bool):
+        net.set_head_bias(bias, method.name)
+    make: Callable[..., LastLayers] = last_layers
+    make(**common).put_into(net, 0)
+    return net
+
+
 def as_required(net: Network, method: Method) -> Network:
     """Return the network with the last layers that a method requires, or the network itself."""
     if not method.network:
         return net
     made = copy.deepcopy(net.module)
     assert isinstance(made, Net)
-    common = dict(method.network)
-    bias = common.pop(BIAS, None)
-    if isinstance(bias, bool):
-        made.set_head_bias(bias, method.name)
-    last: Callable[..., LastLayers] = last_layers
-    last(**common).put_into(made, 0)
-    return Network(made)
+    return Network(with_last_layers(made, method), net.device)
 
 
 def client_data(n: int, owned: Sequence[int], seed: int) -> ClientData:
