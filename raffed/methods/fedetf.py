@@ -1,4 +1,4 @@
-"""FedETF (Li et al. 2023): features of one length under a frozen simplex ETF, trained by the balanced softmax."""
+"""FedETF (Li et al. 2023): unit features under a frozen simplex ETF, trained by the balanced softmax."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ def fedetf(
         Li, Shang, He, Lin and Wu, ICCV 2023, arXiv 2303.10058; ZexiLee/ICCV-2023-FedETF. s begins at 10 (the
         official CNN and VGG; LeNet and ResNet begin at 1).
 
-    The method builds its network with feature_layer = true, which is the paper's linear projection, features = l2,
-    head_init = etf and head_bias = false. Departure: the official personal models come from 3 more epochs of this
-    objective, and then 20 times 3 epochs on M and 3 on the projection, chosen on validation data.
+    The method builds its network with feature_layer = true, which is the paper's linear projection,
+    features = l2, head_init = etf and head_bias = false. Departure: the official personal models come from
+    3 more epochs of this objective, and then 20 times 3 epochs on M and 3 on the projection, chosen on
+    validation data.
     """
     network = (
         ("feature_layer", True),

@@ -1,4 +1,4 @@
-"""FedGELA (Fan et al. 2023): a frozen simplex ETF on the server, scaled by the client's class shares at home."""
+"""FedGELA (Fan et al. 2023): a frozen simplex ETF, scaled by the client's class shares at home."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raffed.methods.frozen_head import BODY_ONLY, KeepHead
 
 
 class ScaledByShares(Head):
-    """logit_c · C n_{k,c}/(n_k T) in local training only. A missing class has the logit 0 and is not masked."""
+    """logit_c · C n_{k,c}/(n_k T) in local training only. A missing class has logit 0 and is not masked."""
 
     temperature: float
 
@@ -52,13 +52,13 @@ def fedgela(
         (`ScaledHead`).
 
     Source:
-        Fan, Zhang, Yao, Han, Zhang and Wang, NeurIPS 2023, arXiv 2405.18972; MediaBrain-SJTU/FedGELA. T = 0.2 is
-        the code's default; the example of its README has 1e-5.
+        Fan, Zhang, Yao, Han, Zhang and Wang, NeurIPS 2023, arXiv 2405.18972; MediaBrain-SJTU/FedGELA. T =
+        0.2 is the code's default; the example of its README has 1e-5.
 
     The method builds its network with features = bn, head_init = etf and head_bias = false. Departures: the
     official networks also have a projection (linear, ReLU, linear) before BatchNorm, which a network's own
-    `projection` is; the official means are weighted by batches, here by samples; for CIFAR-10 the official code
-    makes a frame for 84 numbers where features have 512, which does not run.
+    `projection` is; the official means are weighted by batches, here by samples; for CIFAR-10 the official
+    code makes a frame for 84 numbers where features have 512, which does not run.
     """
     network = (("features", "bn"), ("head_init", "etf"), ("head_bias", False))
     return Method(

@@ -1,4 +1,4 @@
-"""FedLoGe (Xiao et al. 2024): the body under a frozen sparse ETF; a global and a local head learn beside it."""
+"""FedLoGe (Xiao et al. 2024): the body learns under a frozen sparse ETF, two heads learn beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALLEST = 1e-12  # of a row's length, so that a row of zeros stays zero
 
 
 class FrozenFrame(Head):
-    """CE(z Mᵀ) + CE(g(stopgrad(z))): the body learns through the frame M, the network's head g on its features.
+    """CE(z Mᵀ) + CE(g(stopgrad(z))): the body learns through the frame M, the head g on its features.
 
     M is the head of the run's initial model, so every client derives it from the seed, and it is never sent.
     """
@@ -101,19 +101,19 @@ def fedloge(
     """FedLoGe: the body learns under a frozen sparse ETF; a global and a local head learn on its features.
 
     Equation:
-        CE(z Mᵀ) for the body, with M frozen and the same for everybody; CE(g(stopgrad(z))) for the global head g
-        and CE(l_k(stopgrad(z))) for the client's l_k, at the same steps (`FrozenFrame`, `LocalHead`). Body and g
-        are averaged. The global model is scored with rows 1.7 g_c/‖g_c‖ (`Realigned`), the client's by
-        l(z) + g'(z) with rows g_c ‖l_c‖.
+        CE(z Mᵀ) for the body, with M frozen and the same for everybody; CE(g(stopgrad(z))) for the global
+        head g and CE(l_k(stopgrad(z))) for the client's l_k, at the same steps (`FrozenFrame`,
+        `LocalHead`). Body and g are averaged. The global model is scored with rows 1.7 g_c/‖g_c‖
+        (`Realigned`), the client's by l(z) + g'(z) with rows g_c ‖l_c‖.
 
     Source:
         Xiao, Chen, Liu, Wang, Feng, Hao, Zhou, Wu, Yang and Liu, ICLR 2024, arXiv 2401.08977;
         ZackZikaiXiao/FedLoGe.
 
-    The method builds its network with head_init = sparse_etf (`raffed.models.frames.sparse_etf`) or etf. g and
-    l_k then begin as M, where the official code draws them. Departures: the frame has no bias, where the official
-    code keeps the random one of torch's layer; what a client misses is told by its training samples, and by its
-    test samples in the official code.
+    The method builds its network with head_init = sparse_etf (`raffed.models.frames.sparse_etf`) or etf. g
+    and l_k then begin as M, where the official code draws them. Departures: the frame has no bias, where
+    the official code keeps the random one of torch's layer; what a client misses is told by its training
+    samples, and by its test samples in the official code.
     """
     return Method(
         "FedLoGe",

@@ -1,4 +1,4 @@
-"""FedNH (Dai et al. 2023): a cosine head of orthogonal prototypes, which the server moves towards class means."""
+"""FedNH (Dai et al. 2023): a cosine head whose rows the server moves towards the clients' class means."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Normalised = Literal["client", "none"]
 class ClassDirections(Ingredient[None, ClassSums]):
     """A client reports, for each class that it holds, n_c · unit(mean of ẑ) and n_c.
 
-    ẑ are the unit features of the trained model in evaluation mode. With `unit` = "none" the mean is not scaled
-    to length 1, so that a class whose features disagree counts less.
+    ẑ are the unit features of the trained model in evaluation mode. With `unit` = "none" the mean is not
+    scaled to length 1, so that a class whose features disagree counts less.
     """
 
     unit: str = "client"
@@ -35,7 +35,9 @@ class ClassDirections(Ingredient[None, ClassSums]):
         count = k.class_counts
         total = torch.zeros(k.spec.num_classes, k.spec.feature_dim, dtype=torch.float64, device=count.device)
         for z, y in k.features(k.state):
-            total += one_hot(y, k.spec.num_classes).T.to(torch.float64) @ F.normalize(z.to(torch.float64), dim=-1)
+            total += one_hot(y, k.spec.num_classes).T.to(torch.float64) @ F.normalize(
+                z.to(torch.float64), dim=-1
+            )
         if self.unit == "client":
             total = F.normalize(total, dim=-1) * count[:, None]
         return None, HeldSums(total.to(torch.float32), count)
@@ -82,15 +84,15 @@ def fednh(
         (`ClassDirections`, `MovingPrototypes`).
 
     Source:
-        Dai, Chen, Li, Heinecke, Sun and Xu, AAAI 2023, arXiv 2212.02758; Yutong-Dai/FedNH. s begins at 1 (20 with
-        the official ResNet; its option of a fixed scale is scale = 30, learn_scale = false). Means of the models
-        are uniform, as in the official code.
+        Dai, Chen, Li, Heinecke, Sun and Xu, AAAI 2023, arXiv 2212.02758; Yutong-Dai/FedNH. s begins at 1
+        (20 with the official ResNet; its option of a fixed scale is scale = 30, learn_scale = false). Means
+        of the models are uniform, as in the official code.
 
-    The method builds its network with features = l2, head_init = orthogonal and head_bias = false, so features
-    need at least as many numbers as there are classes. The client's own model is the one that it has trained.
-    fluke and FedETF's copy average the unnormalised features; here features always have one length, and unit =
-    none leaves their class means as they are. Departure: the variant `adv`, which weights samples by their
-    probability, is left out.
+    The method builds its network with features = l2, head_init = orthogonal and head_bias = false, so
+    features need at least as many numbers as there are classes. The client's own model is the one that it
+    has trained. fluke and FedETF's copy average the unnormalised features; here features always have one
+    length, and unit = none leaves their class means as they are. Departure: the variant `adv`, which
+    weights samples by their probability, is left out.
     """
     network = (
         ("features", "l2"),

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from raffed.models.net import Net
 
 BIAS = "head_bias"  # an argument of each of raffed's factories, and of every network of one's own
-HEAD_BIAS = Declaration(BIAS, "bool", "", doc="Whether the head has a bias; without it: as the network has it.")
+HEAD_BIAS = Declaration(
+    BIAS, "bool", "", doc="Whether the head has a bias; without it: as the network has it."
+)
 
 
 def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **args: Value) -> Net:

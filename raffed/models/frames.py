@@ -1,8 +1,8 @@
 """Heads whose rows are spread apart by construction: orthogonal rows, a simplex ETF, and a sparse one.
 
 A simplex equiangular tight frame (ETF) of C classes is C unit vectors of which any two have the cosine
-−1/(C − 1), the smallest that is possible for all pairs at once. All is computed in float64 and rounded once, so
-that processors that round differently still agree on the float32 numbers.
+−1/(C − 1), the smallest that is possible for all pairs at once. All is computed in float64 and rounded
+once, so that processors that round differently still agree on the float32 numbers.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ Without them a network stays as its factory makes it.
 
     net = build("lenet", (1, 32, 32), 10, 7, features="l2", head_init="etf", head_bias=False)
 
-is a cosine classifier: logits = s · ẑ · w_c with ẑ = z/‖z‖ and unit rows w_c. Terms of a loss then see s ẑ as the
-feature. The head stays an ordinary linear layer, so that methods treat it like any other; one that freezes it
-trains the body only.
+is a cosine classifier: logits = s · ẑ · w_c with ẑ = z/‖z‖ and unit rows w_c. Terms of a loss then see s ẑ
+as the feature. The head stays an ordinary linear layer, so that methods treat it like any other; one that
+freezes it trains the body only.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class LastLayers:
         Raises:
             UsageError: The head cannot be drawn, because there are more classes than features have numbers.
         """
+        net.last_layers = dataclasses.astuple(self)
         if self.feature_layer:
             with seeds.forked(seeds.seed(seed, "head", 1)):  # apart from the rows of the head
                 _end_body(net, "feature_layer", nn.Linear(net.feature_dim, net.feature_dim))
@@ -111,7 +113,9 @@ def last_layers(
     ] = False,
     features: Annotated[
         Features,
-        Doc("The features that the head gets: as they are (raw), of one length (l2), or after BatchNorm (bn)."),
+        Doc(
+            "The features that the head gets: as they are (raw), of one length (l2), or after BatchNorm (bn)."
+        ),
     ] = "raw",
     feature_scale: Annotated[
         float, Range(0.0, 1e6, open_low=True), Doc("s, length of the features with features = l2.")

@@ -7,6 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
+from raffed.config.validation import Value
 from raffed.errors import UsageError
 
 
@@ -26,6 +27,7 @@ class Net(nn.Module):
     feature_dim: int
     rewritable: bool = True  # whether layers may be replaced by faster ones (core/kernels)
     constants: frozenset[str] = frozenset()  # names of buffers that are neither trained nor sent
+    last_layers: tuple[Value, ...] = ()  # what was done to them (models/last_layers.py)
 
     def __init__(self, body: nn.Module, head: nn.Linear) -> None:
         super().__init__()

@@ -21,7 +21,8 @@ def network_args(config: RunConfig, method: Method | None = None) -> dict[str, V
         method: The run's method, if it is made already.
 
     Raises:
-        UsageError: The run gives another value than the method requires, or the method requires something that
+        UsageError: The run gives another value than the method requires, or the method requires something
+        that
             this network cannot have.
     """
     made = method_of(config) if method is None else method
@@ -43,7 +44,9 @@ def network_line(method: Method) -> str:
     """Return one line about what the method requires of the network; empty if it requires nothing."""
     if not method.network:
         return ""
-    return f"{method.name} builds the network with {', '.join(f'{n} = {_shown(v)}' for n, v in method.network)}"
+    return (
+        f"{method.name} builds the network with {', '.join(f'{n} = {_shown(v)}' for n, v in method.network)}"
+    )
 
 
 def _check_reserved(title: str, model: str, wanted: dict[str, Value]) -> None:
@@ -53,8 +56,8 @@ def _check_reserved(title: str, model: str, wanted: dict[str, Value]) -> None:
     taken = sorted(set(wanted) - common_args(model)) if is_own(model) else []
     if taken:
         raise UsageError(
-            f"{title} requires raffed's argument {taken[0]} of the network, but {model} has an argument of this "
-            "name itself; rename that one"
+            f"{title} requires raffed's argument {taken[0]} of the network, but {model} has an argument of "
+            "this name itself; rename that one"
         )
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from torch.utils import _pytree as pytree
 from typing_extensions import Self
 
 from raffed.config.training import Local
+from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.context import ClientData, Received, ServerContext, Spec
@@ -63,12 +65,10 @@ def network(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float
 
 def with_last_layers(net: Net, method: Method) -> Net:
     """Give a network the last layers that a method requires of it (`Method.network`), and return it."""
-    common = dict(method.network)
-    bias = common.pop(BIAS, None)
+    bias, wanted = _required(method)
     if isinstance(bias, bool):
         net.set_head_bias(bias, method.name)
-    make: Callable[..., LastLayers] = last_layers
-    make(**common).put_into(net, 0)
+    wanted.put_into(net, 0)
     return net
 
 
@@ -76,9 +76,17 @@ def as_required(net: Network, method: Method) -> Network:
     """Return the network with the last layers that a method requires, or the network itself."""
     if not method.network:
         return net
-    made = copy.deepcopy(net.module)
-    assert isinstance(made, Net)
-    return Network(with_last_layers(made, method), net.device)
+    assert isinstance(net.module, Net)
+    if net.module.last_layers == dataclasses.astuple(_required(method)[1]):
+        return net
+    return Network(with_last_layers(copy.deepcopy(net.module), method), net.device)
+
+
+def _required(method: Method) -> tuple[Value, LastLayers]:
+    common = dict(method.network)
+    bias = common.pop(BIAS, None)
+    make: Callable[..., LastLayers] = last_layers
+    return bias, make(**common)
 
 
 def client_data(n: int, owned: Sequence[int], seed: int) -> ClientData:

@@ -27,6 +27,7 @@ from tests.tiny import Tiny, module, network, over_methods, short, tree_stack
 # With stop-gradients (MMD's bandwidth is one) there are no finite differences
 STOPPED = (
     "apfl",
+    "fedloge",
     "fedmmd",
     "fedrod",
 )

@@ -22,7 +22,9 @@ def test_the_head_keeps_the_bits_of_its_initial_draw_also_with_weight_decay(weig
     tiny = Tiny(fedbabu(every_round=True), net=network(norm=True), local=local)
     start = tiny.server.w
     tiny.run(3)
-    assert same_bits([tiny.server.w[n] for n in ("head.weight", "head.bias")], [start["head.weight"], start["head.bias"]])
+    assert same_bits(
+        [tiny.server.w[n] for n in ("head.weight", "head.bias")], [start["head.weight"], start["head.bias"]]
+    )
     assert not same_bits(tiny.server.w["body.fc.weight"], start["body.fc.weight"])
 
 
@@ -55,7 +57,9 @@ def test_with_0_epochs_of_fine_tuning_the_personal_model_is_the_global_one() -> 
     assert same_bits(done.personal_state(tiny.method), done.start)
 
 
-@pytest.mark.parametrize(("scope", "moved"), [("all", ("body.", "head.")), ("head", "head."), ("body", "body.")])
+@pytest.mark.parametrize(
+    ("scope", "moved"), [("all", ("body.", "head.")), ("head", "head."), ("body", "body.")]
+)
 def test_fine_tuning_moves_its_scope_and_leaves_the_bits_of_the_rest(
     scope: str, moved: str | tuple[str, ...]
 ) -> None:

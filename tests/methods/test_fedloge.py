@@ -1,4 +1,4 @@
-"""FedLoGe (Xiao et al., ICLR 2024): the body under a frozen sparse ETF, a global and a local head beside it."""
+"""FedLoGe (Xiao et al., ICLR 2024): the body under a frozen sparse ETF, two heads beside it."""
 
 from __future__ import annotations
 

@@ -63,12 +63,15 @@ class OwnNet(Net):
     def end_body(self, name: str, layer: nn.Module) -> None:
         """Put a layer between the body and the head.
 
-        In the user's module the head then becomes a Sequential of this layer and the linear layer: `fc.weight`
-        has the name `fc.head.weight` there.
+        In the user's module the head then becomes a Sequential of such layers and the linear layer:
+        `fc.weight` has the name `fc.head.weight` there.
         """
-        self.body = nn.Sequential(OrderedDict([("net", self.body), (name, layer)]))
-        self.inner, self.ended = f"net.{self.inner}", True
-        self.frozen = tuple(f"net.{one}" for one in self.frozen)
+        if not self.ended:
+            self.body = nn.Sequential(OrderedDict([("net", self.body)]))
+            self.inner, self.ended = f"net.{self.inner}", True
+            self.frozen = tuple(f"net.{one}" for one in self.frozen)
+        assert isinstance(self.body, nn.Sequential)
+        self.body.add_module(name, layer)
         self.constants = _constants(self)
 
     def user_name(self, name: str) -> str:
@@ -84,8 +87,8 @@ class OwnNet(Net):
         whole = copy.deepcopy(self)
         head: nn.Module = whole.head
         if whole.ended:
-            *_, (name, layer) = whole.body.named_children()
-            head = nn.Sequential(OrderedDict([(name, layer), ("head", whole.head)]))
+            _, *ends = whole.body.named_children()
+            head = nn.Sequential(OrderedDict([*ends, ("head", whole.head)]))
         if not whole.user_head:
             return head
         module = whole.body.get_submodule(whole.inner.removesuffix("."))
