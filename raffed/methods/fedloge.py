@@ -79,7 +79,8 @@ class Realigned(Assign):
 
 def realigned(rows: Tensor, length: float) -> Tensor:
     """Rows [C, D] scaled to one length."""
-    return rows * (length / rows.norm(dim=1, keepdim=True).clamp(min=SMALLEST))
+    lengths: Tensor = rows.norm(dim=1, keepdim=True)
+    return rows * (length / lengths.clamp(min=SMALLEST))
 
 
 def of_head(head: Params, z: Tensor) -> Tensor:

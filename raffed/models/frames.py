@@ -36,7 +36,8 @@ def orthogonal(classes: int, dim: int, seed: int) -> Tensor:
     _check("orthogonal", classes, dim)
     drawn = torch.randn(dim, classes, generator=_generator(seed), dtype=torch.float64)
     basis, upper = torch.linalg.qr(drawn)
-    return (basis * upper.diagonal().sign()).T.to(torch.float32)
+    rows: Tensor = (basis * upper.diagonal().sign()).T
+    return rows.to(torch.float32)
 
 
 def simplex_etf(classes: int, dim: int, seed: int) -> Tensor:
@@ -63,7 +64,8 @@ def sparse_etf(classes: int, dim: int, seed: int) -> Tensor:
     rows = _simplex(classes, dim, generator)
     kept = _kept(classes, dim, generator)
     spread = _spread(rows * kept, kept)
-    return (spread * (NORM / spread.norm(dim=1, keepdim=True))).to(torch.float32)
+    lengths: Tensor = spread.norm(dim=1, keepdim=True)
+    return (spread * (NORM / lengths)).to(torch.float32)
 
 
 def _spread(rows: Tensor, kept: Tensor) -> Tensor:
@@ -86,7 +88,8 @@ def _crowding(rows: Tensor) -> Tensor:
     unit = rows / norms[:, None]
     cosines = (unit @ unit.T).masked_fill(torch.eye(len(rows), dtype=torch.bool), -1.0)
     nearest = cosines.max(dim=1).values.clamp(-0.99999, 0.99999)
-    return (norms - NORM).square().sum() - nearest.acos().mean()
+    crowding: Tensor = (norms - NORM).square().sum() - nearest.acos().mean()
+    return crowding
 
 
 def _kept(classes: int, dim: int, generator: torch.Generator) -> Tensor:
@@ -106,7 +109,8 @@ def _simplex(classes: int, dim: int, generator: torch.Generator) -> Tensor:
     _check("etf", classes, dim)
     basis, _ = torch.linalg.qr(torch.rand(dim, classes, generator=generator, dtype=torch.float64))
     centred = torch.eye(classes, dtype=torch.float64) - 1.0 / classes
-    return math.sqrt(classes / (classes - 1)) * (basis @ centred).T
+    rows: Tensor = math.sqrt(classes / (classes - 1)) * (basis @ centred).T
+    return rows
 
 
 def _check(name: str, classes: int, dim: int) -> None:
