@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-SPACE: dict[str, object] = {}
+SPACE: dict[str, list[float]] = {}
