@@ -38,7 +38,7 @@ Features = Literal["raw", "l2", "bn"]
 HeadInit = Literal["default", "orthogonal", "etf", "sparse_etf"]
 
 
-class Unit(nn.Module):
+class UnitFeatures(nn.Module):
     """s · z/‖z‖: features [B, D] of length s. The feature 0 stays 0.
 
     Args:
@@ -90,7 +90,7 @@ class LastLayers:
             with seeds.forked(seeds.seed(seed, "head", 1)):  # apart from the rows of the head
                 _end_body(net, "feature_layer", nn.Linear(net.feature_dim, net.feature_dim))
         if self.features == "l2":
-            _end_body(net, "unit", Unit(self.feature_scale, self.learn_scale))
+            _end_body(net, "unit", UnitFeatures(self.feature_scale, self.learn_scale))
         elif self.features == "bn":
             _end_body(net, "feature_norm", FeatureNorm(net.feature_dim))
         if self.head_init != "default":
@@ -158,4 +158,4 @@ def _end_body(net: Net, name: str, layer: nn.Module) -> None:
         net.body = nn.Sequential(OrderedDict([("net", net.body), (name, layer)]))
 
 
-__all__ = ["FRAMES", "FeatureNorm", "LastLayers", "Unit", "last_layers"]
+__all__ = ["FRAMES", "FeatureNorm", "LastLayers", "UnitFeatures", "last_layers"]

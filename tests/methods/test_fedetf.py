@@ -11,7 +11,7 @@ from torch import Tensor
 from raffed.core.losses import cross_entropy
 from raffed.methods.class_prior import BalancedSoftmax
 from raffed.methods.fedetf import fedetf
-from raffed.models.last_layers import Unit
+from raffed.models.last_layers import UnitFeatures
 from tests.tiny import Tiny, bare_context, network, same_bits
 
 FRAME = math.sqrt(3 / 2) * (torch.eye(3) - 1 / 3)  # C = 3, U = I
@@ -19,7 +19,7 @@ FRAME = math.sqrt(3 / 2) * (torch.eye(3) - 1 / 3)  # C = 3, U = I
 
 def worked(missing: str) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, loss and dL/ds of z = (1, 2, 2), s = 10, n = (4, 0, 2), y = 2."""
-    unit = Unit(10.0, learn=True)
+    unit = UnitFeatures(10.0, learn=True)
     logits = unit(torch.tensor([[1.0, 2.0, 2.0]])) @ FRAME
     k = bare_context(class_counts=torch.tensor([4, 0, 2]))
     head = BalancedSoftmax(1.0, missing=missing)
@@ -41,7 +41,7 @@ def test_masking_the_missing_class_gives_another_loss() -> None:
 
 @pytest.mark.parametrize("factor", [7.0, 1e-3])
 def test_a_scaled_feature_changes_no_logit(factor: float) -> None:
-    z, unit = torch.tensor([[1.0, 2.0, 2.0], [0.5, -3.0, 0.1]]), Unit(10.0, learn=True)
+    z, unit = torch.tensor([[1.0, 2.0, 2.0], [0.5, -3.0, 0.1]]), UnitFeatures(10.0, learn=True)
     torch.testing.assert_close(unit(factor * z) @ FRAME, unit(z) @ FRAME, rtol=1e-6, atol=1e-6)
 
 

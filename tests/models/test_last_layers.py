@@ -13,7 +13,7 @@ from torch.func import vmap
 from raffed.errors import UsageError
 from raffed.models import MODELS, build
 from raffed.models.frames import NORM, ZEROS, orthogonal, simplex_etf, sparse_etf
-from raffed.models.last_layers import FeatureNorm, Unit
+from raffed.models.last_layers import FeatureNorm, UnitFeatures
 from raffed.models.net import Net
 from raffed.models.own.weights import plain_module, start_from
 
@@ -90,7 +90,7 @@ def test_a_feature_layer_makes_features_that_may_be_negative_and_depends_on_the_
 
 def test_a_feature_of_zeros_stays_zero_and_has_a_finite_gradient_behind_a_relu() -> None:
     weight = torch.full((3, 3), -1.0, requires_grad=True)
-    z = Unit(10.0, learn=True)(F.linear(torch.ones(1, 3), weight).relu())
+    z = UnitFeatures(10.0, learn=True)(F.linear(torch.ones(1, 3), weight).relu())
     assert not bool(z.any())
     (slope,) = torch.autograd.grad(z.sum(), weight)
     assert bool(torch.isfinite(slope).all())
@@ -166,7 +166,7 @@ def test_a_user_s_head_loses_its_bias_and_cannot_get_one() -> None:
 def test_an_argument_of_this_name_in_a_user_s_own_signature_is_the_user_s() -> None:
     net = build("tests.models.own_nets:OwnFeatures", (4,), 2, 0, features=6)
     assert net.feature_dim == 6
-    assert not any(isinstance(layer, Unit) for layer in net.modules())
+    assert not any(isinstance(layer, UnitFeatures) for layer in net.modules())
 
 
 def test_the_head_stays_an_ordinary_linear_layer() -> None:

@@ -15,7 +15,7 @@ from raffed import Model, RunConfig
 from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.models.frames import simplex_etf
-from raffed.models.last_layers import Unit
+from raffed.models.last_layers import UnitFeatures
 from raffed.models.net import Net
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.run_network import network_args
@@ -77,7 +77,7 @@ def test_a_run_with_default_arguments_says_what_it_chose_and_its_model_has_it(
     assert about["effective"]["network"]["head_init"] == "etf"
     assert about["config"]["model"]["args"] == dict(model.args)
     loaded = raffed.load_model(tmp_path / "run")
-    assert any(isinstance(layer, Unit) for layer in loaded.modules())
+    assert any(isinstance(layer, UnitFeatures) for layer in loaded.modules())
     width = 16 if isinstance(loaded, Net) else 64
     frame = simplex_etf(10, width, seeds.seed(config.seed, "weights"))
     head = [one for name, one in loaded.state_dict().items() if name.endswith("head.weight")]
