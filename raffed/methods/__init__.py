@@ -98,6 +98,9 @@ METHODS: dict[str, MethodInfo] = {
         revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
     ),
     "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
+    "fedbabu": MethodInfo(
+        "FedBABU", "Oh et al. 2022", "fedbabu", "fedbabu", "the head keeps its initial draw, the body learns"
+    ),
     "fedbn": MethodInfo(
         "FedBN", "Li et al. 2021", "fedbn", "fedbn", "BatchNorm layers stay with their client"
     ),
@@ -117,6 +120,12 @@ METHODS: dict[str, MethodInfo] = {
     "feddyn": MethodInfo(
         "FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"
     ),
+    "fedetf": MethodInfo(
+        "FedETF", "Li et al. 2023", "fedetf", "fedetf", "unit features, frozen simplex ETF, balanced softmax"
+    ),
+    "fedgela": MethodInfo(
+        "FedGELA", "Fan et al. 2023", "fedgela", "fedgela", "a frozen simplex ETF, scaled by shares at home"
+    ),
     "fedic": MethodInfo(
         "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"
     ),
@@ -126,11 +135,17 @@ METHODS: dict[str, MethodInfo] = {
     "fedlmd": MethodInfo(
         "FedLMD", "Lu et al. 2023", "fedlmd", "fedlmd", "the download teaches the minority classes"
     ),
+    "fedloge": MethodInfo(
+        "FedLoGe", "Xiao et al. 2024", "fedloge", "fedloge", "body under a sparse ETF, two heads beside it"
+    ),
     "fedmmd": MethodInfo(
         "FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"
     ),
     "fedmr": MethodInfo(
         "FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"
+    ),
+    "fednh": MethodInfo(
+        "FedNH", "Dai et al. 2023", "fednh", "fednh", "cosine head that moves towards the class means"
     ),
     "fednova": MethodInfo(
         "FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"

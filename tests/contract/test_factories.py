@@ -139,6 +139,11 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "retrain_epochs": [-1],
         "retrain_lr": [-0.1, math.nan],
     },
+    "fedbabu": {"epochs": [-1.0, math.nan], "scope": ["top"]},
+    "fedetf": {"scale": [0.0, math.nan], "missing": ["inf"], "epochs": [-1.0]},
+    "fedgela": {"temperature": [0.0, -1.0, math.nan]},
+    "fedloge": {"frame": ["orthogonal"], "length": [0.0, math.nan]},
+    "fednh": {"rho": [-0.1, 1.1, math.nan], "scale": [0.0], "unit": ["server"]},
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {
         "alpha": [0.0, -1.0, math.nan],

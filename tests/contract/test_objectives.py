@@ -20,11 +20,14 @@ from raffed.core.round import joined
 from raffed.core.training.network import Network
 from raffed.core.training.objective import shared_objective
 from raffed.methods import METHODS, build_method
+from raffed.models.net import Net
+from raffed.testing.federation import with_last_layers
 from tests.tiny import Tiny, module, network, over_methods, short, tree_stack
 
 # With stop-gradients (MMD's bandwidth is one) there are no finite differences
 STOPPED = (
     "apfl",
+    "fedloge",
     "fedmmd",
     "fedrod",
 )
@@ -82,6 +85,11 @@ def experienced(method: Method, norm: bool = False) -> Tiny:
     return Tiny(method, net=network(norm)).run(3, [0, 1, 2, 3])
 
 
+def required(tiny: Tiny, norm: bool = False) -> Net:
+    """The tiny network with the last layers that the method requires."""
+    return with_last_layers(module(norm), tiny.method)
+
+
 def as_double(tree: Any) -> Any:
     return pytree.tree_map(
         lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, tree
@@ -114,9 +122,9 @@ def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(vari
     """
     name, args = VARIANTS[variant]
     tiny = experienced(short(name, args))
-    net64, x, y = Network(module().double()), tiny.data[1].x.double(), tiny.data[1].y
+    net64, x, y = Network(required(tiny).double()), tiny.data[1].x.double(), tiny.data[1].y
     views = {slot: as_double_context(entry(tiny, 1, slot), net64) for slot, _ in tiny.method.ingredients()}
-    objective, double = shared_objective(tiny.method, views), module().double()
+    objective, double = shared_objective(tiny.method, views), required(tiny).double()
     g = torch.Generator().manual_seed(5)
     base, own = as_double(entry_state(tiny, 1).w), Params(as_double(companion_of(tiny, 1)))
     w = {n: t + 0.1 * torch.randn(t.shape, generator=g, dtype=torch.float64) for n, t in base.tensors.items()}
@@ -178,7 +186,7 @@ def gradient_of_one(
     """A pure function of one client's part: the gradient of its objective. vmap runs it for all clients
     at once.
     """
-    template, net = {slot: entry(tiny, 0, slot) for slot in slots}, module(norm)
+    template, net = {slot: entry(tiny, 0, slot) for slot in slots}, required(tiny, norm)
 
     def one(part: dict[str, Any]) -> Any:
         views = {

@@ -20,12 +20,17 @@ from raffed.core.server import Mean
 from raffed.methods.ditto import ditto
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import fedaws
+from raffed.methods.fedbabu import fedbabu
 from raffed.methods.feddc import feddc
 from raffed.methods.feddecorr import feddecorr
 from raffed.methods.feddyn import feddyn
+from raffed.methods.fedetf import fedetf
+from raffed.methods.fedgela import fedgela
 from raffed.methods.fedlc import fedlc
+from raffed.methods.fedloge import fedloge
 from raffed.methods.fedmmd import TwoStream, fedmmd
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
+from raffed.methods.fednh import fednh
 from raffed.methods.fednova import fednova
 from raffed.methods.fedopt import fedadam, fedavgm
 from raffed.methods.fedphp import fedphp
@@ -110,6 +115,8 @@ UNEQUAL: dict[str, Method] = {
     "FedVLS": fedvls(),
     "PriorCE": priorce(),
     "FedAwS": fedaws(),
+    "FedBABU": fedbabu(),
+    "FedLoGe": fedloge(),
     "FedAvgM": fedavgm(),
     "FedAdam": fedadam(),
 }
@@ -122,6 +129,15 @@ def test_with_a_coefficient_it_is_not_fedavg(name: str) -> None:
     """
     mine, plain = Tiny(UNEQUAL[name]).run(2, [0, 1, 2, 3]), Tiny(fedavg()).run(2, [0, 1, 2, 3])
     assert float((mine.server.w - plain.server.w).sq_norm()) > 1e-8
+
+
+@pytest.mark.parametrize("method", [fedetf(), fednh(), fedgela(), fedloge()], ids=lambda one: one.name)
+def test_a_method_that_requires_its_own_network_is_not_fedavg_on_that_network(method: Method) -> None:
+    mine, plain = (
+        Tiny(one).run(2, [0, 1, 2, 3]) for one in (method, replace(fedavg(), network=method.network))
+    )
+    weight = "body.fc.weight"
+    assert float((mine.server.w[weight] - plain.server.w[weight]).square().sum()) > 1e-6
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -15,7 +15,7 @@ from tests.tiny import SHORT
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3"),
-    model=Model("mlp", {"hidden": [8]}),
+    model=Model("mlp", {"hidden": [10]}),
     local=Local(lr=0.05, batch_size=32, epochs=1),
     federation=Federation(rounds=3, participation=0.5),
     runtime=Runtime(execution="serial"),
