@@ -101,8 +101,14 @@ METHODS: dict[str, MethodInfo] = {
     "feddyn": MethodInfo(
         "FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"
     ),
+    "fedgamma": MethodInfo(
+        "FedGAMMA", "Dai et al. 2023", "fedgamma", "fedgamma", "FedSAM's gradients with SCAFFOLD's controls"
+    ),
     "fedic": MethodInfo(
         "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"
+    ),
+    "fedlesam": MethodInfo(
+        "FedLESAM", "Fan et al. 2024", "fedlesam", "fedlesam", "gradients taken against the server's movement"
     ),
     "fedlmd": MethodInfo(
         "FedLMD", "Lu et al. 2023", "fedlmd", "fedlmd", "the download teaches the minority classes"
@@ -141,6 +147,9 @@ METHODS: dict[str, MethodInfo] = {
         "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
     ),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "fedsam": MethodInfo(
+        "FedSAM", "Qu et al. 2022", "fedsam", "fedsam", "gradients taken where the loss is highest nearby"
+    ),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo(
         "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"
