@@ -76,8 +76,9 @@ def fedlesam(
         Fan et al., ICML 2024, arXiv 2405.18890. Their code has ρ = 0.1, and 0.5 in an example.
 
     Departures: the authors' public optimiser takes elements of the flat last global update as if they were
-    one tensor for each layer, so that it adds one number to all weights of a layer, and it takes the update
-    of the last round for every client. Here it is the published rule. That code also takes uniform means and
-    bounds gradients by 10; here means are by samples, and the run's `clip_norm` applies.
+    one tensor for each layer, so that it adds one number to all weights of a layer. It also takes the update
+    of the last round for every client, and divides by the sum of the layers' norms. Here it is the published
+    rule. That code also takes uniform means and bounds gradients by 10; here means are by samples, and the
+    run's `clip_norm` applies.
     """
     return Method("FedLESAM", solver=EstimatedSharpnessSteps(rho) if rho else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from torch import Tensor
 from typing_extensions import Self
 
 from raffed.core.context import Context
@@ -37,17 +36,17 @@ class Descent(Record):
             b: BatchNorm statistics of the next model.
             k: What the client knows in this step.
         """
-        w, lr = self.model.w, k.lr
-        if isinstance(lr, Tensor) or is_stacked(next(iter(w.tensors.values()))):
+        w = self.model.w
+        if is_stacked(next(iter(w.tensors.values()))):
             moved = slope + w * k.weight_decay if k.weight_decay else slope
             velocity = self.velocity * k.momentum + moved if k.momentum else self.velocity
-            return type(self)(State(w - (velocity if k.momentum else moved) * lr, b), velocity)
+            return type(self)(State(w - (velocity if k.momentum else moved) * k.lr, b), velocity)
         after, velocity = w.clone(), self.velocity.clone() if k.momentum else self.velocity
         fused_step(
             list(after.tensors.values()),
             list(slope.tensors.values()),
             list(velocity.tensors.values()) if k.momentum else [],
-            lr,
+            k.lr,
             k.momentum,
             k.weight_decay,
         )
