@@ -123,6 +123,9 @@ METHODS: dict[str, MethodInfo] = {
     "fedetf": MethodInfo(
         "FedETF", "Li et al. 2023", "fedetf", "fedetf", "unit features, frozen simplex ETF, balanced softmax"
     ),
+    "fedgamma": MethodInfo(
+        "FedGAMMA", "Dai et al. 2023", "fedgamma", "fedgamma", "FedSAM's gradients with SCAFFOLD's controls"
+    ),
     "fedgela": MethodInfo(
         "FedGELA", "Fan et al. 2023", "fedgela", "fedgela", "a frozen simplex ETF, scaled by shares at home"
     ),
@@ -131,6 +134,9 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "fedlc": MethodInfo(
         "FedLC", "Zhang et al. 2022", "fedlc", "fedlc", "logits lowered by a margin for rare classes"
+    ),
+    "fedlesam": MethodInfo(
+        "FedLESAM", "Fan et al. 2024", "fedlesam", "fedlesam", "gradients taken against the server's movement"
     ),
     "fedlmd": MethodInfo(
         "FedLMD", "Lu et al. 2023", "fedlmd", "fedlmd", "the download teaches the minority classes"
@@ -175,6 +181,9 @@ METHODS: dict[str, MethodInfo] = {
         "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
     ),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "fedsam": MethodInfo(
+        "FedSAM", "Qu et al. 2022", "fedsam", "fedsam", "gradients taken where the loss is highest nearby"
+    ),
     "feduv": MethodInfo(
         "FedUV", "Son et al. 2024", "feduv", "feduv", "varied predictions and spread features"
     ),

@@ -47,9 +47,12 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     },
     "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
+    "fedgamma": {"rho": [-0.1, 101.0, math.nan], "server_lr": [0.0, 11.0]},
+    "fedlesam": {"rho": [-0.1, 101.0, math.nan]},
     "fedlmd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["test"]},
     "fedmmd": {"lam": [-0.1, math.nan]},
     "fedntd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["none"]},
+    "fedsam": {"rho": [-0.1, 101.0, math.nan], "stats": ["first"]},
     "fedper": {"private": ["body"]},
     "fedala": {
         "eta": [-0.1, math.nan],

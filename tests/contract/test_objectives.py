@@ -65,6 +65,7 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "apfl, adaptive": ("apfl", {"adaptive": True}),
     "fedntd, train": ("fedntd", {"teacher": "train", "tau": 3.0}),
     "fedlmd, train": ("fedlmd", {"teacher": "train"}),
+    "fedsam, both": ("fedsam", {"rho": 0.5, "stats": "both"}),
 }
 STAGE_2: dict[str, dict[str, Any]] = {
     "ditto": {},

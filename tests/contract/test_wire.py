@@ -96,8 +96,11 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
     "fedaws": (P + B, P + B + 1, 0, 0),
     "fedmmd": (P + B, P + B + 1, 0, 0),
+    "fedgamma": (2 * P + B, 2 * P + B, P, P),
+    "fedlesam": (P + B, P + B + 1, P, 0),
     "fedlmd": (P + B, P + B + 1, 0, 0),
     "fedntd": (P + B, P + B + 1, 0, 0),
+    "fedsam": (P + B, P + B + 1, 0, 0),
     "finetune": (P + B, P + B + 1, 0, 0),
 }
 
