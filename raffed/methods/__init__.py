@@ -98,8 +98,14 @@ METHODS: dict[str, MethodInfo] = {
     "feddf": MethodInfo(
         "FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"
     ),
+    "feddisco": MethodInfo(
+        "FedDisco", "Ye et al. 2023", "feddisco", "feddisco", "unevenly distributed clients weigh less"
+    ),
     "feddyn": MethodInfo(
         "FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"
+    ),
+    "fedexp": MethodInfo(
+        "FedExP", "Jhunjhunwala et al. 2023", "fedexp", "fedexp", "the server goes further than the mean"
     ),
     "fedic": MethodInfo(
         "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"

@@ -86,6 +86,13 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "public": [0],
         "preset": ["x"],
     },
+    "feddisco": {"a": [-0.1, math.nan], "b": [-0.1, math.nan], "measure": ["l1"]},
+    "fedexp": {
+        "epsilon": [-0.1, math.nan],
+        "score": ["mean"],
+        "epsilon_scale": ["official"],
+        "weighting": ["n"],
+    },
     "fedic": {
         "copy_steps": [-1],
         "gate_steps": [-1],

@@ -78,6 +78,8 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavgm": (P + B, P + B + 1, 0, 0),  # n_k, which its means are weighted by
     "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
     "fedaws": (P + B, P + B + 1, 0, 0),
+    "feddisco": (P + B, P + B + 2, 0, 0),  # n_k and d_k
+    "fedexp": (P + B, P + B + 2, 0, 0),  # n_k and n_k ‖Δ_k‖²
     "fedmmd": (P + B, P + B + 1, 0, 0),
     "finetune": (P + B, P + B + 1, 0, 0),
 }
