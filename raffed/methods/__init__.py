@@ -67,6 +67,9 @@ METHODS: dict[str, MethodInfo] = {
     "apfl": MethodInfo(
         "APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"
     ),
+    "ccvr": MethodInfo(
+        "CCVR", "Luo et al. 2021", "ccvr", "ccvr", "the head retrained on virtual features at the end"
+    ),
     "creff": MethodInfo(
         "CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"
     ),
@@ -92,6 +95,9 @@ METHODS: dict[str, MethodInfo] = {
         revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
     ),
     "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
+    "feddbe": MethodInfo(
+        "FedDBE", "Zhang et al. 2023", "feddbe", "feddbe", "features translated privately, their means pulled"
+    ),
     "feddc": MethodInfo(
         "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
     ),
@@ -141,6 +147,9 @@ METHODS: dict[str, MethodInfo] = {
         "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
     ),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "fedtgp": MethodInfo(
+        "FedTGP", "Zhang et al. 2024", "fedtgp", "fedtgp", "prototypes trained by the server, no weights sent"
+    ),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo(
         "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"

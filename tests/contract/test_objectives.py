@@ -57,6 +57,7 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedrod, authors": ("fedrod", {"preset": "authors"}),
     "fedproto, authors": ("fedproto", {"preset": "authors"}),
     "apfl, adaptive": ("apfl", {"adaptive": True}),
+    "feddbe, running mean": ("feddbe", {"mu": 0.5}),
 }
 STAGE_2: dict[str, dict[str, Any]] = {
     "ditto": {},
