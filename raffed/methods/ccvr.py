@@ -85,7 +85,7 @@ def moments(k: Context, covariance: Covariance) -> Moments:
         elif covariance == "shared":
             squares += z.T @ z
         else:
-            for label in y.unique().tolist():
+            for label in torch.bincount(y).nonzero()[:, 0].tolist():
                 own = z[y == label]
                 squares[label] += own.T @ own
     if covariance != "diagonal":

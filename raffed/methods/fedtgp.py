@@ -92,7 +92,7 @@ class PrototypeTraining(ServerRule[PrototypeGenerator | None]):
         delta = margin_of(q, y, k.spec.num_classes, self.margin)
         draws = seeds.generator(k.run_seed, "server", k.round)
         for _ in range(self.epochs):
-            for index in torch.randperm(len(y), generator=draws).split(self.batch):
+            for index in torch.split(torch.randperm(len(y), generator=draws), self.batch):
                 live = {name: t.detach().requires_grad_() for name, t in net.tensors.items()}
                 value = separation(q[index], y[index], prototypes(Params(live)), delta)
                 grads = torch.autograd.grad(value, list(live.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from tests.tiny import Tiny, client_data, same_bits, server_context
 EVERYBODY = [0, 1, 2, 3]
 
 
-def rate(deltas: list[tuple[float, ...]], p: list[float], epsilon: float) -> float:
+def rate(deltas: Sequence[tuple[float, ...]], p: list[float], epsilon: float) -> float:
     """η_g of updates with weights p."""
     moved, weights = torch.tensor(deltas, dtype=torch.float64), torch.tensor(p, dtype=torch.float64)
     mean = (weights[:, None] * moved).sum(0)
