@@ -62,6 +62,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "feddf": {"server_steps": 3, "public": 20},
     "fedic": {"copy_steps": 3, "gate_steps": 3, "distil_steps": 3, "public": 20},
     "fedala": {"first_epochs": 3.0},
+    "fedtgp": {"server_epochs": 3},
     "gldp": {"body_epochs": 1.0, "head_epochs": 2.0},
 }
 over_methods = pytest.mark.parametrize("name", METHODS)

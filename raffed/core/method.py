@@ -167,6 +167,8 @@ class Method:
             return "its server also uses every upload in another way than by the mean"
         if summed:
             return f"its server also adds up messages ({', '.join(summed)}), which the rule would not protect"
+        if self.mean.reweighting is not None:
+            return "the weights of its mean depend on what clients report, which the rule would not protect"
         return "it relies on the weights of the mean elsewhere too" if self.mean.fixed else ""
 
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:

@@ -67,6 +67,9 @@ METHODS: dict[str, MethodInfo] = {
     "apfl": MethodInfo(
         "APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"
     ),
+    "ccvr": MethodInfo(
+        "CCVR", "Luo et al. 2021", "ccvr", "ccvr", "the head retrained on virtual features at the end"
+    ),
     "creff": MethodInfo(
         "CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"
     ),
@@ -104,6 +107,9 @@ METHODS: dict[str, MethodInfo] = {
     "fedbn": MethodInfo(
         "FedBN", "Li et al. 2021", "fedbn", "fedbn", "BatchNorm layers stay with their client"
     ),
+    "feddbe": MethodInfo(
+        "FedDBE", "Zhang et al. 2023", "feddbe", "feddbe", "features translated privately, their means pulled"
+    ),
     "feddc": MethodInfo(
         "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
     ),
@@ -117,11 +123,17 @@ METHODS: dict[str, MethodInfo] = {
     "feddf": MethodInfo(
         "FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"
     ),
+    "feddisco": MethodInfo(
+        "FedDisco", "Ye et al. 2023", "feddisco", "feddisco", "unevenly distributed clients weigh less"
+    ),
     "feddyn": MethodInfo(
         "FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"
     ),
     "fedetf": MethodInfo(
         "FedETF", "Li et al. 2023", "fedetf", "fedetf", "unit features, frozen simplex ETF, balanced softmax"
+    ),
+    "fedexp": MethodInfo(
+        "FedExP", "Jhunjhunwala et al. 2023", "fedexp", "fedexp", "the server goes further than the mean"
     ),
     "fedgamma": MethodInfo(
         "FedGAMMA", "Dai et al. 2023", "fedgamma", "fedgamma", "FedSAM's gradients with SCAFFOLD's controls"
@@ -183,6 +195,9 @@ METHODS: dict[str, MethodInfo] = {
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
     "fedsam": MethodInfo(
         "FedSAM", "Qu et al. 2022", "fedsam", "fedsam", "gradients taken where the loss is highest nearby"
+    ),
+    "fedtgp": MethodInfo(
+        "FedTGP", "Zhang et al. 2024", "fedtgp", "fedtgp", "prototypes trained by the server, no weights sent"
     ),
     "feduv": MethodInfo(
         "FedUV", "Son et al. 2024", "feduv", "feduv", "varied predictions and spread features"

@@ -178,7 +178,8 @@ class TinyFederation:
         Without participants, `drawn` says who takes part.
         """
         chosen = tuple(self.drawn() if participants is None else participants)
-        weights = self.method.mean.weights([self.data[c].n for c in chosen])
+        counts = [self.data[c].class_counts for c in chosen]
+        weights = self.method.mean.weights([self.data[c].n for c in chosen], lambda: counts)
         accumulator, sent = UploadAccumulator(self.method.keeps_uploads), self.server.broadcast()
         members = [
             Participant(client, self.client_states.get(client), self.data[client]) for client in chosen

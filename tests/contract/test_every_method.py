@@ -205,6 +205,9 @@ def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> 
         assert elsewhere or acted or scored, f"tensor {at} of the vault is never read"
 
 
+ONCE = ("feddbe",)  # the message is made in the first round and stays
+
+
 @over_methods
 def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
     tiny = made(name).run(2, [0, 1, 2, 3])
@@ -215,7 +218,7 @@ def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
     for slot, wire in sent.slots.items():
         # known flags of prototypes stay true once all classes were seen, so change is asked of the slot,
         # reading of each field
-        assert not same_bits(wire, before[slot])
+        assert same_bits(wire, before[slot]) == (name in ONCE)
         for at in range(len(leaves(wire))):
             other = sent.replace(slots={**sent.slots, slot: perturbed(wire, at)})
             assert not same_bits(trace(tiny, tiny.visit(1, broadcast=other)), usual), (

@@ -79,6 +79,13 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "solo": {"epochs": [-1.0, math.nan]},
     "apfl": {"alpha": [-0.1, 1.1, math.nan]},
     "fedrod": {"gamma": [-0.1, 11.0, math.nan], "preset": ["author"]},
+    "fedtgp": {
+        "lam": [-0.1, math.nan],
+        "server_epochs": [-1],
+        "server_lr": [-0.1, math.nan],
+        "batch_size": [0],
+        "margin": [-0.1, math.nan],
+    },
     "flda": {"preset": ["x"]},
     "pfedme": {
         "lam": [-0.1, math.nan],
@@ -104,6 +111,14 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "tau": [0.0],
         "public": [0],
         "preset": ["x"],
+    },
+    "feddbe": {"kappa": [-0.1, math.nan], "mu": [0.0, 1.1]},
+    "feddisco": {"a": [-0.1, math.nan], "b": [-0.1, math.nan], "measure": ["l1"]},
+    "fedexp": {
+        "epsilon": [-0.1, math.nan],
+        "score": ["mean"],
+        "epsilon_scale": ["official"],
+        "weighting": ["n"],
     },
     "fedic": {
         "copy_steps": [-1],
@@ -135,6 +150,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "negative": ["head"],
     },
     "noisygrad": {"kind": ["uniform"], "size": [-0.1, math.nan], "meaning": ["std"]},
+    "ccvr": {"virtual": [0], "epochs": [-1], "retrain_lr": [-0.1, math.nan], "covariance": ["tied"]},
     "creff": {
         "features": [0],
         "match_steps": [-1],

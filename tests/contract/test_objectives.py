@@ -66,6 +66,7 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedntd, train": ("fedntd", {"teacher": "train", "tau": 3.0}),
     "fedlmd, train": ("fedlmd", {"teacher": "train"}),
     "fedsam, both": ("fedsam", {"rho": 0.5, "stats": "both"}),
+    "feddbe, running mean": ("feddbe", {"mu": 0.5}),
 }
 STAGE_2: dict[str, dict[str, Any]] = {
     "ditto": {},
