@@ -124,6 +124,7 @@ class ServerRule(Record, Generic[ServerMemory]):
     _compare = True
 
     each: ClassVar[bool] = False  # it needs every upload, not only their mean
+    adaptive: ClassVar[bool] = False  # its steps are divided by the size of the mean updates
 
     def required_data(self) -> ServerData:
         """Return the data that this rule needs. It finds them in `k.public` and `k.labelled`."""

@@ -40,6 +40,13 @@ def warn(setup: Setup, resumed: bool = False) -> None:
             "faults: with drop, late or corrupt = 1 no upload ever counts, so the server's model never "
             "changes"
         )
+    if config.privacy.noise and setup.method.server.adaptive:
+        log.warning(
+            "privacy.noise with %s: its server divides by the root of the mean squared update, most of which "
+            "may be noise. epsilon holds all the same, but little may be learned; fedavg and fedavgm do not "
+            "divide by it",
+            setup.method.name,
+        )
     if not setup.method.has_global and not any(
         len(part) for part in (*setup.partition.test, *setup.partition.val)
     ):
