@@ -4,7 +4,8 @@ generator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import logging
 from typing import Any
 
 import pytest
@@ -57,9 +58,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return RayTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end, so the garbage collector need not look through it again. To every
+    logger that does not propagate pytest adds its handlers six times a test, and torch has 45 of those: they
+    propagate from now on.
+    """
+    gc.freeze()
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch") and isinstance(logger, logging.Logger):
+            logger.propagate = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """One torch thread in every test, whatever the test before it left."""
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
