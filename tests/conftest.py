@@ -59,9 +59,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays until the end, so the garbage collector need not look through it again. To every
-    logger that does not propagate pytest adds its handlers six times a test, and torch has 45 of those: they
-    propagate from now on.
+    """What was imported stays until the end, so the garbage collector need not look through it again.
+
+    pytest adds its handlers six times a test to every logger that does not propagate. torch has 45 of those:
+    they propagate from now on.
     """
     gc.freeze()
     for name, logger in logging.root.manager.loggerDict.items():
