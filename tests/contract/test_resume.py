@@ -33,8 +33,8 @@ BATCHNORM = replace(
 
 
 def killed(config: RunConfig, path: Path, after: int) -> RunResult:
-    """A run from beginning to end. A copy of its folder, as it was when round `after` + 1 was over and the newest
-    checkpoint was that of round `after`, is resumed to the same weights, vaults and metrics.
+    """A run from beginning to end. A copy of its folder, as it was when round `after` + 1 was over and the
+    newest checkpoint was that of round `after`, is resumed to the same weights, vaults and metrics.
     """
     done: list[int] = []
 
