@@ -37,6 +37,9 @@ START_RAY = tuple(
 )
 
 
+SHARE_ROUNDS = tuple(f"tests/contract/test_{name}.py" for name in ("every_method", "cohort", "objectives"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start Ray come first: together they are the longest share of one of the processes of
     `make test`.
@@ -46,16 +49,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Processes take whole files, so that a file's fixtures are made once; one takes all that start Ray:
-    it wants both cores.
+    """Processes take whole files, so that a file's fixtures are made once. One takes all that start Ray,
+    which wants both cores, and one all that begin with the same rounds of every method
+    (`tests.tiny.experienced`).
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class RayTogether(LoadFileScheduling):
+    class SomeTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(SHARE_ROUNDS):
+                return "rounds"
             return "ray" if nodeid.startswith(START_RAY) else super()._split_scope(nodeid)
 
-    return RayTogether(config, log) if config.getoption("dist") == "loadfile" else None
+    return SomeTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
