@@ -73,8 +73,8 @@ def showable(item: Reproduction) -> bool:
 
 OF_STAGES = (
     "A_sel: accuracy of the model just trained in stage m on the tests of stages 1 to m, mean over "
-    "participants and the last ten visits of the stage, at most half of the run's (FEDIC and CReFF, which have "
-    "no personal model: the global one, over all clients)."
+    "participants and the last ten visits of the stage, at most half of the run's (FEDIC and CReFF, which "
+    "have no personal model: the global one, over all clients)."
 )
 FORGOTTEN = [
     "Method",
