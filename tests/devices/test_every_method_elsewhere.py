@@ -37,7 +37,7 @@ from tests.devices.elsewhere import Elsewhere, MixedError
 from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, over_methods, same_bits, short
 
 BASE = RunConfig(
-    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2),
+    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2, samples=300),
     model=Model("mlp", {"hidden": [10]}),
     local=Local(lr=0.05, momentum=0.9, batch_size=128, epochs=1),
     federation=Federation(rounds=2, participation=0.5),
