@@ -21,10 +21,12 @@ from raffed.errors import NumericsError, UsageError
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item, lacking
 from raffed.experiments.reproduction.scales import SCALES
+from raffed.experiments.reproduction.search import Setting
 from raffed.results.runfile import RUN_FILE, read_object
 from raffed.studies import STUDIES, STUDY_FILE
 
 DIVERGED = "diverged"
+ITEM_FILE = "item.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,14 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun(Planned):
-    """A run, and the cells that need it."""
+    """A run, and the cells that need it.
+
+    `trial` is the setting of a run that only serves to choose one; None if the run is a result.
+    """
 
     cells: tuple[Cell, ...]
     config: RunConfig
+    trial: Setting | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +65,11 @@ class PlannedStudy(Planned):
 
     study: str
     scale: str
+
+
+def is_trial(job: Planned) -> bool:
+    """Return whether a job only serves to choose a setting."""
+    return isinstance(job, PlannedRun) and job.trial is not None
 
 
 P = TypeVar("P", bound=Planned)
@@ -193,11 +204,24 @@ def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:
     """
     counts = {}
     for scale in SCALES:
+        if item.search is not None:
+            counts[scale] = _with_results(item, scale, out)
+            continue
         configs = [item.at(cell, scale) for cell in item.cells]
         folders = [out / "runs" / scale / run_name(config) for config in configs if config is not None]
         folders += [study_folder(item.study, scale, out, 0)] if item.study else []
         counts[scale] = (sum(state_of(folder) == "finished" for folder in folders), len(folders))
     return counts
+
+
+def _with_results(item: Item, scale: str, out: Path) -> tuple[int, int]:
+    """Return (cells with a result, cells) of a table whose rows are tuned, as its item.json has them."""
+    folder = out / item.paper / item.name / scale
+    if not (folder / ITEM_FILE).exists():
+        return 0, len(item.cells)
+    cells = read_object(folder, ITEM_FILE).get("cells")
+    runs = [one.get("runs") for one in cells if isinstance(one, dict)] if isinstance(cells, list) else []
+    return sum(bool(one) for one in runs), len(runs)
 
 
 def state(item: Item, out: Path) -> str:
