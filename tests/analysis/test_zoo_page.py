@@ -104,4 +104,4 @@ def test_the_page_and_its_diagram_are_written_beside_each_other(table: Path, tmp
     text = (tmp_path / "zoo.md").read_text(encoding="utf-8")
     assert "Mean ranks over 5 blocks" in text
     assert "(zoo-t.svg)" in text
-    assert (tmp_path / "zoo-t.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert "<svg" in (tmp_path / "zoo-t.svg").read_text(encoding="utf-8")

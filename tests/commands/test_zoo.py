@@ -63,7 +63,7 @@ def test_a_method_s_defaults_are_its_first_setting_if_its_grid_has_them() -> Non
 
 
 def test_a_table_of_global_models_has_no_two_rows_that_are_the_same_by_a_law() -> None:
-    """Ditto and fine-tuning train FedAvg's global model, MAP FedRS's; FedPHP's own model teaches the other."""
+    """Ditto and fine-tuning train FedAvg's global model, MAP FedRS's; FedPHP's own model teaches."""
     twins = {name: same_global_model(name) for name in ("ditto", "finetune", "map", "scamap", "fedphp")}
     assert twins == {"ditto": "fedavg", "finetune": "fedavg", "map": "fedrs", "scamap": "scars", "fedphp": ""}
 
