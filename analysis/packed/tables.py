@@ -7,7 +7,7 @@ from pathlib import Path
 from ..item_tables import item_markdown
 from ..metrics.summary import summary, to_markdown
 from ..report import find_items
-from ..reproduction.item_runs import run_folders
+from ..reproduction.item_runs import run_folders, tried_names
 from ..runs.files import write_text
 from ..runs.load import read_runs
 from .files import unpacked
@@ -29,17 +29,11 @@ def tables_of(folder: Path) -> str:
             f"Tuning, {path.parent.name}\n\n{path.read_text(encoding='utf-8')}"
             for path in sorted(local.rglob("tuning.md"))
         ]
-        runs = read_runs([local]).without(_tried([item for item, _ in items]))
+        runs = read_runs([local]).without(tried_names([item for item, _ in items]))
         if not runs.runs.empty:
             parts.append(f"All runs\n\n{to_markdown(summary(runs))}")
     head = _HEAD.format(name=folder.resolve().name)
     return "\n".join([head, *(f"## {part.strip()}\n" for part in parts)])
-
-
-def _tried(items: Sequence[Reproduction]) -> list[str]:
-    """Return the names of runs that only served to choose a setting."""
-    rows = [row for item in items for row in section(item.about, "search").get("rows", [])]
-    return [Path(str(trial["run"])).name for row in rows for trial in row["trials"]]
 
 
 def write_tables(folder: Path) -> None:

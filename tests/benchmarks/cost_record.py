@@ -68,12 +68,12 @@ HEAD = """# What a method costs
 |---|--:|--:|--:|--:|--:|--:|
 """
 TEXT = """
-`python -m tests.benchmarks.method_cost` measured this: {workload}. All methods train in one process with one
-thread, in turns with FedAvg: a round of FedAvg, a round of the method, and again. The ratio is the median
-over {turns} of the method's seconds to those of FedAvg just before it; *spread* is the smallest and the largest. A
-round is the training of its clients and the server's step, without evaluation. *Client keeps* is the private
-state of one client, and *up* and *down* are the bytes of its messages in the last round, as the papers count
-them ([docs/design.md](design.md) §4). Machine: {machine}; load {load}.
+`python -m tests.benchmarks.method_cost` measured this: {workload}. All methods train in one process with
+one thread, in turns with FedAvg: a round of FedAvg, a round of the method, and again. The ratio is the
+median over {turns} of the method's seconds to those of FedAvg just before it; *spread* is the smallest and
+the largest. A round is the training of its clients and the server's step, without evaluation. *Client
+keeps* is the private state of one client, and *up* and *down* are the bytes of its messages in the last
+round, as the papers count them ([docs/design.md](design.md) §4). Machine: {machine}; load {load}.
 """
 UNMEASURED = """# What a method costs
 
