@@ -24,7 +24,20 @@ from .zoo.rows import columns, scores
 
 HEAD = """# The zoo: all methods, equally tuned
 
-`python -m analysis.zoo_page {records} --out {page}` made this page from records of `raffed reproduce zoo/…`.
+`python -m analysis.zoo_page {records} --out {page}`
+made this page from records of `raffed reproduce zoo/…`.
+
+```sh
+raffed reproduce --list                                           # zoo/… are the tables of all methods
+raffed reproduce zoo/fashion-mnist --scale full --plan            # what will run, and what is no row, and why
+raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox --budget 80m
+raffed reproduce zoo/fashion-mnist --scale full --out zoo --tables
+python -m analysis.pack_records zoo --out analysis/records/zoo
+```
+
+Any part may run by itself: rows and splits are chosen by `--only`, and the same command goes on where it
+stopped. Parts with one `--out` make one table, also if they run at the same time. `--tables` runs nothing and
+collects all that is finished. Records are unpacked by `--unpack`, and the command goes on with them.
 """
 
 

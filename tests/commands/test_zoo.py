@@ -13,6 +13,8 @@ from raffed.commands.planned_jobs import carried_out
 from raffed.commands.reproducing import Asked, in_stages, plan, written
 from raffed.commands.running import start_or_continue
 from raffed.config.run import RunConfig, Runtime
+from raffed.core.method import Method
+from raffed.core.parts import ParameterSplit
 from raffed.errors import UsageError
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.items import Item
@@ -21,7 +23,7 @@ from raffed.experiments.reproduction.search import Search, Tried, best, setting_
 from raffed.experiments.reproduction.searched import searched_runs
 from raffed.experiments.zoo.items import ITEMS, MLP
 from raffed.experiments.zoo.protocol import LADDER, RATES, TRIALS, config, paired, settings
-from raffed.experiments.zoo.rows import is_personal, same_global_model
+from raffed.experiments.zoo.rows import is_personal, keeps_norms_alone, same_global_model
 from raffed.methods import METHODS, build_method
 from tests.tiny import over_methods
 
@@ -72,6 +74,14 @@ def test_a_table_of_global_models_has_no_two_rows_that_are_the_same_by_a_law() -
 def test_every_method_is_a_row_of_one_of_the_two_tables(name: str) -> None:
     method = build_method(name, {})
     assert is_personal(method) or (method.has_global and not same_global_model(name))
+
+
+def test_a_method_that_keeps_nothing_but_batchnorm_needs_it() -> None:
+    """SiloBN keeps its statistics; SOLO keeps all layers and with them the statistics."""
+    silo = Method("SiloBN", split=ParameterSplit("none", buffers="local"))
+    assert keeps_norms_alone(silo)
+    assert is_personal(silo)
+    assert [keeps_norms_alone(build_method(name, {})) for name in ("solo", "fedrep", "fedavg")] == [False] * 3
 
 
 def test_every_item_lists_every_method_on_every_split() -> None:

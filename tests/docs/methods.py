@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from raffed.tune_spaces import load_space, points, values
@@ -17,7 +18,7 @@ from raffed.tune_spaces import load_space, points, values
 from raffed.config.run import RunConfig
 from raffed.config.validation import Declaration
 from raffed.core.method import Method
-from raffed.experiments.zoo.rows import is_personal, same_global_model, server_data
+from raffed.experiments.zoo.rows import is_personal, keeps_norms_alone, same_global_model, server_data
 from raffed.methods import METHODS, MethodInfo, build_method
 from tests.benchmarks.cost_record import RECORD, ratios
 from tests.golden.regenerate import WIRE
@@ -60,9 +61,15 @@ def for_whom(method: Method) -> str:
 
 def batchnorm(method: Method) -> str:
     """Return whether the method needs BatchNorm, and whether its statistics stay with the client."""
-    if method.split.personal not in ("none", "all", "body", "head", "base", "top"):
-        return f"needed: its {method.split.personal} layers stay with the client"
+    if keeps_norms_alone(method):
+        return "needed: it is what stays with the client"
     return "statistics stay with the client" if method.split.buffers == "local" else "not needed"
+
+
+def network(method: Method) -> str:
+    """Return what the method requires of the network, such as `head_init` = etf, or ""."""
+    required = {one.name: getattr(method, one.name) for one in fields(method)}.get("network") or ()
+    return ", ".join(f"`{name}` = {value}" for name, value in required)
 
 
 def wires() -> dict[str, dict[str, list[tuple[str, str]]]]:
@@ -127,6 +134,7 @@ def section(name: str, info: MethodInfo) -> str:
         "",
         f"- For: {for_whom(method)}." + (f" Its global model is `{twin}`'s, bit for bit." if twin else ""),
         f"- BatchNorm: {batchnorm(method)}.",
+        *([f"- The network is built with {network(method)}."] if network(method) else []),
         f"- Comes to the client: {shown_fields(sent['down'])}.",
         f"- Leaves the client: {shown_fields(sent['up'])}.",
         f"- A client keeps: {shown_fields(sent['client keeps'])}.",

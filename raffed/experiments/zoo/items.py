@@ -21,8 +21,6 @@ from raffed.experiments.zoo.rows import not_global, not_personal, server_data
 from raffed.methods import METHODS
 
 MLP = Model("mlp", {"hidden": [200, 200]})
-NETWORKS: Mapping[str, Model] = {  # of methods that need another head or other features than MLP's
-}
 FASHION, CIFAR = "fashion-mnist", "cifar10"
 MAIN = {"P10C2": "p10c2", "Dirichlet 0.1": "dirichlet:10:0.1"}
 INCOMPLETE = {"incomplete": "incomplete:10", "shards": "shards:10:2"}
@@ -58,7 +56,7 @@ NOTE = (
 def item(kind: Kind, name: str, title: str, dataset: str, splits: Mapping[str, str], model: Model) -> Item:
     """Return a table of the zoo: a row for every method, a column for every split."""
     cells = tuple(
-        Cell(info.title, column, config(method, dataset, split, NETWORKS.get(method, model)), {})
+        Cell(info.title, column, config(method, dataset, split, model), {})
         for column, split in splits.items()
         for method, info in METHODS.items()
     )

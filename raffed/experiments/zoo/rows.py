@@ -29,9 +29,26 @@ def not_global(run: RunConfig) -> str:
 
 def not_personal(run: RunConfig) -> str:
     """Return why a method is not a row of a table of personal models, or ""."""
-    if run.method in REFERENCES or is_personal(build_method(run.method, {})):
-        return does_not_fit(run)
-    return "its clients have no models of their own"
+    method = build_method(run.method, {})
+    if run.method not in REFERENCES and not is_personal(method):
+        return "its clients have no models of their own"
+    refused = does_not_fit(run)
+    if not refused and keeps_norms_alone(method) and not _has_norms(run):
+        return "its clients keep nothing but BatchNorm, which this network does not have"
+    return refused
+
+
+def keeps_norms_alone(method: Method) -> bool:
+    """Return whether all that a client keeps are BatchNorm's layers or statistics."""
+    layers = method.split.personal in ("all", "body", "head", "base", "top")
+    return method.split.buffers == "local" and not layers and method.personal is None
+
+
+def _has_norms(run: RunConfig) -> bool:
+    from raffed.runtime.network_setup import make_network
+    from raffed.runtime.setup import prepare_run
+
+    return bool(list(make_network(prepare_run(run)).initial.b.names))
 
 
 def is_personal(method: Method) -> bool:
