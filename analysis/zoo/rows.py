@@ -52,12 +52,11 @@ def columns(item: Reproduction) -> list[str]:
 
 def scores(item: Reproduction, runs: Runs, column: str) -> dict[str, dict[int, float]]:
     """Return row → seed → the measure of the row's run, a fraction. Rows without runs are left out."""
-    found = {}
+    found, seeds = {}, runs.runs["seed"]
     for cell in item.about["cells"]:
         if cell["column"] == column:
             values = measures(runs)[measure_of(item, cell)]
-            names = run_names(item, cell, runs)
-            kept = {int(runs.runs.at[name, "seed"]): float(values[name]) for name in names}
+            kept = {int(seeds[name]): float(values[name]) for name in run_names(item, cell, runs)}
             found[str(cell["row"])] = {seed: one for seed, one in kept.items() if not math.isnan(one)}
     return {row: one for row, one in found.items() if one}
 
