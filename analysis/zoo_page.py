@@ -30,7 +30,8 @@ made this page from records of `raffed reproduce zoo/…`.
 ```sh
 raffed reproduce --list                                           # zoo/… are the tables of all methods
 raffed reproduce zoo/fashion-mnist --scale full --plan            # what will run, and what is no row, and why
-raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox --budget 80m
+raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox --budget 80m \\
+    --keep-checkpoints 1
 raffed reproduce zoo/fashion-mnist --scale full --out zoo --tables
 python -m analysis.pack_records zoo --out analysis/records/zoo
 ```

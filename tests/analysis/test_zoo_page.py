@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
 from raffed.analysis.zoo.page import item_page
@@ -105,3 +106,14 @@ def test_the_page_and_its_diagram_are_written_beside_each_other(table: Path, tmp
     assert "Mean ranks over 5 blocks" in text
     assert "(zoo-t.svg)" in text
     assert "<svg" in (tmp_path / "zoo-t.svg").read_text(encoding="utf-8")
+
+
+def test_records_can_be_packed_without_the_trials_whose_scores_the_table_has(
+    table: Path, tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    write_run("t1", [0.5])
+    for given, there in (([], True), (["--results"], False)):
+        assert pack([str(tmp_path), "--out", str(tmp_path.parent / f"packed{there}"), *given]) == 0
+        about = json.loads((tmp_path.parent / f"packed{there}" / "records.json").read_text())
+        assert ("t1/run.json" in about["runs"]) is there
+        assert "FedAvg-1/run.json" in about["runs"]

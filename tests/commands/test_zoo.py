@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +147,21 @@ def test_trials_choose_by_validation_and_the_choice_runs_with_fresh_seeds_and_al
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")}
     _executed(_tiny((0.1, 1e3)), tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")} == before, "all were kept"
+
+
+def test_trials_that_only_item_json_records_are_not_run_again(tmp_path: Path) -> None:
+    """Records are packed without them. Trials of another protocol have other names, and do not count."""
+    after = _executed(_tiny((0.1, 0.05)), tmp_path)
+    trials = [job.folder for job in after if isinstance(job, PlannedRun) and job.trial]
+    for folder in trials:
+        shutil.rmtree(folder)
+    written_before = json.loads((tmp_path / "zoo" / "fashion-mnist" / "smoke" / "item.json").read_text())
+    _executed(_tiny((0.1, 0.05)), tmp_path)
+    assert not any(folder.exists() for folder in trials)
+    again = json.loads((tmp_path / "zoo" / "fashion-mnist" / "smoke" / "item.json").read_text())
+    assert again == written_before
+    planned = searched_runs(_tiny((0.1, 0.04)), "smoke", tmp_path, ["fedavg", "p10c2"], 2, SERIAL)
+    assert [job.trial for job in planned] == [{"local.lr": 0.04}]
 
 
 def test_a_method_that_is_no_row_of_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:

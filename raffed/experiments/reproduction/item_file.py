@@ -55,7 +55,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "study": item.study,
         "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
         "left_out": _left_out([job for job in found if not _settled(job)], studies),
-        **search_record(item, scale, folder, found),
+        **search_record(item, scale, out, found),
         **source_record(item, folder),
     }
     write_json(folder / ITEM_FILE, about)

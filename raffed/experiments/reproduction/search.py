@@ -22,6 +22,7 @@ LAST = 10  # evaluated rounds whose mean is the score, as in the measures accura
 SMOKE_TRIALS = 2
 ADVICE = "clip_norm"  # what the error of a diverged training ends with
 VALIDATION = 0.2
+ENDED = ("finished", "diverged")  # states of a trial for which nothing is left to do
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,19 @@ class Tried:
     Attributes:
         score: Mean of the validation accuracy over the last rounds, a fraction; NaN if it has none.
         state: "finished", "diverged", or the state of a run that has not come to its end.
+        recorded: Whether this is known from item.json alone, because the run is not there any more.
     """
 
     setting: Setting
     folder: Path
     state: str = ""
     score: float = math.nan
+    recorded: bool = False
 
     @property
     def ended(self) -> bool:
         """Return whether nothing is left to do for it."""
-        return self.state in ("finished", "diverged")
+        return self.state in ENDED
 
 
 def read_tried(setting: Setting, folder: Path, select: str) -> Tried:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import Cell, Item, lacking
-from raffed.experiments.reproduction.planner import DIVERGED, PlannedRun, run_name
+from raffed.experiments.reproduction.planner import DIVERGED, ITEM_FILE, PlannedRun, run_name
 from raffed.experiments.reproduction.search import (
+    ENDED,
     LAST,
     Search,
     Setting,
@@ -28,7 +30,7 @@ from raffed.experiments.reproduction.search import (
     setting_name,
 )
 from raffed.results.run_contents import Noted
-from raffed.results.runfile import read_run
+from raffed.results.runfile import read_object, read_run
 
 
 def searched_runs(
@@ -49,13 +51,22 @@ def searched_runs(
     """
     trials: dict[Path, PlannedRun] = {}
     finals: dict[Path, PlannedRun] = {}
+    search, below, known = _search(item), out / "runs" / scale, recorded_trials(item, scale, out)
     cells, why = included(item, scale, only)
     for cell, config in cells:
         config = config if runtime is None else replace(config, runtime=runtime)
-        tries = list(_trials(item, cell, config, scale, out))
-        _add(trials, tries)
-        _add(finals, _finals(item, cell, config, scale, out, tries, seeds))
-    if not trials and why:
+        tries = []
+        for setting in search.tried(config, scale):
+            job = _planned(cell, search.trial(config, setting), below, setting)
+            tries.append(_known(job, setting, search, known))
+            if tries[-1].recorded:
+                continue
+            _add(trials, [job])
+        winner = best(tries)
+        if winner is not None:
+            runs = [search.final(config, winner.setting, number) for number in range(seeds)]
+            _add(finals, [_planned(cell, run, below) for run in runs])
+    if not cells and why:
         raise UsageError(f"{item.key}: {'; '.join(why.values())}")
     return [*finals.values(), *trials.values()]
 
@@ -84,28 +95,40 @@ def _search(item: Item) -> Search:
     return item.search
 
 
-def _trials(item: Item, cell: Cell, config: RunConfig, scale: str, out: Path) -> Iterator[PlannedRun]:
-    search = _search(item)
-    for setting in search.tried(config, scale):
-        run = search.trial(config, setting)
-        yield _planned(cell, run, out / "runs" / scale, setting)
+Known: TypeAlias = dict[str, tuple[str, float]]  # name of a run's folder → state and score of the trial
 
 
-def _finals(
-    item: Item,
-    cell: Cell,
-    config: RunConfig,
-    scale: str,
-    out: Path,
-    tries: Sequence[PlannedRun],
-    seeds: int,
-) -> list[PlannedRun]:
-    search = _search(item)
-    winner = best([read_tried(job.trial or {}, job.folder, search.select) for job in tries])
-    if winner is None:
+def recorded_trials(item: Item, scale: str, out: Path) -> Known:
+    """Return the trials that item.json records as ended. Their runs need not be there any more.
+
+    The name of a folder has the run's identity, so that a trial of another protocol is not taken for it.
+    """
+    found: Known = {}
+    for row in _recorded_rows(out / item.paper / item.name / scale):
+        trials = row.get("trials")
+        for one in trials if isinstance(trials, list) else []:
+            if one.get("state") in ENDED:
+                score = one.get("score")
+                name = Path(str(one.get("run"))).name
+                found[name] = str(one["state"]), math.nan if score is None else float(score)
+    return found
+
+
+def _recorded_rows(folder: Path) -> list[Noted]:
+    if not (folder / ITEM_FILE).exists():
         return []
-    runs = [search.final(config, winner.setting, number) for number in range(seeds)]
-    return [_planned(cell, run, out / "runs" / scale) for run in runs]
+    about = read_object(folder, ITEM_FILE).get("search")
+    rows = about.get("rows") if isinstance(about, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _known(job: PlannedRun, setting: Setting, search: Search, known: Known) -> Tried:
+    """Return what is known of a trial, from its run, or from item.json if the run is not there."""
+    found = read_tried(setting, job.folder, search.select)
+    if found.state or job.folder.name not in known:
+        return found
+    state, score = known[job.folder.name]
+    return Tried(setting, job.folder, state, score, recorded=True)
 
 
 def _planned(cell: Cell, run: RunConfig, below: Path, trial: Setting | None = None) -> PlannedRun:
@@ -124,31 +147,40 @@ def _add(found: dict[Path, PlannedRun], jobs: Iterable[PlannedRun]) -> None:
         found[job.folder] = job if before is None else replace(before, cells=(*before.cells, *job.cells))
 
 
-def search_record(item: Item, scale: str, folder: Path, found: Iterable[PlannedRun]) -> Noted:
+def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]) -> Noted:
     """Return what item.json says about the trials: each row's settings with their scores, and the choice.
+
+    Rows that an earlier command recorded, and that this one was not asked for, are kept.
 
     Args:
         item: The item.
         scale: smoke, proxy or full.
-        folder: The folder of item.json.
-        found: The planned runs, trials among them.
+        out: The folder of all reproductions.
+        found: The planned runs.
     """
     if item.search is None:
         return {}
+    folder = out / item.paper / item.name / scale
     search, jobs = item.search, list(found)
-    tried: dict[tuple[str, str], list[Tried]] = {}
-    for job in jobs:
-        if job.trial is not None:
-            for cell in job.cells:
-                one = read_tried(job.trial, job.folder, search.select)
-                tried.setdefault((cell.row, cell.column), []).append(one)
-    remarks = {cell.row: search.remark(cell.config) for job in jobs for cell in job.cells}
+    places = {(cell.row, cell.column): cell for job in jobs for cell in job.cells}
+    known = recorded_trials(item, scale, out)
+    rows: dict[tuple[str, str], Noted] = {
+        (str(row.get("row")), str(row.get("column"))): row for row in _recorded_rows(folder)
+    }
+    for place, cell in places.items():
+        config = item.at(cell, scale) or cell.config
+        tries = []
+        for setting in search.tried(config, scale):
+            job = _planned(cell, search.trial(config, setting), out / "runs" / scale, setting)
+            tries.append(_known(job, setting, search, known))
+        rows[place] = _row_record(*place, tries, folder)
+    remarks = {cell.row: search.remark(cell.config) for cell in places.values()}
     about: Noted = {
         "select": search.select,
         "validation": search.validation,
         "last": LAST,
         "seeds": search.seeds,
-        "rows": [_row_record(*place, tries, folder) for place, tries in tried.items()],
+        "rows": [*rows.values()],
         "remarks": [{"row": row, "what": what} for row, what in remarks.items() if what],
         "excluded": [{"row": row, "why": why} for row, why in included(item, scale, ())[1].items()],
     }
