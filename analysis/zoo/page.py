@@ -11,7 +11,7 @@ from ..metrics.rank_tests import friedman, holm_ranking
 from ..reproduction.item_runs import Reproduction
 from ..runs.load import Runs, section
 from ..table import TextTable, as_markdown
-from .rows import Compared, Cost, Scores, against, columns, cost, mean, scores, tried
+from .rows import Compared, RowCost, Scores, against, columns, cost, mean, scores, tried
 
 SLOW = 1.5  # times the seconds of the baseline's round from which a row is named as costly
 MORE = 1.05  # times its bytes
@@ -58,7 +58,7 @@ def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
 def _summary(
     found: Mapping[str, Scores],
     compared: Mapping[str, Mapping[str, Compared]],
-    costs: Mapping[str, Mapping[str, Cost]],
+    costs: Mapping[str, Mapping[str, RowCost]],
     baseline: str,
 ) -> list[str]:
     """Return the lists that a reader quotes."""
@@ -110,7 +110,7 @@ def _best(name: str, found: Scores) -> str:
     return f"- On {name}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
 
 
-def _costly(costs: Mapping[str, Mapping[str, Cost]], names: Sequence[str], baseline: str) -> list[str]:
+def _costly(costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], baseline: str) -> list[str]:
     times: dict[str, float] = {}
     more: dict[str, float] = {}
     for name in names:
@@ -140,7 +140,7 @@ def _column(
     name: str,
     found: Scores,
     compared: Mapping[str, Compared],
-    costs: Mapping[str, Cost],
+    costs: Mapping[str, RowCost],
 ) -> str:
     baseline = str(item.about["baseline"])
     trials = tried(item)

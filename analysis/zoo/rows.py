@@ -37,7 +37,7 @@ class Compared(NamedTuple):
         return "above" if self.difference.mean > 0 else "below"
 
 
-class Cost(NamedTuple):
+class RowCost(NamedTuple):
     """Medians over the runs of a row in a column: seconds of a round, megabytes to the server and back."""
 
     seconds: float
@@ -88,14 +88,14 @@ def mean(values: Mapping[int, float]) -> float:
     return sum(values.values()) / len(values)
 
 
-def cost(item: Reproduction, runs: Runs, column: str) -> dict[str, Cost]:
+def cost(item: Reproduction, runs: Runs, column: str) -> dict[str, RowCost]:
     """Return row → cost of its runs in a column."""
     found = {}
     for cell in item.about["cells"]:
         names = run_names(item, cell, runs) if cell["column"] == column else []
         if names:
             rows = measures(runs).loc[names, ["seconds_round", "mb_up", "mb_down"]].median()
-            found[str(cell["row"])] = Cost(*(float(one) for one in rows))
+            found[str(cell["row"])] = RowCost(*(float(one) for one in rows))
     return found
 
 

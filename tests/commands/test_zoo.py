@@ -20,7 +20,7 @@ from raffed.errors import UsageError
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.items import Item
 from raffed.experiments.reproduction.planner import Planned, PlannedRun
-from raffed.experiments.reproduction.search import Search, Tried, best, setting_name, with_setting
+from raffed.experiments.reproduction.search import RowSearch, Tried, best, setting_name, with_setting
 from raffed.experiments.reproduction.searched import searched_runs
 from raffed.experiments.zoo.items import ITEMS, MLP
 from raffed.experiments.zoo.protocol import LADDER, RATES, TRIALS, config, paired, settings
@@ -171,7 +171,7 @@ def test_a_method_that_is_no_row_of_a_table_is_refused_with_the_reason(tmp_path:
 
 def test_a_search_scores_no_test_data() -> None:
     """Its trials hold out a part of the training data, and only that part's accuracy is read."""
-    search = Search(lambda run: [{}], lambda run: "")
+    search = RowSearch(lambda run: [{}], lambda run: "")
     assert search.trial(RunConfig(), {}).data.validation == 0.2
     assert search.final(RunConfig(), {}, 0).data.validation == 0.0
     assert [search.final(RunConfig(), {}, number).seed for number in range(3)] == [1, 2, 3]

@@ -10,7 +10,7 @@ from typing import TypedDict
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.scales import known_split, smoke
-from raffed.experiments.reproduction.search import Search
+from raffed.experiments.reproduction.search import RowSearch
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models import MODELS
@@ -214,7 +214,7 @@ class Item:
     picture: str = ""
     released: Callable[[RunConfig], Mapping[str, RunConfig]] | None = None
     source: Sources | None = field(default=None, compare=False)
-    search: Search | None = field(default=None, compare=False)
+    search: RowSearch | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:

@@ -26,7 +26,7 @@ ENDED = ("finished", "diverged")  # states of a trial for which nothing is left 
 
 
 @dataclass(frozen=True)
-class Search:
+class RowSearch:
     """The protocol of a table whose rows are tuned.
 
     Attributes:
@@ -130,4 +130,13 @@ def best(tried: Sequence[Tried]) -> Tried | None:
     return max(scored, key=lambda one: one.score)
 
 
-__all__ = ["Search", "Setting", "Tried", "best", "has_diverged", "read_tried", "setting_name", "with_setting"]
+__all__ = [
+    "RowSearch",
+    "Setting",
+    "Tried",
+    "best",
+    "has_diverged",
+    "read_tried",
+    "setting_name",
+    "with_setting",
+]

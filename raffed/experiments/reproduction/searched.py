@@ -21,7 +21,7 @@ from raffed.experiments.reproduction.planner import DIVERGED, ITEM_FILE, Planned
 from raffed.experiments.reproduction.search import (
     ENDED,
     LAST,
-    Search,
+    RowSearch,
     Setting,
     Tried,
     best,
@@ -89,7 +89,7 @@ def included(
     return found, {row: reason for row, reason in why.items() if reason}
 
 
-def _search(item: Item) -> Search:
+def _search(item: Item) -> RowSearch:
     if item.search is None:
         raise ValueError(f"{item.key} has no search")
     return item.search
@@ -122,7 +122,7 @@ def _recorded_rows(folder: Path) -> list[Noted]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _known(job: PlannedRun, setting: Setting, search: Search, known: Known) -> Tried:
+def _known(job: PlannedRun, setting: Setting, search: RowSearch, known: Known) -> Tried:
     """Return what is known of a trial, from its run, or from item.json if the run is not there."""
     found = read_tried(setting, job.folder, search.select)
     if found.state or job.folder.name not in known:

@@ -15,7 +15,7 @@ from raffed.config.run import Model, RunConfig
 from raffed.experiments.reproduction.catalogue import ZOO
 from raffed.experiments.reproduction.items import Cell, Item
 from raffed.experiments.reproduction.scales import shortened
-from raffed.experiments.reproduction.search import Search
+from raffed.experiments.reproduction.search import RowSearch
 from raffed.experiments.zoo.protocol import EPOCHS, RATES, ROUNDS, SAMPLES, TRIALS, config, settings
 from raffed.experiments.zoo.rows import not_global, not_personal, server_data
 from raffed.methods import METHODS
@@ -28,21 +28,21 @@ LONG_TAIL = {"IF 10": "stages:10:5:1:if10", "IF 50": "stages:10:5:1:if50"}  # fi
 
 
 @dataclass(frozen=True)
-class Kind:
+class TableKind:
     """Global or personal models: what is measured, what chooses a setting, and which methods are rows."""
 
     suffix: str
     models: str
     measure: str
-    search: Search
+    search: RowSearch
 
 
-GLOBAL = Kind("", "global models", "accuracy_mean10", Search(settings, not_global, server_data))
-PERSONAL = Kind(
+GLOBAL = TableKind("", "global models", "accuracy_mean10", RowSearch(settings, not_global, server_data))
+PERSONAL = TableKind(
     "-personal",
     "personal models",
     "personal_mean10",
-    Search(settings, not_personal, server_data, select="personal"),
+    RowSearch(settings, not_personal, server_data, select="personal"),
 )
 NOTE = (
     f"every method has {TRIALS} settings, the learning rate among them, tried with one seed and scored on a "
@@ -53,7 +53,9 @@ NOTE = (
 )
 
 
-def item(kind: Kind, name: str, title: str, dataset: str, splits: Mapping[str, str], model: Model) -> Item:
+def item(
+    kind: TableKind, name: str, title: str, dataset: str, splits: Mapping[str, str], model: Model
+) -> Item:
     """Return a table of the zoo: a row for every method, a column for every split."""
     cells = tuple(
         Cell(info.title, column, config(method, dataset, split, model), {})
@@ -81,7 +83,7 @@ def proxy(full: RunConfig) -> RunConfig:
     )
 
 
-Tables = Callable[[Kind], Item]
+Tables = Callable[[TableKind], Item]
 TABLES: tuple[Tables, ...] = (
     lambda kind: item(kind, FASHION, "All methods on Fashion-MNIST", FASHION, MAIN, MLP),
     lambda kind: item(kind, CIFAR, "All methods on CIFAR-10", CIFAR, MAIN, Model("lenet")),

@@ -16,6 +16,7 @@ EPOCHS epochs in a round.
 
 from __future__ import annotations
 
+import functools
 import math
 from ast import literal_eval
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,8 @@ LOCAL = Local(lr=RATES[0], momentum=0.0, weight_decay=0.0, batch_size=BATCH, epo
 
 def config(method: str, dataset: str, split: str, model: Model, samples: int = SAMPLES) -> RunConfig:
     """Return the run of a method with its defaults, before a setting is chosen."""
-    data = Data(dataset, split, transform="plain", local_test=0.2, samples=samples)
+    held_out = None if split.startswith("stages") else 0.2  # stages bring local test parts
+    data = Data(dataset, split, transform="plain", local_test=held_out, samples=samples)
     runtime = Runtime(execution="serial")
     return RunConfig(method, short_passes(method), data, model, LOCAL, Federation(ROUNDS), runtime=runtime)
 
@@ -52,7 +54,8 @@ def short_passes(method: str) -> dict[str, Value]:
     return {name: MOST_EPOCHS for name, value in _given(method).items() if _cut(name, value) != value}
 
 
-def _given(method: str) -> dict[str, Value]:
+@functools.cache
+def _given(method: str) -> Mapping[str, Value]:
     """Return the defaults of a method's arguments, read from its source."""
     return {one.name: literal_eval(str(one.default)) for one in METHODS[method].described().arguments}
 
