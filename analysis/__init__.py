@@ -16,9 +16,10 @@ if __name__ == "analysis":  # Imported by its folder in a checkout: both names a
     sys.modules[__name__] = importlib.import_module("raffed.analysis")
 
 from .figures.curves import class_heat_map, curves
+from .loading import load_runs
 from .metrics.summary import summary, to_html, to_latex, to_markdown, to_text
 from .report import write_report
-from .runs.load import NoRunsError, Runs, load_runs
+from .runs.load import NoRunsError, Runs
 
 __all__ = [
     "NoRunsError",

@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.devices import elsewhere
 
-elsewhere.register()
+if (
+    not torch.cuda.is_available()
+):  # torch has one accelerator at a time, and takes the one registered here for it
+    elsewhere.register()
 settings.register_profile(
     "raffed", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

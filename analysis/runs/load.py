@@ -16,9 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raffed.results.metric import Metric
-from raffed.results.storage import named as known
 
-from ..packed.files import unpacked
 from .clients import SCORES, last_accuracies
 from .files import JsonDict, JsonObject
 from .run_files import COLUMNS, DAMAGED, Parts, missing_rounds, number, read_parts, read_run_file
@@ -131,28 +129,6 @@ def named(rows: pd.DataFrame) -> pd.DataFrame:
 def by_run(rows: pd.DataFrame) -> DataFrameGroupBy[Any, Any]:
     """Return the rows of each run that has any."""
     return named(rows).groupby("run", observed=True)
-
-
-def load_runs(paths: Path | str | Iterable[Path | str]) -> Runs:
-    """Read every run at or below the given paths, whether it is finished, still running, or was killed.
-
-    Args:
-        paths: run folders, folders that hold some or that hold packed records (analysis/packed), or one such
-            path. A folder that is found twice counts once.
-
-    Returns:
-        The runs that could be read. `Runs.unreadable` names what could not be.
-
-    Raises:
-        NoRunsError: no run at or below the paths can be read. The message gives the reason for each path.
-    """
-    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
-    with unpacked(map(Path, given)) as places:
-        runs = read_runs(places)
-        runs.runs["folder"] = [known(folder) for folder in runs.runs["folder"]]
-    if given and runs.runs.empty:
-        raise NoRunsError(f"no run to load ({reasons(runs)})")
-    return runs
 
 
 def reasons(runs: Runs) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import platform
@@ -76,5 +77,11 @@ def versions() -> dict[str, str]:
 
 @cache
 def _version(package: str) -> str:
-    """Return the version of an installed package. Each reading parses the whole text about the package."""
-    return importlib.metadata.version(package)
+    """Return the version of a package. Each reading parses the whole text about the installed package.
+
+    A checkout of raffed that is used without being installed says its own version.
+    """
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return str(importlib.import_module(package).__version__)

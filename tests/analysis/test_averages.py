@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from raffed.analysis.figures.theme import svg
+from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.averages import ScorePair, averages_view, front
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
 from raffed.analysis.reproduction.item_views import showable
-from raffed.analysis.runs.load import load_runs
 
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.item_file import write_item

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
 from raffed.analysis.render.cells import for_csv, for_latex, for_markdown
 from raffed.analysis.report import write_report
-from raffed.analysis.runs.load import load_runs
 
 from raffed.cli.tables import show, show_pairs
 from raffed.results.visible import visible

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.claims import ClaimResult, claim_results, claim_table
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
-from raffed.analysis.runs.load import load_runs
 
 WriteRun = Callable[..., Path]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from raffed.analysis.figures.curves import class_accuracy, task_curves, tasks
+from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
 from raffed.analysis.metrics.targets import target_table
@@ -20,7 +21,7 @@ from raffed.analysis.reproduction.verdicts import paper_table, result_lines
 from raffed.analysis.runs.comparable import MARK, comparability, differences, notices
 from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import Group, groups
-from raffed.analysis.runs.load import Runs, load_runs
+from raffed.analysis.runs.load import Runs
 from raffed.analysis.sections import task_sections
 from raffed.analysis.sweeps import Sweep, tuning_table
 from raffed.analysis.table import as_markdown

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import (
     Ranking,
     comparison_table,
@@ -21,7 +22,6 @@ from raffed.analysis.metrics.compare import (
 )
 from raffed.analysis.metrics.intervals import t_tail
 from raffed.analysis.runs.groups import groups
-from raffed.analysis.runs.load import load_runs
 from scipy import stats as reference
 
 WriteRun = Callable[..., Path]

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import comparison_table, established, paired_tables, seeds_note
 from raffed.analysis.metrics.holm import holm
 from raffed.analysis.metrics.summary import summary, to_text
 from raffed.analysis.report import write_loaded, write_report
 from raffed.analysis.runs.groups import groups
-from raffed.analysis.runs.load import load_runs
 from raffed.analysis.sections import task_sections
 from scipy import stats as reference
 

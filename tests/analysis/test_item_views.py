@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from raffed.analysis.figures.item_plots import Cost, cost_panels, gain_curves, stage_curves
 from raffed.analysis.figures.theme import svg
+from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.verdicts import paper_table
-from raffed.analysis.runs.load import Runs, load_runs
+from raffed.analysis.runs.load import Runs
 from raffed.analysis.table import TextTable
 
 from raffed.results import MetricsWriter, Row, write_json

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from analysis.loading import load_runs
 from analysis.metrics.own_metrics import own_columns
 from analysis.metrics.summary import cells, summary, to_html
 from analysis.report import write_report
 from analysis.runs.groups import groups
-from analysis.runs.load import load_runs
 from tests.analysis.conftest import WriteRun
 
 

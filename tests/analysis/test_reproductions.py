@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.loading import load_runs
 from raffed.analysis.report import find_items, write_loaded
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
 from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
-from raffed.analysis.runs.load import load_runs
 
 WriteRun = Callable[..., Path]
 

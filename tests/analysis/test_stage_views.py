@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.stages import a_glo, a_loc, a_sel, forgetting, stage_counts, stage_forgetting
-from raffed.analysis.runs.load import Runs, load_runs
+from raffed.analysis.runs.load import Runs
 
 from raffed.results import MetricsWriter, Row, write_json
 

@@ -16,6 +16,7 @@ from raffed.analysis.__main__ import main
 from raffed.analysis.figures.plots import PlotPoint, count_bins, gains, rank_diagram, scatter
 from raffed.analysis.figures.setting_plots import setting_map
 from raffed.analysis.figures.theme import plain_decades, svg
+from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.classes import (
     class_curves,
     class_groups,
@@ -25,10 +26,10 @@ from raffed.analysis.metrics.classes import (
 )
 from raffed.analysis.metrics.compare import Ranking
 from raffed.analysis.metrics.gains import client_gains
+from raffed.analysis.metrics.summary import summary
 from raffed.analysis.metrics.targets import first_reaching, target_table
 from raffed.analysis.report import write_loaded
 from raffed.analysis.runs.groups import differing, groups
-from raffed.analysis.runs.load import load_runs
 from raffed.analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_table
 
 from raffed.config.run import RunConfig
@@ -211,7 +212,9 @@ def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: 
     write_run("alone", [0.4], seed=1)
     runs = {protocol: tmp_path / protocol for protocol in ("validation", "paper")}
     sweep_of(tmp_path / "sweep", "paper")
-    page = write_loaded(load_runs([tmp_path]), runs["paper"], sweeps=find_sweeps([tmp_path])).parent
+    page = write_loaded(
+        load_runs([tmp_path], trials=True), runs["paper"], sweeps=find_sweeps([tmp_path])
+    ).parent
     # The chosen trial is the result
     assert sorted(pd.read_csv(page / "summary.csv")["accuracy_last"]) == [
         0.4,
@@ -219,14 +222,28 @@ def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: 
     ]
     write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr", args={"mu1": 0.1})
     sweep_of(tmp_path / "sweep", "validation")
-    page = write_loaded(load_runs([tmp_path]), runs["validation"], sweeps=find_sweeps([tmp_path])).parent
+    page = write_loaded(
+        load_runs([tmp_path], trials=True), runs["validation"], sweeps=find_sweeps([tmp_path])
+    ).parent
     assert sorted(pd.read_csv(page / "summary.csv")["accuracy_last"]) == [0.4, 0.7]
+
+
+def test_in_python_trials_are_left_out_of_a_summary_unless_asked_for(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Beside final runs they would be ranked by test accuracy, which chose nothing."""
+    write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr", args={"mu1": 9.0})
+    write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr", args={"mu1": 0.1})
+    sweep_of(tmp_path / "sweep", "validation")
+    assert list(summary(load_runs(tmp_path))["accuracy_last"]) == [0.7]
+    assert sorted(summary(load_runs(tmp_path, trials=True))["accuracy_last"]) == [0.7, 0.9]
 
 
 def test_trials_are_shown_where_there_is_nothing_else(tmp_path: Path, write_run: WriteRun) -> None:
     write_run("sweep/fedmr/trials/mu1=0.1", [0.5], method="fedmr")
     sweep_of(tmp_path / "sweep", "validation")
     assert trials_of(load_runs([tmp_path]), find_sweeps([tmp_path])) == []
+    assert list(load_runs([tmp_path]).files) == ["mu1=0.1"]
 
 
 DAMAGES = {
@@ -266,7 +283,8 @@ def test_trials_are_known_wherever_in_the_sweep_a_report_begins(
     write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr")
     sweep_of(tmp_path / "sweep", "validation")
     paths = [tmp_path / "sweep" / name for name in named]
-    assert trials_of(load_runs(paths), find_sweeps(paths)) == ["mu1=9.0"]
+    assert trials_of(load_runs(paths, trials=True), find_sweeps(paths)) == ["mu1=9.0"]
+    assert list(load_runs(paths).files) == ["seed-1"]
 
 
 def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_said(

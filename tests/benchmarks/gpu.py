@@ -18,6 +18,7 @@ them with -bf16.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
@@ -160,33 +161,36 @@ def peak(device: str, kind: torch.dtype, side: int = SIDE) -> float:
     return 2 * side**3 / min(took[1:])
 
 
-def used_mib() -> float | None:
-    """Of the first card's memory, by everybody; None without nvidia-smi."""
-    ask = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    try:
-        return float(subprocess.run(ask, capture_output=True, text=True, check=True, timeout=20).stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-
-
 class Watch:
-    """The largest memory of the card, above that at the start, while it is entered."""
+    """The largest memory of the first card, used by everybody, above that at the start, while it is entered.
+
+    One nvidia-smi writes it twice a second. To start one for each number would stop the card's work.
+    """
 
     def __enter__(self) -> Watch:
-        self._before, self.most, self._end = used_mib(), 0.0, threading.Event()
-        self._thread = threading.Thread(target=self._look)
+        self._used: list[float] = []
+        ask = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
+        try:
+            self._process = subprocess.Popen([*ask, "--loop-ms=500"], stdout=subprocess.PIPE, text=True)
+        except OSError:  # no GPU
+            self._process = subprocess.Popen(["true"], stdout=subprocess.PIPE, text=True)
+        self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
         return self
 
     def _look(self) -> None:
-        while not self._end.wait(0.25):
-            now = used_mib()
-            if now is None or self._before is None:
-                return
-            self.most = max(self.most, now - self._before)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with contextlib.suppress(ValueError):
+                self._used.append(float(line))
+
+    @property
+    def most(self) -> float:
+        return max(self._used) - self._used[0] if self._used else 0.0
 
     def __exit__(self, *_: object) -> None:
-        self._end.set()
+        self._process.terminate()
+        self._process.wait()
         self._thread.join()
 
 

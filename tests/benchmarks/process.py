@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 QUIET = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "FLWR_TELEMETRY_ENABLED": "0",

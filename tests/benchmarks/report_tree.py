@@ -148,8 +148,8 @@ def main() -> None:
     asked = parser.parse_args()
     if not asked.folder.exists():
         write_tree(asked.folder, asked.runs, asked.parts)
+    from raffed.analysis.loading import load_runs
     from raffed.analysis.report import write_loaded
-    from raffed.analysis.runs.load import load_runs
 
     began = time.perf_counter()
     runs = load_runs([asked.folder])

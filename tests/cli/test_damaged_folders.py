@@ -192,7 +192,7 @@ def test_rows_that_were_changed_are_told_by_every_command_that_reads_them(
 
 
 def test_a_part_that_was_changed_is_in_no_mean(cli: Cli, runs: Path, tmp_path: Path) -> None:
-    from raffed.analysis.runs.load import load_runs
+    from raffed.analysis.loading import load_runs
 
     run = Path(shutil.copytree(runs / "finished", tmp_path / "run"))
     ROW_DAMAGES["an accuracy that is a little higher"](run)

@@ -10,10 +10,10 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.stages import VISITS, a_sel, forgetting
 from raffed.analysis.reproduction.printed import printed_value
-from raffed.analysis.runs.load import load_runs
 
 import raffed
 from raffed.config.run import RunConfig

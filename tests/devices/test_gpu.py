@@ -5,6 +5,8 @@ packing.
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +14,10 @@ import pytest
 import torch
 
 import raffed
-from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
 from raffed.core.context import ClientData
 from raffed.core.training.network import Network
+from raffed.experiments.events import RoundEvent
 from raffed.methods import build_method
 from raffed.runtime.machine import deterministic_kernels
 from tests.tiny import NOISY, Tiny, clients, module, over_methods, same_bits
@@ -69,3 +72,62 @@ def test_actors_of_a_whole_half_and_third_of_a_gpu_have_the_bits_of_one_process(
         assert [place["device"] for place in places] == ["cuda"] * k
     on_the_cpu = raffed.run(replace(config, runtime=Runtime(execution="serial")), tmp_path / "cpu").hashes
     assert on_the_cpu["weights"] != alone["weights"]
+
+
+def _option_runs() -> dict[str, RunConfig]:
+    """Every option of training, selection, means and attacks, privacy and bf16, on the small ResNet."""
+    from tests.contract.test_options import OPTIONS as ROUNDS
+    from tests.contract.test_training_options import OPTIONS as TRAINING
+
+    plain = replace(CONFIG, method="fedavg")
+    found = {
+        **{f"local {name}": replace(plain, local=replace(plain.local, **o)) for name, o in TRAINING.items()},
+        **{name: replace(one, method="fedavg", model=plain.model) for name, one in ROUNDS.items()},
+        "clipped updates": replace(plain, privacy=Privacy(clip=0.5), model=Model("mlp", {"hidden": [16]})),
+        "masks": replace(plain, privacy=Privacy(masks=True)),
+        "bf16": replace(plain, numerics=Numerics(precision="bf16")),
+        "bf16, stacks, adamw": replace(
+            plain, numerics=Numerics(3, "bf16"), local=replace(plain.local, optimizer="adamw")
+        ),
+        "stacks, kept adam": replace(
+            plain,
+            numerics=Numerics(3),
+            local=replace(plain.local, optimizer="adam", keep_optimizer=True, schedule="cosine"),
+        ),
+    }
+    on_a_gpu = Runtime(execution="serial", gpu_fraction=1.0, checkpoint_every=1)
+    return {name: replace(one, runtime=on_a_gpu) for name, one in found.items()}
+
+
+RUNS = _option_runs()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_with_any_option_has_the_same_bits_when_it_is_resumed_and_verifies(
+    name: str, tmp_path: Path
+) -> None:
+    done: list[int] = []
+    whole = raffed.run(RUNS[name], tmp_path / "whole")
+    raffed.run(
+        RUNS[name], tmp_path / "cut", watch=lambda e: done.append(e.round), stop=lambda: len(done) == 1
+    )
+    assert raffed.resume(tmp_path / "cut").hashes == whole.hashes
+    assert raffed.verify(tmp_path / "whole", progress=False).ok
+
+
+@pytest.mark.parametrize("name", ["map", "scaffold", "fedproto", "apfl"])
+def test_a_killed_actor_of_half_a_gpu_changes_no_bit(name: str, tmp_path: Path) -> None:
+    """The actor that comes instead of it finds its clients' private states on the GPU again."""
+    config = replace(CONFIG, method=name, federation=Federation(rounds=3))
+    alone = raffed.run(config, tmp_path / "serial").hashes
+    packed = replace(config, runtime=Runtime(execution="ray", gpu_fraction=0.5, checkpoint_every=1))
+    killed: list[int] = []
+
+    def kill(event: RoundEvent) -> None:
+        if not killed:
+            place = json.loads((tmp_path / "ray" / "run.json").read_text())["placement"]["places"][0]
+            killed.append(place["pid"])
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert raffed.run(packed, tmp_path / "ray", watch=kill).hashes == alone
+    assert killed

@@ -13,26 +13,41 @@ import raffed
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.app import EPILOG
 from raffed.data.datasets import load_dataset
-from raffed.methods import METHODS
 from raffed.results import read_run
-from tests.docs.readme import PLACE, README, table, written
 from tests.warm import python
 
-
-def test_readme_s_table_of_methods_is_the_one_made_from_the_code() -> None:
-    assert PLACE.search(README.read_text(encoding="utf-8")) is not None
-    assert README.read_text(encoding="utf-8") == written()
-    assert table().count("\n") == len(METHODS) + 2
+ROOT = Path(__file__).resolve().parents[2]
+README, DOCS = ROOT / "README.md", ROOT / "docs"
 
 
-def test_the_division_that_readme_writes_is_one_that_a_run_takes(
+def test_readme_is_short_enough_to_be_read() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert [line for line in text.splitlines() if len(line) > 120] == []
+    assert len(text.encode()) < 12_000
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+    inside = [link for link in links if "://" not in link]
+    assert [link for link in inside if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    listed = set(re.findall(r": ([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+
+
+def test_the_division_that_a_page_writes_is_one_that_a_run_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two clients with even and with odd numerals, a fifth of either kept for its own tests."""
     monkeypatch.chdir(tmp_path)
-    text = README.read_text(encoding="utf-8")
-    [block] = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ".save(" in one]
-    exec(compile(block, str(README), "exec"), {})
+    page = DOCS / "partition_file.md"
+    text = page.read_text(encoding="utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(block, str(page), "exec"), {})
     config = RunConfig(
         data=Data(split="file:parity.npz"), federation=Federation(1), runtime=Runtime(execution="serial")
     )
@@ -46,14 +61,15 @@ def test_the_division_that_readme_writes_is_one_that_a_run_takes(
     assert parities == [[0], [1]]
 
 
-def test_the_method_that_readme_writes_runs_by_reference_and_from_its_own_script(tmp_path: Path) -> None:
-    """Both ways make one run: the same weights. The example is 25 lines, without blank ones."""
+def test_the_method_that_readme_writes_runs_by_reference_and_as_an_object(tmp_path: Path) -> None:
+    """Both ways make one run: the same weights. The example has 12 lines, without blank ones."""
     text = README.read_text(encoding="utf-8")
     [block] = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "@raffed.method" in one]
-    assert sum(bool(line.strip()) for line in block.splitlines()) <= 25
+    assert sum(bool(line.strip()) for line in block.splitlines()) <= 12
     short = "data=raffed.Data(split='p4c5'), runtime=raffed.Runtime(execution='serial'), "
     short += "federation=raffed.Federation(1), local=raffed.Local(epochs=1)"
-    script = block.replace("runs/prox", "prox").replace('{"mu": 0.1})', '{"mu": 0.1}, ' + short + ")")
+    call = f'raffed.run(raffed.RunConfig(method=myprox, args={{"mu": 0.1}}, {short}), out="prox")'
+    script = f'{block}\nif __name__ == "__main__":\n    {call}\n'
     (tmp_path / "prox.py").write_text(script, encoding="utf-8")
     said = ["--set", "mu=0.1", "--split", "p4c5", "--execution", "serial", "--rounds", "1", "--epochs", "1"]
     run = ["-m", "raffed", "run", "--method", "./prox.py:myprox", *said, "--out", "a"]
@@ -65,8 +81,9 @@ def test_the_method_that_readme_writes_runs_by_reference_and_from_its_own_script
     assert one["identity"] == other["identity"]
 
 
-def test_readme_states_the_exit_codes_of_help() -> None:
-    found = README.read_text(encoding="utf-8").partition("Exit codes: ")[2].partition("\n\n")[0]
+def test_a_page_states_the_exit_codes_of_help() -> None:
+    text = (DOCS / "running.md").read_text(encoding="utf-8")
+    found = text.partition("Exit codes: ")[2].partition("\n\n")[0]
     stated = re.findall(r"\b(\d+)\b", EPILOG.partition("Exit codes")[2])
     assert stated == ["0", "1", "2", "129", "130", "143"]
     assert re.findall(r"\b(\d+)\b", found) == stated

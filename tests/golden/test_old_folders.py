@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from raffed.analysis.runs.load import load_runs
+from raffed.analysis.loading import load_runs
 from raffed.analysis.studies.study import load_study
 
 import raffed

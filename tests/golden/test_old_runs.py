@@ -17,7 +17,7 @@ import pytest
 from safetensors import safe_open
 
 import raffed
-from analysis.runs.load import load_runs
+from analysis.loading import load_runs
 from raffed.cli import main
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.record import Record, fields_of, stored_name

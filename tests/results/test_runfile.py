@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from pathlib import Path
 
 import pytest
 
+import raffed
 from raffed.errors import RunFolderError
-from raffed.results import read_run, write_json
+from raffed.results import read_run, runfile, write_json
 from tests.forging import FEWEST
 
 
@@ -62,3 +64,17 @@ def test_a_missing_or_damaged_run_json_is_named(tmp_path: Path, text: str | None
     with pytest.raises(RunFolderError, match=says) as caught:
         read_run(tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_a_checkout_that_is_not_installed_records_its_own_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the tree on PYTHONPATH has no metadata of an installed package."""
+
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    runfile.versions.__globals__["_version"].cache_clear()
+    try:
+        assert runfile.versions()["raffed"] == raffed.__version__
+    finally:
+        runfile.versions.__globals__["_version"].cache_clear()

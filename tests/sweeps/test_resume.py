@@ -74,7 +74,12 @@ def test_damaged_runs_are_put_aside_and_carried_out_again_and_no_pickle_of_the_f
 def test_nothing_of_tune_s_is_left_in_the_folder_of_a_sweep(swept: Path) -> None:
     names = {path.name for path in swept.rglob("*")}
     assert not {name for name in names if name.endswith(".pkl") or "state-" in name}
-    assert {path.name for path in (swept / "fedmr").iterdir()} == {"trials", "final", "trials.parquet"}
+    assert {path.name for path in (swept / "fedmr").iterdir()} == {
+        "trials",
+        "final",
+        "trials.parquet",
+        "trial_rows.parquet",
+    }
 
 
 def test_data_are_not_downloaded_because_a_folder_says_so(swept: Path, tmp_path: Path, cli: Cli) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -50,7 +51,7 @@ def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_tw
 
 
 def test_the_rows_of_all_trials_are_in_one_file_with_their_trial_and_settings(swept: Path) -> None:
-    table = pq.read_table(swept / "fedmr" / "trials.parquet")
+    table = pq.read_table(swept / "fedmr" / "trial_rows.parquet")
     assert table.column_names == [*SCHEMA.names, "trial", "settings"]
     rows = table.to_pandas()
     name = "mu1=0.01,local.lr=0.05"
@@ -58,6 +59,24 @@ def test_the_rows_of_all_trials_are_in_one_file_with_their_trial_and_settings(sw
     assert set(map(json.loads, mine["settings"].unique()).__next__()) == {"mu1", "local.lr"}
     assert len(mine) == read_metrics(swept / "fedmr" / "trials" / name).num_rows
     assert set(mine["round"]) == {1, 2}
+
+
+def test_the_trials_are_one_row_each_with_score_and_arguments(swept: Path) -> None:
+    table = pd.read_parquet(swept / "fedmr" / "trials.parquet")
+    recorded = read_sweep(swept)["methods"]["fedmr"]["trials"]
+    assert list(table.columns) == [
+        "number",
+        "trial",
+        "state",
+        "score",
+        "rounds",
+        "seconds",
+        "mu1",
+        "local.lr",
+    ]
+    for row, one in zip(table.to_dict("records"), recorded, strict=True):
+        assert {"mu1": row["mu1"], "local.lr": row["local.lr"]} == one["settings"]
+        assert (row["trial"], row["score"], row["state"]) == (one["name"], one["score"], one["state"])
 
 
 def test_the_cost_of_choosing_counts_every_round_of_every_trial(swept: Path) -> None:

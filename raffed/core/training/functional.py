@@ -39,6 +39,10 @@ class FunctionalNetwork:
         self._tied = has_tied_weights(module)
         self._parameters: Tensors = dict(module.named_parameters())
         self.buffers: Tensors = dict(module.named_buffers())
+        if low and device.type == "cuda":
+            for layer in module.modules():
+                if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                    layer.register_forward_pre_hook(_widened_in_stacks)
 
     def live(self, x: Tensor) -> Outputs:
         """Return (logits, z) under the live weights, before `full`."""
@@ -94,3 +98,11 @@ class FunctionalNetwork:
     def full(self, logits: Tensor, z: Tensor) -> Outputs:
         """Return logits and z in float32."""
         return (logits.float(), z.float()) if self.low else (logits, z)
+
+
+def _widened_in_stacks(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
+    """Give BatchNorm float32 inputs inside vmap, whose gradient on CUDA refuses bfloat16 inputs.
+
+    The statistics are float32, and vmap's rule has no mixed gradient. One client alone needs no change.
+    """
+    return (inputs[0].float(),) if torch._C._functorch.is_functorch_wrapped_tensor(inputs[0]) else None

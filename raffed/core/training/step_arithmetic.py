@@ -44,7 +44,7 @@ def fused_step(
         dampening=0.0,
         nesterov=nesterov,
         maximize=False,
-        is_first_step=first,
+        is_first_step=first and bool(velocity),  # without velocities it has no effect, and CUDA warns
     )
 
 

@@ -4,7 +4,6 @@ use Ray.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from raffed.experiments.tuning.trials import Trial, trial_name
 from raffed.results.folder_names import folder_name
 from raffed.results.json_files import check_inside
 from raffed.results.lock import advice, make_folder
-from raffed.results.runfile import RUN_FILE, write_json
+from raffed.results.runfile import write_json
 from raffed.results.sweep_file import (
     ADVICE,
     DAMAGED,
@@ -28,8 +27,6 @@ from raffed.results.sweep_file import (
     SweepRecord,
     read_sweep,
 )
-
-ROWS_FILE = "trials.parquet"
 
 
 def stored_request(path: Path) -> Request:
@@ -160,33 +157,3 @@ class SweepFolder:
 def settings_of(about: MethodRecord) -> MethodSettings | None:
     found = about.get("chosen")
     return dict(found["settings"]) if found else None
-
-
-def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
-    """Write the rows of all trials of a method into one Parquet file.
-
-    It has the columns of results/schema.py and the columns trial and settings.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from raffed.results.atomic import replacing
-    from raffed.results.writer import read_metrics
-
-    word, tables = pa.dictionary(pa.int32(), pa.string()), []
-    for trial in trials:
-        where = folder.trial(method, trial.settings)
-        if (where / RUN_FILE).exists():
-            rows = read_metrics(where)
-            for name, text in (
-                ("trial", trial.name),
-                ("settings", json.dumps(trial.settings, sort_keys=True)),
-            ):
-                rows = rows.append_column(pa.field(name, word), pa.array([text] * rows.num_rows, word))
-            tables.append(rows)
-    if not tables:
-        return None
-    path = folder.of(method) / ROWS_FILE
-    with replacing(path) as temp:
-        pq.write_table(pa.concat_tables(tables).unify_dictionaries(), temp, compression="zstd")
-    return path

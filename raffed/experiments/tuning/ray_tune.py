@@ -20,7 +20,7 @@ from raffed.config.run import Runtime
 from raffed.config.validation import Json
 from raffed.errors import RaffedError, UsageError
 from raffed.experiments.tuning.events import Listener, Progress, Report, TunedTrial, listening
-from raffed.experiments.tuning.folder import SweepFolder, write_rows
+from raffed.experiments.tuning.folder import SweepFolder
 from raffed.experiments.tuning.grid import continuous
 from raffed.experiments.tuning.ledger import Ledger, known_trials, recordable, shown
 from raffed.experiments.tuning.replay import Halving, Suggestions
@@ -35,6 +35,7 @@ from raffed.experiments.tuning.trainable import (
     federation,
     make_room,
 )
+from raffed.experiments.tuning.trial_tables import write_rows, write_trials
 from raffed.experiments.tuning.trials import SweepWatcher, Trial, choose, cost, read_trial
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
@@ -112,6 +113,7 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
         where = folder.trial(method, known.settings)
         trials.append(read_trial(request, where, known.settings, known, errors.get(known.number)))
     write_rows(folder, method, trials)
+    write_trials(folder, method, trials)
     folder.note(method, outcome(trials))
     return time.seconds
 

@@ -5,7 +5,8 @@ The files of a sweep:
     OUT/sweep.json                  the request, every trial with settings, state, score and cost, the choices
                                     and the final runs
     OUT/METHOD/trials/SETTINGS/     the run of each trial (raffed/experiments/folder.py)
-    OUT/METHOD/trials.parquet       the metric rows of all trials, with the columns trial and settings
+    OUT/METHOD/trials.parquet       one row a trial: state, score, rounds, seconds, a column for each argument
+    OUT/METHOD/trial_rows.parquet   the metric rows of all trials, with the columns trial and settings
     OUT/METHOD/final/seed-N/        the chosen setting, run again with a seed that tuning never saw
     OUT/METHOD/damaged/NAME/        unreadable runs of trials, which were run again
 
