@@ -24,7 +24,7 @@ MLP = Model("mlp", {"hidden": [200, 200]})
 FASHION, CIFAR = "fashion-mnist", "cifar10"
 MAIN = {"P10C2": "p10c2", "Dirichlet 0.1": "dirichlet:10:0.1"}
 INCOMPLETE = {"incomplete": "incomplete:10", "shards": "shards:10:2"}
-LONG_TAIL = {"IF 10": "stages:10:5:1:if10", "IF 50": "stages:10:5:1:if50"}  # five classes a client
+LONG_TAIL = {"IF 10": "longtail:10:0.5:10", "IF 50": "longtail:10:0.5:50"}
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,7 @@ LOCAL = Local(lr=RATES[0], momentum=0.0, weight_decay=0.0, batch_size=BATCH, epo
 
 def config(method: str, dataset: str, split: str, model: Model, samples: int = SAMPLES) -> RunConfig:
     """Return the run of a method with its defaults, before a setting is chosen."""
-    held_out = None if split.startswith("stages") else 0.2  # stages bring local test parts
-    data = Data(dataset, split, transform="plain", local_test=held_out, samples=samples)
+    data = Data(dataset, split, transform="plain", local_test=0.2, samples=samples)
     runtime = Runtime(execution="serial")
     return RunConfig(method, short_passes(method), data, model, LOCAL, Federation(ROUNDS), runtime=runtime)
 
