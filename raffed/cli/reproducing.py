@@ -22,7 +22,7 @@ from raffed.commands.reproducing import plan as make_plan
 from raffed.commands.tuning import seconds_of
 from raffed.config.run import Runtime
 from raffed.errors import NumericsError, UsageError, check_choice
-from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
+from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy, unchosen
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.visible import visible, visible_lines
@@ -106,7 +106,7 @@ def reproduce(
         where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
         asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
         planned = make_plan(asked, seconds, _tell, tables_only=tables)
-        _announce(found, scale, planned)
+        _announce(found, scale, planned, count)
         if not plan:
             check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
@@ -162,7 +162,7 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), screen.studying)
 
 
-def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
+def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int) -> None:
     """Say on stderr, before anything starts, what will run, how long it may take, and what is left out
     and why.
     """
@@ -183,6 +183,8 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
         else []
     )
     lines.append(f"  {' and '.join(what)}, about {time} on this machine; {done} are finished already")
+    if later := unchosen(found) * seeds:
+        lines.append(f"  then {counted(later, 'run')} of the settings that these choose")
     reasons: dict[str, int] = {}
     for job in found:
         if job.left_out and not job.done:

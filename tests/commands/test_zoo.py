@@ -19,7 +19,7 @@ from raffed.core.parts import ParameterSplit
 from raffed.errors import UsageError
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.planner import Planned, PlannedRun
+from raffed.experiments.reproduction.planner import Planned, PlannedRun, unchosen
 from raffed.experiments.reproduction.search import RowSearch, Tried, best, setting_name, with_setting
 from raffed.experiments.reproduction.searched import searched_runs
 from raffed.experiments.zoo.items import ITEMS, MLP
@@ -160,8 +160,10 @@ def test_trials_that_only_item_json_records_are_not_run_again(tmp_path: Path) ->
     assert not any(folder.exists() for folder in trials)
     again = json.loads((tmp_path / "zoo" / "fashion-mnist" / "smoke" / "item.json").read_text())
     assert again == written_before
+    assert unchosen(searched_runs(_tiny((0.1, 0.05)), "smoke", tmp_path, ["fedavg", "p10c2"], 2, SERIAL)) == 0
     planned = searched_runs(_tiny((0.1, 0.04)), "smoke", tmp_path, ["fedavg", "p10c2"], 2, SERIAL)
     assert [job.trial for job in planned] == [{"local.lr": 0.04}]
+    assert unchosen(planned) == 1
 
 
 def test_a_method_that_is_no_row_of_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:

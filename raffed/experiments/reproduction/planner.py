@@ -72,6 +72,15 @@ def is_trial(job: Planned) -> bool:
     return isinstance(job, PlannedRun) and job.trial is not None
 
 
+def unchosen(jobs: Iterable[Planned]) -> int:
+    """Return the number of cells whose setting is still to be chosen by trials."""
+    places: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    for job in jobs:
+        if isinstance(job, PlannedRun):
+            places[is_trial(job)] |= {(cell.row, cell.column) for cell in job.cells}
+    return len(places[True] - places[False])
+
+
 P = TypeVar("P", bound=Planned)
 
 
