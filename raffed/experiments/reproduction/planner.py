@@ -20,10 +20,12 @@ from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError, UsageError
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item, lacking
+from raffed.experiments.reproduction.search import Setting
 from raffed.results.runfile import RUN_FILE, read_object
 from raffed.studies import STUDIES, STUDY_FILE
 
 DIVERGED = "diverged"
+ITEM_FILE = "item.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,14 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun(Planned):
-    """A run, and the cells that need it."""
+    """A run, and the cells that need it.
+
+    `trial` is the setting of a run that only serves to choose one; None if the run is a result.
+    """
 
     cells: tuple[Cell, ...]
     config: RunConfig
+    trial: Setting | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +64,20 @@ class PlannedStudy(Planned):
 
     study: str
     scale: str
+
+
+def is_trial(job: Planned) -> bool:
+    """Return whether a job only serves to choose a setting."""
+    return isinstance(job, PlannedRun) and job.trial is not None
+
+
+def unchosen(jobs: Iterable[Planned]) -> int:
+    """Return the number of cells whose setting is still to be chosen by trials."""
+    places: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    for job in jobs:
+        if isinstance(job, PlannedRun):
+            places[is_trial(job)] |= {(cell.row, cell.column) for cell in job.cells}
+    return len(places[True] - places[False])
 
 
 P = TypeVar("P", bound=Planned)
@@ -195,6 +215,8 @@ def progress(item: Item, scale: str, out: Path) -> tuple[int, int]:
 
     A study counts as a cell. Where nothing was run at this scale, both numbers are 0.
     """
+    if item.search is not None:
+        return _with_results(item, scale, out)
     runs = out / "runs" / scale
     there = [path.name for path in runs.iterdir()] if runs.is_dir() else []
     if not there:
@@ -204,6 +226,16 @@ def progress(item: Item, scale: str, out: Path) -> tuple[int, int]:
     folders = [runs / run_name(config) for config in begun]
     folders += [study_folder(item.study, scale, out, 0)] if item.study else []
     return sum(state_of(folder) == "finished" for folder in folders), len(configs) + bool(item.study)
+
+
+def _with_results(item: Item, scale: str, out: Path) -> tuple[int, int]:
+    """Return (cells with a result, cells) of a table whose rows are tuned, as its item.json has them."""
+    folder = out / item.paper / item.name / scale
+    if not (folder / ITEM_FILE).exists():
+        return 0, len(item.cells)
+    cells = read_object(folder, ITEM_FILE).get("cells")
+    runs = [one.get("runs") for one in cells if isinstance(one, dict)] if isinstance(cells, list) else []
+    return sum(bool(one) for one in runs), len(runs)
 
 
 def state(item: Item, out: Path) -> str:
