@@ -86,10 +86,10 @@ class RoundLoop:
         self.setup, self.runtime, self.folder = setup, runtime, folder
         self.method = setup.method
         network = make_network(setup)
-        self.spec = make_spec(setup, network.feature_dim)
+        self.spec = make_spec(setup, network.feature_dim, network.norm_names)
         self._network = network
         self.aggregator = RoundAggregator(setup, network, self.spec)
-        self._survey = ClientSurvey(setup, runtime, network.initial)
+        self._survey = ClientSurvey(setup, runtime, network.initial, self.spec.norms)
         public = self.aggregator.public
         self._own = OwnMeasures(setup, network)
         self._clean = None if public is None else CleanScore(setup, network, public)

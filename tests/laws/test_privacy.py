@@ -87,13 +87,13 @@ def test_noise_on_the_mean_is_what_was_asked_for(place: str, expected: float, tm
     assert abs(float(moved.std()) - expected) < 4 * expected / math.sqrt(2 * moved.numel())
 
 
-@pytest.mark.parametrize("method", ["scaffold", "fedproto"])
+@pytest.mark.parametrize("method", ["scaffold", "fedproto", "feddisco"])
 def test_what_clipping_does_not_cover_is_refused(method: str) -> None:
     with pytest.raises(UsageError, match=r"privacy\.clip: .*, not only the sum of the weights"):
         raffed.run(guarded(method, clip=1.0))
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scamap", "fedmr"])
+@pytest.mark.parametrize("method", ["fedavg", "scamap", "fedmr", "feddisco"])
 def test_masks_change_no_bit_of_a_run(method: str) -> None:
     """Weights, vaults, metrics; also where some clients drop out and some uploads are refused."""
     struck = Faults(drop=0.2, corrupt=0.2)
