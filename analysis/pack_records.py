@@ -1,6 +1,7 @@
 """The command `python -m analysis.pack_records` packs runs into records, and unpacks them.
 
 python -m analysis.pack_records RUNS --out analysis/records/NAME       pack a folder of runs
+python -m analysis.pack_records RUNS --out analysis/records/NAME --results    without trials and checkpoints
 python -m analysis.pack_records --unpack analysis/records/NAME --out RUNS   make the folder again
 python -m analysis.pack_records --check analysis/records/*             compute every recorded hash again
 python -m analysis.pack_records --tables analysis/records/*            write each README.md anew
@@ -17,6 +18,10 @@ from raffed.results.visible import visible
 
 from .packed.files import pack_folder, packed_below, read_records, unpack_folder
 from .packed.tables import write_tables
+from .report import find_items
+from .reproduction.item_runs import tried_names
+
+CHECKPOINTS = "checkpoints"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     does = parser.add_mutually_exclusive_group()
     does.add_argument("--unpack", action="store_true", help="make the folder of runs again")
     does.add_argument("--check", action="store_true", help="compute the hashes of all rows again")
+    does.add_argument(
+        "--results", action="store_true", help="pack no checkpoints, and no runs that only chose a setting"
+    )
     does.add_argument("--tables", action="store_true", help="write the README.md of packed records")
     arguments = parser.parse_args(argv)
     try:
@@ -54,7 +62,8 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if arguments.unpack:
         unpack_folder(folder, arguments.out)
         return
-    pack_folder(folder, arguments.out)
+    left = [CHECKPOINTS, *tried_names(find_items([folder]))] if arguments.results else []
+    pack_folder(folder, arguments.out, left)
     write_tables(arguments.out)
 
 

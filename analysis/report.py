@@ -19,7 +19,7 @@ from .metrics.compare import established, seeds_note
 from .metrics.measures import MEASURES
 from .metrics.summary import marked, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
-from .reproduction.item_runs import Reproduction, load_item
+from .reproduction.item_runs import Reproduction, load_item, tried_names
 from .reproduction.item_views import showable
 from .runs.comparable import notices, unlike
 from .runs.files import replacing, write_text
@@ -62,7 +62,7 @@ def write_loaded(
 
     Args:
         runs: the runs. Trials of sweeps appear only in the sections of their sweeps if there are other runs
-            too.
+            too. Trials of the rows of tables are left out.
         out: the folder for the report.
         items: reproductions of papers' tables and studies, each with a section. A report can consist of these
             alone.
@@ -71,7 +71,7 @@ def write_loaded(
     Raises:
         NoRunsError: there is neither a run nor an item to show.
     """
-    whole, runs = runs, runs.without(trials_of(runs, sweeps))
+    whole, runs = runs, runs.without([*trials_of(runs, sweeps), *tried_names(items)])
     if runs.runs.empty and not any(showable(item) for item in items):
         raise NoRunsError(f"no run to report on ({reasons(runs) or 'no path given'})")
     out = Path(out)

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -38,13 +38,18 @@ class DamagedRecordsError(ValueError):
     """Packed records are not, or are no longer, what was packed. The message is one line."""
 
 
-def pack_folder(folder: Path, out: Path) -> None:
+def pack_folder(folder: Path, out: Path, without: Collection[str] = ()) -> None:
     """Write records.json and records.parquet of a folder with runs.
+
+    Args:
+        folder: holds the runs.
+        out: where the two files are written.
+        without: names of folders that are left out.
 
     Raises:
         ValueError: the folder holds no JSON file, or something that could not be unpacked again.
     """
-    found = _read_folder(folder)
+    found = _read_folder(folder, without)
     if not found.objects:
         raise ValueError(f"{folder}: it holds no run, item or sweep; give a folder that raffed made")
     rows = pack(found.tables, dict(weights_of(found))) if found.tables else None
@@ -140,11 +145,11 @@ def packed_below(path: Path) -> list[Path]:
     return sorted(Path(place) for place, _, names in os.walk(path) if RECORDS_FILE in names)
 
 
-def _read_folder(folder: Path) -> PackedFolder:
+def _read_folder(folder: Path, without: Collection[str]) -> PackedFolder:
     """Return the JSON and Parquet files below a folder, except those of reports."""
     found = PackedFolder({}, {}, {}, {})
     for place, below, names in os.walk(folder):
-        below[:] = sorted(set(below) - _MADE)
+        below[:] = sorted(set(below) - _MADE - set(without))
         for path in (Path(place) / name for name in sorted(names)):
             name = path.relative_to(folder).as_posix()
             if path.suffix == ".json":

@@ -7,9 +7,10 @@ from pathlib import Path
 from ..item_tables import item_markdown
 from ..metrics.summary import summary, to_markdown
 from ..report import find_items
-from ..reproduction.item_runs import run_folders
+from ..reproduction.item_runs import Reproduction, run_folders, tried_names
 from ..runs.files import write_text
-from ..runs.load import read_runs
+from ..runs.load import Runs, read_runs
+from ..zoo.page import item_page
 from .files import unpacked
 
 README = "README.md"
@@ -24,16 +25,23 @@ def tables_of(folder: Path) -> str:
     """Return the page on a folder with packed records, as Markdown."""
     with unpacked([folder]) as (local,):
         items = [(item, read_runs(run_folders(item))) for item in find_items([local])]
-        parts = [item_markdown(item, runs) for item, runs in items]
+        parts = [_item(item, runs) for item, runs in items]
         parts += [
             f"Tuning, {path.parent.name}\n\n{path.read_text(encoding='utf-8')}"
             for path in sorted(local.rglob("tuning.md"))
         ]
-        runs = read_runs([local])
+        runs = read_runs([local]).without(tried_names([item for item, _ in items]))
         if not runs.runs.empty:
             parts.append(f"All runs\n\n{to_markdown(summary(runs))}")
     head = _HEAD.format(name=folder.resolve().name)
     return "\n".join([head, *(f"## {part.strip()}\n" for part in parts)])
+
+
+def _item(item: Reproduction, runs: Runs) -> str:
+    """Return the tables of an item below its title. Of rows that were tuned there is a page of its own."""
+    if item.about.get("search"):
+        return item_page(item, runs).removeprefix("## ")
+    return item_markdown(item, runs)
 
 
 def write_tables(folder: Path) -> None:

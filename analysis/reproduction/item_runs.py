@@ -11,7 +11,7 @@ from ..metrics.measures import measures
 from ..runs.comparable import PREFIX, classes, differences
 from ..runs.files import JsonObject, read_object
 from ..runs.groups import Group
-from ..runs.load import Runs
+from ..runs.load import Runs, section
 
 # Settings in which the rows of a paper's own table may differ, because its code or text treats them so.
 DECLARED = frozenset({"federation.weighting", "local.clip_norm"})
@@ -41,6 +41,12 @@ def run_folders(item: Reproduction) -> list[Path]:
     """Return the folders of all runs behind the cells."""
     names = {run for cell in item.about["cells"] for run in cell["runs"]}
     return sorted((item.folder / name).resolve() for name in names)
+
+
+def tried_names(items: Iterable[Reproduction]) -> list[str]:
+    """Return the names of the runs that only served to choose a setting of a row. They are not results."""
+    rows = [row for item in items for row in section(item.about, "search").get("rows", [])]
+    return [Path(str(trial["run"])).name for row in rows for trial in row["trials"]]
 
 
 def measure_of(item: Reproduction, cell: JsonObject) -> str:

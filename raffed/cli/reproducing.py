@@ -16,21 +16,13 @@ from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.seeds import execute_at_once
-from raffed.commands.reproducing import (
-    Asked,
-    carried_out,
-    check_possible,
-    diverged,
-    execute_planned,
-    item_of,
-    side_by_side,
-    written,
-)
+from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
+from raffed.commands.reproducing import Asked, check_possible, diverged, in_stages, item_of, written
 from raffed.commands.reproducing import plan as make_plan
 from raffed.commands.tuning import seconds_of
 from raffed.config.run import Runtime
 from raffed.errors import NumericsError, UsageError, check_choice
-from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
+from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy, unchosen
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.visible import visible, visible_lines
@@ -97,7 +89,6 @@ def reproduce(
     The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
     command to continue where it stopped.
     """
-    from raffed.experiments.reproduction.items import SEEDS
     from raffed.experiments.reproduction.released import as_released
     from raffed.experiments.reproduction.scales import SCALES
 
@@ -105,25 +96,28 @@ def reproduce(
         with fetched(place) as out:
             _list(out, own)
         return
-    found, count = item_of(item, own), SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
+    found = item_of(item, own)
+    count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     if count < 1:
         raise UsageError(f"--seeds {count} is below 1")
     found = as_released(found) if released else found
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
-        where, root = _runtime(scale, flags), text_of(flags, "data.root")
+        where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
         asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
-        planned = make_plan(
-            asked, seconds, lambda text: typer.echo(visible(text), err=True), tables_only=tables
-        )
-        _announce(found, scale, planned)
+        planned = make_plan(asked, seconds, _tell, tables_only=tables)
+        _announce(found, scale, planned, count)
         if not plan:
             check_possible(found, planned, "is finished" if tables else "can be run")
-            _reproduce(asked, planned, seconds, flags, screen)
+            _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
+
+
+def _tell(text: str) -> None:
+    typer.echo(visible(text), err=True)
 
 
 def _reproduce(
-    asked: Asked, found: Sequence[Planned], seconds: float | None, flags: Flags, screen: Screen
+    asked: Asked, found: list[Planned], seconds: float | None, flags: Flags, screen: Screen, tables: bool
 ) -> None:
     def do(job: Planned) -> None:
         if isinstance(job, PlannedStudy):
@@ -131,9 +125,13 @@ def _reproduce(
         elif isinstance(job, PlannedRun):
             _run(job, screen, asked.accept)
 
-    if seconds is None:  # a budget counts the runs one after the other
-        found = side_by_side(found, lambda runs: execute_at_once(runs, screen, asked.out), asked.accept)
-    found = carried_out(found, do, seconds)
+    def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
+        if limit is None:  # a budget counts the runs one after the other
+            jobs = side_by_side(jobs, lambda runs: execute_at_once(runs, screen, asked.out), asked.accept)
+        return carried_out(jobs, do, limit)
+
+    if not tables:
+        found = in_stages(asked, found, seconds, _tell, execute)
     path = written(asked.item, asked.scale, asked.out, found)
     lost = diverged(found)
     from raffed.cli.checking import write_paper_item
@@ -161,10 +159,10 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     from raffed.studies import STUDIES
 
     screen.studying(f"{STUDIES[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    execute_planned(job, text_of(flags, "data.root"), _runtime(job.scale, flags), screen.studying)
+    execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), screen.studying)
 
 
-def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
+def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int) -> None:
     """Say on stderr, before anything starts, what will run, how long it may take, and what is left out
     and why.
     """
@@ -185,6 +183,8 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
         else []
     )
     lines.append(f"  {' and '.join(what)}, about {time} on this machine; {done} are finished already")
+    if later := unchosen(found) * seeds:
+        lines.append(f"  then {counted(later, 'run')} of the settings that these choose")
     reasons: dict[str, int] = {}
     for job in found:
         if job.left_out and not job.done:
@@ -201,20 +201,25 @@ def _announce(item: Item, scale: str, found: Sequence[Planned]) -> None:
     typer.echo(visible_lines("\n".join(lines)), err=True)
 
 
-def _runtime(scale: str, flags: Flags) -> Runtime:
-    serial = scale == "smoke" and not any(flags.get(f"runtime.{name}") for name in ACTORS)
+def _runtime(item: Item, scale: str, flags: Flags) -> Runtime:
+    return _placed(scale == "smoke" or item.search is not None, flags)
+
+
+def _placed(small: bool, flags: Flags) -> Runtime:
+    """Return where runs are executed: small ones in one process, unless the flags ask for actors."""
+    serial = small and not any(flags.get(f"runtime.{name}") for name in ACTORS)
     return placed(Runtime(execution="serial" if serial else "ray"), flags)
 
 
 def _list(out: Path, own: str | None) -> None:
     from raffed.cli.tables import show
-    from raffed.experiments.reproduction.catalogue import items
+    from raffed.experiments.reproduction.catalogue import all_items
     from raffed.experiments.reproduction.own_tables import own_items
     from raffed.experiments.reproduction.planner import state
 
     check_unpacked(out)
     rows = []
-    for key, item in (items() if own is None else own_items(own)).items():
+    for key, item in (all_items() if own is None else own_items(own)).items():
         missing = item.missing()
         shown = ", ".join(missing[:4]) + (f", and {len(missing) - 4} more" if len(missing) > 4 else "")
         cells = "study" if item.study and not item.cells else str(len(item.cells))

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
 from raffed.commands.progress import make_progress
 from raffed.commands.reporting import ItemTables, as_frame, write_item_tables
 from raffed.commands.running import start_or_continue
 from raffed.commands.seed_results import execute_shown
-from raffed.commands.seeds import SeedRun
-from raffed.commands.side_by_side import Ending
 from raffed.commands.tuning import seconds_of
 from raffed.config.run import Runtime
 from raffed.errors import UsageError, check_choice, check_range
-from raffed.experiments.reproduction.items import SEEDS, Item
+from raffed.experiments.reproduction.items import Item
 from raffed.experiments.reproduction.planner import (
     DIVERGED,
     Planned,
     PlannedRun,
     PlannedStudy,
-    execute_runs,
     finished,
+    is_trial,
     planned_runs,
     planned_studies,
     within_budget,
@@ -33,13 +32,11 @@ from raffed.experiments.reproduction.scales import SCALES
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import is_url, mirrored
 from raffed.results.tree import check_tree
-from raffed.runtime.machine import usable_cores
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Tell = Callable[[str], None]
-WORTH = 5.0  # estimated seconds of a run from which a process of its own pays
 
 
 @dataclass(frozen=True)
@@ -108,11 +105,12 @@ def reproduce(
     from raffed.experiments.reproduction.released import as_released
 
     found = item if isinstance(item, Item) else item_of(item, items)
-    count = SEEDS[check_choice("scale", scale, SCALES)] if seeds is None else seeds
+    count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     check_range("seeds", count, 1, 10_000)
     found = as_released(found) if released else found
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
-    where = runtime or Runtime(execution="serial" if scale == "smoke" else "ray")
+    small = scale == "smoke" or found.search is not None
+    where = runtime or Runtime(execution="serial" if small else "ray")
     shown = make_progress(progress)
     with mirrored(out) as place:
         asked = Asked(found, scale, place, tuple(only), count, where, root, accept_changed_code)
@@ -126,9 +124,12 @@ def reproduce(
             elif isinstance(job, PlannedStudy):
                 execute_planned(job, root, where, lambda what, share: None)
 
-        if seconds is None:
-            planned = side_by_side(planned, lambda runs: execute_shown(runs, shown), accept_changed_code)
-        after = carried_out(planned, do, seconds)
+        def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
+            if limit is None:
+                jobs = side_by_side(jobs, lambda runs: execute_shown(runs, shown), accept_changed_code)
+            return carried_out(jobs, do, limit)
+
+        after = in_stages(asked, planned, seconds, shown.say, execute)
         tables = write_item_tables(written(found, scale, place, after))
         return _outcome(tables, after, is_url(out))
 
@@ -188,12 +189,14 @@ def plan(asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool =
     """
     from raffed.experiments.reproduction.estimates import estimated
     from raffed.experiments.reproduction.item_source import check_code_of, check_source
+    from raffed.experiments.reproduction.searched import searched_runs
 
     check_tree(asked.out)
     check_unpacked(asked.out)
     if not asked.accept:
         check_source(asked.item, asked.scale, asked.out)
-    runs = planned_runs(asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime)
+    planned = planned_runs if asked.item.search is None else searched_runs
+    runs = planned(asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime)
     runs = [_with_root(job, asked.root) for job in runs]
     if not asked.accept:
         check_code_of(runs)
@@ -203,54 +206,41 @@ def plan(asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool =
     return finished(jobs) if tables_only else within_budget(jobs, seconds)
 
 
+def in_stages(
+    asked: Asked,
+    planned: list[Planned],
+    seconds: float | None,
+    tell: Tell,
+    execute: Callable[[list[Planned], float | None], list[Planned]],
+) -> list[Planned]:
+    """Execute what is planned and, if the item's rows are tuned, what the outcomes make possible after it.
+
+    Args:
+        asked: What is asked for.
+        planned: The first jobs, in the case of a search the trials.
+        seconds: Most time to spend on all of it, or None.
+        tell: Receives what is being probed.
+        execute: Executes jobs within a time, and returns all of them.
+
+    Returns:
+        All jobs, as they are at the end.
+    """
+    began = time.monotonic()
+    after = execute(planned, seconds)
+    while asked.item.search is not None:
+        left = None if seconds is None else max(seconds - (time.monotonic() - began), 0.0)
+        known = {job.folder for job in after}
+        again = plan(asked, left, tell)
+        if all(job.folder in known or job.left_out or job.done for job in again):
+            return again
+        after = execute(again, left)
+    return after
+
+
 def check_possible(item: Item, jobs: Sequence[Planned], what: str) -> None:
     """Raise a UsageError if nothing of the item is done or will be. `what` completes the sentence."""
     if all(job.left_out and not job.done for job in jobs):
         raise UsageError(f"{item.key}: none of its cells {what} here, for the reasons above")
-
-
-def carried_out(
-    jobs: Sequence[Planned], do: Callable[[Planned], None], seconds: float | None
-) -> list[Planned]:
-    """Do what is planned, with one Ray for all runs that need it, and return all jobs."""
-    with _ray([job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]):
-        return execute_runs(jobs, do, seconds)
-
-
-def side_by_side(
-    jobs: Sequence[Planned],
-    execute: Callable[[list[SeedRun]], Mapping[SeedRun, Ending]],
-    accept: bool = False,
-) -> list[Planned]:
-    """Execute the runs in one process each that take long, as many at a time as the cores allow.
-
-    Args:
-        jobs: What is planned.
-        execute: Executes runs at the same time.
-        accept: Whether own code may have changed since runs were begun.
-
-    Returns:
-        All jobs. Those that diverged are marked. What is not done is left to `carried_out`.
-    """
-    long = [job for job in jobs if isinstance(job, PlannedRun) and _worth_a_process(job)]
-    if len(long) < 2 or usable_cores() < 2:
-        return list(jobs)
-    endings = execute([_as_run(job, accept) for job in long])
-    lost = {run.folder: one.why for run, one in endings.items() if one.diverged}
-    return [
-        replace(job, left_out=f"{DIVERGED}: {lost[job.folder]}") if job.folder in lost else job
-        for job in jobs
-    ]
-
-
-def _worth_a_process(job: PlannedRun) -> bool:
-    serial = job.config.runtime.execution == "serial"
-    return serial and not job.left_out and not job.done and job.seconds >= WORTH
-
-
-def _as_run(job: PlannedRun, accept: bool) -> SeedRun:
-    where = ", ".join(dict.fromkeys(" · ".join(cell.place) for cell in job.cells))
-    return SeedRun(where, job.config, job.folder, accept)
 
 
 def written(item: Item, scale: str, out: Path, jobs: Sequence[Planned]) -> Path:
@@ -261,38 +251,13 @@ def written(item: Item, scale: str, out: Path, jobs: Sequence[Planned]) -> Path:
 
 
 def diverged(jobs: Sequence[Planned]) -> list[Planned]:
-    """Return the jobs whose training diverged."""
-    return [job for job in jobs if job.left_out.startswith(DIVERGED)]
-
-
-def execute_planned(
-    job: PlannedStudy, root: str | None, runtime: Runtime, tell: Callable[[str, float], None]
-) -> None:
-    """Execute a study on the CPU, or on the GPU if the runtime has a share of one.
-
-    A study that was interrupted starts again from its beginning the next time.
-    """
-    from raffed.studies import Work, execute_study
-
-    device = "cuda" if runtime.gpu_fraction else "cpu"
-    execute_study(Work(job.study, job.scale, job.seed, job.folder, root, tell, device, runtime.threads))
+    """Return the jobs whose training diverged. A trial that did is an outcome like another."""
+    return [job for job in jobs if job.left_out.startswith(DIVERGED) and not is_trial(job)]
 
 
 def _with_root(job: PlannedRun, root: str | None) -> PlannedRun:
     config = job.config
     return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
-
-
-@contextlib.contextmanager
-def _ray(found: Sequence[PlannedRun]) -> Iterator[None]:
-    if not any(job.config.runtime.execution == "ray" for job in found):
-        yield
-        return
-    from raffed.runtime.ray_backend.session import RaySession
-
-    with RaySession(found[0].config.runtime.address) as session:
-        session.wait()
-        yield
 
 
 __all__ = ["Asked", "Reproduced", "carried_out", "plan", "reproduce"]

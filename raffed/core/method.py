@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from raffed.config.validation import Value
 from raffed.core.ingredients import (
     Correction,
     Head,
@@ -50,6 +51,8 @@ class Method:
         mean: The weights with which uploads are averaged.
         server: How the server makes its next model from the mean.
         criterion: A loss in the place of the cross-entropy, or None (`with_loss`).
+        network: (argument, value) of what the method requires of the network, such as ("head_init", "etf").
+            A run builds its network accordingly, and refuses other values. Default: nothing.
         strengths: (argument, value) of coefficients that should be smaller if training diverges.
 
     Raises:
@@ -72,6 +75,7 @@ class Method:
     mean: Mean = field(default_factory=Mean)
     server: ServerRule = field(default_factory=Assign)
     criterion: Criterion | None = None  # None: the cross-entropy
+    network: tuple[tuple[str, Value], ...] = ()  # required arguments of the network
     strengths: tuple[tuple[str, float], ...] = field(
         default=(), compare=False
     )  # coefficients to lower if training diverges
@@ -163,6 +167,8 @@ class Method:
             return "its server also uses every upload in another way than by the mean"
         if summed:
             return f"its server also adds up messages ({', '.join(summed)}), which the rule would not protect"
+        if self.mean.reweighting is not None:
+            return "the weights of its mean depend on what clients report, which the rule would not protect"
         return "it relies on the weights of the mean elsewhere too" if self.mean.fixed else ""
 
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:

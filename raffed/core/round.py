@@ -131,6 +131,7 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
         w=sent,
         b=Params({}) if local_buffers else k.state.b.clone(),
         slots={slot: wire for slot, (_, wire) in done.items() if wire is not None},
+        report=None if m.mean.reweighting is None else m.mean.reweighting.report(k.class_counts),
     )
     kept: dict[str, Private] = {slot: own for slot, (own, _) in done.items() if own is not None}
     stays = k.state.b if local_buffers else Params({})

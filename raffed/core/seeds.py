@@ -44,6 +44,7 @@ Purpose = Literal[
     "attackers",
     "epochs",
     "opening",
+    "head",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import numpy as np
 from typing_extensions import Self
 
 from raffed.config.validation import Doc, Range
-from raffed.data import random_shares, schemes
+from raffed.data import class_sets, random_shares, schemes
 from raffed.data.files import IntArray
 from raffed.data.split import MAX_CLIENTS, SMALL_CLIENTS, SMALL_NUMBER, Split, check_classes, classes_in
 from raffed.errors import UsageError
@@ -135,6 +136,31 @@ class DirichletByClient(_MovesSamples):
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
         known = classes_in(labels, num_classes)
         return random_shares.dirichlet_client(labels, known, self.clients, self.alpha, seed)
+
+
+@dataclass(frozen=True)
+class LongTail(_MovesSamples):
+    """The classes have a long tail, and each of them is divided by a Dirichlet distribution.
+
+    Class c keeps n_c = ⌊n_max · IF^(−c/(C−1))⌋ samples, drawn by the seed (Cao et al. 2019), where n_max is
+    the largest size that the data allow. No client has the others. The clients' test and validation parts
+    have the long tail, too; the global test set does not.
+    """
+
+    name, syntax = "longtail", "longtail:CLIENTS:ALPHA:IMBALANCE"
+    meaning = "a long tail of classes, IMBALANCE from first to last, each by Dir(alpha)"
+
+    clients: Clients
+    alpha: Alpha
+    imbalance: Annotated[float, Range(1.0, 1e6), Doc("Size of the largest class over that of the smallest.")]
+
+    def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
+        known = classes_in(labels, num_classes)
+        pools = schemes.shuffled_classes(labels, known, seed)
+        sizes = class_sets.long_tail(np.array([len(pool) for pool in pools]), self.imbalance)
+        kept = np.concatenate([pool[:size] for pool, size in zip(pools, sizes, strict=True)])
+        parts = random_shares.dirichlet(labels[kept], known, self.clients, self.alpha, seed)
+        return [kept[part] for part in parts]
 
 
 @dataclass(frozen=True)

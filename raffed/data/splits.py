@@ -19,6 +19,7 @@ from raffed.data.label_splits import (
     Iid,
     Incomplete,
     LogNormalSizes,
+    LongTail,
     Shards,
 )
 from raffed.data.own_split import GROUP, own_split
@@ -39,6 +40,7 @@ __all__ = [
     "Incomplete",
     "LabelPool",
     "LogNormalSizes",
+    "LongTail",
     "Natural",
     "Shards",
     "Split",
@@ -78,6 +80,7 @@ for _split in (
     Iid,
     Incomplete,
     LogNormalSizes,
+    LongTail,
     Natural,
     ClassesPerClient,
     Shards,

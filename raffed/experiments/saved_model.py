@@ -41,6 +41,7 @@ from raffed.runtime.initial_weights import begin_from, read_initial
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of
+from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup, prepare_run
 
 
@@ -164,7 +165,7 @@ def _initial_net(about: RunContents, config: RunConfig) -> Net:
     inputs, model = _inputs(about, config), config.model
     classes = len(about["classes"]["samples"])
     value = seeds.seed(config.seed, "weights")
-    net = build_for(model.name, model.args, inputs.shape, classes, value, inputs.dtype)
+    net = build_for(model.name, network_args(config), inputs.shape, classes, value, inputs.dtype)
     begin_from(net, read_initial(model), model.init)
     return net
 

@@ -71,8 +71,9 @@ class OpenFederation:
         """Execute one round and return client → what it did."""
         chosen, sent = self.participants(), self.server.broadcast()
         sizes = [self.data[client].n for client in chosen]
+        weights = self.method.mean.weights(sizes, lambda: [self.data[one].class_counts for one in chosen])
         accumulator, done = UploadAccumulator(self.method.keeps_uploads), {}
-        for client, weight in zip(chosen, self.method.mean.weights(sizes), strict=True):
+        for client, weight in zip(chosen, weights, strict=True):
             participant = Participant(client, self.client_states.get(client), self.data[client])
             (done[client],) = client_rounds(self.method, sent, [participant], self.session)
             accumulator.add(

@@ -28,11 +28,12 @@ ACTORS = 2
 
 
 class Counted:
-    """A runtime that remembers the steps of its last round."""
+    """A runtime that remembers the steps of its last round, and what its clients reported."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
         self.steps = 0
+        self.reports: list[Report] = []
 
     def train(self, job: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         asked = self._runtime.train(job)
@@ -40,6 +41,7 @@ class Counted:
         def trained() -> tuple[PartialSum, list[Report]]:
             partial, reports = asked()
             self.steps = sum(report.steps for report in reports)
+            self.reports = reports
             return partial, reports
 
         return trained
@@ -56,7 +58,8 @@ class Raffed(Contestant):
         )
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "run"
-        self._runtime = start(setup, path / CLIENT_STATES)
+        self.states = path / CLIENT_STATES
+        self._runtime = start(setup, self.states)
         self._counted = Counted(self._runtime)
         self._federation = RoundLoop(setup, self._counted, RunFolder(path, setup))  # type: ignore[arg-type]
 
@@ -68,6 +71,10 @@ class Raffed(Contestant):
         """As `raffed run` makes them: a round is recorded while the next one trains."""
         for _ in self._federation.next(count):
             yield self._counted.steps
+
+    def reports(self) -> list[Report]:
+        """What the clients of the last round reported."""
+        return self._counted.reports
 
     def weights(self) -> dict[str, Tensor]:
         return dict(self._federation.server.w.tensors)

@@ -13,7 +13,7 @@ import raffed
 from raffed.config.run import RunConfig
 from raffed.errors import NumericsError
 from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.estimates import Speed, seconds_left
+from raffed.experiments.reproduction.estimates import Speed, seconds_left, sizes_of
 from raffed.experiments.reproduction.item_file import write_item
 from raffed.experiments.reproduction.items import MEASURES
 from raffed.experiments.reproduction.planner import (
@@ -284,7 +284,7 @@ def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> Non
     rounds of one epoch.
     """
     job = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)[0]
-    found = seconds_left(job, Speed(step=0.01, evaluation=1.0))
+    found = seconds_left(job, Speed(step=0.01, evaluation=1.0), sizes_of(job.config))
     steps = found / 2 - 1.0
     assert steps == pytest.approx(0.01 * 1154 / 16, rel=0.05)
 

@@ -12,7 +12,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.commands.comparing import Comparison
-from raffed.commands.reproducing import side_by_side
+from raffed.commands.planned_jobs import side_by_side
 from raffed.commands.seed_results import SeedMean
 from raffed.commands.seeds import INSIDE, SeedRun, in_processes, places, planned_seeds, with_one_process
 from raffed.commands.side_by_side import Ending, execute_side_by_side
@@ -193,7 +193,7 @@ def test_a_request_to_stop_ends_a_deaf_process_and_begins_no_other(
 def test_a_reproduction_s_long_runs_in_one_process_execute_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raffed.commands.reproducing.usable_cores", lambda: 4)
+    monkeypatch.setattr("raffed.commands.planned_jobs.usable_cores", lambda: 4)
     serial = Runtime(execution="serial")
     only = ["famnist lenet", "fedavg,fedrs"]
     jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, 2, serial)

@@ -47,7 +47,12 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     },
     "fedavgm": {"beta": [-0.1, 1.1], "server_lr": [0.0, 101.0], "weighting": ["uniform"]},
     "fedaws": {"nu": [-0.1, 1.1], "server_steps": [-1], "server_lr": [-0.1, math.nan]},
+    "fedgamma": {"rho": [-0.1, 101.0, math.nan], "server_lr": [0.0, 11.0]},
+    "fedlesam": {"rho": [-0.1, 101.0, math.nan]},
+    "fedlmd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["test"]},
     "fedmmd": {"lam": [-0.1, math.nan]},
+    "fedntd": {"beta": [-0.1, math.nan], "tau": [0.0, -1.0, math.nan], "teacher": ["none"]},
+    "fedsam": {"rho": [-0.1, 101.0, math.nan], "stats": ["first"]},
     "fedper": {"private": ["body"]},
     "fedala": {
         "eta": [-0.1, math.nan],
@@ -74,6 +79,13 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "solo": {"epochs": [-1.0, math.nan]},
     "apfl": {"alpha": [-0.1, 1.1, math.nan]},
     "fedrod": {"gamma": [-0.1, 11.0, math.nan], "preset": ["author"]},
+    "fedtgp": {
+        "lam": [-0.1, math.nan],
+        "server_epochs": [-1],
+        "server_lr": [-0.1, math.nan],
+        "batch_size": [0],
+        "margin": [-0.1, math.nan],
+    },
     "flda": {"preset": ["x"]},
     "pfedme": {
         "lam": [-0.1, math.nan],
@@ -99,6 +111,14 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "tau": [0.0],
         "public": [0],
         "preset": ["x"],
+    },
+    "feddbe": {"kappa": [-0.1, math.nan], "mu": [0.0, 1.1]},
+    "feddisco": {"a": [-0.1, math.nan], "b": [-0.1, math.nan], "measure": ["l1"]},
+    "fedexp": {
+        "epsilon": [-0.1, math.nan],
+        "score": ["mean"],
+        "epsilon_scale": ["official"],
+        "weighting": ["n"],
     },
     "fedic": {
         "copy_steps": [-1],
@@ -130,6 +150,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "negative": ["head"],
     },
     "noisygrad": {"kind": ["uniform"], "size": [-0.1, math.nan], "meaning": ["std"]},
+    "ccvr": {"virtual": [0], "epochs": [-1], "retrain_lr": [-0.1, math.nan], "covariance": ["tied"]},
     "creff": {
         "features": [0],
         "match_steps": [-1],
@@ -137,6 +158,11 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "retrain_epochs": [-1],
         "retrain_lr": [-0.1, math.nan],
     },
+    "fedbabu": {"epochs": [-1.0, math.nan], "scope": ["top"]},
+    "fedetf": {"scale": [0.0, math.nan], "missing": ["inf"], "epochs": [-1.0]},
+    "fedgela": {"temperature": [0.0, -1.0, math.nan]},
+    "fedloge": {"frame": ["orthogonal"], "length": [0.0, math.nan]},
+    "fednh": {"rho": [-0.1, 1.1, math.nan], "scale": [0.0], "unit": ["server"]},
     "feddc": {"alpha": [-0.1, 1e4], "beta": ["k"], "score": ["mean"], "prototypes": ["x"]},
     "feddyn": {
         "alpha": [0.0, -1.0, math.nan],
@@ -148,6 +174,16 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "fedproc": {},
     "fedprox": {"mu": [-0.01, 1e7, math.nan], "prototypes": ["fedpro"], "preset": ["x"]},
     "moon": {"mu": [-0.01, 1e7, math.nan], "tau": [0.0, -1.0, 101.0], "prototypes": ["x"]},
+    "fedlc": {"tau": [-0.1, 1001.0, math.nan], "denominator": ["other"], "missing": ["eps"]},
+    "feddecorr": {"beta": [-0.1, 1e7, math.nan], "norm": ["offical"]},
+    "feduv": {"lam": [-0.1, math.nan], "mu": [-0.1, 1e7]},
+    "fedvls": {
+        "lam": [-0.1, 1e7, math.nan],
+        "suppress": [-0.1],
+        "suppress_form": ["x"],
+        "teacher": ["none"],
+    },
+    "priorce": {"tau": [-0.1, 11.0, math.nan], "missing": ["inf"]},
     "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
     "fedphp": {

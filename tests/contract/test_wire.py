@@ -95,7 +95,16 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavgm": (P + B, P + B + 1, 0, 0),  # n_k, which its means are weighted by
     "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
     "fedaws": (P + B, P + B + 1, 0, 0),
+    "ccvr": (P + B, P + B + 1, 0, 0),  # before the last round; the last one's are in test_ccvr
+    "feddbe": (P + B + WIDTH + 1, P + B + 1, WIDTH, WIDTH + 1),  # ḡ and a flag; its sums go up once
+    "feddisco": (P + B, P + B + 2, 0, 0),  # n_k and d_k
+    "fedexp": (P + B, P + B + 2, 0, 0),  # n_k and n_k ‖Δ_k‖²
     "fedmmd": (P + B, P + B + 1, 0, 0),
+    "fedgamma": (2 * P + B, 2 * P + B, P, P),
+    "fedlesam": (P + B, P + B + 1, P, 0),
+    "fedlmd": (P + B, P + B + 1, 0, 0),
+    "fedntd": (P + B, P + B + 1, 0, 0),
+    "fedsam": (P + B, P + B + 1, 0, 0),
     "finetune": (P + B, P + B + 1, 0, 0),
 }
 
@@ -104,6 +113,7 @@ FLAGS = {
     "pfedfda": (CLASSES, 0),
     "fedas": (0, CLASSES),
     "fedala": (0, 2),
+    "feddbe": (1, 0),
     "fedmr": (CLASSES, 0),
     "fedproto": (CLASSES, 0),
     "gldp": (CLASSES, CLASSES),

@@ -23,6 +23,7 @@ ALL = (
     "incomplete:7",
     "dirichlet:7:0.1",
     "dirichlet-client:7:1.0",
+    "longtail:7:1.0:4",
     "shards:7:2",
     "natural",
     "natural:3",
@@ -35,6 +36,7 @@ PINNED = {
     "incomplete:7": "9d178efc0a9f6463",
     "dirichlet:7:0.1": "f5223676aec69d1d",
     "dirichlet-client:7:1.0": "67fd4738b783bb00",
+    "longtail:7:1.0:4": "3b23a190dfc952aa",
     "shards:7:2": "0c56838fb5a57c7b",
     "natural": "cc69548581d3d8ed",
     "natural:3": "8b93c6dde2442151",
@@ -84,7 +86,9 @@ def test_local_test_is_off_by_default_for_iid_and_pxcy_alone() -> None:
         p, _ = made(text)
         assert all(len(part) > 0 for part in p.test) == (not text.startswith(("iid", "p7")))
     usual = {name: one.default_local_test for name, one in SPLITS.items() if not one.brings_tests}
-    fifth = dict.fromkeys(["dirichlet", "dirichlet-client", "incomplete", "natural", "shards"], 0.2)
+    fifth = dict.fromkeys(
+        ["dirichlet", "dirichlet-client", "incomplete", "longtail", "natural", "shards"], 0.2
+    )
     assert usual == {"iid": 0.0, "pXcY": 0.0, "lognormal": 0.1, **fifth}
     assert {name for name, one in SPLITS.items() if one.brings_tests} == {"equal", "file", "stages"}
 

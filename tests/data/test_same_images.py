@@ -30,6 +30,7 @@ FAMILIES = {
     "iid": ("iid:4", "fedmr"),
     "incomplete": ("incomplete:4", "map"),
     "lognormal": ("lognormal:10:3", "plain"),
+    "longtail": ("longtail:4:1.0:5.0", "plain"),
     "natural": ("natural:4", "plain"),
     "pXcY": ("p4c5", "fedmr"),
     "shards": ("shards:4:5", "plain"),

@@ -17,6 +17,7 @@ from raffed.data.splits import (
     Incomplete,
     InStages,
     LogNormalSizes,
+    LongTail,
     Natural,
     Shards,
     Split,
@@ -41,6 +42,7 @@ from raffed.errors import UsageError
         ("equal:100:5", Equal(clients=100, classes=5)),
         ("EQUAL:100:5:duplicates", Equal(clients=100, classes=5, duplicates=True)),
         ("lognormal:150:3", LogNormalSizes(clients=150, classes=3)),
+        ("LongTail:10:0.5:50", LongTail(clients=10, alpha=0.5, imbalance=50.0)),
         ("stages:20:4:5:if50", InStages(clients=20, classes=4, stages=5, imbalance=50.0)),
         (
             "Stages:20:4:5:IF1.5:Outer",
@@ -140,4 +142,4 @@ def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None
 
 def test_the_listing_names_every_scheme_once() -> None:
     assert {name: split.name for name, split in SPLITS.items()} == {name: name for name in SPLITS}
-    assert len(SPLITS) == 11
+    assert len(SPLITS) == 12

@@ -98,7 +98,8 @@ def train_by_rule(
     done = session.execute(session.net, task, phases, session.augment)
     for k, end in zip(contexts, done, strict=True):
         check_loss(m, k, end.loss)
-    return done
+    sums = [None if one.rates is None else sum(one.rates) for one in phases]
+    return [replace(end, lr_sum=lr_sum) for end, lr_sum in zip(done, sums, strict=True)]
 
 
 def _batches(

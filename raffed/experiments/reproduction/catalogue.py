@@ -18,13 +18,21 @@ from raffed.experiments.reproduction.items import Cell, Item
 
 Argument: TypeAlias = float | str  # of a method, in an item
 PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
+ZOO = "zoo"  # tables of all methods, which no paper prints
 
 
 @functools.lru_cache(maxsize=1)
 def items() -> dict[str, Item]:
-    """Return every table and figure, such as `fedmr/table1` → its item."""
+    """Return every table and figure of the papers, such as `fedmr/table1` → its item."""
     modules = [importlib.import_module(f"raffed.experiments.papers.{paper}.items") for paper in PAPERS]
     return {item.key: item for module in modules for item in module.ITEMS}
+
+
+@functools.lru_cache(maxsize=1)
+def all_items() -> dict[str, Item]:
+    """Return every table that raffed knows: those of the papers, and those of the zoo of methods."""
+    module = importlib.import_module("raffed.experiments.zoo.items")
+    return {**items(), **{item.key: item for item in module.ITEMS}}
 
 
 def find_item(text: str) -> Item:
@@ -33,7 +41,7 @@ def find_item(text: str) -> Item:
     Raises:
         UnknownNameError: There is no such item. The message lists the most similar ones.
     """
-    known = items()
+    known = all_items()
     name = text.strip().lower()
     if name not in known:
         raise UnknownNameError("table or figure", text, known)

@@ -49,6 +49,7 @@ def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[
     so methods with additional passes take longer.
     """
     speeds: dict[_Probed, Speed | str] = {}
+    sizes: dict[str, list[int]] = {}
     made = []
     for job in found:
         if job.left_out or job.done:
@@ -62,21 +63,33 @@ def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[
         if isinstance(speed, str):
             made.append(replace(job, left_out=speed))
         else:
-            made.append(replace(job, seconds=seconds_left(job, speed)))
+            share = repr((job.config.data, job.config.seed))  # methods of one task share its sizes
+            if share not in sizes:
+                sizes[share] = sizes_of(job.config)
+            made.append(replace(job, seconds=seconds_left(job, speed, sizes[share])))
     return made
 
 
-def seconds_left(job: PlannedRun, speed: Speed) -> float:
+def sizes_of(config: RunConfig) -> list[int]:
+    """Return the training samples of every client in the first round. All stages have the same sizes."""
+    from raffed.runtime.setup import prepare_run
+
+    return prepare_run(config).sizes_at(0)
+
+
+def seconds_left(job: PlannedRun, speed: Speed, sizes: list[int]) -> float:
     """Estimate the seconds that a run still takes.
 
     The estimate is T·(participants · mean steps · s per step + evaluations · s), divided by the number of
     actors, plus the time to start. A survey counts as one evaluation, because all clients' test parts
     together are about as large as the global test set.
-    """
-    from raffed.runtime.setup import prepare_run
 
+    Args:
+        job: The run.
+        speed: Of its data set and network on this machine.
+        sizes: Training samples of every client.
+    """
     config = job.config
-    sizes = prepare_run(config).sizes_at(0)  # all stages have the same sizes
     federation = config.federation
     together = federation.participants(len(sizes))
     steps = sum(config.local.steps(n) for n in sizes) / len(sizes)

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from raffed.experiments.reproduction.item_source import ITEM_FILE, item_folder, source_record
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item
-from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy
+from raffed.experiments.reproduction.planner import DIVERGED, Planned, PlannedRun, PlannedStudy
 from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
+from raffed.experiments.reproduction.searched import search_record
 from raffed.results.lock import make_folder
 from raffed.results.run_contents import Noted
 from raffed.results.runfile import write_json
@@ -53,7 +54,8 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "picture": item.picture,
         "study": item.study,
         "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
-        "left_out": _left_out(found, studies),
+        "left_out": _left_out([job for job in found if not _settled(job)], studies),
+        **search_record(item, scale, out, found),
         **source_record(item, folder),
     }
     write_json(folder / ITEM_FILE, about)
@@ -66,7 +68,7 @@ def _folders(found: Iterable[PlannedRun], folder: Path) -> Folders:
     for job in found:
         for cell in job.cells:
             of = runs.setdefault((cell.row, cell.column), {}).setdefault(cell.setting, [])
-            of += [os.path.relpath(job.folder, folder)] if job.done else []
+            of += [os.path.relpath(job.folder, folder)] if job.done and job.trial is None else []
     return runs
 
 
@@ -84,6 +86,11 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
         }
         for place, cell in kept.items()
     ]
+
+
+def _settled(job: PlannedRun) -> bool:
+    """Return whether a job is a trial that diverged, which is an outcome like another."""
+    return job.trial is not None and job.left_out.startswith(DIVERGED)
 
 
 def _left_out(found: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:

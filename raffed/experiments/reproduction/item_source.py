@@ -9,13 +9,11 @@ from raffed.config.validation import Json
 from raffed.errors import RunFolderError
 from raffed.experiments.code_record import check_code
 from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.planner import Planned, PlannedRun
+from raffed.experiments.reproduction.planner import ITEM_FILE, Planned, PlannedRun
 from raffed.references.source_files import Sources
 from raffed.results.run_contents import Noted
 from raffed.results.runfile import read_object, read_run
 from raffed.runtime.own_code import references_in
-
-ITEM_FILE = "item.json"
 
 
 def item_folder(item: Item, scale: str, out: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import TypedDict
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.scales import known_split, smoke
+from raffed.experiments.reproduction.search import RowSearch
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models import MODELS
@@ -18,7 +19,7 @@ from raffed.references.names import reference_of
 from raffed.references.source_files import Sources
 from raffed.studies import STUDIES
 
-SEEDS = {"smoke": 1, "proxy": 3, "full": 3}
+SEEDS = {"smoke": 1, "proxy": 3, "full": 3}  # unless the item's search has a number of its own
 
 MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a contract test compares
     "accuracy_last": "global model on the test set after the last round, %",
@@ -194,6 +195,8 @@ class Item:
         released: The runs that the paper's released code makes for a cell, by setting, if the paper prints
             the best of them.
         source: The files that describe a table of one's own.
+        search: How the rows get their settings, if they are tuned. The cells' runs then have the settings
+            that all trials share. Such runs are small, and by default each has one process.
     """
 
     paper: str
@@ -211,10 +214,15 @@ class Item:
     picture: str = ""
     released: Callable[[RunConfig], Mapping[str, RunConfig]] | None = None
     source: Sources | None = field(default=None, compare=False)
+    search: RowSearch | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
         return f"{self.paper}/{self.name}"
+
+    def seeds(self, scale: str) -> int:
+        """Return how many runs a cell has at a scale, if nobody asks for another number."""
+        return SEEDS[scale] if self.search is None or scale == "smoke" else self.search.seeds
 
     def missing(self, scale: str = "full") -> tuple[str, ...]:
         """Return the names that this item needs at a scale and no registry has, each once, in order."""

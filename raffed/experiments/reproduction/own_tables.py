@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from raffed.config.run import RunConfig
 from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
-from raffed.experiments.reproduction.catalogue import PAPERS
+from raffed.experiments.reproduction.catalogue import PAPERS, ZOO
 from raffed.experiments.reproduction.items import MEASURES, Cell, Claim, Item
 from raffed.references.resolve import is_reference, load
 from raffed.references.source_files import sources_of
@@ -98,7 +98,7 @@ def _check_settings(
     for what, text in (("name", name), ("paper", paper)):
         if not NAME.fullmatch(text):
             raise UsageError(f"table {what} {text!r}: use small letters, digits, - and _, such as table-1")
-    if paper in PAPERS:
+    if paper in (*PAPERS, ZOO):
         raise UsageError(f"table {name}: {paper!r} is a paper of raffed's own; choose another `paper`")
     check_choice("measure", measure, MEASURES)
     check_range("tolerance", tolerance, 0.0, 100.0)

@@ -51,7 +51,13 @@ def smoke(config: RunConfig) -> RunConfig:
             for name, value in config.args.items()
         },
         data=replace(
-            config.data, dataset="digits", split=split, split_args={}, transform="auto", local_test=held_out
+            config.data,
+            dataset="digits",
+            split=split,
+            split_args={},
+            transform="auto",
+            local_test=held_out,
+            samples=0,
         ),
         model=Model("mlp", {"hidden": [16]}),
         local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),

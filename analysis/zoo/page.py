@@ -1,0 +1,229 @@
+"""The page as Markdown: what gains, what does not, what it costs, and what is not separated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..metrics.compare import LEVEL, Ranking
+from ..metrics.intervals import reported_interval
+from ..metrics.rank_tests import friedman, holm_ranking
+from ..reproduction.item_runs import Reproduction
+from ..runs.load import Runs, section
+from ..table import TextTable, as_markdown
+from .rows import Compared, RowCost, Scores, against, columns, cost, mean, scores, tried
+
+SLOW = 1.5  # times the seconds of the baseline's round from which a row is named as costly
+MORE = 1.05  # times its bytes
+
+
+def item_page(item: Reproduction, runs: Runs, diagram: str = "") -> str:
+    """Return the part of the page on one table.
+
+    Args:
+        item: The table, with a search.
+        runs: Its runs.
+        diagram: Address of the picture of the ranks, or "".
+    """
+    baseline = str(item.about["baseline"])
+    names = columns(item)
+    found = {name: scores(item, runs, name) for name in names}
+    compared = {name: against(found[name], baseline) for name in names}
+    costs = {name: cost(item, runs, name) for name in names}
+    parts = [
+        f"## {item.title}",
+        _protocol(item, found),
+        *_summary(found, compared, costs, baseline),
+        *(_column(item, name, found[name], compared[name], costs[name]) for name in names if found[name]),
+        _ranks(found, diagram, baseline),
+        _left_out(item),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
+    search = section(item.about, "search")
+    seeds = {len(values) for scores in found.values() for values in scores.values()}
+    counts = " to ".join(str(one) for one in sorted({min(seeds), max(seeds)})) if seeds else "no"
+    note = str(item.about["note"])
+    return (
+        f"{item.about['unit'].capitalize()}. {note[:1].upper()}{note[1:]}. Fresh seeds a row: "
+        f"{counts}. A setting's score is the mean validation accuracy of the last {search['last']} rounds. "
+        f"Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval; p is that "
+        f"of the paired t-test after Holm's correction over all rows of a table, and a row is *above* or "
+        f"*below* if it is under {LEVEL}."
+    )
+
+
+def _summary(
+    found: Mapping[str, Scores],
+    compared: Mapping[str, Mapping[str, Compared]],
+    costs: Mapping[str, Mapping[str, RowCost]],
+    baseline: str,
+) -> list[str]:
+    """Return the lists that a reader quotes."""
+    names = [name for name in found if compared[name]]
+    if not names:
+        return ["There are no runs yet."]
+    lines = ["### In short"]
+    for verdict, title in (
+        ("above", f"Gain over {baseline}"),
+        ("below", f"Fall below {baseline}"),
+        ("not separated", f"Are not separated from {baseline}"),
+        ("equal", f"Have the same numbers as {baseline}"),
+    ):
+        lines += _listed(title, compared, names, verdict)
+    lines += [_best(name, found[name]) for name in names]
+    lines += _costly(costs, names, baseline)
+    return ["\n".join([lines[0], "", *lines[1:]])]
+
+
+def _listed(
+    title: str, compared: Mapping[str, Mapping[str, Compared]], names: Sequence[str], verdict: str
+) -> list[str]:
+    where: dict[str, list[str]] = {}
+    for name in names:
+        for row, one in compared[name].items():
+            if one.verdict == verdict:
+                where.setdefault(row, []).append(name)
+    if not where:
+        return [f"- {title}: none."]
+    everywhere = [row for row, there in where.items() if len(there) == len(names)]
+    only = {name: [row for row, there in where.items() if there == [name]] for name in names}
+    parts = [", ".join(everywhere)] if everywhere and len(names) > 1 else []
+    if parts:
+        parts[0] += " on every split"
+    for name in names:
+        rows = only[name] if len(names) > 1 else list(where)
+        if rows:
+            parts.append(f"{', '.join(rows)} on {name}" + (" only" if len(names) > 1 else ""))
+    return [f"- {title}: {'; '.join(parts)}."]
+
+
+def _best(name: str, found: Scores) -> str:
+    top = max(found, key=lambda row: mean(found[row]))
+    verdicts = {row: one.verdict for row, one in against(found, top).items()}
+    level = [row for row, verdict in verdicts.items() if verdict in ("not separated", "equal")]
+    behind = f" Not separated from it: {', '.join(level)}." if level else ""
+    if set(verdicts.values()) == {"below"}:
+        behind = " All others are separated from it."
+    return f"- On {name}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
+
+
+def _costly(costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], baseline: str) -> list[str]:
+    times: dict[str, float] = {}
+    more: dict[str, float] = {}
+    for name in names:
+        base = costs[name].get(baseline)
+        for row, one in costs[name].items():
+            if base is not None and row != baseline:
+                times[row] = max(times.get(row, 0.0), one.seconds / base.seconds)
+                more[row] = max(more.get(row, 0.0), (one.up + one.down) / (base.up + base.down))
+    slow, wide = _above(times, SLOW), _above(more, MORE)
+    return [
+        f"- Take at least {SLOW} times the seconds of {baseline}'s round: {slow}.",
+        f"- Send at least {MORE} times its bytes: {wide}.",
+    ]
+
+
+def _above(ratios: Mapping[str, float], least: float) -> str:
+    """Return the rows whose ratio is at least this, the largest first, or "none"."""
+    found = [row for row in ratios if ratios[row] >= least]
+    return (
+        ", ".join(f"{row} ({ratios[row]:.1f}×)" for row in sorted(found, key=lambda row: -ratios[row]))
+        or "none"
+    )
+
+
+def _column(
+    item: Reproduction,
+    name: str,
+    found: Scores,
+    compared: Mapping[str, Compared],
+    costs: Mapping[str, RowCost],
+) -> str:
+    baseline = str(item.about["baseline"])
+    trials = tried(item)
+    titles = ["Method", "Accuracy, %", f"Difference to {baseline}", "p (Holm)", "Verdict"]
+    titles += ["s/round, ratio", "MB up", "MB down", "Setting"]
+    base = costs.get(baseline)
+    lines = []
+    for row in sorted(found, key=lambda one: -mean(found[one])):
+        one, price = compared.get(row), costs[row]
+        setting = str(trials.get((row, name), {}).get("chosen") or "–")
+        lines.append(
+            [
+                row,
+                _percent(found[row].values()),
+                "–" if one is None else _signed(one),
+                "–" if one is None else _p(one.p),
+                "baseline" if one is None else one.verdict,
+                "–" if base is None else f"{price.seconds / base.seconds:.2f}",
+                f"{price.up:.2f}",
+                f"{price.down:.2f}",
+                setting,
+            ]
+        )
+    table = TextTable(titles, lines, frozenset({"Method", "Verdict", "Setting"}))
+    return f"### {name}\n\n{as_markdown(table).strip()}"
+
+
+def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:
+    """Return the paragraph on ranks over the splits and seeds, each of which is a block."""
+    ranking = ranks_of(found)
+    if ranking is None:
+        return ""
+    p = friedman(ranking.ranks, ranking.tasks)
+    ordered = sorted(ranking.ranks.items(), key=lambda one: one[1])
+    text = (
+        f"### Ranks\n\nMean ranks over {ranking.tasks} blocks; a block is one seed on one split, 1 is best. "
+        f"Friedman's test has p = {_p(p)}. Differences of more than {ranking.difference:.2f} are separated "
+        f"at {LEVEL} after Holm's correction over all pairs. Ranks depend on which methods are in the table, "
+        f"and the seeds of a split share one data set, so the differences to {baseline} above come first.\n\n"
+    )
+    text += ", ".join(f"{row} {rank:.2f}" for row, rank in ordered) + "."
+    return text + (f"\n\n![Critical-difference diagram]({diagram})" if diagram else "")
+
+
+def ranks_of(found: Mapping[str, Scores]) -> Ranking | None:
+    """Return the ranks of the rows over all columns and seeds."""
+    blocks: dict[str, dict[str, float]] = {}
+    for name, rows in found.items():
+        for row, values in rows.items():
+            blocks.setdefault(row, {}).update({f"{name} {seed}": one for seed, one in values.items()})
+    return holm_ranking(blocks)
+
+
+def _left_out(item: Reproduction) -> str:
+    search = section(item.about, "search")
+    lines = [f"- {one['row']}: {one['why']}." for one in search.get("excluded", [])]
+    remarks = [
+        f"- {one['row']}: its server has {one['what']}, which no other method has."
+        for one in search.get("remarks", [])
+    ]
+    lost = [
+        f"- {one['row']} on {one['column']}, {trial['setting']}."
+        for one in search.get("rows", [])
+        for trial in one["trials"]
+        if trial["state"] == "diverged"
+    ]
+    missing = [f"- {text}." for text in item.about["left_out"]]
+    titles = ("Not in this table", "To be kept in mind", "Trials that diverged", "Not finished")
+    parts = zip(titles, (lines, remarks, lost, missing), strict=True)
+    return "\n\n".join(f"### {title}\n\n" + "\n".join(one) for title, one in parts if one)
+
+
+def _percent(values: Iterable[float]) -> str:
+    known = [100 * value for value in values]
+    half = reported_interval(known)
+    text = f"{sum(known) / len(known):.2f}"
+    return text if math.isnan(half) else f"{text} ± {half:.2f}"
+
+
+def _signed(one: Compared) -> str:
+    text = f"{one.difference.mean:+.2f}".replace("-", "−")
+    return text if math.isnan(one.p) else f"{text} ± {one.difference.half:.2f}"
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else ("< 0.001" if value < 0.001 else f"{value:.3f}")

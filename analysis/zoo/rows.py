@@ -1,0 +1,105 @@
+"""The numbers behind the page: scores of every row, their differences to a reference, and the cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..metrics.compare import LEVEL, Paired, paired
+from ..metrics.holm import holm
+from ..metrics.intervals import LEAST_SEEDS
+from ..metrics.measures import measures
+from ..reproduction.item_runs import Reproduction, measure_of
+from ..runs.files import JsonObject
+from ..runs.load import Runs, section
+
+Scores = Mapping[str, Mapping[int, float]]  # row → seed → fraction
+
+
+class Compared(NamedTuple):
+    """A row against a reference in a column: the difference over common seeds, and Holm's p-value."""
+
+    row: str
+    difference: Paired
+    p: float
+
+    @property
+    def verdict(self) -> str:
+        """Return "above", "below", "equal" in every seed, "not separated", or "–" if nothing can be said."""
+        if self.difference.mean == 0 and self.difference.half == 0:
+            return "equal"
+        if math.isnan(self.p):
+            return "–"
+        if self.p >= LEVEL:
+            return "not separated"
+        return "above" if self.difference.mean > 0 else "below"
+
+
+class RowCost(NamedTuple):
+    """Medians over the runs of a row in a column: seconds of a round, megabytes to the server and back."""
+
+    seconds: float
+    up: float
+    down: float
+
+
+def columns(item: Reproduction) -> list[str]:
+    """Return the columns of an item in their order."""
+    return list(dict.fromkeys(str(cell["column"]) for cell in item.about["cells"]))
+
+
+def scores(item: Reproduction, runs: Runs, column: str) -> dict[str, dict[int, float]]:
+    """Return row → seed → the measure of the row's run, a fraction. Rows without runs are left out."""
+    found, seeds = {}, runs.runs["seed"]
+    for cell in item.about["cells"]:
+        if cell["column"] == column:
+            values = measures(runs)[measure_of(item, cell)]
+            kept = {int(seeds[name]): float(values[name]) for name in run_names(item, cell, runs)}
+            found[str(cell["row"])] = {seed: one for seed, one in kept.items() if not math.isnan(one)}
+    return {row: one for row, one in found.items() if one}
+
+
+def run_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
+    """Return the loaded runs behind a cell.
+
+    Unlike a paper's table, none is left out for other data: a remark says what a method's server has.
+    """
+    wanted = {str((item.folder / run).resolve()) for run in cell["runs"]}
+    places = {str(Path(str(folder)).resolve()): str(name) for name, folder in runs.runs["folder"].items()}
+    return [places[folder] for folder in sorted(wanted) if folder in places]
+
+
+def against(found: Scores, reference: str) -> dict[str, Compared]:
+    """Return every other row against one, by paired t-tests with Holm's correction; the best first."""
+    if reference not in found:
+        return {}
+    others = sorted((row for row in found if row != reference), key=lambda row: -mean(found[row]))
+    differences = {row: paired(found[row], found[reference]) for row in others}
+    tests = [one.p_t if one.seeds >= LEAST_SEEDS else math.nan for one in differences.values()]
+    return {
+        row: Compared(row, one, p) for (row, one), p in zip(differences.items(), holm(tests), strict=True)
+    }
+
+
+def mean(values: Mapping[int, float]) -> float:
+    """Return the mean over seeds."""
+    return sum(values.values()) / len(values)
+
+
+def cost(item: Reproduction, runs: Runs, column: str) -> dict[str, RowCost]:
+    """Return row → cost of its runs in a column."""
+    found = {}
+    for cell in item.about["cells"]:
+        names = run_names(item, cell, runs) if cell["column"] == column else []
+        if names:
+            rows = measures(runs).loc[names, ["seconds_round", "mb_up", "mb_down"]].median()
+            found[str(cell["row"])] = RowCost(*(float(one) for one in rows))
+    return found
+
+
+def tried(item: Reproduction) -> dict[tuple[str, str], JsonObject]:
+    """Return (row, column) → the record of its trials."""
+    rows: Sequence[JsonObject] = section(item.about, "search").get("rows", [])
+    return {(str(one["row"]), str(one["column"])): one for one in rows}

@@ -1,0 +1,97 @@
+"""The command `python -m analysis.zoo_page RECORDS... --out docs/zoo.md` writes the page on tuned tables.
+
+It reads packed records or folders of `raffed reproduce zoo/…`. The diagrams of ranks lie beside the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from raffed.results.visible import visible
+
+from .figures.plots import rank_diagram
+from .figures.theme import svg
+from .packed.files import DamagedRecordsError, unpacked
+from .report import find_items
+from .reproduction.item_runs import Reproduction, run_folders
+from .runs.files import write_text
+from .runs.load import Runs, read_runs
+from .zoo.page import item_page, ranks_of
+from .zoo.rows import columns, scores
+
+HEAD = """# The zoo: all methods, equally tuned
+
+`python -m analysis.zoo_page {records} --out {page}`
+made this page from records of `raffed reproduce zoo/…`.
+
+```sh
+raffed reproduce --list                                           # zoo/… are the tables of all methods
+raffed reproduce zoo/fashion-mnist --scale full --plan            # what will run, and what is no row, and why
+raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox --budget 80m \\
+    --keep-checkpoints 1
+raffed reproduce zoo/fashion-mnist --scale full --out zoo --tables
+python -m analysis.pack_records zoo --out analysis/records/zoo
+```
+
+Any part may run by itself: rows and splits are chosen by `--only`, and the same command goes on where it
+stopped. Parts with one `--out` make one table, also if they run at the same time. `--tables` runs nothing and
+collects all that is finished. Records are unpacked by `--unpack`, and the command goes on with them.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return 0 if the page was written, and 2 if there is nothing to write about."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.zoo_page", description=__doc__)
+    parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="PAGE", help="the page, such as docs/zoo.md"
+    )
+    given = parser.parse_args(argv)
+    try:
+        pictures = written(given.records, given.out)
+    except (DamagedRecordsError, ValueError, OSError) as error:
+        print(visible(str(error)), file=sys.stderr)
+        return 2
+    for path, text in pictures.items():
+        write_text(path, text)
+    return 0
+
+
+def written(records: Sequence[Path], page: Path) -> dict[Path, str]:
+    """Return file → text of the page and its pictures.
+
+    Args:
+        records: Folders with packed records, or with runs.
+        page: Where the page will lie.
+
+    Raises:
+        ValueError: There is no tuned table.
+    """
+    files: dict[Path, str] = {}
+    parts = []
+    with unpacked(records) as places:
+        items = [item for item in find_items(places) if item.about.get("search")]
+        if not items:
+            raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce zoo/…")
+        for item in items:
+            runs = read_runs(run_folders(item))
+            picture = _picture(item, runs)
+            name = f"{item.about['paper']}-{item.about['name']}.svg" if picture else ""
+            if picture:
+                files[page.parent / name] = picture
+            parts.append(item_page(item, runs, name))
+    shown = " ".join(path.as_posix() for path in records)
+    head = HEAD.format(records=shown, page=page.as_posix())
+    return {page: "\n".join([head, *parts]), **files}
+
+
+def _picture(item: Reproduction, runs: Runs) -> str:
+    ranking = ranks_of({name: scores(item, runs, name) for name in columns(item)})
+    return "" if ranking is None else svg(rank_diagram(ranking))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The zoo: all methods of raffed, equally tuned, on one network and the same splits.
+
+`fashion-mnist` has the methods that make a global model, and `fashion-mnist-personal` those whose clients
+have models of their own. Items with a longer name have other splits: a long tail of classes, and clients with
+incomplete classes. Every item lists every method of `METHODS`. Which of them are its rows is asked of the
+methods when the item is planned (rows.py), because that needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from raffed.config.run import Model, RunConfig
+from raffed.experiments.reproduction.catalogue import ZOO
+from raffed.experiments.reproduction.items import Cell, Item
+from raffed.experiments.reproduction.scales import shortened
+from raffed.experiments.reproduction.search import RowSearch
+from raffed.experiments.zoo.protocol import EPOCHS, RATES, ROUNDS, SAMPLES, TRIALS, config, settings
+from raffed.experiments.zoo.rows import not_global, not_personal, server_data
+from raffed.methods import METHODS
+
+MLP = Model("mlp", {"hidden": [200, 200]})
+FASHION, CIFAR = "fashion-mnist", "cifar10"
+MAIN = {"P10C2": "p10c2", "Dirichlet 0.1": "dirichlet:10:0.1"}
+INCOMPLETE = {"incomplete": "incomplete:10", "shards": "shards:10:2"}
+LONG_TAIL = {"IF 10": "longtail:10:0.5:10", "IF 50": "longtail:10:0.5:50"}
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """Global or personal models: what is measured, what chooses a setting, and which methods are rows."""
+
+    suffix: str
+    models: str
+    measure: str
+    search: RowSearch
+
+
+GLOBAL = TableKind("", "global models", "accuracy_mean10", RowSearch(settings, not_global, server_data))
+PERSONAL = TableKind(
+    "-personal",
+    "personal models",
+    "personal_mean10",
+    RowSearch(settings, not_personal, server_data, select="personal"),
+)
+NOTE = (
+    f"every method has {TRIALS} settings, the learning rate among them, tried with one seed and scored on a "
+    f"fifth of the clients' training data; the best one runs again with fresh seeds, each with a split of "
+    f"its own, and all training data. {SAMPLES:,} images of the training set, of which each client holds out "
+    f"a fifth as its local test part; {ROUNDS} rounds, {EPOCHS:g} epoch of plain SGD, rates "
+    f"{', '.join(map(str, sorted(RATES)))}"
+)
+
+
+def item(
+    kind: TableKind, name: str, title: str, dataset: str, splits: Mapping[str, str], model: Model
+) -> Item:
+    """Return a table of the zoo: a row for every method, a column for every split."""
+    cells = tuple(
+        Cell(info.title, column, config(method, dataset, split, model), {})
+        for column, split in splits.items()
+        for method, info in METHODS.items()
+    )
+    return Item(
+        ZOO,
+        f"{name}{kind.suffix}",
+        f"{title}, {kind.models}",
+        kind.measure,
+        cells,
+        note=NOTE,
+        proxy=proxy,
+        search=kind.search,
+    )
+
+
+def proxy(full: RunConfig) -> RunConfig:
+    """Return a run with a quarter of the images and of the rounds."""
+    return replace(
+        full,
+        data=replace(full.data, samples=SAMPLES // 4),
+        federation=shortened(full.federation, ROUNDS // 4),
+    )
+
+
+Tables = Callable[[TableKind], Item]
+TABLES: tuple[Tables, ...] = (
+    lambda kind: item(kind, FASHION, "All methods on Fashion-MNIST", FASHION, MAIN, MLP),
+    lambda kind: item(kind, CIFAR, "All methods on CIFAR-10", CIFAR, MAIN, Model("lenet")),
+    lambda kind: item(
+        kind, f"{FASHION}-incomplete", "Clients with incomplete classes", FASHION, INCOMPLETE, MLP
+    ),
+    lambda kind: item(kind, f"{FASHION}-long-tail", "A long tail of classes", FASHION, LONG_TAIL, MLP),
+)
+ITEMS = tuple(table(kind) for table in TABLES for kind in (GLOBAL, PERSONAL))

@@ -1,0 +1,108 @@
+"""Which methods belong to which table of the zoo, asked of the methods themselves."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from raffed.config.run import RunConfig
+from raffed.errors import UsageError
+from raffed.methods import METHODS, build_method
+
+if TYPE_CHECKING:
+    from raffed.core.method import Method
+
+REFERENCES = ("fedavg",)  # stand in the table of personal models too
+
+
+def not_global(run: RunConfig) -> str:
+    """Return why a method is not a row of a table of global models, or ""."""
+    method = build_method(run.method, {})
+    if not method.has_global:
+        return "the server holds no whole model"
+    twin = same_global_model(run.method)
+    return f"its global model is {METHODS[twin].title}'s, bit for bit" if twin else does_not_fit(run)
+
+
+def not_personal(run: RunConfig) -> str:
+    """Return why a method is not a row of a table of personal models, or ""."""
+    method = build_method(run.method, {})
+    if run.method not in REFERENCES and not is_personal(method):
+        return "its clients have no models of their own"
+    refused = does_not_fit(run)
+    if not refused and keeps_norms_alone(method) and not _has_norms(run):
+        return "its clients keep nothing but BatchNorm, which this network does not have"
+    return refused
+
+
+def keeps_norms_alone(method: Method) -> bool:
+    """Return whether all that a client keeps are BatchNorm's layers or statistics."""
+    layers = method.split.personal in ("all", "body", "head", "base", "top")
+    return method.split.buffers == "local" and not layers and method.personal is None
+
+
+def _has_norms(run: RunConfig) -> bool:
+    from raffed.runtime.network_setup import make_network
+    from raffed.runtime.setup import prepare_run
+
+    return bool(list(make_network(prepare_run(run)).initial.b.names))
+
+
+def is_personal(method: Method) -> bool:
+    """Return whether a client has a model of its own: by a slot, or because it keeps layers or statistics."""
+    return method.personal is not None or method.split.personal != "none" or method.split.buffers == "local"
+
+
+@functools.cache
+def same_global_model(name: str) -> str:
+    """Return the method whose global model another one has, bit for bit, or "".
+
+    A personal slot that adds nothing to the shared objective never changes what is shared. So such a method
+    has the global model of the method that is the same without that slot, if there is one.
+    """
+    from raffed.core.ingredients import Personal
+
+    method = build_method(name, {})
+    if method.personal is None or type(method.personal).loss is not Personal.loss:
+        return ""
+    return next((other for other, shared in _shared().items() if shared == _nameless(method)), "")
+
+
+@functools.cache
+def _shared() -> Mapping[str, Method]:
+    """Return the methods without a personal slot, without their names."""
+    made = {name: build_method(name, {}) for name in METHODS}
+    return {name: _nameless(method) for name, method in made.items() if method.personal is None}
+
+
+def _nameless(method: Method) -> Method:
+    return replace(method, name="", personal=None)
+
+
+def server_data(run: RunConfig) -> str:
+    """Return which data a method's server has that the others' have not, or ""."""
+    needed = build_method(run.method, {}).server.required_data()
+    found = [
+        f"{needed.images:,} test images without labels" if needed.images else "",
+        f"{needed.labelled:,} labelled images of every class" if needed.labelled else "",
+    ]
+    return " and ".join(one for one in found if one)
+
+
+def does_not_fit(run: RunConfig) -> str:
+    """Return why a method cannot run with this network and these data, or ""."""
+    return _refused(json.dumps(run.as_dict()))
+
+
+@functools.cache
+def _refused(run: str) -> str:
+    from raffed.runtime.setup import check_model, prepare_run
+
+    try:
+        check_model(prepare_run(RunConfig.from_dict(json.loads(run))))
+    except UsageError as error:
+        return " ".join(str(error).split())
+    return ""

@@ -1,0 +1,119 @@
+"""The page on a tuned table says what the numbers of its runs say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raffed.analysis.pack_records import main as pack
+from raffed.analysis.reproduction.item_runs import load_item, run_folders
+from raffed.analysis.runs.load import read_runs
+from raffed.analysis.zoo.page import item_page
+from raffed.analysis.zoo_page import main
+
+BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
+ROWS = {  # of the last round, by seed
+    "FedAvg": BASE,
+    "Better": {seed: one + 0.10 + seed / 1000 for seed, one in BASE.items()},
+    "Worse": {seed: one - 0.10 - seed / 1000 for seed, one in BASE.items()},
+    "Noisy": {seed: one + (0.06 if seed % 2 else -0.06) for seed, one in BASE.items()},
+    "Twin": BASE,
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
+    """Five methods with five seeds each; the better one takes three times the seconds."""
+    cells = []
+    for row, scores in ROWS.items():
+        folders = [
+            write_run(
+                f"{row}-{seed}",
+                [score],
+                method=row.lower(),
+                seed=seed,
+                seconds=1.5 if row == "Better" else 0.5,
+            )
+            for seed, score in scores.items()
+        ]
+        runs = [f"../{folder.name}" for folder in folders]
+        cells.append({"row": row, "column": "P10C2", "printed": {}, "runs": runs})
+    trials = [
+        {"setting": "lr=0.1", "state": "finished", "score": 0.5, "run": "../t1"},
+        {"setting": "lr=9", "state": "diverged", "score": None, "run": "../t2"},
+    ]
+    about: dict[str, Any] = {
+        "schema": 1,
+        "paper": "zoo",
+        "name": "t",
+        "title": "A table",
+        "measure": "accuracy_mean10",
+        "unit": "accuracy, %",
+        "scale": "full",
+        "baseline": "FedAvg",
+        "note": "every method has two settings",
+        "cells": cells,
+        "left_out": ["Late, P10C2: not finished"],
+        "search": {
+            "last": 10,
+            "rows": [{"row": row, "column": "P10C2", "chosen": "lr=0.1", "trials": trials} for row in ROWS],
+            "remarks": [{"row": "Better", "what": "100 test images without labels"}],
+            "excluded": [{"row": "Own", "why": "the server holds no whole model"}],
+        },
+    }
+    (tmp_path / "item").mkdir()
+    (tmp_path / "item" / "item.json").write_text(json.dumps(about))
+    return tmp_path / "item" / "item.json"
+
+
+def test_the_page_says_what_gains_what_falls_what_is_not_separated_and_what_it_costs(table: Path) -> None:
+    """Differences of 10 points that vary by half a point are separated. Those of ±6 points are not."""
+    item = load_item(table)
+    page = item_page(item, read_runs(run_folders(item)))
+    for line in (
+        "- Gain over FedAvg: Better on P10C2.",
+        "- Fall below FedAvg: Worse on P10C2.",
+        "- Are not separated from FedAvg: Noisy on P10C2.",
+        "- Have the same numbers as FedAvg: Twin on P10C2.",
+        "- Take at least 1.5 times the seconds of FedAvg's round: Better (3.0×).",
+        "- Send at least 1.05 times its bytes: none.",
+        "- Own: the server holds no whole model.",
+        "- Better: its server has 100 test images without labels, which no other method has.",
+        "- Worse on P10C2, lr=9.",
+        "- Late, P10C2: not finished.",
+    ):
+        assert line in page.splitlines(), line
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| Better")]
+    assert len(rows) == 1
+    assert rows[0][1] == "60.30 ± 1.91"  # s² = 9.5/4 points², and t(4) = 2.776 times s/√5
+    assert rows[0][2] == "+10.30 ± 0.20"  # seed/10 points: s = 0.158, half = 2.776 · 0.158/√5
+
+
+def test_a_folder_without_a_tuned_table_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path), "--out", str(tmp_path / "zoo.md")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "zoo.md").exists()
+
+
+def test_the_page_and_its_diagram_are_written_beside_each_other(table: Path, tmp_path: Path) -> None:
+    assert main([str(table.parent), "--out", str(tmp_path / "zoo.md")]) == 0
+    text = (tmp_path / "zoo.md").read_text(encoding="utf-8")
+    assert "Mean ranks over 5 blocks" in text
+    assert "(zoo-t.svg)" in text
+    assert "<svg" in (tmp_path / "zoo-t.svg").read_text(encoding="utf-8")
+
+
+def test_records_can_be_packed_without_the_trials_whose_scores_the_table_has(
+    table: Path, tmp_path: Path, write_run: Callable[..., Path]
+) -> None:
+    write_run("t1", [0.5])
+    for given, there in (([], True), (["--results"], False)):
+        assert pack([str(tmp_path), "--out", str(tmp_path.parent / f"packed{there}"), *given]) == 0
+        about = json.loads((tmp_path.parent / f"packed{there}" / "records.json").read_text())
+        assert ("t1/run.json" in about["runs"]) is there
+        assert "FedAvg-1/run.json" in about["runs"]

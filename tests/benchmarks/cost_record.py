@@ -1,0 +1,124 @@
+"""The record of tests.benchmarks.method_cost, and the table that is made of it: docs/cost.md."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypedDict
+
+from raffed.methods import METHODS
+
+RECORD = Path(__file__).with_name("method_cost.json")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "cost.md"
+LIMIT = 3.0  # times FedAvg, from which a method needs a profile
+BASE = "fedavg"
+WIDTH = 120
+
+
+class Row(TypedDict):
+    """What was measured of a method.
+
+    `ratios` are its seconds of a round over FedAvg's in the same turn. `kept` are the bytes of a client's
+    private state, and `up` and `down` those of a client's messages in a round. `note` says why a method was
+    not measured, or is "".
+    """
+
+    ratios: list[float]
+    seconds: list[float]
+    kept: int
+    up: int
+    down: int
+    note: str
+
+
+class Record(TypedDict):
+    """The benchmark's JSON."""
+
+    workload: str
+    quick: bool
+    machine: dict[str, str]
+    load: list[float]
+    rows: dict[str, Row]
+
+
+def read(path: Path = RECORD) -> Record | None:
+    """Return the record, or None without one."""
+    if not path.exists():
+        return None
+    found: Record = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def ratios(path: Path = RECORD) -> dict[str, float]:
+    """Return method → median of its ratios, of those that were measured. A rehearsal is not counted."""
+    record = read(path)
+    if record is None or record["quick"]:
+        return {}
+    return {name: statistics.median(row["ratios"]) for name, row in record["rows"].items() if row["ratios"]}
+
+
+HEAD = """# What a method costs
+
+{text}
+{quick}
+| method | s a round | ratio | spread | client keeps, kB | up, kB | down, kB |
+|---|--:|--:|--:|--:|--:|--:|
+"""
+TEXT = """
+`python -m tests.benchmarks.method_cost` measured this: {workload}. All methods train in one process with
+one thread, in turns with FedAvg: a round of FedAvg, a round of the method, and again. The ratio is the
+median over {turns} of the method's seconds to those of FedAvg just before it; *spread* is the smallest and
+the largest. A round is the training of its clients and the server's step, without evaluation. *Client
+keeps* is the private state of one client, and *up* and *down* are the bytes of its messages in the last
+round, as the papers count them ([docs/design.md](design.md) §4). Machine: {machine}; load {load}.
+"""
+UNMEASURED = """# What a method costs
+
+This has not been measured yet. `python -m tests.benchmarks.method_cost` measures it and writes this page.
+"""
+QUICK = """
+**This is a rehearsal** with fewer clients and repetitions on a busy machine. Its times are not results.
+"""
+
+
+def page(record: Record | None) -> str:
+    """Return docs/cost.md, for which there may be no record yet."""
+    if record is None:
+        return UNMEASURED
+    rows: Mapping[str, Row] = record["rows"]
+    turns = sorted({len(row["ratios"]) for row in rows.values() if row["ratios"]})
+    repetitions = " to ".join(map(str, dict.fromkeys([turns[0], turns[-1]]))) if turns else "no"
+    text = TEXT.format(
+        workload=record["workload"],
+        turns=f"{repetitions} turns",
+        machine=", ".join(record["machine"].values()),
+        load=" to ".join(f"{one:.1f}" for one in record["load"]),
+    )
+    wrapped = textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+    head = HEAD.format(text=wrapped, quick=QUICK if record["quick"] else "")
+    return head + "".join(_line(name, row) for name, row in rows.items()) + _ends(rows)
+
+
+def _line(name: str, row: Row) -> str:
+    if not row["ratios"]:
+        return f"| `{name}` | – | – | {row['note']} | – | – | – |\n"
+    low, high = min(row["ratios"]), max(row["ratios"])
+    cells = [
+        f"`{name}`",
+        f"{statistics.median(row['seconds']):.3f}",
+        f"{statistics.median(row['ratios']):.2f}",
+        f"{low:.2f} to {high:.2f}",
+        *(f"{row[side] / 1000:.1f}" for side in ("kept", "up", "down")),
+    ]
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _ends(rows: Mapping[str, Row]) -> str:
+    """Return the sentences below the table: what is dear, and what was not measured."""
+    dear = [name for name, row in rows.items() if row["ratios"] and statistics.median(row["ratios"]) > LIMIT]
+    missing = [name for name in METHODS if name not in rows]
+    text = f"\nAbove {LIMIT:g} times FedAvg: {', '.join(f'`{name}`' for name in dear) or 'none'}.\n"
+    return text + (f"Not measured: {', '.join(f'`{name}`' for name in missing)}.\n" if missing else "")

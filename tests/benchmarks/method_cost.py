@@ -1,0 +1,151 @@
+"""What every method costs beside FedAvg on W2: seconds of a round, a client's private state, bytes sent.
+
+    RAFFED_DATA=DIR python -m tests.benchmarks.method_cost [--only fedprox ...] [--quick] [--turns 5]
+
+One process, one thread, in turns: a round of FedAvg, a round of the method, and again. Each method's first
+round warms up and is not timed. Evaluation and checkpoints stay off. After each method the record
+(method_cost.json beside this file) and docs/cost.md are written, so a run that is interrupted goes on with
+--keep, which measures only what the record does not have. `--quick` rehearses on digits with fewer steps, and
+writes where --out says. Do not measure while other work runs: the load is written into the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from raffed.config.run import Numerics
+from raffed.core.messages import ClientState
+from raffed.errors import RaffedError
+from raffed.methods import METHODS
+from raffed.runtime.machine import begin_training
+from raffed.runtime.record_codec import load_record
+from raffed.runtime.setup import check_model, prepare_run
+from tests.benchmarks.cost_record import BASE, PAGE, RECORD, Record, Row, page, read
+from tests.benchmarks.ours import Raffed, in_process
+from tests.benchmarks.workloads import Workload, workload
+
+TURNS = 5
+QUICK = ("W3", 2)  # the workload of a rehearsal, and its turns
+NOTHING: Row = {"ratios": [], "seconds": [], "kept": 0, "up": 0, "down": 0, "note": ""}
+
+
+def contestant(method: str, load: Workload) -> Raffed:
+    """Return the workload with another method, in this process.
+
+    Raises:
+        UsageError: The method cannot train this network.
+    """
+    setup = prepare_run(replace(load.config, method=method))
+    check_model(setup)
+    return Raffed(setup, Numerics(), in_process)
+
+
+def timed(one: Raffed) -> float:
+    """Return the seconds of a round."""
+    began = time.perf_counter()
+    one.round()
+    return time.perf_counter() - began
+
+
+def kept_bytes(states: Path) -> int:
+    """Return the bytes of the largest private state of a client, without what its file adds; 0 if none."""
+    files = [max(folder.iterdir()) for folder in sorted(states.glob("client-*"))]
+    return max((_bytes(load_record(path, ClientState)) for path in files), default=0)
+
+
+def _bytes(state: ClientState) -> int:
+    leaves = pytree.tree_leaves(state)
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def measure(method: str, base: Raffed, load: Workload, turns: int) -> Row:
+    """Return what a method costs, in turns with FedAvg. `note` says why it could not be measured."""
+    try:
+        one = contestant(method, load)
+    except RaffedError as error:
+        return {**NOTHING, "note": " ".join(str(error).split())}
+    try:
+        one.round()
+        pairs = [(timed(base), timed(one)) for _ in range(turns)]
+        reports = one.reports()
+        return {
+            "ratios": [own / floor for floor, own in pairs],
+            "seconds": [own for _, own in pairs],
+            "kept": kept_bytes(one.states),
+            "up": max(report.bytes_up for report in reports),
+            "down": max(report.bytes_down for report in reports),
+            "note": "",
+        }
+    except RaffedError as error:
+        return {**NOTHING, "note": " ".join(str(error).split())}
+    finally:
+        one.close()
+
+
+def measured(
+    names: Sequence[str], load: Workload, turns: int, quick: bool, out: Path, pages: Path, keep: bool
+) -> Record:
+    """Measure methods, and write the record and the page after each of them."""
+    before = read(out) if keep else None
+    rows = dict(before["rows"]) if before is not None else {}
+    about = {"processor": platform.processor() or platform.machine(), "cores": f"{os.cpu_count()} cores"}
+    about |= {"torch": f"torch {version('torch')}", "python": f"Python {platform.python_version()}"}
+    low = high = os.getloadavg()[0]
+    record: Record = {"workload": load.text, "quick": quick, "machine": about, "load": [], "rows": rows}
+    begin_training(1)
+    base = contestant(BASE, load)
+    try:
+        base.round()
+        for name in names:
+            if name not in rows:
+                rows[name] = measure(name, base, load, turns)
+                now = os.getloadavg()[0]
+                low, high = min(low, now), max(high, now)
+                record["load"] = [low, high]
+                record["rows"] = {key: rows[key] for key in METHODS if key in rows}
+                out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+                pages.write_text(page(record), encoding="utf-8")
+                print(_said(name, rows[name]), flush=True)
+    finally:
+        base.close()
+    return record
+
+
+def _said(name: str, row: Row) -> str:
+    shown = " ".join(f"{ratio:.2f}" for ratio in row["ratios"])
+    return f"{name}: {shown or row['note']}"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--turns", type=int, help=f"rounds of each method that are timed (default: {TURNS})")
+    parser.add_argument("--quick", action="store_true", help="rehearse on digits; needs --out")
+    parser.add_argument("--keep", action="store_true", help="measure only what the record does not have")
+    parser.add_argument("--out", type=Path, help="folder of the record and the page, in place of the usual")
+    given = parser.parse_args(argv)
+    if given.quick and given.out is None:
+        parser.error("--quick is a rehearsal; give --out, so that it does not replace the record")
+    record, pages = (RECORD, PAGE) if given.out is None else (given.out / RECORD.name, given.out / PAGE.name)
+    load = workload(QUICK[0] if given.quick else "W2")
+    turns = given.turns or (QUICK[1] if given.quick else TURNS)
+    torch.set_num_threads(1)
+    measured(given.only, load, turns, given.quick, record, pages, given.keep)
+
+
+if __name__ == "__main__":
+    main()
