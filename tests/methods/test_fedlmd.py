@@ -59,7 +59,7 @@ def test_its_value_is_the_divergence_from_the_teacher_s_shares_of_the_minority_c
 
 
 def test_without_a_teacher_the_shares_of_the_minority_classes_are_equal() -> None:
-    """−log m − mean log q over m classes: 1, 2 and 3 for sample 0 of class 0; 2 and 3 for sample 1 of class 1."""
+    """−log m − mean log q over m classes: 1, 2 and 3 for sample 0, 2 and 3 for sample 1."""
     value, _ = value_and_slope(LabelMaskingDistillation(1.0, 1.0, "none"), told(S))
     q0, q1 = Z[0, [1, 2, 3]].log_softmax(-1), Z[1, [0, 2, 3]].log_softmax(-1)
     expected = (-torch.tensor(3.0).log() - q0.mean() - torch.tensor(2.0).log() - q1[1:].mean()) / 2
