@@ -74,7 +74,9 @@ class Network:
             self.module.get_submodule(owner)._buffers[leaf] = view
         self._moves = True  # whether the body is in train mode
         self.norms = [m for m in self.module.modules() if isinstance(m, _BATCH_NORM)]
-        self._channels_last = any(isinstance(m, nn.Conv2d) for m in self.module.modules())
+        # On an H200 this layout costs time in fp32: 12 % for ResNet-18, 70 % for stacks of 20 LeNets
+        convolves = any(isinstance(m, nn.Conv2d) for m in self.module.modules())
+        self._channels_last = convolves and self.device.type != "cuda"
         self._live = Params(self._params)
         self.functional = FunctionalNetwork(
             module, chain, self.noise, low=precision == "bf16", device=self.device
@@ -113,7 +115,7 @@ class Network:
     def arranged(self, x: Tensor) -> Tensor:
         """Return x [n, ...] in the memory format that is fastest for this network.
 
-        It is channels last for images and convolutions.
+        It is channels last for images and convolutions, except on a GPU.
         """
         if not self._channels_last or x.dim() != 4 or x.stride(1) == 1:
             return x
