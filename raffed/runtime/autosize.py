@@ -116,17 +116,25 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     return Probe(seconds, bytes_one, local.steps(sum(samples) // len(samples)), sent)
 
 
-def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float | None = None) -> Choice:
+def choose(
+    setup: Setup,
+    probe: Probe,
+    cores: int | None = None,
+    memory: float | None = None,
+    gpus: int | None = None,
+) -> Choice:
     """Choose between serial and Ray, and between one by one and stacks, by the shortest expected duration.
 
     The number of actors is that of the run's settings. Otherwise it is as many as the cores and the memory
-    allow, where each actor has a process and one stack of the measured clients.
+    allow, where each actor has a process and one stack of the measured clients. With a share of a GPU it is
+    as many as fill the GPUs, and the actors of one GPU are expected to be no faster together than one alone.
 
     Args:
         setup: The run.
         probe: The measurements.
         cores: Number of cores, or None for those of this machine.
         memory: Bytes of memory, or None for what is free here.
+        gpus: Number of GPUs, or None for those of this machine. It matters only with `gpu_fraction`.
     """
     federation, runtime = setup.config.federation, setup.config.runtime
     count = federation.participants(len(setup.trainable))
@@ -139,9 +147,14 @@ def choose(setup: Setup, probe: Probe, cores: int | None = None, memory: float |
         stacks = -(-count // cohort)
         fit = int(free // (ACTOR_BYTES + cohort * probe.client_bytes)) if free else stacks
         actors = runtime.actors or max(1, min(cores or usable_cores(), stacks, fit))
+        beside = actors  # actors that are as fast beside each other as alone
+        if runtime.gpu_fraction:
+            cards = gpus or max(torch.cuda.device_count(), 1)
+            actors = min(cards * round(1 / runtime.gpu_fraction), stacks)
+            beside = min(cards, actors)
         ways: dict[Execution, float] = {
             "serial": work,
-            "ray": start + work * -(-stacks // actors) / stacks,
+            "ray": start + work * -(-stacks // beside) / stacks,
         }
         for execution, seconds in ways.items():
             used = actors if execution == "ray" else 1
@@ -169,7 +182,8 @@ def repeats(config: RunConfig) -> str:
     """Return the command-line options that carry out a run in the way that was chosen."""
     runtime, cohort = config.runtime, config.numerics.cohort
     actors = f" --actors {runtime.actors}" if runtime.execution == "ray" and runtime.actors else ""
-    return f"--execution {runtime.execution}{actors}" + (f" --cohort {cohort}" if cohort else "")
+    share = f" --gpu-fraction {runtime.gpu_fraction:g}" if runtime.gpu_fraction else ""
+    return f"--execution {runtime.execution}{actors}{share}" + (f" --cohort {cohort}" if cohort else "")
 
 
 def _probe_worker(setup: Setup, size: int, device: str) -> tuple[ClientWorker, Broadcast]:

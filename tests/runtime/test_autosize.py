@@ -10,7 +10,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
-from raffed.runtime.autosize import Choice, Probe, choose, decided, measure
+from raffed.runtime.autosize import Choice, Probe, choose, decided, measure, repeats
 from raffed.runtime.placement import ACTOR_BYTES
 from raffed.runtime.setup import Setup, prepare_run
 
@@ -111,3 +111,17 @@ def test_an_auto_run_records_its_choice_and_a_repetition_with_it_has_the_same_bi
         TINY, runtime=Runtime(execution="serial"), numerics=Numerics(cohort=config["numerics"]["cohort"])
     )
     assert raffed.run(again).hashes == done.hashes
+
+
+def test_actors_of_one_gpu_are_not_counted_as_faster_together_and_their_share_is_repeated(
+    setup: Setup,
+) -> None:
+    """16 cores and a card for four actors: one process ends first, and two cards halve the time."""
+    shared = replace(TINY, runtime=replace(TINY.runtime, gpu_fraction=0.25))
+    asked = replace(setup, config=shared)
+    alone = choose(asked, Probe({1: 1.0}, 0, steps=3), cores=16, gpus=1)
+    assert (alone.execution, alone.seconds) == ("serial", 360.0)
+    both = choose(asked, Probe({1: 1.0}, 0, steps=3), cores=16, gpus=2)
+    assert (both.execution, both.actors) == ("ray", 8)
+    assert 12 + 180 <= both.seconds < 12 + 181
+    assert repeats(decided(shared, both)) == "--execution ray --gpu-fraction 0.25"
