@@ -4,7 +4,8 @@ generator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import logging
 from typing import Any
 
 import pytest
@@ -39,6 +40,9 @@ START_RAY = tuple(
 )
 
 
+SHARE_ROUNDS = tuple(f"tests/contract/test_{name}.py" for name in ("every_method", "cohort", "objectives"))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that start Ray come first: together they are the longest share of one of the processes of
     `make test`.
@@ -48,21 +52,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # without pytest-xdist there is no such hook
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Processes take whole files, so that a file's fixtures are made once; one takes all that start Ray:
-    it wants both cores.
+    """Processes take whole files, so that a file's fixtures are made once. One takes all that start Ray,
+    which wants both cores, and one all that begin with the same rounds of every method
+    (`tests.tiny.experienced`).
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class RayTogether(LoadFileScheduling):
+    class SomeTogether(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(SHARE_ROUNDS):
+                return "rounds"
             return "ray" if nodeid.startswith(START_RAY) else super()._split_scope(nodeid)
 
-    return RayTogether(config, log) if config.getoption("dist") == "loadfile" else None
+    return SomeTogether(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end, so the garbage collector need not look through it again.
+
+    pytest adds its handlers six times a test to every logger that does not propagate. torch has 45 of those:
+    they propagate from now on.
+    """
+    gc.freeze()
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch") and isinstance(logger, logging.Logger):
+            logger.propagate = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """One torch thread in every test, whatever the test before it left."""
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

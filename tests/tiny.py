@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +47,7 @@ __all__ = [
     "bare_context",
     "client_data",
     "clients",
+    "experienced",
     "forward",
     "leaves",
     "module",
@@ -55,11 +59,14 @@ __all__ = [
     "tree_stack",
 ]
 
-# Lengths of what a method repeats by the hundred on the server, and of GLDP's two passes
+# Lengths of what a method repeats by the hundred on the server, of FedALA's first opening, and of GLDP's
+# two passes
 SHORT: dict[str, dict[str, Any]] = {
     "creff": {"match_steps": 3, "retrain_epochs": 3},
     "feddf": {"server_steps": 3, "public": 20},
     "fedic": {"copy_steps": 3, "gate_steps": 3, "distil_steps": 3, "public": 20},
+    "fedala": {"first_epochs": 3.0},
+    "fedtgp": {"server_epochs": 3},
     "gldp": {"body_epochs": 1.0, "head_epochs": 2.0},
 }
 over_methods = pytest.mark.parametrize("name", METHODS)
@@ -80,6 +87,38 @@ class Tiny(TinyFederation):
     def context(self, client: int, slot: str, **changes: Any) -> Context:
         """The context of one ingredient as it was after the last round's training."""
         return self.last[client].views[slot].replace(**changes)
+
+
+def experienced(
+    name: str,
+    args: Mapping[str, Any] | None = None,
+    *,
+    norm: bool = False,
+    rounds: int = 2,
+    chosen: Sequence[int] | None = (0, 1, 2, 3),
+) -> Tiny:
+    """A federation of `short(name, args)` after some rounds of the clients `chosen`, or of those drawn.
+
+    The rounds are computed once a process. Each call returns a federation of its own, with which a test can
+    go on; a test that changes tensors in place needs one that it made itself.
+    """
+    who = None if chosen is None else tuple(chosen)
+    return _copied(_experienced(name, json.dumps(args or {}, sort_keys=True), norm, rounds, who))
+
+
+def _copied(tiny: Tiny) -> Tiny:
+    made = copy.copy(tiny)
+    made.client_states, made.last = dict(tiny.client_states), dict(tiny.last)
+    return made
+
+
+@functools.cache
+def _experienced(name: str, args: str, norm: bool, rounds: int, chosen: tuple[int, ...] | None) -> Tiny:
+    if rounds == 0:
+        return Tiny(short(name, json.loads(args)), net=network(norm))
+    tiny = _copied(_experienced(name, args, norm, rounds - 1, chosen))
+    tiny.step(chosen)
+    return tiny
 
 
 def bare_context(**changes: Any) -> Context:

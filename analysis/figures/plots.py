@@ -123,21 +123,21 @@ def rank_diagram(found: Ranking, theme: Theme = LIGHT) -> Figure:
             axes.plot([left, at(low + found.difference)], [0.2, 0.2], color=theme.ink, linewidth=2)
         shown = f"critical difference {found.difference:.2f}"
         axes.text(left, 0.14, shown, fontsize=8.5, va="bottom", color=theme.ink)
-        for number, (start, end) in enumerate(spans):
-            bar = line + 0.12 + 0.12 * number
-            axes.plot(
-                [at(start) - 0.05, at(end) + 0.05],
-                [bar, bar],
-                color=theme.colours[1],
-                linewidth=3,
-                solid_capstyle="butt",
-            )
+        _draw_cliques(axes, [(at(start), at(end)) for start, end in spans], line, theme)
         for number, (label, rank) in enumerate(ordered):
             y = top + 0.45 + 0.26 * (number if number < half else len(ordered) - 1 - number)
             _ranked(
                 axes, label, rank, at(rank), (line, y), left if number < half else right, number < half, theme
             )
     return figure
+
+
+def _draw_cliques(axes: Axes, spans: Sequence[tuple[float, float]], line: float, theme: Theme) -> None:
+    """Draw a bar below the line for each group of methods that do not differ."""
+    for number, (start, end) in enumerate(spans):
+        bar, colour = line + 0.12 + 0.12 * number, theme.colours[1]
+        ends = [start - 0.05, end + 0.05]
+        axes.plot(ends, [bar, bar], color=colour, linewidth=3, solid_capstyle="butt")
 
 
 def _draw_ranks(axes: Axes, places: Sequence[float], line: float, theme: Theme) -> None:

@@ -71,6 +71,21 @@ def showable(item: Reproduction) -> bool:
     return has_table(item) or bool(study_folders(item))
 
 
+OF_STAGES = (
+    "A_sel: accuracy of the model just trained in stage m on the tests of stages 1 to m, mean over "
+    "participants and the last ten visits of the stage, at most half of the run's (FEDIC and CReFF, which "
+    "have no personal model: the global one, over all clients)."
+)
+FORGOTTEN = [
+    "Method",
+    "Column",
+    "A_sel, first stage %",
+    "last stage %",
+    "drop, points",
+    "forgetting F, points",
+]
+
+
 def stages_view(item: Reproduction, runs: Runs) -> View:
     """Show A_sel against the stage, and how much is forgotten."""
     own, whole, lost = a_sel(runs), a_sel(runs, whole=True), forgetting(runs)
@@ -96,24 +111,8 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
         )
     if not panels:
         return View([], {})
-    caption = (
-        "A_sel: accuracy of the model just trained in stage m on the tests of stages 1 to m, mean over "
-        "participants and the last "
-        "ten visits of the stage, at most half of the run's (FEDIC and CReFF, which have no personal model: "
-        "the global one, over "
-        "all clients)."
-    )
-    titles = [
-        "Method",
-        "Column",
-        "A_sel, first stage %",
-        "last stage %",
-        "drop, points",
-        "forgetting F, points",
-    ]
-    return View(
-        [DrawnFigure(stage_curves(panels), caption)], {"What is forgotten": TextTable(titles, lines, WORDS)}
-    )
+    forgotten = TextTable(FORGOTTEN, lines, WORDS)
+    return View([DrawnFigure(stage_curves(panels), OF_STAGES)], {"What is forgotten": forgotten})
 
 
 def rounds_view(item: Reproduction, runs: Runs) -> View:

@@ -110,16 +110,7 @@ def lines(
             bottom = 0.85 + high * (rows - 1 - i // columns)
             axes = place(figure, 0.6 + wide * (i % columns), bottom, wide - 0.75, high - 0.85)
             for name, curve in curves.items():
-                colour, marker, dash = look(number[name], theme)
-                drawn = axes.plot(
-                    curve.index,
-                    curve.to_numpy(float),
-                    color=colour,
-                    marker=marker,
-                    linestyle=dash,
-                    linewidth=1.6,
-                )
-                drawn[0].set(markersize=4, markevery=max(1, len(curve) // 12))
+                _line(axes, curve, number[name], theme)
             _scales(axes, x, share)
             if ticks:
                 axes.set_xticks(ticks)
@@ -127,6 +118,14 @@ def lines(
             dress(axes, theme, grid=True)
         _names(figure, {name: number[name] for name in names}, theme)
     return figure
+
+
+def _line(axes: Axes, curve: pd.Series[float], number: int, theme: Theme) -> None:
+    """Draw one curve with about twelve markers, in the colour and style of its number."""
+    colour, marker, dash = look(number, theme)
+    values = curve.to_numpy(float)
+    drawn = axes.plot(curve.index, values, color=colour, marker=marker, linestyle=dash, linewidth=1.6)
+    drawn[0].set(markersize=4, markevery=max(1, len(curve) // 12))
 
 
 def _scales(axes: Axes, x: str, share: bool) -> None:

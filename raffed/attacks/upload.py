@@ -54,7 +54,7 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
     classes = net.initial.w["head.weight"].shape[0]
     label = torch.tensor([y])
     data = ClientData(net.arranged(x[None]), label, torch.bincount(label, minlength=classes))
-    spec = Spec(classes, net.feature_dim, 1, 1)
+    spec = Spec(classes, net.feature_dim, 1, 1, norms=net.norm_names)
     local = Local(lr=lr, momentum=0.0, weight_decay=0.0, batch_size=1, epochs=1)
     sent = server_init(method, net.initial, spec).broadcast()
     done = client_round(method, sent, None, data, TrainingSession(net, local, seed, spec), 0)

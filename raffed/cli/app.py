@@ -14,6 +14,7 @@ from raffed.cli import (
     contract,
     creating,
     exporting,
+    leaking,
     listing,
     reproducing,
     running,
@@ -159,7 +160,13 @@ raffed check mylab.methods:myprox --set mu=0.1
 
 raffed check ./net.py:SmallNet
 
+raffed check ./losses.py:focal --kind loss
+
 raffed check dirichlet:20:0.5"""
+
+LEAKAGE_EPILOG = """[bold]Example[/bold]
+
+raffed leakage --method ./prox.py:myprox --model lenet_dlg --images 1"""
 
 NEW_EPILOG = """[bold]Example[/bold]
 
@@ -195,6 +202,7 @@ app.command("report", rich_help_panel=RUNS)(checking.report)
 app.command(seed_process.COMMAND, hidden=True)(seed_process.seed_process)
 app.command("new", rich_help_panel=OWN, epilog=NEW_EPILOG)(creating.new)
 app.command("check", rich_help_panel=OWN, epilog=CHECK_EPILOG)(contract.check)
+app.command("leakage", rich_help_panel=OWN, epilog=LEAKAGE_EPILOG)(leaking.leakage)
 app.command("methods", rich_help_panel=LOOK)(listing.methods)
 app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
 app.command("models", rich_help_panel=LOOK)(listing.models)

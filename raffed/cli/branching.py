@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from raffed.cli.config import Tables, canonical, check_used, merged, placed
-from raffed.cli.execution import beginning, execute
+from raffed.cli.execution import beginning
+from raffed.cli.following import follow
 from raffed.cli.options import AcceptChangedCode, Flags, run_options
-from raffed.cli.running import NOT_RUNTIME, Json, OnRound, Quiet, headline
+from raffed.cli.running import NOT_RUNTIME, Json, OnRound, Quiet
 from raffed.cli.screen import make_screen
 from raffed.commands.callbacks import callbacks
 from raffed.config.run import RunConfig
-from raffed.experiments.trackers.base import together
 from raffed.results.storage import fetched, mirrored
 
 FIXED = ("method", "model.name", "model.args", "model.init", "privacy.masks", "privacy.delta")
@@ -42,24 +42,10 @@ def extend(
             import raffed
             from raffed.experiments.folder import run_config
 
-            before = run_config(folder)
-            runtime = placed(before.runtime, flags)
-            config = before.changed({"federation.rounds": rounds})
-            begun = partial(screen.start, headline(config, folder), config.method, rounds)
-        execute(
-            lambda watch, stop: raffed.extend(
-                folder,
-                rounds,
-                watch=together([watch, *own]),
-                stop=stop,
-                runtime=runtime,
-                chosen=screen.chose,
-                begun=begun,
-                accept_changed_code=accept,
-            ),
-            folder,
-            screen,
-        )
+            config = run_config(folder).changed({"federation.rounds": rounds})
+            runtime = placed(config.runtime, flags)
+        work = partial(raffed.extend, folder, rounds, runtime=runtime, accept_changed_code=accept)
+        follow(work, config, folder, screen, own)
 
 
 def tables_of(config: RunConfig) -> Tables:
@@ -97,19 +83,5 @@ def fork(
             canonical(tables)
             check_used(tables, flags)
             config = RunConfig.from_dict(tables)
-            begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
-        execute(
-            lambda watch, stop: raffed.fork(
-                source,
-                config,
-                folder,
-                at=at,
-                watch=together([watch, *own]),
-                stop=stop,
-                chosen=screen.chose,
-                begun=begun,
-                accept_changed_code=accept,
-            ),
-            folder,
-            screen,
-        )
+        work = partial(raffed.fork, source, config, folder, at=at, accept_changed_code=accept)
+        follow(work, config, folder, screen, own)

@@ -1,4 +1,4 @@
-"""The command `raffed check`: the contract on a method, network, data set or split of one's own."""
+"""The command `raffed check`: the contract on a method, network, metric and the like of one's own."""
 
 from __future__ import annotations
 
@@ -20,13 +20,21 @@ def check(
     ],
     given: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Argument of the method or network; repeat.", metavar="NAME=VALUE"),
+        typer.Option("--set", help="Argument of what is checked; repeat.", metavar="NAME=VALUE"),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            help="What it is, such as loss or metric, where that cannot be recognised.",
+            metavar="KIND",
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
     ] = False,
 ) -> None:
-    """Check a method, network, data set or split, and say what holds.
+    """Check a method, network, data set, split, loss, metric, schedule, selection or table.
 
     It is recognised by what it is. Exit code 0 if every check holds, 1 if one fails, 2 if the reference is
     wrong.
@@ -34,7 +42,7 @@ def check(
     from raffed.cli.tables import mark, show
     from raffed.testing import check as checked
 
-    found = checked(reference, assignments(given or []))
+    found = checked(reference, assignments(given or []), kind)
     if as_json:
         for one in found:
             print(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))

@@ -136,7 +136,8 @@ def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] 
         found = described(f"raffed.models.{MODELS[key].module}", key)
         show_pairs(zip(titles, rows[key], strict=True))
         typer.echo(f"\n{found.doc.partition('Args:')[0].strip()}")
-        _show_arguments(found.arguments)
+        every = described("raffed.models.last_layers", "last_layers").arguments
+        _show_arguments([*found.arguments, *every])
         first = found.arguments[0]
         typer.echo(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
 

@@ -23,6 +23,7 @@ from raffed.cli.config import (
     read_local,
 )
 from raffed.cli.execution import beginning, begun_or_new, execute
+from raffed.cli.following import follow, headline
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, words_of
 from raffed.cli.screen import make_screen
@@ -33,7 +34,7 @@ from raffed.commands.running import one_ray as _one_ray
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import NumericsError, UsageError
-from raffed.experiments.trackers.base import Guarded, Sink, together
+from raffed.experiments.trackers.base import Guarded, Sink
 from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
 from raffed.experiments.trackers.wandb import WeightsAndBiases
@@ -94,19 +95,7 @@ def run(
 
             own = callbacks(on_round or [])
             shown = stack.enter_context(sinks(folder, board, tracker, project))
-            begun = partial(screen.start, headline(config, folder), config.method, config.federation.rounds)
-        execute(
-            lambda watch, stop: raffed.run(
-                config,
-                folder,
-                watch=together([watch, *shown, *own]),
-                stop=stop,
-                chosen=screen.chose,
-                begun=begun,
-            ),
-            folder,
-            screen,
-        )
+        follow(partial(raffed.run, config, folder), config, folder, screen, [*shown, *own])
 
 
 def _run_seeds(
@@ -145,25 +134,10 @@ def resume(
             from raffed.results.runfile import read_run
 
             config = run_config(run_folder)
-            changed = placed(config.runtime, flags)
-            config = replace(config, runtime=changed)
-            before = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
-            begun = partial(
-                screen.start, headline(config, run_folder) + before, config.method, config.federation.rounds
-            )
-        execute(
-            lambda watch, stop: raffed.resume(
-                run_folder,
-                watch=together([watch, *shown, *own]),
-                stop=stop,
-                runtime=changed,
-                chosen=screen.chose,
-                begun=begun,
-                accept_changed_code=accept,
-            ),
-            run_folder,
-            screen,
-        )
+            config = replace(config, runtime=placed(config.runtime, flags))
+            note = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
+        work = partial(raffed.resume, run_folder, runtime=config.runtime, accept_changed_code=accept)
+        follow(work, config, run_folder, screen, [*shown, *own], note)
 
 
 @run_options(without=["method"])
@@ -275,14 +249,3 @@ def free_folder(config: RunConfig, end: str = "") -> Path:
         if not path.exists():
             return path
     raise UsageError(f"all names up to runs/{name}-9999 are taken; give --out")
-
-
-def headline(config: RunConfig, folder: Path) -> str:
-    """Return one line about a run."""
-    from raffed.data.splits import style_words  # late, because it loads NumPy
-
-    data, rounds = config.data, counted(config.federation.rounds, "round")
-    return (
-        f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
-        f"seed {config.seed}, transform {style_words(data.transform, data.split)} → {folder}"
-    )

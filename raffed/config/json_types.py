@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 import functools
 import types
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -115,7 +115,7 @@ def fields_of(record: Hashable) -> Mapping[str, Hashable]:
 
 def markers_of(kind: Hashable) -> tuple[Hashable, ...]:
     """Return the markers of a type in `Annotated`."""
-    return tuple(_parted(kind)[1])
+    return _parted(kind)[1]
 
 
 def described(kind: Hashable) -> str:
@@ -140,20 +140,23 @@ def _words(kind: Hashable) -> str:
     return _NAMES.get(_plain(kind), "a value")
 
 
-def _parted(kind: Hashable) -> tuple[Hashable, list[Hashable]]:
+@functools.cache
+def _parted(kind: Hashable) -> tuple[Hashable, tuple[Hashable, ...]]:
     """Return a type without `Annotated`, `Required` and `NotRequired`, and the markers."""
-    markers: list[Hashable] = []
+    markers: tuple[Hashable, ...] = ()
     while get_origin(kind) in (Annotated, Required, NotRequired):
         kind, *more = get_args(kind)
-        markers += more
+        markers += tuple(more)
     return kind, markers
 
 
-def _members(kind: Hashable) -> Iterator[Hashable]:
-    """Yield the types of a union, or the type itself."""
-    yield from get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+@functools.cache
+def _members(kind: Hashable) -> tuple[Hashable, ...]:
+    """Return the types of a union, or the type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
+@functools.cache
 def _plain(kind: Hashable) -> str:
     """Return the name of the Python type that JSON of this type is read as."""
     origin = get_origin(kind)
@@ -182,6 +185,7 @@ def _fulfils(marker: Hashable, value: Json) -> bool:
     return True
 
 
+@functools.cache
 def _is_required(record: Hashable, hint: Hashable) -> bool:
     origin = get_origin(hint)
     return origin is Required or (origin is not NotRequired and bool(getattr(record, "__total__", True)))

@@ -22,6 +22,7 @@ from raffed.core.params import Params, State
 from raffed.core.record import Record
 
 NOTHING = Params({})
+LogitsLoss = Callable[[Tensor, Tensor], Tensor]  # of logits [B, C] and labels [B]
 
 Mine = TypeVar("Mine", covariant=True, default=Any)
 FromServer = TypeVar("FromServer", covariant=True, default=Any)
@@ -86,16 +87,18 @@ class Context(Generic[Mine, FromServer]):
         client: Number of the client, counted from 0.
         class_counts: The client's training samples of each class [C], int64.
         initial: The run's initial model, which every client can derive from the seed.
-        start: The model as downloaded, joined with the client's own layers.
+        start: The model as downloaded, joined with the client's own layers, and after the method's opening.
         state: The model after shared training. Before that it equals `start`.
         net: Function from (model, inputs [B, ...]) to (logits [B, C], features [B, D]), without gradient.
         features: Function from a model to batches (z [B, D], y [B]) of the client's training samples.
         reestimate: Function from a model to the same model with BatchNorm statistics of the client's data.
         mine: The memory of this ingredient on this client.
         server: The message of this ingredient from the server.
+        gradients: Function from a model and a loss of (logits [B, C], labels [B]) to the loss's gradients on
+            the client's training samples, one for each batch, in evaluation mode. For `finish` only.
         private: The model after private training, or None if there was none.
         own: The companion after shared training.
-        carried: What the method's local solver ended with.
+        carried: What the method's local solver ended with, or, for an opening, what it ended with itself.
         steps: Number of steps of shared training.
         usual_steps: Number of such steps of a client with the mean number of samples.
         lr_sum: Sum of the learning rates over these steps, as they were used.
@@ -124,6 +127,7 @@ class Context(Generic[Mine, FromServer]):
     reestimate: Callable[[State], State]
     mine: Mine
     server: FromServer
+    gradients: Callable[[State, LogitsLoss], Iterator[Params]] | None = None
     private: State | None = None
     own: Params = NOTHING
     carried: Record | None = None
@@ -250,6 +254,7 @@ class Spec:
         rounds_per_cycle: Number of rounds in which every stage is visited once: the number of stages if these
             take turns, otherwise 1.
         unseen: Clients that never train and are only scored.
+        norms: Names of the parameters of BatchNorm layers, found by their type when the network was built.
     """
 
     num_classes: int
@@ -260,6 +265,7 @@ class Spec:
     samples: int = 1  # of all clients together
     rounds_per_cycle: int = 1  # the number of stages if these take turns, otherwise 1
     unseen: tuple[int, ...] = ()
+    norms: tuple[str, ...] = ()
 
     @property
     def turn(self) -> int:

@@ -34,7 +34,7 @@ def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         scores = F.log_softmax(logits, -1)
         return (1 - smoothing) * mean_nll(scores, y) - smoothing * scores.mean((-2, -1))
     # Under vmap, torch's own would run as a Python decomposition and import sympy
-    if logits.dim() == 3 or _is_stacked(logits):
+    if logits.dim() == 3 or is_stacked(logits):
         return mean_nll(F.log_softmax(logits, -1), y)
     return F.cross_entropy(logits, y)
 
@@ -49,7 +49,7 @@ def mean_nll(scores: Tensor, y: Tensor) -> Tensor:
     return -scores.gather(-1, y[..., None]).squeeze(-1).mean(-1)
 
 
-def _is_stacked(x: Tensor) -> bool:
+def is_stacked(x: Tensor) -> bool:
     """Return whether vmap wraps this tensor, possibly below other transforms."""
     while _functorch.is_functorch_wrapped_tensor(x):
         if _functorch.is_batchedtensor(x):

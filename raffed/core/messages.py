@@ -96,17 +96,20 @@ class Broadcast(Wire):
 class Upload(Wire):
     """What a client sends: only the shared weights and buffers, and the message of each ingredient.
 
-    `n` is the number of training samples. It is None if the mean does not use it.
+    `n` is the number of training samples, and `report` what the weights of the mean need to know about the
+    class counts (`Reweighting.report`). Each is None if the mean does not use it.
     """
 
     n: int | None
     w: Params
     b: Params
     slots: dict[str, Wire]
+    report: Tensor | None = None
 
     def nbytes(self) -> int:
         """Return the same as `Wire.nbytes`, but faster: it is called for every client in every round."""
-        return 4 * (self.w.numel() + self.b.numel() + (self.n is not None)) + sum(
+        reported = 0 if self.report is None else self.report.numel()
+        return 4 * (self.w.numel() + self.b.numel() + (self.n is not None) + reported) + sum(
             one.nbytes() for one in self.slots.values()
         )
 

@@ -13,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from raffed.config.validation import Value
 from raffed.core.ingredients import (
     Correction,
     Head,
     Ingredient,
     LocalSolver,
+    Opening,
     Personal,
     Term,
     UnchangedLogits,
@@ -38,6 +40,7 @@ class Method:
         head: A change of the logits before the loss, or None.
         correction: A change of the gradient before each step, or None.
         solver: A rule that trains in place of SGD, or None for SGD.
+        opening: What a client makes of the downloaded model before its passes, or None.
         message: An ingredient that only sends something, in addition to the trained weights or instead of
             them. It does not change the objective. Default None.
         optimizer: An ingredient that keeps the state of the clients' optimiser, or None. The run's
@@ -48,6 +51,8 @@ class Method:
         mean: The weights with which uploads are averaged.
         server: How the server makes its next model from the mean.
         criterion: A loss in the place of the cross-entropy, or None (`with_loss`).
+        network: (argument, value) of what the method requires of the network, such as ("head_init", "etf").
+            A run builds its network accordingly, and refuses other values. Default: nothing.
         strengths: (argument, value) of coefficients that should be smaller if training diverges.
 
     Raises:
@@ -59,6 +64,7 @@ class Method:
     head: Head | None = None
     correction: Correction | None = None
     solver: LocalSolver | None = None  # None: SGD
+    opening: Opening | None = None
     message: Ingredient | None = (
         None  # sends something in addition to the trained weights, or instead of them
     )
@@ -69,6 +75,7 @@ class Method:
     mean: Mean = field(default_factory=Mean)
     server: ServerRule = field(default_factory=Assign)
     criterion: Criterion | None = None  # None: the cross-entropy
+    network: tuple[tuple[str, Value], ...] = ()  # required arguments of the network
     strengths: tuple[tuple[str, float], ...] = field(
         default=(), compare=False
     )  # coefficients to lower if training diverges
@@ -121,7 +128,7 @@ class Method:
     @property
     def has_global(self) -> bool:
         """Whether the server holds a whole model. Otherwise there is no accuracy on the global test set."""
-        return self.split.personal == "none"
+        return self.split.personal == "none" and self.split.buffers == "average"
 
     @property
     def needs_sgd(self) -> bool:
@@ -160,6 +167,8 @@ class Method:
             return "its server also uses every upload in another way than by the mean"
         if summed:
             return f"its server also adds up messages ({', '.join(summed)}), which the rule would not protect"
+        if self.mean.reweighting is not None:
+            return "the weights of its mean depend on what clients report, which the rule would not protect"
         return "it relies on the weights of the mean elsewhere too" if self.mean.fixed else ""
 
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
@@ -175,6 +184,7 @@ class Method:
             ("head", self.head),
             ("correction", self.correction),
             ("solver", self.solver),
+            ("opening", self.opening),
             ("message", self.message),
             ("personal", self.personal),
             ("optimizer", self.optimizer),

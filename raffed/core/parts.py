@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from raffed.core.params import Params
 
-Part = Literal["all", "body", "head", "base", "top", "none"]
+Part = Literal["all", "body", "head", "base", "top", "norm", "none"]
 TOP = ("head.", "body.projection.")
 
 
-def in_part(name: str, part: Part) -> bool:
+def in_part(name: str, part: Part, norms: Collection[str] | None = None) -> bool:
     """Return whether a parameter belongs to a part of the network.
 
     Args:
         name: Name of the parameter, which starts with `body.` or `head.`.
         part: "all", "body", "head", "top" (the head and the projection before it, if there is one), "base"
-            (everything below the top, which is the whole body if there is no projection), or "none".
+            (everything below the top, which is the whole body if there is no projection), "norm" (scales and
+            offsets of BatchNorm), or "none".
+        norms: Names of the parameters of BatchNorm (`Spec.norms`), which only the part "norm" needs. A name
+            does not show which type of layer it belongs to.
+
+    Raises:
+        ValueError: The part is "norm", and `norms` was not given.
     """
+    if part == "norm":
+        if norms is None:
+            raise ValueError(
+                'in_part: the part "norm" needs the names of BatchNorm\'s parameters (Spec.norms)'
+            )
+        return name in norms
     if part in ("base", "top"):
         return name.startswith(TOP) == (part == "top")
     return part == "all" or (part != "none" and name.startswith(f"{part}."))
@@ -29,7 +42,7 @@ class ParameterSplit:
     """Which parameters are personal, and what happens to BatchNorm's running statistics.
 
     Integer counters are never sent. `shared(w)` returns the parameters that are sent, and `own(w)` returns
-    those that stay.
+    those that stay. Both need the names of BatchNorm's parameters (`Spec.norms`) if the part is "norm".
 
     Attributes:
         personal: The part of the network that stays in the client state. Default "none": everything is
@@ -41,13 +54,15 @@ class ParameterSplit:
     personal: Part = "none"
     buffers: Literal["average", "local"] = "average"
 
-    def shared(self, w: Params) -> Params:
-        return w if self.personal == "none" else w.only(n for n in w.names if not in_part(n, self.personal))
+    def shared(self, w: Params, norms: Collection[str] | None = None) -> Params:
+        if self.personal == "none":
+            return w
+        return w.only(n for n in w.names if not in_part(n, self.personal, norms))
 
-    def own(self, w: Params) -> Params:
-        return (
-            Params({}) if self.personal == "none" else w.only(n for n in w.names if in_part(n, self.personal))
-        )
+    def own(self, w: Params, norms: Collection[str] | None = None) -> Params:
+        if self.personal == "none":
+            return Params({})
+        return w.only(n for n in w.names if in_part(n, self.personal, norms))
 
 
 SHARE_ALL = ParameterSplit()

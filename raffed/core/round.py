@@ -16,7 +16,9 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.training.batch_norm import reestimated
 from raffed.core.training.clock import ClientClock
+from raffed.core.training.gradients import batch_gradients
 from raffed.core.training.network import Network
+from raffed.core.training.opening import opened
 from raffed.core.training.phases import train_by_rule, train_private, train_shared
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained
@@ -56,7 +58,7 @@ class ClientModels:
 class ClientRound(ClientModels):
     """The result of a client's round: what stays on its side, and its upload.
 
-    `start` is the model before local training.
+    `start` is the model as downloaded, joined with the client's own layers.
     """
 
     upload: Upload
@@ -86,11 +88,11 @@ def client_rounds(
 ) -> list[ClientRound]:
     """Train several clients for a round by `session.execute`, one after the other or as one stack."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
-    contexts = [_begin(m, b, participant, session) for participant in participants]
+    joint = [_begin(m, b, participant, session) for participant in participants]
     views = [
-        _views(m, b, participant.client_state, k)
-        for participant, k in zip(participants, contexts, strict=True)
+        _views(m, b, participant.client_state, k) for participant, k in zip(participants, joint, strict=True)
     ]
+    contexts, views = opened(m, views, joint, participants, session)
     train = train_shared if m.solver is None else train_by_rule
     trained = train(m, views, contexts, participants, session)
     ends = [
@@ -110,15 +112,15 @@ def client_rounds(
     views = train_private(m, views, participants, session)
     with torch.no_grad():
         return [
-            _conclude(m, k, own, t, participant.data.n)
-            for k, own, t, participant in zip(ends, views, trained, participants, strict=True)
+            _conclude(m, k.replace(start=one.start), own, t, participant.data.n)
+            for k, one, own, t, participant in zip(ends, joint, views, trained, participants, strict=True)
         ]
 
 
 def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
     """Return what a client keeps and what it sends. It is called without gradient."""
     done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
-    sent = m.split.shared(k.w)
+    sent = m.split.shared(k.w, k.spec.norms)
     # So that an upload shares no storage with the client state
     sent = sent.clone() if m.keeps_state else sent
     for slot, one in m.ingredients():
@@ -129,10 +131,11 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
         w=sent,
         b=Params({}) if local_buffers else k.state.b.clone(),
         slots={slot: wire for slot, (_, wire) in done.items() if wire is not None},
+        report=None if m.mean.reweighting is None else m.mean.reweighting.report(k.class_counts),
     )
     kept: dict[str, Private] = {slot: own for slot, (own, _) in done.items() if own is not None}
     stays = k.state.b if local_buffers else Params({})
-    after = ClientState(m.split.own(k.w), stays, kept)
+    after = ClientState(m.split.own(k.w, k.spec.norms), stays, kept)
     views = {slot: view.replace(mine=kept.get(slot)) for slot, view in views.items()}
     return ClientRound(
         upload=upload,
@@ -155,7 +158,8 @@ def between_rounds(
     """
     if m.personal is not None and m.personal.between == "round":
         return client_round(m, b, participant.client_state, participant.data, session, participant.client)
-    k, views = begun(m, b, participant, session)
+    joint, joint_views = begun(m, b, participant, session)
+    [k], [views] = opened(m, [joint_views], [joint], [participant], session)
     if m.personal is not None and m.personal.between == "private":
         [views] = train_private(m, [views], [participant], session)
     return ClientModels(trained=k.start, views=views)
@@ -177,7 +181,8 @@ def joined(m: Method, b: Broadcast, client_state: ClientState | None, net: Netwo
     """
     w, buffers = b.w, b.b
     if m.split.personal != "none":
-        w = w.joined(client_state.v if client_state else m.split.own(net.initial.w), net.initial.w.names)
+        own = client_state.v if client_state else m.split.own(net.initial.w, net.norm_names)
+        w = w.joined(own, net.initial.w.names)
     if m.split.buffers == "local":
         buffers = client_state.b if client_state else net.initial.b
     return State(w, buffers).to(net.device)
@@ -185,7 +190,7 @@ def joined(m: Method, b: Broadcast, client_state: ClientState | None, net: Netwo
 
 def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
     """Return the server's state before the first round."""
-    w = m.split.shared(initial.w)
+    w = m.split.shared(initial.w, spec.norms)
     slots: dict[str, Wire | Private] = {}
     for slot, one in m.ingredients():
         made = one.server_init(w, spec)
@@ -263,6 +268,7 @@ def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingS
             -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
         ),
         reestimate=lambda state: reestimated(net, state, data.x, batch),
+        gradients=lambda state, loss: batch_gradients(net, state, data, batch, loss),
         criterion=m.criterion,
     )
 

@@ -43,6 +43,8 @@ Purpose = Literal[
     "unseen",
     "attackers",
     "epochs",
+    "opening",
+    "head",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

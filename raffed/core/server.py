@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal
+
+from torch import Tensor
 
 from raffed.config.means import MeanRule
 from raffed.core.messages import ServerMemory, Wire
@@ -13,6 +15,33 @@ from raffed.core.record import Record
 
 if TYPE_CHECKING:
     from raffed.core.context import ServerContext
+
+
+class Reweighting(Record):
+    """A change of the weights of the mean by what each client reports about its class counts.
+
+    Reports do not depend on training, so the server knows all weights before the round. Therefore uploads are
+    added up as usual, masked or not, and BatchNorm's statistics get the same weights as the parameters.
+    """
+
+    _compare = True
+
+    def report(self, class_counts: Tensor) -> Tensor:
+        """Return the numbers [m] that a client reports, with each upload.
+
+        Args:
+            class_counts: The client's training samples of each class [C], int64.
+        """
+        raise NotImplementedError
+
+    def weights(self, usual: Sequence[float], reports: Sequence[Tensor]) -> list[float]:
+        """Return the weights p_i. They lie in [0, 1] and add up to 1.
+
+        Args:
+            usual: The weights without this change, by samples or uniform, for each participant.
+            reports: What each of them reports.
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -24,18 +53,30 @@ class Mean:
         fixed: Whether the method relies on these weights elsewhere too, so that a run cannot choose others.
             Default False.
         rule: A robust rule in place of the mean, or None. The run chooses it.
+        reweighting: A change of these weights by the clients' class counts, or None.
     """
 
     by: Literal["samples", "clients"] = "samples"
     fixed: bool = False
     rule: MeanRule | None = None
+    reweighting: Reweighting | None = None
 
-    def weights(self, samples: Sequence[int]) -> list[float]:
+    def weights(
+        self, samples: Sequence[int], class_counts: Callable[[], Sequence[Tensor]] = tuple
+    ) -> list[float]:
         """Return the weights p_i, which add up to 1, in float64.
 
         Args:
             samples: Training samples n_i of each participant of the round.
+            class_counts: Function that returns the training samples of each class [C], int64, of each
+                participant. It is called only if the weights depend on them.
         """
+        usual = self._usual(samples)
+        if self.reweighting is None:
+            return usual
+        return self.reweighting.weights(usual, [self.reweighting.report(one) for one in class_counts()])
+
+    def _usual(self, samples: Sequence[int]) -> list[float]:
         if self.by == "clients":
             return [1.0 / len(samples)] * len(samples)
         total = sum(samples)
@@ -83,6 +124,7 @@ class ServerRule(Record, Generic[ServerMemory]):
     _compare = True
 
     each: ClassVar[bool] = False  # it needs every upload, not only their mean
+    adaptive: ClassVar[bool] = False  # its steps are divided by the size of the mean updates
 
     def required_data(self) -> ServerData:
         """Return the data that this rule needs. It finds them in `k.public` and `k.labelled`."""

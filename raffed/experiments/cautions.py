@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from raffed.core.training.overrides import override_line
 from raffed.runtime.machine import bf16_gain, bf16_in_hardware
+from raffed.runtime.run_network import network_line
 
 if TYPE_CHECKING:
     from raffed.runtime.setup import Setup
@@ -17,7 +18,8 @@ log = logging.getLogger("raffed.experiments.run")
 def warn(setup: Setup, resumed: bool = False) -> None:
     """Log a warning for each setting that is valid but probably unintended.
 
-    What the method overrides is said when a run begins, and not again when it is resumed.
+    What the method overrides, and what it requires of the network, is said when a run begins, and not again
+    when it is resumed.
     """
     config, federation, clients = setup.config, setup.config.federation, len(setup.trainable)
     if federation.participation * clients < 0.5:  # rounding would give 0 participants
@@ -29,12 +31,21 @@ def warn(setup: Setup, resumed: bool = False) -> None:
         )
     if not resumed and (line := override_line(setup.method, config.local)):
         log.warning("%s", line)
+    if not resumed and (line := network_line(setup.method)):
+        log.warning("%s", line)
     if note := setup.dataset.transform_in(setup.style).note:
         log.warning("%s", note)
     if config.faults.takes_all:
         log.warning(
             "faults: with drop, late or corrupt = 1 no upload ever counts, so the server's model never "
             "changes"
+        )
+    if config.privacy.noise and setup.method.server.adaptive:
+        log.warning(
+            "privacy.noise with %s: its server divides by the root of the mean squared update, most of which "
+            "may be noise. epsilon holds all the same, but little may be learned; fedavg and fedavgm do not "
+            "divide by it",
+            setup.method.name,
         )
     if not setup.method.has_global and not any(
         len(part) for part in (*setup.partition.test, *setup.partition.val)

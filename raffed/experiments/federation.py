@@ -86,10 +86,10 @@ class RoundLoop:
         self.setup, self.runtime, self.folder = setup, runtime, folder
         self.method = setup.method
         network = make_network(setup)
-        self.spec = make_spec(setup, network.feature_dim)
+        self.spec = make_spec(setup, network.feature_dim, network.norm_names)
         self._network = network
         self.aggregator = RoundAggregator(setup, network, self.spec)
-        self._survey = ClientSurvey(setup, runtime, network.initial)
+        self._survey = ClientSurvey(setup, runtime, network.initial, self.spec.norms)
         public = self.aggregator.public
         self._own = OwnMeasures(setup, network)
         self._clean = None if public is None else CleanScore(setup, network, public)
@@ -100,14 +100,14 @@ class RoundLoop:
         self._last = 0.0  # the time when a round was last scored
         self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
         self._backdoor = "attack" in setup.scored_rows
-        self._accountant = Accountant(setup.config.privacy, setup.config.federation.participation)
+        self._accountant = Accountant(setup.config.privacy)
         self._losses = losses_by(runtime, lambda: self.server, self.versions)
         self._by_loss = needs_losses(setup.config)
         self.versions.update(folder.versions)
         for number in () if folder.versions else range(self.server.round):
             then = folder.earlier.config_at(number, setup.config)
             past = setup if then is setup.config else replace(setup, config=then)
-            self._took_part(RoundParticipants.of(past, number).trained, number)
+            self._took_part(RoundParticipants.of(past, number).trained, number, past)
         has_global = self.method.has_global
         self.validation = Validation(setup.config, has_global, folder.recorded_rows(), folder.best)
         self._ends = ends
@@ -116,9 +116,10 @@ class RoundLoop:
         # failure, saving any other server would leave a gap in the rows.
         self._safe = self.server, dict(self.versions), self.validation.kept
 
-    def _took_part(self, clients: tuple[int, ...], round: int) -> None:
+    def _took_part(self, clients: tuple[int, ...], round: int, setup: Setup) -> None:
+        """Note the participants of a round under the setup that it was executed with."""
         self.versions.update(dict.fromkeys(clients, round + 1))
-        self._accountant.add(clients)
+        self._accountant.add(clients, setup.config.federation.participation)
 
     def _reason_to_end(self) -> str:
         """Return why the run ends before its last round, with the rounds done; empty if it goes on."""
@@ -204,7 +205,7 @@ class RoundLoop:
         order, plan = training.order, training.plan
         partial, reports = training.asked()
         check_unchanged()
-        self._took_part(order.participants, order.round)
+        self._took_part(order.participants, order.round, self.setup)
         self.server = self.aggregator.next_server(self.server, partial, plan)
         whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
         scored = whole if plan.measure else None

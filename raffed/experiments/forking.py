@@ -95,12 +95,14 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         out: The fork's new folder, checked by `check_fork`.
 
     Raises:
-        UsageError: The settings are not possible, or do not fit the clients of the run.
+        UsageError: The settings are not possible, or do not fit the clients of the run, or the run's own data
+            have changed.
     """
     source = run.path / CHECKPOINTS / f"round-{at:06d}"
     read_checkpoint(source, run.contents["files"])
     check_rows(run.path, at)
-    setup = prepare_run(config)
+    same_data = config.data.dataset == run.config.data.dataset
+    setup = prepare_run(config, data_sha256=str(run.contents.get("data_sha256", "")) if same_data else "")
     check_new(setup)
     trust_own(setup.code)
     if setup.partition.num_clients != run.contents["clients"]:

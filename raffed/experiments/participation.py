@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from raffed.config.faults import FaultOutcome, ParticipantFault
 from raffed.core.aggregation.fault_injection import draw_faults
@@ -59,15 +62,24 @@ class RoundParticipants:
         """Number of participants that train for fewer steps."""
         return sum(self.faults[client].completed_fraction < 1.0 for client in self.trained)
 
-    def weights(self, method: Method, sizes: list[int]) -> tuple[float, ...]:
+    def weights(
+        self, method: Method, sizes: list[int], class_counts: Callable[[int], Tensor]
+    ) -> tuple[float, ...]:
         """Return p_i of everyone that trains; it is 0 for those whose uploads do not count.
 
         A client that was drawn several times has the sum of as many weights.
+
+        Args:
+            method: The method, which declares the weights of its mean.
+            sizes: Training samples of every client.
+            class_counts: Function from a client to its training samples of each class [C].
         """
         counted = [client for client in self.counted for _ in range(self.times[client])]
         shares: dict[int, float] = {}
         if counted:
-            weights = method.mean.weights([sizes[c] for c in counted])
+            weights = method.mean.weights(
+                [sizes[c] for c in counted], lambda: [class_counts(c) for c in counted]
+            )
             for client, weight in zip(counted, weights, strict=True):
                 shares[client] = shares.get(client, 0.0) + weight
         return tuple(shares.get(client, 0.0) for client in self.trained)
@@ -118,7 +130,7 @@ class RoundPlan:
             number,
             participants,
             sizes,
-            participants.weights(method, sizes),
+            participants.weights(method, sizes, lambda client: setup.class_counts_at(number, client)),
             stacks=make_stacks(trained, sizes, setup.config.numerics.cohort),
             faults=tuple(participants.faults[client] for client in trained),
             peers=participants.counted if setup.config.privacy.masks else (),

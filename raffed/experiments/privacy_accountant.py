@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from raffed.config.privacy import Privacy
 from raffed.results.other_metrics import EPSILON_POISSON, EPSILON_SPENT
@@ -29,11 +29,27 @@ def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float
         delta: δ.
         rate: Rate of the Poisson samples, in (0, 1]; 1 means that everyone takes part.
     """
+    return epsilon_of(noise, {rate: rounds}, delta)
+
+
+def epsilon_of(noise: float, rounds: Mapping[float, int], delta: float) -> float:
+    """Return ε at `delta` after Gaussian mechanisms at several rates, whose RDP(a) are added up.
+
+    Args:
+        noise: Noise multiplier σ.
+        rounds: Rate of the Poisson samples, in (0, 1] → number of mechanisms.
+        delta: δ.
+    """
     from opacus.accountants.analysis import rdp
 
-    if not rounds:
+    made = {rate: steps for rate, steps in rounds.items() if steps}
+    if not made:
         return 0.0
-    spent = rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=rounds, orders=ORDERS)
+    parts = [
+        rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=steps, orders=ORDERS)
+        for rate, steps in made.items()
+    ]
+    spent = sum(parts[1:], start=parts[0])
     # At the first or last order ε is slightly larger than necessary, but valid
     with (
         _filters,
@@ -47,12 +63,19 @@ def epsilon(noise: float, rounds: int, delta: float, rate: float = 1.0) -> float
 class Accountant:
     """Count how often each client took part."""
 
-    def __init__(self, privacy: Privacy, participation: float) -> None:
-        self._privacy, self._rate, self._visits = privacy, participation, Counter[int]()
+    def __init__(self, privacy: Privacy) -> None:
+        self._privacy, self._visits, self._rounds = privacy, Counter[int](), Counter[float]()
 
-    def add(self, clients: Iterable[int]) -> None:
-        """Count a round with these clients, whether or not their uploads counted."""
+    def add(self, clients: Iterable[int], participation: float) -> None:
+        """Count a round with these clients, whether or not their uploads counted.
+
+        Args:
+            clients: The participants.
+            participation: Fraction Q of the clients that takes part. It differs between the rounds of a run
+                and those of its fork.
+        """
         self._visits.update(clients)
+        self._rounds[participation] += 1
 
     def rows(self, number: int) -> list[Row]:
         """Return the rows after `number` rounds.
@@ -68,6 +91,6 @@ class Accountant:
         worst = max(self._visits.values(), default=0)
         rows = [EPSILON_SPENT.row(number, epsilon(privacy.noise, worst, privacy.delta), n=worst)]
         if privacy.noise_at == "server":
-            spent = epsilon(privacy.noise, number, privacy.delta, self._rate)
+            spent = epsilon_of(privacy.noise, self._rounds, privacy.delta)
             rows.append(EPSILON_POISSON.row(number, spent, n=number))
         return rows

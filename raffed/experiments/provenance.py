@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from raffed.config.validation import Value
 from raffed.core.training.overrides import effective
 from raffed.experiments.code_record import code_records
 from raffed.experiments.method_revision import revision_of
@@ -21,6 +22,7 @@ from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
 from raffed.runtime.machine import kernels_enabled, onednn_is_faster, processor
+from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup
 
 
@@ -45,13 +47,20 @@ def new_run(setup: Setup) -> RunContents:
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "transform": setup.style,
         "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},
-        "effective": effective(setup.method, setup.config.local),
+        "effective": _effective(setup),
         "rounds_done": 0,
         "files": {},
         "segments": [segment],
         **({"code": code_records(setup.code)} if setup.code.parts else {}),
         **_own_names(setup),
     }
+
+
+def _effective(setup: Setup) -> dict[str, Value]:
+    """Return how clients train, and the network's arguments if the method requires some."""
+    required = setup.method.network
+    found = effective(setup.method, setup.config.local)
+    return {**found, "network": network_args(setup.config, setup.method)} if required else found
 
 
 def _own_names(setup: Setup) -> RunContents:

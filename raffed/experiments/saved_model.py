@@ -41,6 +41,7 @@ from raffed.runtime.initial_weights import begin_from, read_initial
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of
+from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup, prepare_run
 
 
@@ -164,7 +165,7 @@ def _initial_net(about: RunContents, config: RunConfig) -> Net:
     inputs, model = _inputs(about, config), config.model
     classes = len(about["classes"]["samples"])
     value = seeds.seed(config.seed, "weights")
-    net = build_for(model.name, model.args, inputs.shape, classes, value, inputs.dtype)
+    net = build_for(model.name, network_args(config), inputs.shape, classes, value, inputs.dtype)
     begin_from(net, read_initial(model), model.init)
     return net
 
@@ -193,7 +194,7 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     if method.personal is None and is_shared:
         raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
     net = make_network(setup)
-    spec = make_spec(setup, net.feature_dim)
+    spec = make_spec(setup, net.feature_dim, net.norm_names)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
     with tempfile.TemporaryDirectory() as store:
         restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, Path(store))

@@ -15,10 +15,13 @@ from raffed.runtime.setup import Setup
 
 
 class ClientSurvey:
-    """Scores all clients of a run between rounds. `initial` is the model with all its layers."""
+    """Scores all clients of a run between rounds.
 
-    def __init__(self, setup: Setup, backend: Backend, initial: State) -> None:
-        self._setup, self._backend, self._initial = setup, backend, initial
+    `initial` is the model with all its layers, and `norms` names its parameters of BatchNorm.
+    """
+
+    def __init__(self, setup: Setup, backend: Backend, initial: State, norms: tuple[str, ...] = ()) -> None:
+        self._setup, self._backend, self._initial, self._norms = setup, backend, initial, norms
 
     def rows(
         self, server: ServerState, versions: Mapping[int, int], last: RoundOrder, whole: Broadcast | None
@@ -65,7 +68,7 @@ class ClientSurvey:
         total = PointSum()
         for part in self._backend.own_layers(replace(last, versions=versions)):
             total.merge(part)
-        own = total.value(split.own(self._initial.w))
+        own = total.value(split.own(self._initial.w, self._norms))
         return server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast()
 
 

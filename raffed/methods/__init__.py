@@ -67,6 +67,9 @@ METHODS: dict[str, MethodInfo] = {
     "apfl": MethodInfo(
         "APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"
     ),
+    "ccvr": MethodInfo(
+        "CCVR", "Luo et al. 2021", "ccvr", "ccvr", "the head retrained on virtual features at the end"
+    ),
     "creff": MethodInfo(
         "CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"
     ),
@@ -80,6 +83,12 @@ METHODS: dict[str, MethodInfo] = {
         "FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"
     ),
     "fedadam": MethodInfo("FedAdam", "Reddi et al. 2021", "fedopt", "fedadam", "Adam on the server"),
+    "fedala": MethodInfo(
+        "FedALA", "Zhang et al. 2023", "fedala", "fedala", "download and own last model mixed before training"
+    ),
+    "fedas": MethodInfo(
+        "FedAS", "Yang et al. 2024", "fedas", "fedas", "body aligned with the client's own features first"
+    ),
     "fedavg": MethodInfo(
         "FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"
     ),
@@ -92,17 +101,60 @@ METHODS: dict[str, MethodInfo] = {
         revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
     ),
     "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
+    "fedbabu": MethodInfo(
+        "FedBABU", "Oh et al. 2022", "fedbabu", "fedbabu", "the head keeps its initial draw, the body learns"
+    ),
+    "fedbn": MethodInfo(
+        "FedBN", "Li et al. 2021", "fedbn", "fedbn", "BatchNorm layers stay with their client"
+    ),
+    "feddbe": MethodInfo(
+        "FedDBE", "Zhang et al. 2023", "feddbe", "feddbe", "features translated privately, their means pulled"
+    ),
     "feddc": MethodInfo(
         "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
+    ),
+    "feddecorr": MethodInfo(
+        "FedDecorr",
+        "Shi et al. 2023",
+        "feddecorr",
+        "feddecorr",
+        "features of every batch decorrelated",
     ),
     "feddf": MethodInfo(
         "FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"
     ),
+    "feddisco": MethodInfo(
+        "FedDisco", "Ye et al. 2023", "feddisco", "feddisco", "unevenly distributed clients weigh less"
+    ),
     "feddyn": MethodInfo(
         "FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"
     ),
+    "fedetf": MethodInfo(
+        "FedETF", "Li et al. 2023", "fedetf", "fedetf", "unit features, frozen simplex ETF, balanced softmax"
+    ),
+    "fedexp": MethodInfo(
+        "FedExP", "Jhunjhunwala et al. 2023", "fedexp", "fedexp", "the server goes further than the mean"
+    ),
+    "fedgamma": MethodInfo(
+        "FedGAMMA", "Dai et al. 2023", "fedgamma", "fedgamma", "FedSAM's gradients with SCAFFOLD's controls"
+    ),
+    "fedgela": MethodInfo(
+        "FedGELA", "Fan et al. 2023", "fedgela", "fedgela", "a frozen simplex ETF, scaled by shares at home"
+    ),
     "fedic": MethodInfo(
         "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"
+    ),
+    "fedlc": MethodInfo(
+        "FedLC", "Zhang et al. 2022", "fedlc", "fedlc", "logits lowered by a margin for rare classes"
+    ),
+    "fedlesam": MethodInfo(
+        "FedLESAM", "Fan et al. 2024", "fedlesam", "fedlesam", "gradients taken against the server's movement"
+    ),
+    "fedlmd": MethodInfo(
+        "FedLMD", "Lu et al. 2023", "fedlmd", "fedlmd", "the download teaches the minority classes"
+    ),
+    "fedloge": MethodInfo(
+        "FedLoGe", "Xiao et al. 2024", "fedloge", "fedloge", "body under a sparse ETF, two heads beside it"
     ),
     "fedmmd": MethodInfo(
         "FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"
@@ -110,8 +162,14 @@ METHODS: dict[str, MethodInfo] = {
     "fedmr": MethodInfo(
         "FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"
     ),
+    "fednh": MethodInfo(
+        "FedNH", "Dai et al. 2023", "fednh", "fednh", "cosine head that moves towards the class means"
+    ),
     "fednova": MethodInfo(
         "FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"
+    ),
+    "fedntd": MethodInfo(
+        "FedNTD", "Lee et al. 2022", "fedntd", "fedntd", "the download teaches all but the true class"
     ),
     "fedper": MethodInfo(
         "FedPer", "Arivazhagan et al. 2019", "fedrep", "fedper", "shared body, private head, trained together"
@@ -135,6 +193,22 @@ METHODS: dict[str, MethodInfo] = {
         "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
     ),
     "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
+    "fedsam": MethodInfo(
+        "FedSAM", "Qu et al. 2022", "fedsam", "fedsam", "gradients taken where the loss is highest nearby"
+    ),
+    "fedtgp": MethodInfo(
+        "FedTGP", "Zhang et al. 2024", "fedtgp", "fedtgp", "prototypes trained by the server, no weights sent"
+    ),
+    "feduv": MethodInfo(
+        "FedUV", "Son et al. 2024", "feduv", "feduv", "varied predictions and spread features"
+    ),
+    "fedvls": MethodInfo(
+        "FedVLS",
+        "Guo et al. 2025",
+        "fedvls",
+        "fedvls",
+        "the download teaches the classes a client lacks",
+    ),
     "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
     "finetune": MethodInfo(
         "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"
@@ -144,6 +218,9 @@ METHODS: dict[str, MethodInfo] = {
     ),
     "gldp": MethodInfo(
         "GLDP", "STHFL 2023", "gldp", "gldp", "local and global prototypes, nearest-prototype prediction"
+    ),
+    "lgfedavg": MethodInfo(
+        "LG-FedAvg", "Liang et al. 2020", "lgfedavg", "lgfedavg", "private body under a shared head"
     ),
     "map": MethodInfo(
         "MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"
@@ -160,8 +237,14 @@ METHODS: dict[str, MethodInfo] = {
     "perfedavg": MethodInfo(
         "Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"
     ),
+    "pfedfda": MethodInfo(
+        "pFedFDA", "McLaughlin & Su 2024", "pfedfda", "pfedfda", "output layers from Gaussian features"
+    ),
     "pfedme": MethodInfo(
         "pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"
+    ),
+    "priorce": MethodInfo(
+        "PriorCE", "Ren et al. 2020", "priorce", "priorce", "logits with the log of the client's class prior"
     ),
     "scaffold": MethodInfo(
         "SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"

@@ -18,6 +18,7 @@ from raffed.core.messages import Private, Summable, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
+from raffed.methods.linear_head import train_head
 
 RETRAIN_BATCH = 32
 EPSILON = (
@@ -132,12 +133,17 @@ class ClassifierRetraining(ServerRule[Federated]):
         x, y = points.reshape(-1, width), torch.arange(classes).repeat_interleave(per)
         drawn = [torch.rand(size, generator=draws).to(x.dtype) for size in ((classes, width), (classes,))]
         weight, bias = ((2 * uniform - 1) / width**0.5 for uniform in drawn)
-        for _ in range(self.retrain_epochs):
-            for index in torch.split(torch.randperm(len(y), generator=draws), RETRAIN_BATCH):
-                error = (x[index] @ weight.T + bias).softmax(-1) - one_hot(y[index], classes).to(x.dtype)
-                weight = weight - self.retrain_lr * (error.T @ x[index]) / len(index)
-                bias = bias - self.retrain_lr * error.mean(0)
-        return RetrainedHead(weight, bias)
+        made = train_head(
+            weight,
+            bias,
+            x,
+            y,
+            epochs=self.retrain_epochs,
+            lr=self.retrain_lr,
+            batch=RETRAIN_BATCH,
+            draws=draws,
+        )
+        return RetrainedHead(*made)
 
 
 def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goal_bias: Tensor) -> Tensor:

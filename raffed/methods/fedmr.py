@@ -19,9 +19,8 @@ from raffed.core.losses import distance, one_hot
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.errors import UsageError
+from raffed.methods.decorrelation import intra_class
 from raffed.methods.memory import ClassSums, Prototypes, class_sums
-
-EPS = 1e-8  # inside the root of the standard deviation, as in the released code
 
 
 class IntraClass(Term):
@@ -39,30 +38,6 @@ class IntraClass(Term):
 
     def loss(self, f: Forward, k: Context) -> Tensor:
         return self.mu * intra_class(f.z, f.y, self.norm, self.least)
-
-
-def intra_class(z: Tensor, y: Tensor, norm: str = "official", least: int = 2) -> Tensor:
-    """ℓ_intra [] of features z [B, D], labels y [B]; exactly 0 where no class qualifies; computed in float32
-    or better.
-
-    Dense: ‖X̂ᵀX̂‖²_F = ‖X̂X̂ᵀ‖²_F turns the D x D products per class into one B x B product
-    (docs/papers/fedmr.md §2.1).
-    """
-    z = z if z.dtype == torch.float64 else z.float()
-    same = (y[:, None] == y[None, :]).to(z.dtype)  # [B, B]
-    size = same.sum(1)  # N of each row's class
-    kept = (size >= least).to(z.dtype)
-    centred = z - same @ z / size[:, None]
-    divisor = size if norm == "paper" else (size - 1).clamp(min=1)
-    unit = kept[:, None] * centred * (same @ centred.square() / divisor[:, None] + EPS).rsqrt()
-    weight = kept / (size - 1).clamp(min=1).square() if norm == "paper" else kept
-    frobenius = (weight[:, None] * same * (unit @ unit.T).square()).sum()
-    if norm == "paper":
-        return frobenius / (kept / size).sum().clamp(min=1)  # Σ rows of 1/N_c = number of classes kept
-    diagonal = ((same @ unit.square()).square() / size[:, None]).sum()
-    d = z.shape[1]
-    # One feature has no pair: 0
-    return (frobenius - diagonal) / max(d * (d - 1), 1) / kept.sum().clamp(min=1)
 
 
 class InterClass(Term[None, ClassSums, Prototypes]):

@@ -6,7 +6,7 @@ optimiser.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -71,6 +71,8 @@ class ServerAdaptive(ServerRule[Moments]):
 
     adagrad: v + Δ²; adam: β₂ v + (1 − β₂) Δ²; yogi: v − (1 − β₂) Δ² sign(v − Δ²). v starts at v0.
     """
+
+    adaptive: ClassVar[bool] = True
 
     second: Second
     lr: float

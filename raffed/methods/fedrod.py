@@ -6,40 +6,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Head, Personal
+from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.core.server import mean_of
 from raffed.methods.arguments import Variant
+from raffed.methods.class_prior import BalancedSoftmax
 from raffed.methods.memory import Companion
-
-
-class BalancedSoftmax(Head):
-    """z + log n_k^γ in training only, with n_k the client's class counts.
-
-    A missing class has probability 0 and no gradient. If `multiplicative`, the logits are (4·n_c/Σn)^γ z_c,
-    as in MAP's released code, which keeps the 4 for every C. That is not a balanced softmax: a missing class
-    has logit 0.
-    """
-
-    gamma: float
-    multiplicative: bool = False
-
-    @property
-    def smooths(self) -> bool:
-        return self.multiplicative
-
-    def logits(self, a: Tensor, k: Context) -> Tensor:
-        n = k.class_counts.to(torch.float32)
-        if self.multiplicative:
-            return a * (4 * n / n.sum()).pow(self.gamma)
-        return a + n.pow(self.gamma).log()  # the log of the power: γ log n would be 0 · (−∞) at γ = 0
 
 
 class PersonalHead(Personal[Companion]):

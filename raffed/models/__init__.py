@@ -6,7 +6,8 @@
     logits, z = net(x)                      # x [B, 1, 32, 32] -> [B, 10], [B, 84]
 
 The arguments of a model are the keywords of its factory, which declares their types, ranges, defaults and
-meanings; `raffed models NAME` prints them. A network of one's own is named by a reference, such as
+meanings, and those of `last_layers`, which are the same for every network; `raffed models NAME` prints both.
+A network of one's own is named by a reference, such as
 `./net.py:SmallNet`, and torchvision's by `torchvision:resnet18` (docs/own_model.md). To add a network to
 raffed itself, write a factory `(in_shape, num_classes, *, keywords) -> Net` in this package and add one entry
 to MODELS in catalogue.py.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import ast
 import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
@@ -25,7 +26,13 @@ from raffed.errors import UsageError, check_choice
 from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape, is_own, model_name
 
 if TYPE_CHECKING:
+    from raffed.models.last_layers import LastLayers
     from raffed.models.net import Net
+
+BIAS = "head_bias"  # an argument of each of raffed's factories, and of every network of one's own
+HEAD_BIAS = Declaration(
+    BIAS, "bool", "", doc="Whether the head has a bias; without it: as the network has it."
+)
 
 
 def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **args: Value) -> Net:
@@ -39,7 +46,8 @@ def build(name: str, in_shape: Sequence[int], num_classes: int, seed: int, **arg
             takes it. Each is at least 1.
         num_classes: Number of classes C, at least 1.
         seed: Seed of the weights. Equal seeds give equal weights, bit for bit.
-        **args: Keywords of the network's factory; `declared_args(name)` has their declarations.
+        **args: Keywords of the network's factory and of `last_layers`; `declared_args(name)` has their
+            declarations.
 
     Returns:
         A network that maps images [B, *in_shape] to logits [B, C] and features [B, D].
@@ -71,25 +79,49 @@ def build_for(
     from raffed.core.seeds import forked
 
     check_args(name, args)
+    own, common = _divided(name, args)
     shape = tuple(map(_plain, in_shape)) if isinstance(in_shape, list | tuple) else in_shape
     classes = _plain(num_classes)
     if is_own(name):
-        if not isinstance(shape, tuple):
-            raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
-        from raffed.models.own.branches import replace_branches
-        from raffed.models.own.factories import make_own
-        from raffed.models.own.heads import ModelInputs
-
+        net = _own_net(name, own, shape, classes, seed, dtype)
+        bias = common.pop(BIAS, None)
+        if isinstance(bias, bool):
+            net.set_head_bias(bias, name)
+    else:
+        factory = MODELS[name].load()
+        check_kind(name, not dtype.startswith("float"))
+        _check_shape(name, factory, shape)
+        check_arguments(factory, {"in_shape": shape, "num_classes": classes})
         with forked(seed), torch.device("cpu"):
-            net = make_own(name, args, ModelInputs(shape, dtype), classes)
-        replace_branches(net)
-        return net
-    factory = MODELS[name].load()
-    check_kind(name, not dtype.startswith("float"))
-    _check_shape(name, factory, shape)
-    check_arguments(factory, {"in_shape": shape, "num_classes": classes})
+            net = factory(shape, classes, **own)
+    _last_layers(common).put_into(net, seed)
+    return net
+
+
+def _last_layers(args: Mapping[str, Value]) -> LastLayers:
+    from raffed.models.last_layers import last_layers
+
+    make: Callable[..., LastLayers] = last_layers
+    return make(**args)
+
+
+def _own_net(
+    name: str, args: Mapping[str, Value], shape: Sequence[int], classes: int, seed: int, dtype: str
+) -> Net:
+    """Make a network of one's own."""
+    import torch
+
+    from raffed.core.seeds import forked
+    from raffed.models.own.branches import replace_branches
+    from raffed.models.own.factories import make_own
+    from raffed.models.own.heads import ModelInputs
+
+    if not isinstance(shape, tuple):
+        raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")
     with forked(seed), torch.device("cpu"):
-        return factory(shape, classes, **args)
+        net = make_own(name, args, ModelInputs(shape, dtype), classes)
+    replace_branches(net)
+    return net
 
 
 def _check_shape(name: str, factory: Factory, shape: Sequence[int]) -> None:
@@ -132,9 +164,12 @@ def declared_args(name: str) -> Mapping[str, Declaration]:
     Raises:
         UnknownNameError: `name` is not in MODELS.
     """
+    from raffed.models.last_layers import last_layers
+
     check_choice("model", name, MODELS)
     known = declarations(MODELS[name].load())
-    return {key: one for key, one in known.items() if key not in ("in_shape", "num_classes")}
+    own = {key: one for key, one in known.items() if key not in ("in_shape", "num_classes")}
+    return {**own, **declarations(last_layers)}
 
 
 def check_args(name: str, args: Mapping[str, Value]) -> None:
@@ -144,12 +179,44 @@ def check_args(name: str, args: Mapping[str, Value]) -> None:
         UnknownNameError: `name` is not in MODELS, or the network has no such argument.
         UsageError: A value has another type or is outside its range.
     """
+    from raffed.models.last_layers import last_layers
+
+    own, common = _divided(name, args)
     if is_own(name):
         from raffed.models.own.factories import factory_of, keywords_of
 
-        keywords_of(name, factory_of(name), args)
-        return
-    check_values(name, declared_args(name), args)
+        keywords_of(name, factory_of(name), own)
+        check_values(name, {**declarations(last_layers), BIAS: HEAD_BIAS}, common)
+    else:
+        check_values(name, declared_args(name), args)
+    _last_layers({key: value for key, value in common.items() if key != BIAS})
+
+
+def common_args(name: str) -> frozenset[str]:
+    """Return which arguments of a network are raffed's own, and not those of its factory. Imports torch.
+
+    A network of one's own may have an argument of such a name itself. Then it gets what is given for it.
+
+    Args:
+        name: A key of MODELS, a reference, or "torchvision:resnet18".
+    """
+    from raffed.models.last_layers import last_layers
+
+    common = frozenset(declarations(last_layers))
+    if not is_own(name):
+        return common
+    from raffed.models.own.factories import factory_of, named_arguments
+
+    return (common | {BIAS}) - set(named_arguments(name, factory_of(name)))
+
+
+def _divided(name: str, args: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Return the arguments of a network's factory, and those that every network has."""
+    common = common_args(name)
+    return (
+        {key: value for key, value in args.items() if key not in common},
+        {key: value for key, value in args.items() if key in common},
+    )
 
 
 def accepted_args(name: str) -> dict[str, Value]:
@@ -174,6 +241,7 @@ __all__ = [
     "build_for",
     "check_args",
     "check_kind",
+    "common_args",
     "declared_args",
     "is_own",
     "model_name",

@@ -7,6 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
+from raffed.config.validation import Value
 from raffed.errors import UsageError
 
 
@@ -26,6 +27,7 @@ class Net(nn.Module):
     feature_dim: int
     rewritable: bool = True  # whether layers may be replaced by faster ones (core/kernels)
     constants: frozenset[str] = frozenset()  # names of buffers that are neither trained nor sent
+    last_layers: tuple[Value, ...] = ()  # what was done to them (models/last_layers.py)
 
     def __init__(self, body: nn.Module, head: nn.Linear) -> None:
         super().__init__()
@@ -36,6 +38,17 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         z = self.body(x)
         return self.head(z), z
+
+    def set_head_bias(self, wanted: bool, title: str) -> None:
+        """Take the head's bias away, if it has one and none is wanted.
+
+        Raises:
+            UsageError: A bias is wanted, and the head has none.
+        """
+        if wanted and self.head.bias is None:
+            raise UsageError(f"{title}: head_bias = true, but its head has no bias; leave it out")
+        if not wanted:
+            self.head.register_parameter("bias", None)
 
 
 def with_projection(net: Net, width: int) -> Net:

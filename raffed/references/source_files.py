@@ -11,8 +11,10 @@ This module imports neither torch nor Ray.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.metadata
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +139,17 @@ def _distribution(place: CodeLocation) -> str:
     """Return name and version of the installed distribution that holds a module; "" if there is none."""
     if is_file(place.home) or place.home == NOTEBOOK:
         return ""
-    names = importlib.metadata.packages_distributions().get(place.home.split(".")[0], [])
+    names = _distributions(tuple(sys.path)).get(place.home.split(".")[0], [])
     return f"{names[0]} {importlib.metadata.version(names[0])}" if names else ""
+
+
+@functools.cache
+def _distributions(path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return top-level module → the distributions in the folders of `path`, which is Python's own.
+
+    Looking at all of them takes half a second.
+    """
+    return importlib.metadata.packages_distributions()
 
 
 __all__ = ["Sources", "changed", "files_of", "sources_at", "sources_of"]

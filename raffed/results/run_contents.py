@@ -159,8 +159,8 @@ class RunContents(TypedDict, total=False):
         Noted,
         Doc(
             "How clients really train. `shared` has a table for each pass, `private` is one for private "
-            "training, and `overridden` holds the settings that the method does not follow. Absent in runs "
-            "of earlier versions."
+            "training, and `overridden` holds the settings that the method does not follow. `network` has "
+            "the network's arguments if the method requires some. Absent in runs of earlier versions."
         ),
     ]
     clients: Annotated[Count, Doc("Number of clients of the partition.")]

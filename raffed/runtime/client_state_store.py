@@ -75,8 +75,12 @@ class ClientStateStore:
         return client_state
 
     def put(self, client: int, done: int, client_state: ClientState) -> None:
-        """Keep a client's state after its part in round done − 1."""
-        if client_state.empty:
+        """Keep a client's state after its part in round done − 1.
+
+        If the method keeps something, a state without numbers is kept as well, since it will be asked for: a
+        part of the network can be empty, as BatchNorm's is in a network without it.
+        """
+        if client_state.empty and not self.keeps:
             return
         self._hold(client, done, client_state)
         if self.folder is not None:

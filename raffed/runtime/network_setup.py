@@ -13,10 +13,11 @@ from raffed.core.training.network import Network
 from raffed.models import build_for
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import kernels_enabled, onednn_is_faster
+from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup
 
 
-def make_spec(setup: Setup, feature_dim: int) -> Spec:
+def make_spec(setup: Setup, feature_dim: int, norms: tuple[str, ...] = ()) -> Spec:
     """Return what ingredients may know.
 
     The expected visits Q·T are computed with integers, because 0.29 · 100 in floats would lose one.
@@ -34,6 +35,7 @@ def make_spec(setup: Setup, feature_dim: int) -> Spec:
         samples,
         rounds_per_cycle,
         setup.unseen,
+        norms,
     )
 
 
@@ -42,7 +44,8 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     model, config = setup.config.model, setup.config
     value = seeds.seed(config.seed, "weights")
     classes = setup.dataset.num_classes
-    module = build_for(model.name, model.args, setup.input_shape, classes, value, setup.input_dtype)
+    args = network_args(config, setup.method)
+    module = build_for(model.name, args, setup.input_shape, classes, value, setup.input_dtype)
     begin_from(module, setup.initial, model.init)
     return Network(
         module,

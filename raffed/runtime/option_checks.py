@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raffed.config.attacks import PATCH
 from raffed.config.run import RunConfig
 from raffed.config.selection import Fixed, PowerOfChoice, Rule
-from raffed.errors import UnknownNameError, UsageError
-from raffed.runtime.own_selection import needs_losses, own_selection
+from raffed.errors import UsageError
+from raffed.runtime.own_selection import check_own_arguments, needs_losses
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
@@ -74,7 +73,7 @@ def _check_selection(
     federation, rule = config.federation, config.federation.rule()
     what = f"federation.selection = {federation.selection!r}"
     if rule is None:
-        _check_own(config)
+        check_own_arguments(config)
     else:
         _check_rule(config, method, rule, trainable)
     if config.privacy.noise and federation.selection != "uniform":
@@ -92,20 +91,6 @@ def _check_selection(
             raise UsageError(
                 f"{what}: candidates = {number} must lie between the {count} participants of a round and the "
                 f"{clients} clients"
-            )
-
-
-def _check_own(config: RunConfig) -> None:
-    """Check that a rule of the user's own has the arguments that it is given, and no others."""
-    from raffed.core.participation.selection import GIVEN
-
-    federation = config.federation
-    known = inspect.signature(own_selection(config)).parameters
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
-    for name in federation.selection_args:
-        if name in GIVEN or (name not in known and not takes_all):
-            raise UnknownNameError(
-                f"argument of {federation.selection}", name, [one for one in known if one not in GIVEN]
             )
 
 

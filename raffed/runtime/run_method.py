@@ -39,8 +39,6 @@ def with_mean(made: Method, federation: Federation) -> Method:
     Raises:
         UsageError: The method does not admit it, or two settings contradict each other.
     """
-    from raffed.core.server import Mean
-
     rule = federation.mean_rule()
     if rule is not None and made.why_no_robust_mean:
         raise UsageError(
@@ -52,7 +50,7 @@ def with_mean(made: Method, federation: Federation) -> Method:
         raise UsageError(f"{asked}: {made.name} requires the weights {made.mean.by!r}; leave it out")
     if by == made.mean.by and rule is None:
         return made
-    mean = Mean(by="clients" if by == "clients" else "samples", rule=rule)
+    mean = dataclasses.replace(made.mean, by="clients" if by == "clients" else "samples", rule=rule)
     return dataclasses.replace(made, mean=mean)
 
 

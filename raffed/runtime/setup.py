@@ -26,6 +26,8 @@ from raffed.runtime.setup_model import check_network, check_single_samples, prep
 from raffed.runtime.unseen import unseen_clients
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from raffed.core.method import Method
     from raffed.data.dataset import Dataset
     from raffed.data.files import InputArray
@@ -135,6 +137,16 @@ class Setup:
         if stage is None:
             return self.sizes
         return [len(self.partition.train_at(client, stage)) for client in range(self.partition.num_clients)]
+
+    def class_counts_at(self, round: int, client: int) -> Tensor:
+        """Return a client's training samples of each class [C], int64, in the stage of this round.
+
+        They are those of the partition, also for a client whose data an attack changes.
+        """
+        from torch import from_numpy
+
+        labels = self.dataset.y[self.partition.train_at(client, self.stage(round))]
+        return from_numpy(np.bincount(labels, minlength=self.dataset.num_classes))
 
     @functools.cached_property
     def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:

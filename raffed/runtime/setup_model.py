@@ -9,6 +9,7 @@ import numpy as np
 from raffed.config.run import RunConfig
 from raffed.data.preparation import Transform
 from raffed.errors import UsageError
+from raffed.runtime.run_network import network_args
 
 
 def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
@@ -41,7 +42,7 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
     from raffed.models.own.laws import Laws, check_seeded
     from raffed.runtime.initial_weights import begin_from, read_initial
 
-    name, args = config.model.name, config.model.args
+    name, args = config.model.name, network_args(config)
     net = build_for(name, args, shape, classes, 0, dtype)
     if is_own(name):
         check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
@@ -77,7 +78,7 @@ def check_single_samples(
     from raffed.models.own.heads import ModelInputs
     from raffed.models.own.laws import Laws
 
-    net = build_for(name, config.model.args, shape, classes, 0, dtype)
+    net = build_for(name, network_args(config), shape, classes, 0, dtype)
     if not Laws(net, name, ModelInputs(shape, dtype), classes).trains_on_one():
         client = alone[0]
         raise UsageError(

@@ -79,6 +79,7 @@ class UploadPipeline:
         extra = [
             *upload.slots,
             *(["BatchNorm statistics"] if len(upload.b) else []),
+            *(["a report about class counts"] if upload.report is not None else []),
             *(["uploads one by one"] * self._keep),
         ]
         if extra:

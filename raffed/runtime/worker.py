@@ -73,7 +73,7 @@ class ClientWorker:
         augment = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )
-        spec = make_spec(setup, self.net.feature_dim)
+        spec = make_spec(setup, self.net.feature_dim, self.net.norm_names)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
         augmented = augment if transform.augments else None
         self._metrics = setup.own_metrics

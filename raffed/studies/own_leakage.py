@@ -13,6 +13,7 @@ from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError, check_range
 from raffed.methods import method_name
 from raffed.models.catalogue import model_name
+from raffed.runtime.run_network import network_args
 
 
 def leakage(
@@ -53,7 +54,7 @@ def leakage(
         raise UsageError(f"{config.data.dataset} holds no images; leakage is measured on images")
     model = model_name(config.model.name)
     named = method_name(config.method)
-    setting = Setting("own", named, config.args, model=model, model_args=config.model.args)
+    setting = Setting("own", named, config.args, model=model, model_args=network_args(config))
     chosen = chosen_images(torch.from_numpy(data.y), images, config.seed)
     transform, _ = data.transform_in("plain")
     x = prepare_inputs(data.x[chosen], transform, data.max_value)

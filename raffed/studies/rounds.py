@@ -46,7 +46,8 @@ class OpenFederation:
         self.data = [ClientData(net.arranged(own.x), own.y, own.class_counts) for own in data]
         visits = max(plan.participants(len(data)) * plan.rounds // len(data), 1)
         samples = sum(own.n for own in data)
-        spec = Spec(len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples)
+        sizes = len(data[0].class_counts), net.feature_dim, len(data), visits, plan.rounds, samples
+        spec = Spec(*sizes, norms=net.norm_names)
         augmentation = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )
@@ -70,8 +71,9 @@ class OpenFederation:
         """Execute one round and return client → what it did."""
         chosen, sent = self.participants(), self.server.broadcast()
         sizes = [self.data[client].n for client in chosen]
+        weights = self.method.mean.weights(sizes, lambda: [self.data[one].class_counts for one in chosen])
         accumulator, done = UploadAccumulator(self.method.keeps_uploads), {}
-        for client, weight in zip(chosen, self.method.mean.weights(sizes), strict=True):
+        for client, weight in zip(chosen, weights, strict=True):
             participant = Participant(client, self.client_states.get(client), self.data[client])
             (done[client],) = client_rounds(self.method, sent, [participant], self.session)
             accumulator.add(

@@ -1,4 +1,4 @@
-"""The contract of methods, networks, data sets and splits, for one's own tests.
+"""The contract of methods, networks, data sets, splits, losses, metrics, schedules, selections and tables.
 
     from raffed.testing import check_method
     check_method("mylab.methods:myprox").raise_if_failed()
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from raffed.testing.datasets import check_dataset
     from raffed.testing.federation import TinyFederation, tiny_federation
     from raffed.testing.findings import CheckFinding, ContractError, Findings
+    from raffed.testing.losses import check_loss
     from raffed.testing.methods import check_method
+    from raffed.testing.metrics import check_metric
     from raffed.testing.models import check_model
     from raffed.testing.recognise import check
+    from raffed.testing.schedules import check_schedule
+    from raffed.testing.selections import check_selection
     from raffed.testing.splits import check_split
+    from raffed.testing.tables import check_table
 
 __all__ = [
     "CheckFinding",
@@ -29,9 +34,14 @@ __all__ = [
     "TinyFederation",
     "check",
     "check_dataset",
+    "check_loss",
     "check_method",
+    "check_metric",
     "check_model",
+    "check_schedule",
+    "check_selection",
     "check_split",
+    "check_table",
     "tiny_federation",
 ]
 
@@ -40,9 +50,14 @@ _HOMES = {
     **dict.fromkeys(("TinyFederation", "tiny_federation"), "federation"),
     "check": "recognise",
     "check_dataset": "datasets",
+    "check_loss": "losses",
     "check_method": "methods",
+    "check_metric": "metrics",
     "check_model": "models",
+    "check_schedule": "schedules",
+    "check_selection": "selections",
     "check_split": "splits",
+    "check_table": "tables",
 }
 
 

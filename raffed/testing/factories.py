@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from raffed.errors import UsageError
+from raffed.references.naming import reference_to
 from raffed.references.resolve import is_file, is_reference, load
 
 T = TypeVar("T")
@@ -53,6 +54,15 @@ def resolved(text: str) -> Callable[..., T]:
     return made
 
 
+def typed(thing: str | Callable[..., T]) -> str:
+    """Return what a configuration stores for a function or its name.
+
+    Raises:
+        UsageError: No other process could find the function.
+    """
+    return thing if isinstance(thing, str) else reference_to(thing)
+
+
 def named(thing: T) -> str:
     """Return what messages call an object: its reference, its name, or its type."""
     if isinstance(thing, str):
@@ -60,4 +70,4 @@ def named(thing: T) -> str:
     return str(getattr(thing, "__name__", "") or getattr(thing, "name", "") or type(thing).__name__)
 
 
-__all__ = ["is_code", "named", "resolved"]
+__all__ = ["is_code", "named", "resolved", "typed"]

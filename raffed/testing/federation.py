@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -17,6 +19,7 @@ from torch.utils import _pytree as pytree
 from typing_extensions import Self
 
 from raffed.config.training import Local
+from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.context import ClientData, Received, ServerContext, Spec
@@ -30,6 +33,8 @@ from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
 from raffed.core.transfer import brought_back
+from raffed.models import BIAS
+from raffed.models.last_layers import LastLayers, last_layers
 from raffed.models.net import Net
 
 T = TypeVar("T")
@@ -58,6 +63,32 @@ def network(norm: bool = False, bias: bool = True, seed: int = 0, dropout: float
     return Network(module(norm, bias, seed, dropout))
 
 
+def with_last_layers(net: Net, method: Method) -> Net:
+    """Give a network the last layers that a method requires of it (`Method.network`), and return it."""
+    bias, wanted = _required(method)
+    if isinstance(bias, bool):
+        net.set_head_bias(bias, method.name)
+    wanted.put_into(net, 0)
+    return net
+
+
+def as_required(net: Network, method: Method) -> Network:
+    """Return the network with the last layers that a method requires, or the network itself."""
+    if not method.network:
+        return net
+    assert isinstance(net.module, Net)
+    if net.module.last_layers == dataclasses.astuple(_required(method)[1]):
+        return net
+    return Network(with_last_layers(copy.deepcopy(net.module), method), net.device)
+
+
+def _required(method: Method) -> tuple[Value, LastLayers]:
+    common = dict(method.network)
+    bias = common.pop(BIAS, None)
+    make: Callable[..., LastLayers] = last_layers
+    return bias, make(**common)
+
+
 def client_data(n: int, owned: Sequence[int], seed: int) -> ClientData:
     """Return n samples that go round the owned classes: a corner for each class, and noise."""
     g = torch.Generator().manual_seed(seed)
@@ -77,7 +108,7 @@ class TinyFederation:
 
     Attributes:
         method: The method.
-        net: The network, which maps 4 features to 3 classes.
+        net: The network, which maps 4 features to 3 classes. It gets what the method requires of it.
         data: The samples of each client.
         local: How clients train.
         seed: Seed of every random choice.
@@ -101,6 +132,7 @@ class TinyFederation:
     cohort: bool = False
 
     def __post_init__(self) -> None:
+        self.net = as_required(self.net, self.method)
         samples = sum(one.n for one in self.data)
         self.spec = Spec(
             len(self.data[0].class_counts),
@@ -109,6 +141,7 @@ class TinyFederation:
             self.visits,
             self.rounds,
             samples,
+            norms=self.net.norm_names,
         )
         self.arrange()
         self.server: ServerState = server_init(self.method, brought_back(self.net.initial), self.spec)
@@ -145,7 +178,8 @@ class TinyFederation:
         Without participants, `drawn` says who takes part.
         """
         chosen = tuple(self.drawn() if participants is None else participants)
-        weights = self.method.mean.weights([self.data[c].n for c in chosen])
+        counts = [self.data[c].class_counts for c in chosen]
+        weights = self.method.mean.weights([self.data[c].n for c in chosen], lambda: counts)
         accumulator, sent = UploadAccumulator(self.method.keeps_uploads), self.server.broadcast()
         members = [
             Participant(client, self.client_states.get(client), self.data[client]) for client in chosen

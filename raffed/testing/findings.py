@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 S = TypeVar("S")
-Kind = Literal["method", "model", "dataset", "split"]
+Kind = Literal["method", "model", "dataset", "split", "loss", "metric", "schedule", "selection", "table"]
 
 
 class ContractError(AssertionError):

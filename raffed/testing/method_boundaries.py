@@ -82,7 +82,7 @@ def private_stays(subject: MethodSubject) -> str:
 def _weights_sent(subject: MethodSubject) -> tuple[Params, Params]:
     """Return the weights in an upload, and those that the split shares. Nothing is added up yet."""
     tiny = subject.tiny()
-    return tiny.visit(0).upload.w, tiny.method.split.shared(tiny.net.initial.w)
+    return tiny.visit(0).upload.w, tiny.method.split.shared(tiny.net.initial.w, tiny.net.norm_names)
 
 
 def own_storage(subject: MethodSubject) -> str:

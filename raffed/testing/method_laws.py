@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core import seeds
 from raffed.core.round import ClientRound
 from raffed.core.training.network import Network
 from raffed.testing.federation import TinyFederation, leaves, same_bits
 from raffed.testing.findings import Check, NotApplicableError
+from raffed.testing.generators import global_draws
 from raffed.testing.method_boundaries import (
     bytes_counted,
     client_order,
@@ -73,14 +73,7 @@ def _same_seed(subject: MethodSubject) -> str:
 
 
 def _global_generator(subject: MethodSubject) -> str:
-    with torch.random.fork_rng(devices=[]), seeds.forked(1):
-        before = torch.get_rng_state()
-        subject.tiny().run(2)
-        return (
-            ""
-            if torch.equal(torch.get_rng_state(), before)
-            else "torch's global generator was read or seeded"
-        )
+    return global_draws(lambda: subject.tiny().run(2))
 
 
 def _stacked(subject: MethodSubject) -> str:
@@ -157,7 +150,7 @@ _LOOKS: tuple[tuple[str, str, Callable[[MethodSubject], str]], ...] = (
     ("same-seed-same-bits", "One seed gives the same bits twice, and another seed gives others.", _same_seed),
     (
         "no-global-generator",
-        "torch's global random generator is left alone.",
+        "The global random generators are left alone.",
         _global_generator,
     ),
     ("client-order", "The order of the clients in a round does not matter.", client_order),

@@ -18,6 +18,7 @@ from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.testing.factories import is_code, named, resolved
 from raffed.testing.findings import Check, Findings, found_by
+from raffed.testing.generators import global_draws
 
 ModuleFactory: TypeAlias = Callable[..., nn.Module]
 BATCH = 5
@@ -138,10 +139,7 @@ def _by_seed(subject: ModelSubject) -> str:
 
 
 def _generator(subject: ModelSubject) -> str:
-    before = torch.get_rng_state()
-    module = subject.make(0).eval()
-    subject.scores(module)
-    return "" if torch.equal(torch.get_rng_state(), before) else "making or calling it draws random numbers"
+    return global_draws(lambda: subject.scores(subject.make(0).eval()))
 
 
 def _gradients(subject: ModelSubject) -> str:

@@ -53,8 +53,12 @@ def test_a_symbol_becomes_its_word_another_character_its_escape_and_a_byte_itsel
 
 @pytest.mark.parametrize(
     "variables",
-    [{"PYTHONIOENCODING": "cp1252"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
-    ids=["cp1252", "C"],
+    [
+        pytest.param({"PYTHONIOENCODING": "cp1252"}, id="cp1252"),
+        pytest.param(
+            {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, id="C", marks=pytest.mark.slow
+        ),
+    ],
 )
 def test_help_listings_errors_and_a_run_are_printed_in_an_encoding_without_their_symbols(
     variables: dict[str, str], tmp_path: Path

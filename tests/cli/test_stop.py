@@ -86,7 +86,7 @@ def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
         raise KeyboardInterrupt
 
     said = (130, "raffed: stopped before anything was written\n")
-    before = "raffed.cli.running." + ("_one_ray" if "compare" in command else "headline")
+    before = "raffed.cli." + ("running._one_ray" if "compare" in command else "following.headline")
     for place, what in (("raffed.experiments.run.check_names", swallow), (before, interrupted)):
         with monkeypatch.context() as patched:
             patched.setattr(place, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from collections.abc import Mapping
@@ -13,8 +14,12 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.validation import Value
-from raffed.errors import RunFolderError, UsageError
+from raffed.data.array_cache import ArrayCache
+from raffed.errors import DataFileError, RunFolderError, UsageError
+from raffed.experiments.privacy_accountant import epsilon, epsilon_of
 from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
+from raffed.runtime.setup import prepare_run
 
 BASE = RunConfig(
     method="scaffold",
@@ -242,3 +247,65 @@ def test_an_edited_earlier_configuration_is_refused(four: Path, tmp_path: Path) 
     (run / "run.json").write_text(json.dumps(about))
     with pytest.raises(RunFolderError, match="an earlier configuration was edited"):
         raffed.resume(run)
+
+
+def test_a_fork_uses_the_data_of_its_run_and_refuses_changed_ones(tmp_path: Path) -> None:
+    """As `resume` does: the arrays in the cache are those of the recorded hash, and so must the file's be."""
+    table = tmp_path / "t.csv"
+    rows = [f"{i % 7},{i * i % 11},{i % 3}" for i in range(90)]
+    table.write_text("\n".join(["a,b,y", *rows]) + "\n")
+    cache = ArrayCache.of_user()
+    run = tmp_path / "run"
+    raffed.run(of(2, data__dataset=f"csv:{table}?label=y", data__samples=0, method="fedavg"), run)
+    changes: dict[str, Value] = {"local.lr": 0.01, "federation.rounds": 3}
+    table.write_text(table.read_text().replace("0,0,0", "5,5,0"))
+    raffed.fork(run, changes, tmp_path / "from the cache")
+    assert read_run(tmp_path / "from the cache")["data_sha256"] == read_run(run)["data_sha256"]
+    cache.clear()
+    with pytest.raises(DataFileError, match="has changed since the run"):
+        raffed.fork(run, changes, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
+
+
+opacus = pytest.mark.skipif(
+    importlib.util.find_spec("opacus") is None, reason="the extra `privacy` is not installed"
+)
+NOISY: dict[str, Value] = {"privacy__clip": 1.0, "privacy__noise": 2.0}
+
+
+@opacus
+def test_a_fork_counts_the_epsilon_of_the_rounds_before_it_at_their_participation(tmp_path: Path) -> None:
+    """Two rounds of everybody and one of a quarter: RDP adds up, so ε is at least that of the two rounds."""
+    run, out = tmp_path / "run", tmp_path / "fork"
+    raffed.run(of(2, method="fedavg", federation__participation=1.0, **NOISY), run)
+    raffed.fork(run, {"federation.participation": 0.25, "federation.rounds": 3}, out, at=2)
+    found = {
+        row["metric"]: row["value"]
+        for row in read_metrics(out).to_pylist()
+        if row["round"] == 3 and row["metric"] in ("epsilon", "epsilon_poisson")
+    }
+    assert found["epsilon"] == epsilon(2.0, 3, 1e-5)
+    assert found["epsilon_poisson"] == epsilon_of(2.0, {1.0: 2, 0.25: 1}, 1e-5)
+    assert epsilon(2.0, 2, 1e-5) <= found["epsilon_poisson"] < found["epsilon"]
+    assert verified(out) == []
+
+
+def test_noise_is_never_combined_with_a_choice_by_loss_whose_epsilon_nobody_counts(tmp_path: Path) -> None:
+    """Neither in a run, nor by forking one to noise."""
+    by_loss: dict[str, Value] = {"federation__selection": "power_of_choice"}
+    with pytest.raises(UsageError, match="leave one of them out"):
+        prepare_run(of(2, method="fedavg", **by_loss, **NOISY))
+    raffed.run(of(2, method="fedavg", **by_loss), tmp_path / "chosen")
+    noise: dict[str, Value] = {"privacy.clip": 1.0, "privacy.noise": 2.0, "federation.rounds": 3}
+    with pytest.raises(UsageError, match="a fork keeps privacy"):
+        raffed.fork(tmp_path / "chosen", noise, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+@opacus
+def test_a_noisy_run_is_not_forked_to_a_choice_by_loss(tmp_path: Path) -> None:
+    raffed.run(of(2, method="fedavg", **NOISY), tmp_path / "noisy")
+    changes: dict[str, Value] = {"federation.selection": "power_of_choice", "federation.rounds": 3}
+    with pytest.raises(UsageError, match="leave one of them out"):
+        raffed.fork(tmp_path / "noisy", changes, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()

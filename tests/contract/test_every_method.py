@@ -18,11 +18,17 @@ from raffed.core.params import Params
 from raffed.core.record import fields_of
 from raffed.core.round import ClientRound
 from raffed.methods import METHODS, build_method
-from tests.tiny import Tiny, leaves, network, over_methods, same_bits, short
+from tests.tiny import Tiny, experienced, leaves, network, over_methods, same_bits, short
 
 
-def made(name: str, norm: bool = True, seed: int = 0, **args: Any) -> Tiny:
-    return Tiny(short(name, args), net=network(norm), seed=seed)
+def made(name: str, norm: bool = True, seed: int = 0) -> Tiny:
+    """A federation before its first round."""
+    return Tiny(short(name), net=network(norm), seed=seed)
+
+
+def after(rounds: int, name: str, norm: bool = True) -> Tiny:
+    """A federation after some rounds of all clients, which tests share."""
+    return experienced(name, norm=norm, rounds=rounds)
 
 
 def test_every_test_of_this_folder_that_says_so_sees_every_method() -> None:
@@ -42,17 +48,10 @@ def test_every_test_of_this_folder_that_says_so_sees_every_method() -> None:
 
 
 @over_methods
-def test_the_same_seed_gives_the_same_bits_and_another_seed_other_bits(name: str) -> None:
-    one, two, other = (made(name, seed=seed).run(3) for seed in (0, 0, 1))
-    assert same_bits(one.everything(), two.everything())
-    assert not same_bits(one.everything(), other.everything())
-
-
-@over_methods
-def test_the_state_of_the_global_generator_plays_no_part_and_is_left_alone(name: str) -> None:
-    torch.manual_seed(1)
-    one = made(name).run(3)
-    torch.manual_seed(2)
+def test_the_same_seed_gives_the_same_bits_whatever_the_state_of_the_global_generator(name: str) -> None:
+    """Three rounds of the clients that are drawn; the generator is left alone."""
+    one = experienced(name, norm=True, rounds=3, chosen=None)
+    torch.manual_seed(271828)
     before = torch.get_rng_state()
     two = made(name).run(3)
     assert torch.equal(torch.get_rng_state(), before)
@@ -60,15 +59,21 @@ def test_the_state_of_the_global_generator_plays_no_part_and_is_left_alone(name:
 
 
 @over_methods
+def test_another_seed_gives_other_bits(name: str) -> None:
+    everyone = [0, 1, 2, 3]
+    assert not same_bits(after(1, name).everything(), made(name, seed=1).run(1, everyone).everything())
+
+
+@over_methods
 def test_the_order_of_clients_in_a_round_does_not_matter(name: str) -> None:
-    one, two = made(name).run(3, [0, 1, 2, 3]), made(name).run(3, [3, 1, 0, 2])
-    assert same_bits(one.everything(), two.everything())
+    """In two rounds, so that the second reads what the first left."""
+    assert same_bits(after(2, name).everything(), made(name).run(2, [3, 1, 0, 2]).everything())
 
 
 @over_methods
 def test_a_client_that_is_not_drawn_keeps_its_vault_bit_for_bit(name: str) -> None:
     """docs/papers/baselines.md G3."""
-    tiny = made(name).run(2, [0, 1, 2, 3])
+    tiny = after(2, name)
     before = dict(tiny.client_states)
     copies = {c: [t.clone() for t in leaves(v)] for c, v in before.items()}
     tiny.step([1])
@@ -82,7 +87,7 @@ def test_what_a_client_finds_is_not_changed_in_place_by_its_round(name: str) -> 
     """House rule 8: the broadcast, the vault and the data are the same afterwards, so a round can be
     repeated.
     """
-    tiny = made(name).run(2, [0, 1, 2, 3])
+    tiny = after(2, name)
     sent, client_state, data = tiny.server.broadcast(), tiny.client_states.get(1), tiny.data[1]
     found = [*leaves(sent), *leaves(client_state), data.x, data.y, data.class_counts]
     copies = [t.clone() for t in found]
@@ -95,7 +100,7 @@ def test_what_a_client_finds_is_not_changed_in_place_by_its_round(name: str) -> 
 
 @over_methods
 def test_nothing_uploaded_shares_storage_with_the_vault_the_network_or_the_broadcast(name: str) -> None:
-    tiny = made(name).run(2, [0, 1, 2, 3])
+    tiny = after(2, name)
     done = tiny.visit(1)
     held = [
         *leaves(done.client_state),
@@ -105,13 +110,13 @@ def test_nothing_uploaded_shares_storage_with_the_vault_the_network_or_the_broad
     ]
     taken = {t.untyped_storage().data_ptr() for t in held if t.numel()}
     sent = [t for t in leaves(done.upload) if t.numel()]
-    assert len(sent) >= (0 if tiny.method.split.personal == "all" else 4)
+    assert len(sent) >= (0 if tiny.method.split.personal == "all" else 2)
     assert not taken & {t.untyped_storage().data_ptr() for t in sent}
 
 
 @over_methods
 def test_what_is_sent_is_wires_and_what_is_kept_is_private(name: str) -> None:
-    tiny = made(name).run(2, [0, 1, 2, 3])
+    tiny = after(2, name)
     for client, done in tiny.last.items():
         assert all(isinstance(w, Wire) for w in done.upload.slots.values())
         assert (
@@ -120,13 +125,13 @@ def test_what_is_sent_is_wires_and_what_is_kept_is_private(name: str) -> None:
             else True
         )
     assert all(isinstance(w, Wire) for w in tiny.server.broadcast().slots.values())
-    shared = tiny.method.split.shared(tiny.net.initial.w).names
+    shared = tiny.method.split.shared(tiny.net.initial.w, tiny.net.norm_names).names
     assert tiny.last[0].upload.w.names == tiny.server.w.names == shared
 
 
 @over_methods
 def test_every_slot_of_memory_belongs_to_an_ingredient(name: str) -> None:
-    tiny = made(name).run(2, [0, 1, 2, 3])
+    tiny = after(2, name)
     slots = {slot for slot, _ in tiny.method.ingredients()}
     assert len(slots) == len(list(tiny.method.ingredients()))
     assert set(tiny.server.slots) <= slots | {"server"}
@@ -135,7 +140,7 @@ def test_every_slot_of_memory_belongs_to_an_ingredient(name: str) -> None:
 
 @over_methods
 def test_an_ingredient_sees_its_own_memory_and_message_and_nobody_elses(name: str) -> None:
-    tiny = made(name).run(2, [0, 1, 2, 3])
+    tiny = after(2, name)
     sent, done = tiny.server.broadcast(), tiny.visit(1)
     assert set(done.views) == {slot for slot, _ in tiny.method.ingredients()}
     for slot, view in done.views.items():
@@ -181,11 +186,8 @@ def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> 
     one changes what the client sends, trains, scores or keeps *elsewhere*. BatchNorm's statistics of a HPM
     are read by its teacher, those of Ditto's v_i where it is scored.
     """
-    tiny = made(name, norm).run(3, [0, 1, 2, 3])
-    client_state, fresh = (
-        tiny.client_states.get(1),
-        Tiny(tiny.method, net=network(norm)).run(1, [0, 1, 2, 3]).client_states.get(1),
-    )
+    tiny = after(3, name, norm)
+    client_state, fresh = tiny.client_states.get(1), after(1, name, norm).client_states.get(1)
     if client_state is None:
         assert not any(one.client_init(tiny.context(1, slot)) for slot, one in tiny.method.ingredients())
         return
@@ -205,17 +207,18 @@ def test_every_memory_of_a_client_changes_and_is_read(name: str, norm: bool) -> 
         assert elsewhere or acted or scored, f"tensor {at} of the vault is never read"
 
 
+ONCE = ("feddbe",)  # the message is made in the first round and stays
+
+
 @over_methods
 def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
-    tiny = made(name).run(2, [0, 1, 2, 3])
-    before = tiny.server.slots
-    tiny.step([0, 1, 2, 3])
+    before, tiny = after(2, name).server.slots, after(3, name)
     sent = tiny.server.broadcast()
     usual = trace(tiny, tiny.visit(1))
     for slot, wire in sent.slots.items():
         # known flags of prototypes stay true once all classes were seen, so change is asked of the slot,
         # reading of each field
-        assert not same_bits(wire, before[slot])
+        assert same_bits(wire, before[slot]) == (name in ONCE)
         for at in range(len(leaves(wire))):
             other = sent.replace(slots={**sent.slots, slot: perturbed(wire, at)})
             assert not same_bits(trace(tiny, tiny.visit(1, broadcast=other)), usual), (
@@ -225,9 +228,10 @@ def test_every_message_of_the_server_changes_and_is_read(name: str) -> None:
 
 @over_methods
 def test_the_loss_a_client_reports_is_finite_and_its_steps_are_the_runs(name: str) -> None:
-    tiny = made(name).run(2, [0, 1, 2, 3])
+    tiny = after(2, name)
+    assert any(done.loss > 0 for done in tiny.last.values())
     for client, done in tiny.last.items():
-        assert 0 < done.loss < 100
+        assert 0 <= done.loss < 100  # 0: a client of one class whose loss leaves out the others
         wanted = sum(tiny.local.steps(tiny.data[client].n, one.epochs) for one in tiny.method.passes)
         whole = tiny.method.solver.batches() if tiny.method.solver else 1
         assert done.steps == -(-wanted // whole) * whole
@@ -242,4 +246,4 @@ def test_a_recipe_is_plain_data(name: str) -> None:
     for _, one in recipe.ingredients():
         assert all(isinstance(v, int | float | str | bool) for v in fields_of(one).values())
     assert not leaves(tuple(recipe.terms))
-    assert isinstance(recipe.split.own(Params({})), Params)
+    assert isinstance(recipe.split.own(Params({}), ()), Params)

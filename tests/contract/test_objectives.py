@@ -14,17 +14,19 @@ from torch.func import functional_call, grad, vmap
 from torch.utils import _pytree as pytree
 
 from raffed.core.context import Context, Forward
-from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.round import joined
 from raffed.core.training.network import Network
 from raffed.core.training.objective import shared_objective
-from raffed.methods import METHODS, build_method
-from tests.tiny import Tiny, module, network, over_methods, short, tree_stack
+from raffed.methods import METHODS
+from raffed.models.net import Net
+from raffed.testing.federation import with_last_layers
+from tests.tiny import Tiny, experienced, module, network, over_methods, tree_stack
 
 # With stop-gradients (MMD's bandwidth is one) there are no finite differences
 STOPPED = (
     "apfl",
+    "fedloge",
     "fedmmd",
     "fedrod",
 )
@@ -38,9 +40,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"intra_norm": "paper", "inter_negatives": "local", "inter_space": "l2", "mu2": 1.0},
     ),
     "fedmr, pull": ("fedmr", {"inter_mode": "pull", "mu2": 1.0}),
+    "fedlc, others": ("fedlc", {"denominator": "others"}),
     "fedphp, symmetric": ("fedphp", {"lam": 0.5, "kd_student_tau": 4.0, "kd_tau_sq": True}),
+    "fedlmd, none": ("fedlmd", {"teacher": "none", "tau": 3.0}),
     "fedrs, counts": ("fedrs", {"mode": "counts"}),
     "fedrs, uniform_bug": ("fedrs", {"mode": "uniform_bug"}),
+    "fedvls, code": ("fedvls", {"suppress_form": "code", "teacher": "train", "suppress": 1.0}),
     "map": ("map", {"lam": 0.5}),
 }
 OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -57,6 +62,10 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedrod, authors": ("fedrod", {"preset": "authors"}),
     "fedproto, authors": ("fedproto", {"preset": "authors"}),
     "apfl, adaptive": ("apfl", {"adaptive": True}),
+    "fedntd, train": ("fedntd", {"teacher": "train", "tau": 3.0}),
+    "fedlmd, train": ("fedlmd", {"teacher": "train"}),
+    "fedsam, both": ("fedsam", {"rho": 0.5, "stats": "both"}),
+    "feddbe, running mean": ("feddbe", {"mu": 0.5}),
 }
 STAGE_2: dict[str, dict[str, Any]] = {
     "ditto": {},
@@ -70,11 +79,16 @@ STAGE_2: dict[str, dict[str, Any]] = {
 }
 
 
-def experienced(method: Method, norm: bool = False) -> Tiny:
+def with_memories(name: str, args: dict[str, Any], norm: bool = False) -> Tiny:
     """A federation whose memories all hold something: two rounds with everybody, and a third so that
     contexts exist.
     """
-    return Tiny(method, net=network(norm)).run(3, [0, 1, 2, 3])
+    return experienced(name, args, norm=norm, rounds=3)
+
+
+def required(tiny: Tiny, norm: bool = False) -> Net:
+    """The tiny network with the last layers that the method requires."""
+    return with_last_layers(module(norm), tiny.method)
 
 
 def as_double(tree: Any) -> Any:
@@ -108,10 +122,10 @@ def test_the_gradient_of_the_shared_objective_is_that_of_finite_differences(vari
     tolerance 1e-6 relative, because factors such as α live in float32.
     """
     name, args = VARIANTS[variant]
-    tiny = experienced(short(name, args))
-    net64, x, y = Network(module().double()), tiny.data[1].x.double(), tiny.data[1].y
+    tiny = with_memories(name, args)
+    net64, x, y = Network(required(tiny).double()), tiny.data[1].x.double(), tiny.data[1].y
     views = {slot: as_double_context(entry(tiny, 1, slot), net64) for slot, _ in tiny.method.ingredients()}
-    objective, double = shared_objective(tiny.method, views), module().double()
+    objective, double = shared_objective(tiny.method, views), required(tiny).double()
     g = torch.Generator().manual_seed(5)
     base, own = as_double(entry_state(tiny, 1).w), Params(as_double(companion_of(tiny, 1)))
     w = {n: t + 0.1 * torch.randn(t.shape, generator=g, dtype=torch.float64) for n, t in base.tensors.items()}
@@ -173,7 +187,7 @@ def gradient_of_one(
     """A pure function of one client's part: the gradient of its objective. vmap runs it for all clients
     at once.
     """
-    template, net = {slot: entry(tiny, 0, slot) for slot in slots}, module(norm)
+    template, net = {slot: entry(tiny, 0, slot) for slot in slots}, required(tiny, norm)
 
     def one(part: dict[str, Any]) -> Any:
         views = {
@@ -227,7 +241,7 @@ def test_the_shared_objective_is_dense_so_many_clients_at_once_equal_one_at_a_ti
     against the loop, to 1e-5. No branch, index or shape may depend on a tensor's value (docs/design.md §1).
     """
     name, args = OBJECTIVES[variant]
-    tiny = experienced(short(name, args), norm)
+    tiny = with_memories(name, args, norm)
     slots = [slot for slot, _ in tiny.method.ingredients()]
 
     def objective(views: dict[str, Context], f: Forward) -> Tensor:
@@ -239,7 +253,7 @@ def test_the_shared_objective_is_dense_so_many_clients_at_once_equal_one_at_a_ti
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("variant", STAGE_2)
 def test_the_private_objective_is_dense_as_well(variant: str, norm: bool) -> None:
-    tiny = experienced(build_method(variant.partition(",")[0], STAGE_2[variant]), norm)
+    tiny = with_memories(variant.partition(",")[0], STAGE_2[variant], norm)
     personal = tiny.method.personal
     assert personal is not None
 
@@ -251,7 +265,7 @@ def test_the_private_objective_is_dense_as_well(variant: str, norm: bool) -> Non
 
 @pytest.mark.parametrize("name", ["scaffold", "scars", "scamap"])
 def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
-    tiny = experienced(short(name))
+    tiny = with_memories(name, {})
     correction, stacked = tiny.method.correction, stack_of(tiny, ["correction"], 6)
     assert correction is not None
     k = entry(tiny, 0, "correction")
@@ -271,8 +285,7 @@ def test_a_correction_of_stacked_gradients_equals_the_loop(name: str) -> None:
 @over_methods
 def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(name: str) -> None:
     """A fresh client beside experienced ones in one stack (z_k = 0 beside z_k > 0): `where`, not a branch."""
-    tiny = Tiny(short(name, STILL.get(name, {}))).run(2, [0, 1])
-    tiny.step([0, 1, 2, 3])
+    tiny = with_memories(name, STILL.get(name, {}))
     slots = [slot for slot, _ in tiny.method.ingredients()]
     tiny.client_states = {c: v for c, v in tiny.client_states.items() if c < 2}
     fresh = Tiny(tiny.method)
@@ -280,7 +293,7 @@ def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(nam
     for client in (2, 3):
         views = fresh.visit(client).views
         kept = {s: one.client_init(views[s]) for s, one in tiny.method.ingredients()}
-        own = tiny.method.split.own(fresh.net.initial.w)
+        own = tiny.method.split.own(fresh.net.initial.w, fresh.net.norm_names)
         empty = fresh.visit(client).client_state.replace(
             v=own, b=Params({}), slots={s: m for s, m in kept.items() if m is not None}
         )

@@ -22,7 +22,7 @@ from raffed.methods import METHODS, build_method
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import with_mean
 from tests.golden.regenerate import WIRE
-from tests.tiny import PLAIN, Tiny, network, over_methods, same_bits
+from tests.tiny import PLAIN, Tiny, network, over_methods, same_bits, short
 
 BASE = RunConfig(
     data=Data(samples=300, local_test=0.2),
@@ -97,7 +97,7 @@ def test_a_robust_mean_that_keeps_everything_is_the_mean_and_the_median_is_not(n
 
 @over_methods
 def test_drawn_epochs_change_the_steps_or_are_set_by_the_method(name: str) -> None:
-    method = build_method(name, {})
+    method = short(name)
     if all(one.epochs is not None for one in method.passes):
         pytest.skip("its arguments set the epochs of every pass, so the option is refused")
     local = replace(PLAIN, momentum=0.0, epochs=1)

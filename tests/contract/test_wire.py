@@ -47,6 +47,8 @@ def test_the_table_lists_every_method_and_nothing_else() -> None:
 G = CLASSES * WIDTH
 HELD = 2
 HEAD = G + CLASSES  # the tiny network's head has a bias, the papers' have none: there it is C·d
+NORM = 2 * WIDTH  # a scale and an offset for each feature
+TRIANGLE = WIDTH * (WIDTH + 1) // 2  # of a covariance
 TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavg": (P + B, P + B + 1, 0, 0),
     "fedprox": (P + B, P + B + 1, 0, 0),
@@ -62,6 +64,21 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedrod": (P + B, P + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedROD
     "fedrep": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, FedRep
     "fedper": (P - HEAD + B, P - HEAD + B + 1, HEAD, 0),  # docs/papers/baselines-personal.md, first table
+    "fedala": (P + B, P + B + 1, 2 * HEAD + 2, 0),  # W, the last model's head, and two flags
+    "fedas": (
+        P - HEAD + B,
+        P - HEAD + B + 1,
+        HEAD + G + CLASSES,
+        0,
+    ),  # a trace up; class means and flags kept
+    "pfedfda": (
+        P + B + G + TRIANGLE + CLASSES,
+        P + B + 1 + G + TRIANGLE + CLASSES + 1,
+        0,
+        G + TRIANGLE + CLASSES,
+    ),
+    "fedbn": (P - NORM, P - NORM, NORM + B, 0),  # uniform means send no n_k; BatchNorm stays
+    "lgfedavg": (HEAD, HEAD, P - HEAD + B, 0),  # the mirror image of fedper
     "fedproto": (
         G + CLASSES,
         HELD * (WIDTH + 1),
@@ -78,12 +95,25 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedavgm": (P + B, P + B + 1, 0, 0),  # n_k, which its means are weighted by
     "fedadam": (P + B, P + B, 0, 0),  # uniform means send no n_k
     "fedaws": (P + B, P + B + 1, 0, 0),
+    "ccvr": (P + B, P + B + 1, 0, 0),  # before the last round; the last one's are in test_ccvr
+    "feddbe": (P + B + WIDTH + 1, P + B + 1, WIDTH, WIDTH + 1),  # ḡ and a flag; its sums go up once
+    "feddisco": (P + B, P + B + 2, 0, 0),  # n_k and d_k
+    "fedexp": (P + B, P + B + 2, 0, 0),  # n_k and n_k ‖Δ_k‖²
     "fedmmd": (P + B, P + B + 1, 0, 0),
+    "fedgamma": (2 * P + B, 2 * P + B, P, P),
+    "fedlesam": (P + B, P + B + 1, P, 0),
+    "fedlmd": (P + B, P + B + 1, 0, 0),
+    "fedntd": (P + B, P + B + 1, 0, 0),
+    "fedsam": (P + B, P + B + 1, 0, 0),
     "finetune": (P + B, P + B + 1, 0, 0),
 }
 
 
 FLAGS = {
+    "pfedfda": (CLASSES, 0),
+    "fedas": (0, CLASSES),
+    "fedala": (0, 2),
+    "feddbe": (1, 0),
     "fedmr": (CLASSES, 0),
     "fedproto": (CLASSES, 0),
     "gldp": (CLASSES, CLASSES),

@@ -32,12 +32,13 @@ from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker
 from raffed.studies import STUDIES, Work, execute_study
+from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError
 from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, over_methods, same_bits, short
 
 BASE = RunConfig(
-    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2),
-    model=Model("mlp", {"hidden": [8]}),
+    data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2, samples=300),
+    model=Model("mlp", {"hidden": [10]}),
     local=Local(lr=0.05, momentum=0.9, batch_size=128, epochs=1),
     federation=Federation(rounds=2, participation=0.5),
     runtime=Runtime(execution="serial"),
@@ -120,7 +121,7 @@ def test_rounds_with_dropout_batchnorm_and_augmentation(
     """Server and vaults, bit for bit; the server's side holds nothing of the device."""
     ended = []
     for where in (torch.device("cpu"), device):
-        net = Network(module(norm=True, dropout=0.3), where)
+        net = Network(with_last_layers(module(norm=True, dropout=0.3), short(name)), where)
         data = [ClientData(one.x.to(where), one.y.to(where), one.class_counts.to(where)) for one in clients()]
         tiny = Tiny(short(name), net=net, data=data, cohort=cohort, augment=NOISY).run(2, [1, 3])
         assert all(

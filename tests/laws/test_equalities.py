@@ -20,19 +20,29 @@ from raffed.core.server import Mean
 from raffed.methods.ditto import ditto
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import fedaws
+from raffed.methods.fedbabu import fedbabu
 from raffed.methods.feddc import feddc
+from raffed.methods.feddecorr import feddecorr
 from raffed.methods.feddyn import feddyn
+from raffed.methods.fedetf import fedetf
+from raffed.methods.fedgela import fedgela
+from raffed.methods.fedlc import fedlc
+from raffed.methods.fedloge import fedloge
 from raffed.methods.fedmmd import TwoStream, fedmmd
 from raffed.methods.fedmr import InterClass, IntraClass, fedmr
+from raffed.methods.fednh import fednh
 from raffed.methods.fednova import fednova
 from raffed.methods.fedopt import fedadam, fedavgm
 from raffed.methods.fedphp import fedphp
 from raffed.methods.fedproc import fedproc
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.methods.fedrs import RestrictedSoftmax, fedrs
+from raffed.methods.feduv import feduv
+from raffed.methods.fedvls import fedvls
 from raffed.methods.finetune import finetune
 from raffed.methods.map import map_, scars
 from raffed.methods.moon import ModelContrast, moon
+from raffed.methods.priorce import priorce
 from raffed.methods.scaffold import scaffold
 from tests.tiny import NOISY, PLAIN, Tiny, clients, network, same_bits
 
@@ -58,6 +68,11 @@ EQUAL_TO_FEDAVG: dict[str, Method] = {
     "MOON(0)": moon(0.0),
     "FedMMD(0)": fedmmd(0.0),
     "TwoStream(0.0)": Method("x", terms=(TwoStream(0.0),)),
+    "FedLC(0)": fedlc(0.0),
+    "FedLC(0, others)": fedlc(0.0, "others"),
+    "FedDecorr(0)": feddecorr(0.0),
+    "FedUV(0, 0)": feduv(0.0, 0.0),
+    "PriorCE(0)": priorce(0.0),
     "FedAwS(0 steps)": fedaws(server_steps=0),
     "Ditto": ditto(0.5),
     "FedAvg+FT": finetune(),
@@ -93,7 +108,15 @@ UNEQUAL: dict[str, Method] = {
     "FedDyn": feddyn(0.1),
     "FedDC": feddc(0.1),
     "FedMMD": fedmmd(1.0),
+    "FedLC": fedlc(),
+    "FedDecorr": feddecorr(),
+    "FedUV variance": feduv(mu=0.0),
+    "FedUV uniformity": feduv(lam=0.0),
+    "FedVLS": fedvls(),
+    "PriorCE": priorce(),
     "FedAwS": fedaws(),
+    "FedBABU": fedbabu(),
+    "FedLoGe": fedloge(),
     "FedAvgM": fedavgm(),
     "FedAdam": fedadam(),
 }
@@ -106,6 +129,15 @@ def test_with_a_coefficient_it_is_not_fedavg(name: str) -> None:
     """
     mine, plain = Tiny(UNEQUAL[name]).run(2, [0, 1, 2, 3]), Tiny(fedavg()).run(2, [0, 1, 2, 3])
     assert float((mine.server.w - plain.server.w).sq_norm()) > 1e-8
+
+
+@pytest.mark.parametrize("method", [fedetf(), fednh(), fedgela(), fedloge()], ids=lambda one: one.name)
+def test_a_method_that_requires_its_own_network_is_not_fedavg_on_that_network(method: Method) -> None:
+    mine, plain = (
+        Tiny(one).run(2, [0, 1, 2, 3]) for one in (method, replace(fedavg(), network=method.network))
+    )
+    weight = "body.fc.weight"
+    assert float((mine.server.w[weight] - plain.server.w[weight]).square().sum()) > 1e-6
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import raffed
 from raffed import Data, Faults, Privacy, RunConfig
@@ -20,8 +21,10 @@ from raffed.core.aggregation.clip_and_noise import add_noise, clip_update
 from raffed.core.aggregation.masking import Mask
 from raffed.core.params import Params
 from raffed.errors import UsageError
+from raffed.experiments.cautions import warn
 from raffed.methods import build_method
 from raffed.runtime.record_codec import load_server
+from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
 from tests.tiny import PLAIN, Tiny, same_bits
 
@@ -84,13 +87,13 @@ def test_noise_on_the_mean_is_what_was_asked_for(place: str, expected: float, tm
     assert abs(float(moved.std()) - expected) < 4 * expected / math.sqrt(2 * moved.numel())
 
 
-@pytest.mark.parametrize("method", ["scaffold", "fedproto"])
+@pytest.mark.parametrize("method", ["scaffold", "fedproto", "feddisco"])
 def test_what_clipping_does_not_cover_is_refused(method: str) -> None:
     with pytest.raises(UsageError, match=r"privacy\.clip: .*, not only the sum of the weights"):
         raffed.run(guarded(method, clip=1.0))
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scamap", "fedmr"])
+@pytest.mark.parametrize("method", ["fedavg", "scamap", "fedmr", "feddisco"])
 def test_masks_change_no_bit_of_a_run(method: str) -> None:
     """Weights, vaults, metrics; also where some clients drop out and some uploads are refused."""
     struck = Faults(drop=0.2, corrupt=0.2)
@@ -201,3 +204,40 @@ def test_noise_without_the_accountant_is_refused_before_anything_starts(
 def test_an_impossible_plan_of_privacy_is_refused(wrong: dict[str, object], match: str) -> None:
     with pytest.raises(UsageError, match=match):
         Privacy(**wrong)  # type: ignore[arg-type]
+
+
+def noisy(method: str, **local: object) -> RunConfig:
+    made = guarded(method, clip=0.05, noise=1.0)
+    return replace(made, local=replace(made.local, **local))  # type: ignore[arg-type]
+
+
+@opacus
+@pytest.mark.parametrize(
+    ("method", "local", "warned"),
+    [
+        ("fedadam", {}, True),
+        ("fedyogi", {}, True),
+        ("fedavgm", {}, False),
+        ("fedavg", {"optimizer": "adam", "keep_optimizer": True}, False),
+    ],
+)
+def test_a_run_says_that_an_adaptive_server_beside_noise_may_learn_little(
+    method: str, local: dict[str, object], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn(prepare_run(noisy(method, **local)))
+    assert ("its server divides by the root of the mean squared update" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
+def test_whatever_the_optimiser_the_mean_update_is_no_longer_than_the_limit(
+    optimizer: str, tmp_path: Path
+) -> None:
+    """So noise in units of the limit gives the same ε for each. Δ is at most S for one round of everybody."""
+    made = replace(noisy("fedavg", optimizer=optimizer), privacy=Privacy(clip=0.05))
+    made = replace(made, federation=replace(made.federation, rounds=1))
+    start = replace(made, local=replace(made.local, lr=0.0))
+    for name, one in (("moved", made), ("begun", start)):
+        raffed.run(one, tmp_path / name)
+    moved, begun = (load_file(tmp_path / name / "final.safetensors") for name in ("moved", "begun"))
+    squares = [(moved[name].double() - begun[name].double()).square().sum() for name in begun]
+    assert 0.0 < math.sqrt(sum(map(float, squares))) <= 0.05 * (1 + 1e-4)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import raffed
-from raffed import Federation, Model, RunConfig
+from raffed import Federation, Model, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.experiments.result import RunResult
 from raffed.runtime.setup import prepare_run
@@ -71,6 +71,15 @@ def test_power_of_choice_resumes_to_the_same_bits(method: str, tmp_path: Path) -
     assert resumed.hashes == whole.hashes
     assert took_part(resumed) == took_part(whole)
     assert all(len(one) == 3 for one in took_part(whole))
+
+
+def test_a_run_of_power_of_choice_is_verified_from_a_checkpoint_in_its_middle(tmp_path: Path) -> None:
+    """Round 4 is executed again from the checkpoint after 3: whoever took part is in it, not drawn again."""
+    kept = Runtime(execution="serial", checkpoint_every=3, keep_checkpoints=2)
+    raffed.run(replace(config("power_of_choice", rounds=5), runtime=kept), tmp_path / "run")
+    found = raffed.verify(tmp_path / "run", 2, progress=False)
+    assert found.ok
+    assert {one.round for one in found.checks if one.round is not None} == {1, 4}
 
 
 def test_with_as_many_participants_as_clients_everybody_takes_part() -> None:

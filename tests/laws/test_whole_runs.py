@@ -15,7 +15,7 @@ from tests.tiny import SHORT
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3"),
-    model=Model("mlp", {"hidden": [8]}),
+    model=Model("mlp", {"hidden": [10]}),
     local=Local(lr=0.05, batch_size=32, epochs=1),
     federation=Federation(rounds=3, participation=0.5),
     runtime=Runtime(execution="serial"),
@@ -73,9 +73,8 @@ JUDGED_BY_MORE = (  # whose scores take more than a forward pass of what is sent
 @pytest.mark.parametrize("method", JUDGED_BY_MORE)
 def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults(method: str) -> None:
     """docs/papers/baselines.md G4, with a BatchNorm net."""
-    config = replace(
-        BATCHNORM, method=method, args=SHORT.get(method, {}), data=replace(BATCHNORM.data, local_test=0.2)
-    )
+    data = replace(BATCHNORM.data, local_test=0.2, samples=600)
+    config = replace(BATCHNORM, method=method, args=SHORT.get(method, {}), data=data)
     seldom = replace(config, federation=replace(config.federation, eval_every=2))
     often, rare = raffed.run(config), raffed.run(seldom)
     assert often.hashes["weights"] == rare.hashes["weights"]

@@ -14,8 +14,9 @@ from raffed.core.params import Params
 from raffed.core.round import between_rounds
 from raffed.core.training.session import Participant
 from raffed.methods.apfl import AdaptiveMixedModel, apfl
+from raffed.methods.class_prior import BalancedSoftmax
 from raffed.methods.fedavg import fedavg
-from raffed.methods.fedrod import BalancedSoftmax, PersonalHead, fedrod
+from raffed.methods.fedrod import PersonalHead, fedrod
 from raffed.methods.flda import GATE, MixedExperts, flda, mixture
 from raffed.methods.memory import Companion
 from raffed.methods.solo import solo

@@ -53,6 +53,20 @@ def chain(num_classes: int) -> nn.Module:
     )
 
 
+class Biasless(nn.Sequential):
+    """One linear layer without a bias."""
+
+    def __init__(self, in_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__(nn.Linear(in_shape[0], num_classes, bias=False))
+
+
+class OwnFeatures(nn.Sequential):
+    """A perceptron that has an argument `features` itself."""
+
+    def __init__(self, in_shape: tuple[int, ...], num_classes: int, features: int = 8) -> None:
+        super().__init__(nn.Linear(in_shape[0], features), nn.ReLU(), nn.Linear(features, num_classes))
+
+
 class Sentence(nn.Module):
     """Ids [B, L] to scores, through one of several layers for sequences."""
 

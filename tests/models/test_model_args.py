@@ -11,14 +11,21 @@ from raffed.config.source import described
 from raffed.config.validation import Declaration, Value, declarations
 from raffed.errors import UsageError
 from raffed.models import MODELS, accepted_args, build, check_args, declared_args
+from raffed.models.last_layers import last_layers
 
 COMMON = ("in_shape", "num_classes")
-ARGUMENTS = [(name, one) for name in MODELS for one in declared_args(name).values()]
+EVERYWHERE = tuple(declarations(last_layers))
+ARGUMENTS = [  # what every network has is tried on one
+    (name, one)
+    for name in MODELS
+    for one in declared_args(name).values()
+    if name == "mlp" or one.name not in EVERYWHERE
+]
 
 
 def refused_values(one: Declaration) -> Iterator[Value]:
     """Values of wrong types, just outside the range, and lists with one wrong or missing number."""
-    number = {"bool": 1, "int": 1.5, "float": "0.5", "list of int": 64}[one.kind]
+    number = {"bool": 1, "int": 1.5, "float": "0.5", "str": 1, "list of int": 64}[one.kind]
     yield from ("text", None, {}, number)
     if one.kind in ("int", "float"):
         yield True
@@ -39,7 +46,8 @@ def test_a_value_of_a_wrong_type_or_outside_the_range_is_refused_in_one_line_tha
     with pytest.raises(UsageError) as refused:
         check_args(name, {one.name: value})
     said = str(refused.value)
-    assert said.startswith(f"{name}: {one.name} = {value!r}")
+    known = f"unknown {one.name} " if one.choices and isinstance(value, str) else f"{name}: {one.name} = "
+    assert said.startswith(f"{known}{value!r}")
     assert "\n" not in said
 
 
@@ -50,16 +58,18 @@ def test_the_law_is_about_every_argument_of_every_network() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_argument_has_a_default_a_meaning_and_if_it_is_a_number_a_range(name: str) -> None:
-    for one in declarations(MODELS[name].load()).values():
+    for one in (*declarations(MODELS[name].load()).values(), *declared_args(name).values()):
         assert one.doc.endswith("."), one
         assert bool(one.default) == (one.name not in COMMON), one
-        assert (one.range is not None) == (one.kind != "bool"), one
+        assert (one.range is not None) == (one.kind not in ("bool", "str")), one
+        assert bool(one.choices) == (one.kind == "str"), one
         assert (one.length is not None) == (one.kind == "list of int"), one
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_listing_without_torch_reads_the_declarations_that_the_check_reads(name: str) -> None:
     read = described(f"raffed.models.{MODELS[name].module}", name).arguments
+    read += described("raffed.models.last_layers", "last_layers").arguments
     assert read == list(declared_args(name).values())
 
 
@@ -89,4 +99,8 @@ def test_a_list_as_files_write_it_makes_the_same_network_as_a_tuple() -> None:
 
 def test_the_earlier_function_for_defaults_still_answers_and_names_the_new_one() -> None:
     with pytest.warns(DeprecationWarning, match="declared_args"):
-        assert accepted_args("mlp") == {"hidden": (64, 64), "head_bias": True}
+        found = accepted_args("mlp")
+    assert {name: value for name, value in found.items() if name not in EVERYWHERE} == {
+        "hidden": (64, 64),
+        "head_bias": True,
+    }

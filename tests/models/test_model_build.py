@@ -6,8 +6,10 @@ import sys
 import pytest
 import torch
 
+from raffed.config.validation import declarations
 from raffed.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, build, declared_args
+from raffed.models.last_layers import last_layers
 
 NAMES = [
     "cnn5",
@@ -181,7 +183,7 @@ def test_a_keyword_of_a_wrong_kind_or_outside_its_range_is_refused_by_name(
 
 
 def test_every_keyword_but_the_common_ones_is_refused_once() -> None:
-    common = ("head_bias", "hidden")
+    common = ("head_bias", "hidden", *declarations(last_layers))
     own = {(name, key) for name in MODELS for key in declared_args(name) if key not in common}
     assert {(name, key) for name, key, _, _ in KEYWORDS} == own
 

@@ -228,9 +228,18 @@ def stacked_and_alone(request: pytest.FixtureRequest) -> Both:
     return stacked, alone, before
 
 
+def is_slow(name: str, train: bool) -> bool:
+    """Of deep networks those that are made of the blocks of others: VGG-16, and all but one in evaluation."""
+    return name == "vgg16_bn" or (name in HEAVY - {"vgg8_bn"} and not train)
+
+
 def of_each(names: Iterable[str], *modes: bool) -> pytest.MarkDecorator:
     pairs = [
-        pytest.param((name, train), id=f"{name}-{'train' if train else 'eval'}")
+        pytest.param(
+            (name, train),
+            id=f"{name}-{'train' if train else 'eval'}",
+            marks=[pytest.mark.slow] if is_slow(name, train) else [],
+        )
         for name in names
         for train in modes
     ]

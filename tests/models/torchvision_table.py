@@ -15,7 +15,7 @@ from raffed.models import build
 from raffed.models.net import Net
 from raffed.models.own.factories import torchvision_names
 from raffed.models.own.heads import ModelInputs
-from raffed.models.own.laws import Laws, held
+from raffed.models.own.laws import EXPLODED, Laws, held
 from raffed.models.own.wrapping import OwnNet
 
 PAGE = Path(__file__).parents[2] / "docs" / "torchvision-models.md"
@@ -23,6 +23,20 @@ SIDES = (8, 14, 16, 32, 48, 64, 75, 96, 112, 128, 224)  # of images that are tri
 CLASSES = 5
 LARGE = 100_000_000  # above this number of parameters only the head is looked for, to save memory
 FORWARD_ONLY = "one forward pass"
+LOOSE = (
+    'A "yes" is weaker than it may look:',
+    "",
+    f"- Networks of more than {LARGE:,} parameters had {FORWARD_ONLY} only, to save memory. A run of one of "
+    "them makes all checks before it begins.",
+    "- Weights are random, there are five classes, and nothing is trained to an accuracy.",
+    "- Only the smallest size of image was tried. A larger one is not in the table.",
+    "- The scores of a sample alone and in its batch are equal if they differ by at most 1e-4 + 1e-3 of the "
+    "score.",
+    "- The gradients of a stack are equal to those of its clients if no number differs by more than 1e-3 of "
+    "the largest gradient in float64, or 1e-2 in float32 for networks that make float32 tensors themselves. "
+    f"Where the largest gradient is above {EXPLODED:g}, nothing is compared, and the table says yes.",
+    "- Only repetition is compared bit for bit.",
+)
 
 
 @dataclass(frozen=True)
@@ -100,6 +114,8 @@ def page(lines: list[Line]) -> str:
             "gradients, equal bits when repeated, and scores in evaluation that do not depend on the batch. "
             "With such small images BatchNorm may refuse a batch of one sample; raffed says so before a run.",
             "",
+            *LOOSE,
+            "",
             "`python -m tests.models.torchvision_table` writes this page.",
             "",
             "| network | parameters | head | image | alone | stacked | remark |",
@@ -115,7 +131,8 @@ def _row(one: Line) -> str:
     if one.refused:
         return f"| {one.name} | | | | no | no | {_short(one.refused)} |"
     if not laws:
-        return f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} | yes | | {FORWARD_ONLY} |"
+        begun = f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} |"
+        return f"{begun} not tried | not tried | {FORWARD_ONLY} |"
     remark = next((_short(why) for why in laws.values() if why), "")
     alone, stacked = ("yes" if ok else "no" for ok in (one.trains, one.trains and not laws["stacked"]))
     return f"| {one.name} | {one.parameters:,} | {one.head} | {one.side} | {alone} | {stacked} | {remark} |"

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import raffed
+from raffed.core.training.rates import schedule_of
 from raffed.data.own_data import load_own
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods import build_method
 from raffed.models.own.factories import factory_of
+from raffed.runtime.own_selection import own_selection
 from tests.cli.conftest import Cli
 
 
@@ -27,6 +29,10 @@ def test_no_function_of_python_or_a_library_is_called_because_a_name_says_so(nam
         factory_of(name)
     with pytest.raises(RaffedError):
         load_own(name)
+    with pytest.raises(UsageError):
+        own_selection(raffed.RunConfig(federation=raffed.Federation(selection=name)))
+    with pytest.raises(UsageError):
+        schedule_of(raffed.Local(schedule=name))
     assert os.listdir(lab) == ["prox.py"]
 
 

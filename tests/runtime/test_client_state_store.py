@@ -51,6 +51,18 @@ def test_a_server_comes_back_with_its_round_and_every_bit(name: str, tmp_path: P
     assert {q: type(s) for q, s in back.slots.items()} == {q: type(s) for q, s in server.slots.items()}
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_state_without_numbers_comes_back_if_the_method_keeps_something(
+    keeps: bool, tmp_path: Path
+) -> None:
+    """FedBN's clients keep nothing in a network without BatchNorm, and a later round asks for the state."""
+    nothing = ClientState(Params({}), Params({}), {})
+    ClientStateStore(tmp_path, keeps=keeps).put(3, 1, nothing)
+    assert bool(list(tmp_path.rglob("*.safetensors"))) == keeps
+    back = ClientStateStore(tmp_path, keeps=keeps).get(3, 1)
+    assert (back is not None and back.empty) if keeps else back is None
+
+
 def test_training_goes_on_from_a_stored_vault_as_from_the_one_in_memory(tmp_path: Path) -> None:
     tiny = Tiny(build_method("scamap"), net=network(norm=True)).run(3)
     client = min(tiny.client_states)

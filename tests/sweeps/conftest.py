@@ -50,6 +50,8 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Path:
         "0.2",
         "--clip-norm",
         "1e9",
+        "--at-once",  # one process is then enough for all trials of a search
+        "1",
         "--json",
     ]
     with pytest.raises(SystemExit) as ended:

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -172,45 +174,59 @@ def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path
     assert "final" not in about["methods"]["fedrs"]
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
-)
-def test_a_signal_stops_the_search_chooses_nothing_and_says_how_to_go_on(
-    tmp_path: Path, number: int, code: int
-) -> None:
-    out = tmp_path / "a"
-    words = [
-        sys.executable,
-        "-m",
-        "raffed",
-        "tune",
-        "--method",
-        "fedavg",
-        "--grid",
-        "local.lr=0.01,0.1",
-        "--at-once",
-        "1",
-        "--seeds",
-        "1",
-        *QUICK,
-        "--rounds",
-        "100000",
-        "--out",
-        str(out),
-    ]
-    started = subprocess.Popen(words, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    first = out / "fedavg" / "trials" / "local.lr=0.01"
-    deadline = time.monotonic() + 120
-    while _state(first) != "running" and time.monotonic() < deadline and started.poll() is None:
+SEARCH = ["tune", "--method", "fedavg", "--grid", "local.lr=0.01,0.1", "--at-once", "1", "--seeds", "1"]
+ENDLESS = [*SEARCH, *QUICK, "--rounds", "100000"]
+
+
+def wait_for_a_trial(out: Path, over: Callable[[], bool]) -> None:
+    """Return when the first trial of an endless search runs, or when it is over."""
+    first, deadline = out / "fedavg" / "trials" / "local.lr=0.01", time.monotonic() + 120
+    while _state(first) != "running" and time.monotonic() < deadline and not over():
         time.sleep(0.1)
-    started.send_signal(number)
-    _, err = started.communicate(timeout=120)
-    assert started.returncode == code, err
+
+
+def check_stopped(out: Path, err: str) -> None:
     assert f"stopped; continue with: raffed tune --resume --out {out}" in err
     about = read_sweep(out)
     assert about["state"] == "stopped"
     assert "chosen" not in about["methods"]["fedavg"]
     assert not (out / "fedavg" / "final").exists()
+
+
+def test_a_signal_amid_the_search_stops_it_chooses_nothing_and_says_how_to_go_on(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GRACE", "LIMIT", "EARLY"):  # a process that does not answer in time is ended: this one
+        monkeypatch.setattr(f"raffed.cli.deadlines.{name}", 100.0)
+    out, over = tmp_path / "a", threading.Event()
+
+    def strike() -> None:
+        wait_for_a_trial(out, over.is_set)
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    done = cli(*ENDLESS, "--out", out)
+    over.set()
+    striker.join()
+    assert done.code == 130, done.err
+    check_stopped(out, done.err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_signalled_amid_its_search_does_the_same(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    out = tmp_path / "a"
+    words = [sys.executable, "-m", "raffed", *ENDLESS, "--out", str(out)]
+    started = subprocess.Popen(words, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_a_trial(out, lambda: started.poll() is not None)
+    started.send_signal(number)
+    _, err = started.communicate(timeout=120)
+    assert started.returncode == code, err
+    check_stopped(out, err)
 
 
 def command(out: Path, *more: str) -> list[str]:

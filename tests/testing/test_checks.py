@@ -144,3 +144,8 @@ def test_a_tiny_federation_keeps_what_came_of_its_rounds() -> None:
     tiny = tiny_federation(fedavg(), seed=3).run(2)
     assert tiny.server.round == 2
     assert len(tiny.last) == 2
+
+
+def test_a_method_that_draws_from_the_global_generator_is_told_so() -> None:
+    why = {one.name: one.why for one in check_method(broken.draws_globally)}["no-global-generator"]
+    assert why == "the global random generator of torch was read or seeded"

@@ -12,16 +12,21 @@ plain `Term` and plain `Context` are checked as well, except for what these attr
 from __future__ import annotations
 
 from raffed.core.ingredients.base import Ingredient
+from raffed.core.ingredients.descent import SGD_SETTINGS, Descent
 from raffed.core.ingredients.objective import Correction, Head, Term, UnchangedLogits
+from raffed.core.ingredients.opening import Opening
 from raffed.core.ingredients.personal import Personal
 from raffed.core.ingredients.solver import Gradient, LocalSolver
 
 __all__ = [
+    "SGD_SETTINGS",
     "Correction",
+    "Descent",
     "Gradient",
     "Head",
     "Ingredient",
     "LocalSolver",
+    "Opening",
     "Personal",
     "Term",
     "UnchangedLogits",

@@ -29,7 +29,8 @@ class LocalSolver(Ingredient[Memory, Message, ServerMemory], Generic[Carried, Me
     apply to every gradient that it gets. A subclass implements
     `step(carried, gradient, k)`. It gets what the rule carries, a function `gradient` (see `Gradient`), and
     the client's context `k`. It returns what the rule carries to the next step, and must be a dense function
-    of tensors.
+    of tensors. A rule that only chooses where the gradient is taken carries a `Descent`, which makes the step
+    of SGD.
 
     The first type parameter is what the rule carries: a record of tensors, by default a model (`State`).
     """

@@ -11,6 +11,7 @@ from raffed.core.context import ClientData, Context
 from raffed.core.messages import Broadcast, count
 from raffed.core.method import Method
 from raffed.core.round import begun, client_round
+from raffed.core.training.opening import opened
 from raffed.core.training.phases import train_by_rule, train_shared
 from raffed.core.training.session import Participant, TrainingSession
 
@@ -66,6 +67,7 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
     k, views = begun(m, b, participant, session)
     asked: dict[str, set[str]] = {slot: set() for slot in views}
     watched = {slot: cast(Context, _Watched(view, asked[slot])) for slot, view in views.items()}
+    [k], [watched] = opened(m, [watched], [k], [participant], session)
     train = train_shared if m.solver is None else train_by_rule
     [trained] = train(m, [watched], [k], [participant], session)
     model, beside = count(session.net.initial), count(trained.own)

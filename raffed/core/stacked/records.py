@@ -68,6 +68,7 @@ class StackedMemory:
             "carried": None,
             "features": _refused,
             "reestimate": _refused,
+            "gradients": _refused,
         }
         # Otherwise one client's values would be used for all
         self._template = {slot: view.replace(**nobody) for slot, view in members[0].items()}
@@ -157,4 +158,4 @@ def put_back(whole: Tensors, part: Tensors, pick: Pick) -> None:
 
 
 def _refused(*_: State) -> NoReturn:
-    raise TypeError("k.features and k.reestimate belong into finish(), not into an objective")
+    raise TypeError("k.features, k.reestimate and k.gradients belong into finish(), not into an objective")

@@ -47,7 +47,7 @@ class RuleStack:
         self.forward = StackedForward(net)
         net.leaves("all")
         self.memory = StackedMemory([one.views for one in members])
-        begun = [task.rule.begin(one.views["solver"]) for one in members]
+        begun = [task.rule.begin(one.views[task.slot]) for one in members]
         leaves, self._spec = stacked_records(begun)
         k = len(members)
         self._carried = [_for_each(leaf, k) for leaf in leaves]
@@ -65,7 +65,7 @@ class RuleStack:
             calls.append(which)
             return state.w.zeros(), state.b
 
-        self.rule.step(carried, gradient, self.members[0].views["solver"])
+        self.rule.step(carried, gradient, self.members[0].views[self.task.slot])
         return calls
 
     def step(self, step: StackedStep) -> None:
@@ -86,7 +86,7 @@ class RuleStack:
             lr: Scalar | None,
         ) -> tuple[list[Tensor], Tensor]:
             gradient = _Gradient(self, ready, uniform, drawn, mine)
-            view = self.memory.views(mine)["solver"]
+            view = self.memory.views(mine)[self.task.slot]
             view = view if lr is None else view.replace(lr=lr)
             after = self.rule.step(pytree.tree_unflatten(carried, self._spec), gradient, view)
             return pytree.tree_leaves(after), torch.stack(gradient.losses)

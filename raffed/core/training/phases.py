@@ -52,14 +52,14 @@ def train_shared(
             mine = batched(session, one, participant.data.n)
             count = participant.steps(mine, drawn_epochs(session, one, round, participant.client))
             batches = _batches(replace(session, local=mine), round, participant, count, number)
-            phase = _phase(
+            phase = phase_of(
                 session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
             )
             rates = clocks[i].rates(number, count)
             phases.append(replace(phase, rates=rates, optimizer=begun(views[i], f"pass-{number}")))
         done = session.execute(session.net, task, phases, session.augment)
         for i, end in enumerate(done):
-            _check(m, contexts[i], end.loss)
+            check_loss(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
             lr_sums[i] += sum(phases[i].rates or ())
@@ -93,12 +93,13 @@ def train_by_rule(
         epochs = drawn_epochs(session, m.passes[0], round, participant.client)
         count = m.solver.iterations(participant.steps(session.local, epochs))
         batches = _batches(session, round, participant, count * per, 0)
-        phase = _phase(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
+        phase = phase_of(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
         phases.append(replace(phase, rates=ClientClock.of(m, session, round, participant).rates(0, count)))
     done = session.execute(session.net, task, phases, session.augment)
     for k, end in zip(contexts, done, strict=True):
-        _check(m, k, end.loss)
-    return done
+        check_loss(m, k, end.loss)
+    sums = [None if one.rates is None else sum(one.rates) for one in phases]
+    return [replace(end, lr_sum=lr_sum) for end, lr_sum in zip(done, sums, strict=True)]
 
 
 def _batches(
@@ -137,13 +138,13 @@ def train_private(
             )
             batches = _private_batches(session, own[i].round, participants[i], count, budget.shared_batches)
             number = 0 if budget.shared_batches else len(m.passes)
-            phase = _phase(
+            phase = phase_of(
                 session, own[i].round, participants[i], starts[i], batches, {"personal": own[i]}, number, {}
             )
             rates = private_rates(session, own[i].round, participants[i].data.n, count, budget)
             phases.append(replace(phase, rates=rates, optimizer=begun(views[i], PRIVATE)))
         for (i, _), end in zip(who, session.execute(session.net, task, phases, session.augment), strict=True):
-            _check(m, own[i], end.loss)
+            check_loss(m, own[i], end.loss)
             ends[i] = end.state
             if end.optimizer is not None:
                 kept[i][PRIVATE] = end.optimizer
@@ -194,7 +195,7 @@ def _private_batches(
     )
 
 
-def _phase(
+def phase_of(
     session: TrainingSession,
     round: int,
     participant: Participant,
@@ -222,7 +223,7 @@ def _phase(
     )
 
 
-def _check(m: Method, k: Context, loss: float) -> None:
+def check_loss(m: Method, k: Context, loss: float) -> None:
     if not math.isfinite(loss):
         raise NumericsError(
             f"{m.name}: the training loss of client {k.client} in round {k.round + 1} is {loss}; "

@@ -46,7 +46,7 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         return solve(
             net,
             task.rule,
-            views["solver"],
+            views[task.slot],
             objective,
             own.data,
             own.batches,

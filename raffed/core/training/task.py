@@ -61,6 +61,7 @@ class ClientTask:
         default_factory=dict
     )  # terms that note something in every step, by slot
     cross_entropy_only: bool = False  # the objective is only the cross-entropy
+    slot: str = "solver"  # of the rule
 
 
 @dataclass(frozen=True)

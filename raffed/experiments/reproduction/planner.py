@@ -20,7 +20,6 @@ from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError, UsageError
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item, lacking
-from raffed.experiments.reproduction.scales import SCALES
 from raffed.experiments.reproduction.search import Setting
 from raffed.results.runfile import RUN_FILE, read_object
 from raffed.studies import STUDIES, STUDY_FILE
@@ -107,8 +106,13 @@ def planned_runs(
 
 def run_name(config: RunConfig) -> str:
     """Return the name of a run's folder below its scale. Equal runs have equal names."""
+    return f"{_label(config)}-{config.identity()[:10]}"
+
+
+def _label(config: RunConfig) -> str:
+    """Return what the name of a run's folder begins with. It takes much less time than the whole name."""
     text = f"{config.method}-{config.data.dataset}-{config.data.split}-{config.model.name}-s{config.seed}"
-    return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', text)}-{config.identity()[:10]}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
 
 
 def state_of(folder: Path) -> str:
@@ -206,21 +210,22 @@ def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | 
     return after
 
 
-def progress(item: Item, out: Path) -> dict[str, tuple[int, int]]:
-    """Return scale → (cells with a finished run of seed 0, cells of the scale), from the folders alone.
+def progress(item: Item, scale: str, out: Path) -> tuple[int, int]:
+    """Return how many cells have a finished run of seed 0, and how many there are, from the folders alone.
 
-    A study counts as a cell.
+    A study counts as a cell. Where nothing was run at this scale, both numbers are 0.
     """
-    counts = {}
-    for scale in SCALES:
-        if item.search is not None:
-            counts[scale] = _with_results(item, scale, out)
-            continue
-        configs = [item.at(cell, scale) for cell in item.cells]
-        folders = [out / "runs" / scale / run_name(config) for config in configs if config is not None]
-        folders += [study_folder(item.study, scale, out, 0)] if item.study else []
-        counts[scale] = (sum(state_of(folder) == "finished" for folder in folders), len(folders))
-    return counts
+    if item.search is not None:
+        return _with_results(item, scale, out)
+    runs = out / "runs" / scale
+    there = [path.name for path in runs.iterdir()] if runs.is_dir() else []
+    if not there:
+        return 0, 0
+    configs = [config for cell in item.cells if (config := item.at(cell, scale)) is not None]
+    begun = [one for one in configs if any(name.startswith(_label(one)) for name in there)]
+    folders = [runs / run_name(config) for config in begun]
+    folders += [study_folder(item.study, scale, out, 0)] if item.study else []
+    return sum(state_of(folder) == "finished" for folder in folders), len(configs) + bool(item.study)
 
 
 def _with_results(item: Item, scale: str, out: Path) -> tuple[int, int]:
@@ -235,9 +240,8 @@ def _with_results(item: Item, scale: str, out: Path) -> tuple[int, int]:
 
 def state(item: Item, out: Path) -> str:
     """Return "never run", or the largest scale of which anything is finished, with how much of it."""
-    counts = progress(item, out)
     for scale in ("full", "proxy", "smoke"):
-        done, of = counts[scale]
+        done, of = progress(item, scale, out)
         if done:
             return scale if done == of else f"{scale} {done}/{of}"
     return "never run"

@@ -92,9 +92,8 @@ def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[
         UnknownNameError: The factory has no such argument. The message lists those that it has.
         UsageError: An argument that the factory needs was not given.
     """
-    known = _parameters(factory, name)
+    known, named = _parameters(factory, name), named_arguments(name, factory)
     free = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
-    named = [key for key, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     for key in args:
         if not (free or key in named or key == HEAD):
             raise UnknownNameError(f"argument of {name}", key, [*named, HEAD])
@@ -102,6 +101,12 @@ def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[
         if known[key].default is inspect.Parameter.empty and key not in (*args, *GIVEN):
             raise UsageError(f"{name} needs a value for {key}: --model-arg {key}=VALUE")
     return dict(args)
+
+
+def named_arguments(name: str, factory: Factory) -> list[str]:
+    """Return the names of the arguments that a factory's signature spells out."""
+    known = _parameters(factory, name)
+    return [key for key, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
 
 
 def _parameters(factory: Factory, name: str) -> Mapping[str, inspect.Parameter]:
@@ -153,4 +158,4 @@ def _sizes(name: str, in_shape: tuple[int, ...]) -> dict[str, Value]:
     return {}
 
 
-__all__ = ["factory_of", "keywords_of", "make_own", "torchvision_names"]
+__all__ = ["factory_of", "keywords_of", "make_own", "named_arguments", "torchvision_names"]

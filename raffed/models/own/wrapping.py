@@ -54,25 +54,44 @@ class OwnNet(Net):
         assert isinstance(layer, nn.Linear)
         body, inner = _without(module, head, layer)
         super().__init__(body, layer)
-        self.user_head, self.inner = head, inner
+        self.user_head, self.inner, self.ended = head, inner, False
         # A user's forward may use the layers of a Sequential one by one, so only a whole one may be rewritten
         self.rewritable = type(module) is nn.Sequential
         self.frozen = _freeze(body)
         self.constants = _constants(self)
 
+    def end_body(self, name: str, layer: nn.Module) -> None:
+        """Put a layer between the body and the head.
+
+        In the user's module the head then becomes a Sequential of such layers and the linear layer:
+        `fc.weight` has the name `fc.head.weight` there.
+        """
+        if not self.ended:
+            self.body = nn.Sequential(OrderedDict([("net", self.body)]))
+            self.inner, self.ended = f"net.{self.inner}", True
+            self.frozen = tuple(f"net.{one}" for one in self.frozen)
+        assert isinstance(self.body, nn.Sequential)
+        self.body.add_module(name, layer)
+        self.constants = _constants(self)
+
     def user_name(self, name: str) -> str:
         """Return the user's name of a parameter or buffer of this network."""
         part, _, rest = name.partition(".")
-        if part == "head":
-            return f"{self.user_head}.{rest}".removeprefix(".")
+        if part == "head" or (self.ended and not rest.startswith("net.")):
+            inside = f"head.{rest}" if self.ended and part == "head" else rest
+            return f"{self.user_head}.{inside}".removeprefix(".")
         return rest.removeprefix(self.inner)
 
     def user_module(self) -> nn.Module:
         """Return a copy of the user's own module with the present weights."""
         whole = copy.deepcopy(self)
+        head: nn.Module = whole.head
+        if whole.ended:
+            _, *ends = whole.body.named_children()
+            head = nn.Sequential(OrderedDict([*ends, ("head", whole.head)]))
         if not whole.user_head:
-            return whole.head
-        module = whole.body.get_submodule("net") if whole.inner else whole.body
+            return head
+        module = whole.body.get_submodule(whole.inner.removesuffix("."))
         for name in whole.frozen:
             owner, _, leaf = name.rpartition(".")
             layer = whole.body.get_submodule(owner)
@@ -80,7 +99,7 @@ class OwnNet(Net):
             delattr(layer, leaf)
             layer.register_parameter(leaf, nn.Parameter(value, requires_grad=False))
         owner, _, leaf = whole.user_head.rpartition(".")
-        module.get_submodule(owner).register_module(leaf, whole.head)
+        module.get_submodule(owner).register_module(leaf, head)
         return module
 
 

@@ -1,0 +1,136 @@
+"""FedALA (Zhang et al. 2023): before its passes, each client mixes the download with its last model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from raffed.config.validation import Doc, Range, Strength, checked
+from raffed.core.context import Context
+from raffed.core.ingredients import Gradient, Opening
+from raffed.core.messages import Private
+from raffed.core.method import Method
+from raffed.core.params import Params, State
+from raffed.core.record import Record
+
+
+class Mixture(Private):
+    """What a client keeps: the weights W of the upper tensors, these tensors of its last model, and whether
+    it has trained before (`trained` []) and has learned W before (`learned` []).
+    """
+
+    weights: Params
+    last: Params
+    trained: Tensor
+    learned: Tensor
+
+
+class Mixing(Record):
+    """W while it is learned, and the model that it gives."""
+
+    weights: Params
+    model: State
+
+
+class AdaptiveAggregation(Opening[Mixing, Mixture]):
+    """θ̂ = θ_k + (θ^t − θ_k) ⊙ W for the upper tensors, and θ̂ = θ^t below them.
+
+    θ^t is the download, and θ_k is the client's last model. W begins as ones. Each mini-batch takes the
+    gradient of the cross-entropy at θ̂ and moves W ← clip(W − η_W ∇ ⊙ (θ^t − θ_k), 0, 1). No other number
+    moves, and W is kept. It is learned on one random contiguous slice of the client's samples: not at all at
+    a client's first participation, where θ_k is θ^t, then for `first_epochs` passes, and later for one pass.
+
+    Attributes:
+        lr: η_W, the learning rate of W.
+        share: Fraction of the samples in the slice.
+        tensors: Number of the upper tensors. 0: all.
+        first_epochs: Passes when W is learned for the first time.
+    """
+
+    lr: float
+    share: float
+    tensors: int
+    first_epochs: float
+
+    def upper(self, w: Params) -> Params:
+        """Return the tensors that are mixed."""
+        return w.only(w.names[-self.tensors :])
+
+    def client_init(self, k: Context) -> Mixture:
+        top, no = self.upper(k.w0), torch.zeros((), dtype=torch.bool, device=k.class_counts.device)
+        ones = Params({name: torch.ones_like(t) for name, t in top.tensors.items()}).clone()
+        return Mixture(ones, top, no, no)
+
+    def epochs(self, k: Context[Mixture]) -> float:
+        if not bool(k.mine.trained):
+            return 0.0
+        return 1.0 if bool(k.mine.learned) else self.first_epochs
+
+    def samples(self, n: int, generator: torch.Generator) -> Tensor:
+        size = max(int(self.share * n), 1)
+        begin = int(torch.randint(n - size + 1, (), generator=generator))
+        return torch.arange(begin, begin + size)
+
+    def begin(self, k: Context[Mixture]) -> Mixing:
+        return Mixing(k.mine.weights, self.mixed(k.mine.weights, k))
+
+    def mixed(self, weights: Params, k: Context[Mixture]) -> State:
+        """Return the model that W gives. Where W is 1 it is the download, bit for bit."""
+        last = k.mine.last
+        new = {n: torch.lerp(last[n], k.w0[n], one) for n, one in weights.tensors.items()}
+        return State(Params({**k.w0.tensors, **new}), k.start.b)
+
+    def step(self, carried: Mixing, gradient: Gradient, k: Context[Mixture]) -> Mixing:
+        slope, _ = gradient(carried.model, 0)
+        weights = Params(
+            {
+                n: (one - self.lr * (slope[n] * (k.w0[n] - k.mine.last[n]))).clamp(0.0, 1.0)
+                for n, one in carried.weights.tensors.items()
+            }
+        )
+        return Mixing(weights, self.mixed(weights, k))
+
+    def end(self, carried: Mixing) -> State:
+        return State(carried.model.w.clone(), carried.model.b)
+
+    def finish(self, k: Context[Mixture]) -> tuple[Mixture, None]:
+        assert isinstance(k.carried, Mixing)
+        yes = torch.ones_like(k.mine.trained)
+        return Mixture(k.carried.weights.clone(), self.upper(k.w).clone(), yes, k.mine.trained), None
+
+
+@checked
+def fedala(
+    eta: Annotated[
+        float, Range(0.0, 1e6), Strength(), Doc("η_W, learning rate of the weights; 0 is FedAvg.")
+    ] = 1.0,
+    share: Annotated[
+        float, Range(0.0, 1.0, open_low=True), Doc("Fraction of a client's samples that W is learned on.")
+    ] = 0.8,
+    tensors: Annotated[
+        int, Range(0), Doc("How many of the last tensors are mixed (2: the output layer); 0 is all.")
+    ] = 2,
+    first_epochs: Annotated[
+        float, Range(0.0, 1e4), Doc("Passes in which W is learned for the first time; later it is one.")
+    ] = 20.0,
+) -> Method:
+    """FedALA: before its passes, each client mixes the download with its last model, weight by weight.
+
+    Equation:
+        θ̂ = θ_k + (θ^t − θ_k) ⊙ W for the last `tensors` tensors, with W ← clip(W − η_W ∇ ⊙ (θ^t − θ_k), 0,
+        1) (`AdaptiveAggregation`). Then local training from θ̂, and the server is FedAvg's. A client keeps W
+        and the last tensors of its model.
+
+    Source:
+        Zhang, Hua, Wang, Song, Xue, Ma and Guan, AAAI 2023 (arXiv 2212.01197). Defaults of the authors'
+        script, which trains at rate 0.005 in batches of 10 for one epoch.
+
+    Departures: the released code learns W for the first time until the standard deviation of the last ten
+    losses is below 0.1, which has no bound; here it is `first_epochs` passes. It also lets all clients learn
+    W in every round, to score them; here W is kept by the participants, and a survey of all clients
+    (`--survey`) learns it for the scores and keeps nothing. Batches of the slice are shuffled.
+    """
+    opening = AdaptiveAggregation(eta, share, tensors, first_epochs) if eta else None
+    return Method("FedALA", opening=opening)

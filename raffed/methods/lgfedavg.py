@@ -1,0 +1,40 @@
+"""LG-FedAvg (Liang et al. 2020): private lower layers under a shared output layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from raffed.config.validation import Doc, checked
+from raffed.core.method import Method
+from raffed.core.parts import ParameterSplit, Part
+from raffed.core.server import Mean
+
+Shared = Literal["head", "top"]
+BELOW: dict[str, Part] = {"head": "body", "top": "base"}
+
+
+@checked
+def lgfedavg(
+    shared: Annotated[
+        Shared, Doc("Shared part: the output layer (head), or also the projection before it (top).")
+    ] = "head",
+) -> Method:
+    """LG-FedAvg: every client keeps its lower layers, and the layers above them are averaged.
+
+    Equation:
+        w_k = (body_k, head_k), trained together. Only the head travels, and its mean is uniform. It is the
+        mirror image of FedPer. Statistics of BatchNorm belong to the body and stay with it.
+
+    The authors begin with a model that FedAvg has trained. For this, export the model of such a run and begin
+    with its file (`raffed export`, then `--init FILE`).
+
+    Source:
+        Liang et al. 2020 (arXiv 2001.01523). The released code shares the last tensors of the network, trains
+        with momentum 0.5, and weights clients equally.
+
+    Departure: the released code keeps each client's best model on *test* data, and averages the shared layers
+    of these models once more. Here a client is scored with its model of the round (`--validation` selects by
+    validation data).
+    """
+    split = ParameterSplit(BELOW[shared], buffers="local")
+    return Method("LG-FedAvg", split=split, mean=Mean("clients"))

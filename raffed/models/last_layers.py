@@ -1,0 +1,161 @@
+"""The last layers of a network: how long its features are, and where its head begins.
+
+These arguments are the same for every network, also for networks of one's own. They are declared here once.
+Without them a network stays as its factory makes it.
+
+    net = build("lenet", (1, 32, 32), 10, 7, features="l2", head_init="etf", head_bias=False)
+
+is a cosine classifier: logits = s · ẑ · w_c with ẑ = z/‖z‖ and unit rows w_c. Terms of a loss then see s ẑ
+as the feature. The head stays an ordinary linear layer, so that methods treat it like any other; one that
+freezes it trains the body only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from raffed.config.validation import Doc, Range, checked
+from raffed.core import seeds
+from raffed.errors import UsageError
+from raffed.models.frames import orthogonal, simplex_etf, sparse_etf
+from raffed.models.net import Net
+from raffed.models.own.wrapping import OwnNet
+
+FRAMES: Mapping[str, Callable[[int, int, int], Tensor]] = {
+    "orthogonal": orthogonal,
+    "etf": simplex_etf,
+    "sparse_etf": sparse_etf,
+}
+Features = Literal["raw", "l2", "bn"]
+HeadInit = Literal["default", "orthogonal", "etf", "sparse_etf"]
+
+
+class UnitFeatures(nn.Module):
+    """s · z/‖z‖: features [B, D] of length s. The feature 0 stays 0.
+
+    Args:
+        scale: s, or where it begins if it is learned.
+        learn: Whether s is a parameter.
+    """
+
+    def __init__(self, scale: float, learn: bool) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([float(scale)])) if learn else float(scale)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return F.normalize(z, dim=-1) * self.scale
+
+
+class FeatureNorm(nn.BatchNorm1d):
+    """BatchNorm over the features [B, D]. A batch of one sample is normalised by the running statistics,
+    because one sample has no variance.
+    """
+
+    def forward(self, z: Tensor) -> Tensor:
+        if self.training and len(z) == 1:
+            return F.batch_norm(z, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(z)
+
+
+@dataclass(frozen=True)
+class LastLayers:
+    """What `last_layers` was asked for."""
+
+    feature_layer: bool
+    features: str
+    feature_scale: float
+    learn_scale: bool
+    head_init: str
+
+    def put_into(self, net: Net, seed: int) -> None:
+        """Change a network accordingly.
+
+        Args:
+            net: The network.
+            seed: Seed of its weights, on which a drawn head depends.
+
+        Raises:
+            UsageError: The head cannot be drawn, because there are more classes than features have numbers.
+        """
+        net.last_layers = dataclasses.astuple(self)
+        if self.feature_layer:
+            with seeds.forked(seeds.seed(seed, "head", 1)):  # apart from the rows of the head
+                _end_body(net, "feature_layer", nn.Linear(net.feature_dim, net.feature_dim))
+        if self.features == "l2":
+            _end_body(net, "unit", UnitFeatures(self.feature_scale, self.learn_scale))
+        elif self.features == "bn":
+            _end_body(net, "feature_norm", FeatureNorm(net.feature_dim))
+        if self.head_init != "default":
+            rows = FRAMES[self.head_init](net.head.out_features, net.feature_dim, seed)
+            with torch.no_grad():
+                net.head.weight.copy_(rows)
+                if net.head.bias is not None:
+                    net.head.bias.zero_()
+
+
+@checked
+def last_layers(
+    *,
+    feature_layer: Annotated[
+        bool,
+        Doc(
+            "Whether the body ends with one more linear layer, as wide as the features and without an "
+            "activation, so that features may be negative."
+        ),
+    ] = False,
+    features: Annotated[
+        Features,
+        Doc(
+            "The features that the head gets: as they are (raw), of one length (l2), or after BatchNorm (bn)."
+        ),
+    ] = "raw",
+    feature_scale: Annotated[
+        float, Range(0.0, 1e6, open_low=True), Doc("s, length of the features with features = l2.")
+    ] = 1.0,
+    learn_scale: Annotated[bool, Doc("Whether s is learned; then feature_scale is its first value.")] = True,
+    head_init: Annotated[
+        HeadInit,
+        Doc(
+            "The head's initial rows: as the network has them (default), orthonormal (orthogonal), a simplex "
+            "equiangular tight frame (etf), or FedLoGe's sparse one (sparse_etf); its bias is then 0. A file "
+            "of weights (--init) replaces them."
+        ),
+    ] = "default",
+) -> LastLayers:
+    """Return what is done to the last layers of a network.
+
+    Raises:
+        UsageError: A value is not possible, or has no effect.
+    """
+    if features != "l2" and (feature_scale != 1.0 or not learn_scale):
+        raise UsageError(
+            f"feature_scale = {feature_scale:g} and learn_scale = {str(learn_scale).lower()} have no effect "
+            f"with features = {features!r}; also give features = l2, or leave them out"
+        )
+    return LastLayers(feature_layer, features, feature_scale, learn_scale, head_init)
+
+
+def _end_body(net: Net, name: str, layer: nn.Module) -> None:
+    """Put a layer behind the last layer of the body; where there is a projection, behind its last layer.
+
+    Then a part of the network that ends with the projection also has this layer.
+    """
+    if isinstance(net, OwnNet):
+        net.end_body(name, layer)
+        return
+    last = getattr(net.body, "projection", net.body)
+    if isinstance(last, nn.Sequential):
+        last.add_module(name, layer)
+    else:
+        net.body = nn.Sequential(OrderedDict([("net", net.body), (name, layer)]))
+
+
+__all__ = ["FRAMES", "FeatureNorm", "LastLayers", "UnitFeatures", "last_layers"]

@@ -1,0 +1,41 @@
+"""`raffed leakage`: the study of leakage on a method and a network of one's own, from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.references.conftest import lab
+
+__all__ = ["lab"]
+QUICK = ("--model", "lenet_dlg", "--images", 1, "--iterations", 1, "--restarts", 1)
+
+
+def test_the_upload_of_an_own_method_is_attacked(cli: Cli, lab: Path) -> None:
+    done = cli("leakage", "--method", "./prox.py:myprox", "--set", "mu=0.5", *QUICK, "--json")
+    assert (done.code, done.err) == (0, "")
+    [event] = done.events
+    assert (event["event"], event["method"]) == ("leakage", "./prox.py:myprox")
+    assert event["mse"] >= 0
+    shown = cli("leakage", "--method", "fedavg", *QUICK)
+    assert shown.code == 0
+    assert "mse" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--method", "nosuch"), "nosuch"),
+        (("--method", "fedavg", "--set", "nosuch=1"), "nosuch"),
+        (("--method", "fedavg", "--images", 0), "images"),
+        (("--method", "fedavg", "--rounds", 3), "rounds"),
+    ],
+)
+def test_what_cannot_be_attacked_or_plays_no_part_is_refused(
+    cli: Cli, words: tuple[str, ...], reason: str
+) -> None:
+    done = cli("leakage", *words)
+    assert done.code == 2
+    assert reason in done.err
