@@ -87,7 +87,7 @@ def _timed(rounds: Iterator[int]) -> tuple[list[float], list[int]]:
 
 
 def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
-    """Of these weights on the global test set, in chunks that fit into any memory, on a GPU if there is one."""
+    """Of these weights on the global test set, in chunks that fit any memory, on a GPU if there is one."""
     import torch
 
     from raffed.data.transforms import prepare_images
