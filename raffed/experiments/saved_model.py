@@ -191,7 +191,7 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
             f"{config.method}: the scores of a client come from more than one model; none to load"
         )
     is_shared = method.split.personal == "none" and method.split.buffers == "average"
-    if method.personal is None and is_shared:
+    if method.personal is None and method.opening is None and is_shared:
         raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
     net = make_network(setup)
     spec = make_spec(setup, net.feature_dim, net.norm_names)

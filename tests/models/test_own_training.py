@@ -183,11 +183,13 @@ def test_first_weights_that_are_gone_changed_or_do_not_fit_are_refused(tmp_path:
         raffed.run(asked)
 
 
-def test_a_client_s_personal_model_is_the_one_that_the_survey_scores(tmp_path: Path) -> None:
-    asked = config(method="fedrep", federation=raffed.Federation(rounds=2, survey=1))
+@pytest.mark.parametrize("method", ["fedrep", "fedala"])
+def test_a_client_s_personal_model_is_the_one_that_the_survey_scores(method: str, tmp_path: Path) -> None:
+    asked = config(method=method, federation=raffed.Federation(rounds=2, survey=1))
     rows = raffed.run(asked, tmp_path / "run").to_pandas()
-    with pytest.raises(UsageError, match=r"fedrep has no global model.*--client"):
-        raffed.load_model(tmp_path / "run")
+    if method == "fedrep":
+        with pytest.raises(UsageError, match=r"fedrep has no global model.*--client"):
+            raffed.load_model(tmp_path / "run")
     setup = prepare_run(asked)
     rows = rows[(rows["metric"] == "accuracy_between") & (rows["model"] == "personal")]
     for client in range(3):
