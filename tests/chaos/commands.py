@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -37,7 +38,12 @@ class Command:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", name: value}
         with self.log.open("wb") as out, self.errors.open("wb") as err:
             self.process = subprocess.Popen(
-                [*RAFFED, *words], stdout=out, stderr=err, env=environment, start_new_session=True
+                [*RAFFED, *words],
+                stdout=out,
+                stderr=err,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup ignores it
             )
 
     def until(self, shown: str) -> None:

@@ -19,10 +19,11 @@ from raffed.cli.signals import StopSignals, innermost
 from tests.cli.conftest import Cli
 
 HUNG = """
-import ctypes, sys, threading
+import ctypes, signal, sys, threading
 from raffed.cli import deadlines
 from raffed.cli.signals import StopSignals
 deadlines.EARLY, deadlines.LIMIT, deadlines.GRACE = 0.3, 0.6, 0.3
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and raffed leaves it so
 sys.modules["ray"] = sys  # as where Ray is in use
 with deadlines.Deadlines(), StopSignals(lambda: None, lambda: print("continue with: x")) as signals:
     if sys.argv[1] == "begun":
@@ -51,7 +52,10 @@ def test_a_process_that_hangs_says_its_last_words_and_ends_with_the_signal_s_cod
         assert process.stdout.readline() == "hung\n"
         wait_until_it_sleeps(process.pid)
         os.kill(process.pid, number)
-        rest, _ = process.communicate(timeout=60)
+        try:
+            rest, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()  # for leaving the block waits for it
     assert (process.returncode, rest) == (128 + number, "continue with: x\n")
 
 
