@@ -16,7 +16,7 @@ _WHERE_DATA_ARE = ("root", "download")
 _USUAL: Mapping[
     str, JsonDict
 ] = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
-    "data": {"validation": 0, "samples": 0, "transform": "auto"},
+    "data": {"validation": 0, "samples": 0, "transform": "auto", "pool": "train"},
     "local": {
         "schedule": "constant",
         "schedule_by": "round",

@@ -57,6 +57,21 @@ class Data:
             "and `plain` otherwise."
         ),
     ] = "auto"
+    transform_args: Annotated[
+        Mapping[str, Value],
+        Doc(
+            "Number of the preparation that replaces that of the style, such as mean=[0.1307] or "
+            "std=[0.3081]; repeat for more. Also size, centre, crop_padding, padding_mode, flip and "
+            "rotation_degrees."
+        ),
+    ] = field(default_factory=dict)
+    pool: Annotated[
+        Literal["train", "joined"],
+        Doc(
+            "Which samples are divided among the clients. train: the training part. joined: the training "
+            "and the test part together, as in PFLlib; models are then scored on local test parts."
+        ),
+    ] = "train"
     local_test: Annotated[
         float | None,
         Range(0.0, 0.9),

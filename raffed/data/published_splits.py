@@ -6,7 +6,7 @@ a different number from the run's seed, which is used if no other is given.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -132,6 +132,10 @@ class CappedDirichlet(_InPublishedOrder):
         Doc("Share of the pool that is kept for a test of all clients before they are served."),
     ] = 0.0
     seed: OwnSeed = None
+
+    def shrunk(self) -> Split:
+        """Return a smaller split with local test parts of the usual kind."""
+        return Split.shrunk(replace(self, common_test=0.0))
 
     def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
         parts = published.capped_dirichlet(labels, classes, self.clients, self.alpha, self.least, draws)
