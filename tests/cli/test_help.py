@@ -237,4 +237,4 @@ def test_no_help_text_has_a_split_that_the_terminal_shows_as_a_picture() -> None
 
 def test_the_command_that_shows_splits_can_join_training_and_test_part(cli: Cli) -> None:
     assert "1,797: 599 a client" in cli("splits", "iid:3", "--pool", "joined").out
-    assert "data.pool = 'both'" in cli("splits", "iid:3", "--pool", "both").err
+    assert "unknown data.pool 'both'; known: joined, train" in cli("splits", "iid:3", "--pool", "both").err
