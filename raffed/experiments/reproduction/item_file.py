@@ -14,7 +14,6 @@ from typing import TypeAlias
 from raffed.experiments.reproduction.item_source import ITEM_FILE, item_folder, source_record
 from raffed.experiments.reproduction.items import MEASURES, Cell, Item
 from raffed.experiments.reproduction.planner import DIVERGED, Planned, PlannedRun, PlannedStudy
-from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
 from raffed.experiments.reproduction.searched import search_record
 from raffed.results.lock import make_folder
 from raffed.results.run_contents import Noted
@@ -43,7 +42,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "title": item.title,
         "measure": item.measure,
         "scale": scale,
-        "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
+        "meaning": item.meaning(scale),
         "unit": _unit(item, cells.values()),
         "tolerance": item.tolerance,
         "baseline": item.baseline,
