@@ -15,7 +15,7 @@ _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _WHERE_DATA_ARE = ("root", "download")
 # What is in run.json where nothing was asked for; older runs do not have all of it
 _USUAL: Mapping[str, JsonDict] = {
-    "data": {"validation": 0, "samples": 0, "transform": "auto"},
+    "data": {"validation": 0, "samples": 0, "transform": "auto", "pool": "train"},
     "local": {
         "schedule": "constant",
         "schedule_by": "round",

@@ -26,6 +26,7 @@ OWNERS = (  # flag, section, and the names there of what it sets and of the argu
     ("loss", "", "loss", "loss_args"),
     ("model.name", "model", "name", "args"),
     ("data.split", "data", "split", "split_args"),
+    ("data.transform", "data", "transform", "transform_args"),
     ("local.schedule", "local", "schedule", "schedule_args"),
     ("local.optimizer", "local", "optimizer", "optimizer_args"),
     ("federation.selection", "federation", "selection", "selection_args"),

@@ -55,9 +55,11 @@ def headline(config: RunConfig, folder: Path) -> str:
     from raffed.data.splits import style_words  # late, because it loads NumPy
 
     data, rounds = config.data, counted(config.federation.rounds, "round")
+    numbers = ", ".join(f"{name}={value}" for name, value in data.transform_args.items())
     return (
         f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
-        f"seed {config.seed}, transform {style_words(data.transform, data.split)} → {folder}"
+        f"seed {config.seed}, transform {style_words(data.transform, data.split)}"
+        f"{f' with {numbers}' if numbers else ''} → {folder}"
     )
 
 

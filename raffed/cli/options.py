@@ -76,6 +76,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("data.root", "--data-root", WHAT, "DIR"),
     Flag("data.download", "--download/--no-download", WHAT),
     Flag("data.transform", "--transform", WHAT),
+    Flag("data.transform_args", "--transform-arg", WHAT, "NAME=VALUE"),
+    Flag("data.pool", "--pool", WHAT),
     Flag("data.local_test", "--local-test", WHAT),
     Flag("data.samples", "--samples", WHAT),
     Flag("data.validation", "--validation", WHAT),

@@ -31,6 +31,9 @@ def splits(
         typer.Option("--split-arg", help="Argument of your own split; repeat.", metavar="NAME=VALUE"),
     ] = None,
     dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
+    pool_of: Annotated[
+        str, typer.Option("--pool", help="Samples to divide: train, or joined with the test part.")
+    ] = "train",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
     local_test: Annotated[
         float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
@@ -64,7 +67,8 @@ def splits(
     from raffed.data.partition import make_partition
     from raffed.data.splits import parse_split
 
-    parsed, pool = parse_split(split, assignments(split_arg or [])), _pool(dataset, data_root, download)
+    parsed = parse_split(split, assignments(split_arg or []))
+    pool = _pool(dataset, data_root, download, pool_of)
     tests = pool.y_test, pool.test_clients
     partition = make_partition(parsed, pool.y, pool.num_classes, pool.clients, seed, local_test, *tests)
     _show_split(partition, pool.y)
@@ -78,12 +82,13 @@ def splits(
         _export(partition, pool, export_to)
 
 
-def _pool(dataset: str, root: str | None, download: bool) -> Dataset:
-    from raffed.config.run import Data, RunConfig
+def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
+    from raffed.config.run import RunConfig
     from raffed.data.own_data import checked_name
     from raffed.runtime.data_source import load_data
 
-    return load_data(RunConfig(data=Data(dataset=checked_name(dataset), root=root, download=download)))[0]
+    data = {"dataset": checked_name(dataset), "root": root, "download": download, "pool": part}
+    return load_data(RunConfig.from_dict({"data": data}))[0]
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:

@@ -32,7 +32,7 @@ YOUNGER = {
         *("schedule", "schedule_args", "schedule_by", "optimizer", "optimizer_args", "keep_optimizer"),
         *("clip_value", "label_smoothing", "epochs_to"),
     ),
-    "data": ("validation", "samples", "split_args"),
+    "data": ("validation", "samples", "split_args", "transform_args", "pool"),
     "model": ("init_sha256",),
     "federation": (
         *("survey", "measures", "metrics", "unseen_clients", "weighting"),

@@ -57,12 +57,28 @@ class Data:
             "and `plain` otherwise."
         ),
     ] = "auto"
+    transform_args: Annotated[
+        Mapping[str, Value],
+        Doc(
+            "Number of the preparation that replaces that of the style, such as mean=[0.1307] or "
+            "std=[0.3081]; repeat for more. Also size, centre, crop_padding, padding_mode, flip and "
+            "rotation_degrees."
+        ),
+    ] = field(default_factory=dict)
+    pool: Annotated[
+        Literal["train", "joined"],
+        Doc(
+            "Which samples are divided among the clients. train: the training part. joined: the training "
+            "and the test part together, as in PFLlib; models are then scored on local test parts."
+        ),
+    ] = "train"
     local_test: Annotated[
         float | None,
         Range(0.0, 0.9),
         Doc(
             "Fraction of each client's samples that is held out as its local test part; without it: 0 for "
-            "iid and pXcY, 0.2 otherwise."
+            "iid, pXcY, label-count and capped-dirichlet, 0.1 for lognormal, 0.25 for class-groups, 0.2 "
+            "otherwise."
         ),
     ] = None
     validation: Annotated[

@@ -6,13 +6,16 @@ known to be prepared (`raffed/data/catalogue.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from raffed.config.validation import Value, declarations
 from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
 
 STYLES = ("fedmr", "map", "map-authors", "plain")
+PER_CHANNEL = ("mean", "std")
 _FLAMBY_DRAWS = 10  # random numbers for each image; each hole needs two more
 
 
@@ -127,6 +130,54 @@ class ChosenTransform(NamedTuple):
 
     transform: Transform
     note: str = ""
+
+
+def check_numbers_given(numbers: Mapping[str, Value]) -> None:
+    """Raise a UsageError unless these are numbers of a transform, by their names and types.
+
+    Args:
+        numbers: Field of `Transform`, except `flamby` → value. `mean` and `std` are one number for each
+            channel; a single number stands for one channel.
+    """
+    known = {name: one for name, one in declarations(Transform).items() if name != "flamby"}
+    for name, value in numbers.items():
+        if name not in known:
+            raise UnknownNameError("name in data.transform_args", name, known)
+        if name in PER_CHANNEL:
+            _per_channel(name, value)
+        else:
+            known[name].check(value, "data.transform_args: ")
+
+
+def with_numbers(transform: Transform, numbers: Mapping[str, Value]) -> Transform:
+    """Return a transform in which some numbers are replaced; the same one if there are none.
+
+    Args:
+        transform: That of a style.
+        numbers: As for `check_numbers_given`.
+
+    Raises:
+        UsageError: A name or a number is not possible.
+    """
+    if not numbers:
+        return transform
+    check_numbers_given(numbers)
+    channels = {name: _per_channel(name, numbers[name]) for name in PER_CHANNEL if name in numbers}
+    changed: Callable[..., Transform] = replace
+    return changed(transform, **{**numbers, **channels})
+
+
+def _per_channel(name: str, value: Value) -> tuple[float, ...]:
+    values = value if isinstance(value, list | tuple) else (value,)
+    numbers = tuple(
+        float(one) for one in values if isinstance(one, int | float) and not isinstance(one, bool)
+    )
+    if not numbers or len(numbers) < len(values) or not all(map(math.isfinite, numbers)):
+        raise UsageError(
+            f"data.transform_args: {name} = {value!r} must have one number for each channel, such as "
+            f"{name}=[0.1307]"
+        )
+    return numbers
 
 
 def transform_in(

@@ -150,12 +150,16 @@ class Split(TypedRecord):
         parts = self.lists(pool, seed)
         rng = stream(seed, "client order")
         parts, moved = self.mended([rng.permutation(part) for part in parts], minimum)
+        self.check_sizes(parts, minimum)
+        return parts, unused(parts, size) | {"moved": moved}
+
+    def check_sizes(self, parts: list[IntArray], minimum: int) -> None:
+        """Raise a UsageError if a client has fewer than `minimum` samples."""
         for client, part in enumerate(parts):
             if len(part) < minimum:
                 raise UsageError(
                     f"{self.text}: client {client} has {len(part)} samples, not {_needs(minimum)}"
                 )
-        return parts, unused(parts, size) | {"moved": moved}
 
     def lists(self, pool: LabelPool, seed: int) -> list[IntArray]:
         """Return what `divide` gives. A split that looks at more than labels overrides this instead."""

@@ -23,6 +23,7 @@ from raffed.data.label_splits import (
     Shards,
 )
 from raffed.data.own_split import GROUP, own_split
+from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount
 from raffed.data.split import MAX_CLIENTS, LabelPool, Split
 from raffed.errors import UsageError
 from raffed.references.names import entry_points, reference_of
@@ -30,6 +31,8 @@ from raffed.references.names import entry_points, reference_of
 __all__ = [
     "MAX_CLIENTS",
     "SPLITS",
+    "CappedDirichlet",
+    "ClassGroups",
     "ClassesPerClient",
     "Dirichlet",
     "DirichletByClient",
@@ -38,6 +41,7 @@ __all__ = [
     "Iid",
     "InStages",
     "Incomplete",
+    "LabelCount",
     "LabelPool",
     "LogNormalSizes",
     "LongTail",
@@ -73,12 +77,15 @@ def register_split(split: type[Split]) -> type[Split]:
 
 
 for _split in (
+    CappedDirichlet,
+    ClassGroups,
     Dirichlet,
     DirichletByClient,
     Equal,
     FromFile,
     Iid,
     Incomplete,
+    LabelCount,
     LogNormalSizes,
     LongTail,
     Natural,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import OwnMetric, own_metrics
 from raffed.data.catalogue import DATASETS
+from raffed.data.preparation import with_numbers
 from raffed.errors import UsageError
 from raffed.references.carried import RunCode
 from raffed.runtime.config_checks import check_no_fork, check_numbers, check_stop_rule
@@ -82,7 +83,7 @@ class Setup:
     @property
     def transform(self) -> Transform:
         """How the inputs are prepared."""
-        return self.dataset.transform_in(self.style).transform
+        return with_numbers(self.dataset.transform_in(self.style).transform, self.config.data.transform_args)
 
     @property
     def style(self) -> str:

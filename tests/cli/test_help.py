@@ -243,3 +243,8 @@ def test_what_a_list_says_of_one_has_lines_and_no_codes_of_line_breaks(line: str
     assert found.code == 0
     assert "\\x" not in found.out
     assert len(found.out.splitlines()) > 3
+
+
+def test_the_command_that_shows_splits_can_join_training_and_test_part(cli: Cli) -> None:
+    assert "1,797: 599 a client" in cli("splits", "iid:3", "--pool", "joined").out
+    assert "unknown data.pool 'both'; known: joined, train" in cli("splits", "iid:3", "--pool", "both").err

@@ -17,6 +17,7 @@ _MARKS = {
     "cifar10": "cifar-10-batches-py/data_batch_1",
     "fashion-mnist": "FashionMNIST/raw/train-images-idx3-ubyte.gz",
     "femnist": "FEMNIST",
+    "mnist": "MNIST/raw/train-images-idx3-ubyte.gz",
 }
 
 

@@ -81,7 +81,7 @@ def test_local_test_part_is_a_fifth_of_the_client_rounded_down_but_one_at_least(
         assert len(test) == max((len(train) + len(test)) // 5, 1)
 
 
-def test_local_test_is_off_by_default_for_iid_and_pxcy_alone() -> None:
+def test_the_usual_local_test_share_of_every_split_is_the_documented_one() -> None:
     for text in ALL:
         p, _ = made(text)
         assert all(len(part) > 0 for part in p.test) == (not text.startswith(("iid", "p7")))
@@ -89,7 +89,8 @@ def test_local_test_is_off_by_default_for_iid_and_pxcy_alone() -> None:
     fifth = dict.fromkeys(
         ["dirichlet", "dirichlet-client", "incomplete", "longtail", "natural", "shards"], 0.2
     )
-    assert usual == {"iid": 0.0, "pXcY": 0.0, "lognormal": 0.1, **fifth}
+    published = {"label-count": 0.0, "capped-dirichlet": 0.0, "class-groups": 0.25}
+    assert usual == {"iid": 0.0, "pXcY": 0.0, "lognormal": 0.1, **published, **fifth}
     assert {name for name, one in SPLITS.items() if one.brings_tests} == {"equal", "file", "stages"}
 
 

@@ -24,11 +24,14 @@ from raffed.results.runfile import read_run
 from raffed.runtime.setup import Setup, prepare_run
 
 FAMILIES = {
+    "capped-dirichlet": ("capped-dirichlet:4:1.0:10:niid-bench:0.0", "plain"),
+    "class-groups": ("class-groups:10:2:pfllib", "plain"),
     "dirichlet": ("dirichlet:4:1.0", "map"),
     "dirichlet-client": ("dirichlet-client:4:1.0", "map"),
     "equal": ("equal:4:5", "plain"),
     "iid": ("iid:4", "fedmr"),
     "incomplete": ("incomplete:4", "map"),
+    "label-count": ("label-count:4:5:niid-bench", "plain"),
     "lognormal": ("lognormal:10:3", "plain"),
     "longtail": ("longtail:4:1.0:5.0", "plain"),
     "natural": ("natural:4", "plain"),

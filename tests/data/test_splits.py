@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from raffed.data.splits import (
     SPLITS,
+    CappedDirichlet,
     ClassesPerClient,
+    ClassGroups,
     Dirichlet,
     DirichletByClient,
     Equal,
@@ -16,6 +18,7 @@ from raffed.data.splits import (
     Iid,
     Incomplete,
     InStages,
+    LabelCount,
     LogNormalSizes,
     LongTail,
     Natural,
@@ -42,6 +45,15 @@ from raffed.errors import UsageError
         ("equal:100:5", Equal(clients=100, classes=5)),
         ("EQUAL:100:5:duplicates", Equal(clients=100, classes=5, duplicates=True)),
         ("lognormal:150:3", LogNormalSizes(clients=150, classes=3)),
+        ("label-count:10:2", LabelCount(clients=10, classes=2)),
+        ("label-count:10:2:flower:42", LabelCount(10, 2, code="flower", seed=42)),
+        ("capped-dirichlet:10:0.5", CappedDirichlet(clients=10, alpha=0.5)),
+        (
+            "Capped-Dirichlet:10:.5:256:pfllib:0.25:1",
+            CappedDirichlet(10, 0.5, least=256, code="pfllib", common_test=0.25, seed=1),
+        ),
+        ("class-groups:20:2", ClassGroups(clients=20, classes=2)),
+        ("class-groups:10:2:fedvls:1", ClassGroups(10, 2, code="fedvls", seed=1)),
         ("LongTail:10:0.5:50", LongTail(clients=10, alpha=0.5, imbalance=50.0)),
         ("stages:20:4:5:if50", InStages(clients=20, classes=4, stages=5, imbalance=50.0)),
         (
@@ -129,7 +141,8 @@ def test_impossible_numbers_are_named_with_their_range(text: str, said: str) -> 
 @given(
     st.text(max_size=30)
     | st.from_regex(
-        r"(iid|p\d+c|dirichlet|shards|equal:\d:\d|stages:\d:\d:\d:if)[:\dc.e-]*(:outer|:n\d)*", fullmatch=True
+        r"(iid|p\d+c|dirichlet|capped-dirichlet|class-groups|label-count|shards|equal:\d:\d|stages:\d:\d:\d:if)[:\dc.e-]*(:outer|:n\d)*",
+        fullmatch=True,
     )
 )
 def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None:
@@ -142,4 +155,4 @@ def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None
 
 def test_the_listing_names_every_scheme_once() -> None:
     assert {name: split.name for name, split in SPLITS.items()} == {name: name for name in SPLITS}
-    assert len(SPLITS) == 12
+    assert len(SPLITS) == 15

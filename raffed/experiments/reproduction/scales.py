@@ -56,6 +56,7 @@ def smoke(config: RunConfig) -> RunConfig:
             split=split,
             split_args={},
             transform="auto",
+            transform_args={},
             local_test=held_out,
             samples=0,
         ),

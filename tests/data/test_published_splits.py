@@ -1,0 +1,240 @@
+"""Splits whose lists are those of published code: NIID-Bench, Flower's baselines, PFLlib and FedVLS.
+
+The hashes are SHA-256 sums of lists that were made apart from raffed, class by class, with the generators and
+seeds of the published code. Sizes that need only the sizes of classes are checked without the real data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raffed.data.dataset import Dataset
+from raffed.data.files import IntArray
+from raffed.data.partition import Partition, make_partition, parse_split
+from raffed.data.published_schemes import Draws, drawn_classes
+from raffed.errors import UsageError
+
+HASHES = {
+    ("fashion-mnist", "label-count:10:1:flower:42"): "a85f07ec22d164d9f3c0b69caeda88e7",
+    ("fashion-mnist", "label-count:10:2:flower:42"): "05bce522bc5e90abe11c350e39b25d59",
+    ("fashion-mnist", "label-count:10:3:flower:42"): "a314ff1262b422838997c43288c318fc",
+    ("fashion-mnist", "capped-dirichlet:10:0.5:10:flower:0:42"): "a12a46635bf830909a4a3a4eaf78f26e",
+    ("mnist", "label-count:10:1:flower:42"): "60a8e13c3e20b177ec1fc4124df4c854",
+    ("mnist", "label-count:10:2:flower:42"): "2387a99bf32fedcf9ea0f4afa9c64c44",
+    ("mnist", "label-count:10:3:flower:42"): "dfc13b72ed03c3419000f856510edf74",
+    ("mnist", "capped-dirichlet:10:0.5:10:flower:0:42"): "58163133431b20362181685481fab96f",
+    ("cifar10", "label-count:10:1:flower:42"): "8c38520fc6bf91e3f7eeb3fdadc62ca5",
+    ("cifar10", "label-count:10:2:flower:42"): "01f13ea66c685932a581a6fd4ab78e48",
+    ("cifar10", "label-count:10:3:flower:42"): "74fe855f3bb8bcde6f8ab97e96769e96",
+    ("cifar10", "capped-dirichlet:10:0.5:10:flower:0:42"): "b001a313b13d5d2dc7d4474708cfb17e",
+    ("cifar10", "label-count:10:2:niid-bench:0"): "7f2a827deb35532a178b4427b24e7d99",
+    ("cifar10", "label-count:10:2:niid-bench:1"): "71abc1a26fec16f16bb11b96c60818e6",
+    ("cifar10", "label-count:10:2:niid-bench:2"): "0177e03c8d07ba13c36b9985d2f1ce5a",
+    ("cifar10", "label-count:100:2:niid-bench:0"): "22dda5325f07a89466918d40b8f0adcd",
+    ("cifar10", "label-count:100:2:niid-bench:1"): "c1e25dccb8189d44da914bb4cc1777db",
+    ("cifar10", "label-count:100:2:niid-bench:2"): "803e63f38b622ba60b34ff0fbf02e1c4",
+    ("cifar10", "capped-dirichlet:10:0.5:10:niid-bench:0:0"): "9289690c3c5ddcaf76a89b850fac98f0",
+    ("cifar10", "capped-dirichlet:10:0.5:10:niid-bench:0:1"): "c3a06fca229d66248f1e63ecddc241dc",
+    ("cifar10", "capped-dirichlet:10:0.5:10:niid-bench:0:2"): "d62f4c04f2282f005cc27c56d09e8c4d",
+    ("cifar10", "capped-dirichlet:100:0.5:10:niid-bench:0:0"): "1589246a85a8507bdc2e44ec7e9f1ca4",
+    ("cifar10", "capped-dirichlet:100:0.5:10:niid-bench:0:1"): "d018cf968d2f2792145a1ed524cbb86f",
+    ("cifar10", "capped-dirichlet:100:0.5:10:niid-bench:0:2"): "acdfd53cf680827704f8223a41b9d897",
+    ("cifar10", "capped-dirichlet:10:0.5:10:pfllib:0:0"): "29995f3fe0aa756442795b1375df083c",  # MOON
+    ("cifar10", "capped-dirichlet:16:0.1:10:pfllib:0:2020"): "32001147a16324f46d88e39729f581b2",  # FedNova
+    ("cifar10", "capped-dirichlet:10:0.5:10:pfllib:0:1"): "c1d1a83a73cd928e72690fe5582c1977",  # FedVLS
+    ("cifar10", "capped-dirichlet:10:0.1:10:pfllib:0:1"): "ce23f50bfd971100fafffccfa0d44c9d",
+    ("cifar10", "capped-dirichlet:10:0.05:10:pfllib:0:1"): "0f4a4d3f9b4527ceada831bfa8f428db",
+    ("cifar10", "class-groups:10:2:fedvls:1"): "e240a49a6e65ac586a35460f74f69a24",
+}
+JOINED_HASHES = {  # of training and test part together; PFLlib keeps a quarter of each client for its test
+    ("fashion-mnist", "class-groups:20:2:pfllib:1", 0.25): "f4c7126e73229d9164b317707e521499",
+    ("fashion-mnist", "capped-dirichlet:20:0.1:40:pfllib:0:1", 0.25): "7bf86bf8cfa66680a28fd77d0682edac",
+    ("mnist", "capped-dirichlet:10:0.5:256:pfllib:0.25:1", 0.0): "557017bb886efe86364a63b07d332499",
+    ("mnist", "capped-dirichlet:10:0.1:256:pfllib:0.25:1", 0.0): "af3a8224e40b608c385476623369bbe6",
+    ("mnist", "capped-dirichlet:10:0.05:256:pfllib:0.25:1", 0.0): "f1a2838a4878933ffab91c83fb85eac2",
+}
+SMALL = (
+    "label-count:7:3",
+    "label-count:12:3:flower",
+    "capped-dirichlet:7:0.5",
+    "capped-dirichlet:7:0.3:5:pfllib",
+    "capped-dirichlet:7:0.5:10:flower:0:3",
+    "class-groups:10:2",
+    "class-groups:10:2:fedvls:4",
+)
+
+
+def classes_of(size: int) -> IntArray:
+    """Labels of ten classes of one size each, in no order."""
+    return np.random.default_rng(1).permutation(np.arange(10 * size, dtype=np.int64) % 10)
+
+
+def divided(text: str, labels: IntArray, seed: int = 0, local_test: float | None = None) -> Partition:
+    return make_partition(parse_split(text), labels, 10, None, seed, local_test)
+
+
+def sizes(partition: Partition) -> list[int]:
+    return [len(part) for part in partition.train]
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("data", "split"), HASHES)
+def test_the_lists_of_the_published_seeds_are_the_published_lists(
+    data: str, split: str, real: Callable[[str], Dataset]
+) -> None:
+    lists = divided(split, real(data).y, seed=77, local_test=0.0)
+    assert lists.sha256()[:32] == HASHES[data, split]
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("data", "split", "share"), JOINED_HASHES)
+def test_the_lists_of_joined_pools_are_the_published_lists(
+    data: str, split: str, share: float, real: Callable[[str], Dataset]
+) -> None:
+    pool = real(data)
+    lists = divided(split, np.concatenate([pool.y, pool.y_test]), seed=77, local_test=share)
+    own = lists if share else Partition(lists.train, tuple(part[:0] for part in lists.test), 10)
+    assert own.sha256()[:32] == JOINED_HASHES[data, split, share]
+
+
+@pytest.mark.parametrize(
+    ("code", "seed", "each", "owners"),
+    [
+        ("flower", 42, 2, "07 16 24 34 48 50 62 70 85 97"),
+        ("flower", 42, 3, "076 148 206 320 459 571 684 753 819 976"),
+        ("niid-bench", 0, 2, "06 16 20 34 48 57 64 75 89 93"),
+        ("niid-bench", 1, 2, "02 19 21 34 41 57 67 76 83 91"),
+        ("niid-bench", 2, 2, "01 15 24 34 49 53 69 70 89 92"),
+    ],
+)
+def test_the_owners_of_classes_are_those_that_the_published_code_draws(
+    code: str, seed: int, each: int, owners: str
+) -> None:
+    drawn = drawn_classes(10, each, 10, Draws.of(code, seed))
+    assert " ".join("".join(map(str, own)) for own in drawn) == owners
+
+
+def test_the_sizes_of_flowers_fednova_need_only_the_sizes_of_the_classes() -> None:
+    found = divided("capped-dirichlet:16:0.1:10:pfllib:0:2020", classes_of(5000))
+    assert sizes(found)[:8] == [298, 1077, 4862, 1743, 3713, 3867, 1600, 3271]
+
+
+def test_the_sizes_of_fedvls_groups_are_the_published_ones() -> None:
+    found = divided("class-groups:10:2:fedvls:1", classes_of(5000), local_test=0.0)
+    assert sizes(found) == [4715, 5285, 4168, 5832, 3539, 6461, 7522, 2478, 5164, 4836]
+
+
+def test_the_sizes_of_pfllibs_pathological_fashion_mnist_are_the_published_ones() -> None:
+    labels = classes_of(7000)
+    found = divided("class-groups:20:2:pfllib:1", labels)
+    assert sizes(found)[:8] == [1737, 975, 1719, 6068, 1544, 751, 1419, 6784]
+    held = [set(labels[part].tolist()) for part in found.train]
+    assert held == [{0, 1}] * 4 + [{2, 3}] * 4 + [{4, 5}] * 4 + [{6, 7}] * 4 + [{8, 9}] * 4
+
+
+@pytest.mark.parametrize("text", SMALL)
+@pytest.mark.parametrize("local_test", [None, 0.0, 0.25, 0.9])
+def test_no_sample_is_with_two_clients_or_in_two_roles_and_none_is_lost(
+    text: str, local_test: float | None
+) -> None:
+    labels = classes_of(70)
+    found = divided(text, labels, seed=2, local_test=local_test)
+    everything = np.concatenate([*found.train, *found.test])
+    assert len(np.unique(everything)) == len(everything)
+    assert len(everything) + int(found.recipe["leftovers"] or 0) == len(labels)
+    assert min(sizes(found)) >= 1
+
+
+@pytest.mark.parametrize("text", SMALL)
+def test_a_quarter_of_each_client_rounded_up_is_its_local_test_part(text: str) -> None:
+    found = divided(text, classes_of(70), local_test=0.25)
+    for train, test in zip(found.train, found.test, strict=True):
+        assert len(train) == 3 * (len(train) + len(test)) // 4
+
+
+def test_the_seed_of_the_run_counts_only_where_the_split_names_none() -> None:
+    labels = classes_of(70)
+    for text, named in (("capped-dirichlet:7:0.5:10:niid-bench:0", ":5"), ("label-count:7:3:flower", ":5")):
+        assert divided(text + named, labels, 1).sha256() == divided(text + named, labels, 2).sha256()
+        assert divided(text, labels, 5).sha256() == divided(text + named, labels, 1).sha256()
+        assert divided(text, labels, 1).sha256() != divided(text, labels, 2).sha256()
+
+
+def test_a_client_that_has_its_share_gets_no_sample_of_a_later_class() -> None:
+    labels = classes_of(500)
+    found = divided("capped-dirichlet:10:0.2", labels)
+    counts = found.class_counts(labels)
+    before = np.cumsum(counts, axis=1) - counts
+    assert (counts[before >= len(labels) / 10] == 0).all()
+    assert counts.sum() == len(labels)
+    assert min(sizes(found)) >= 10
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 8), st.integers(1, 20), st.integers(0, 10_000))
+def test_every_client_has_at_least_the_number_asked_for(clients: int, least: int, seed: int) -> None:
+    found = divided(f"capped-dirichlet:{clients}:1.0:{least}", classes_of(40), seed)
+    assert min(sizes(found)) >= least
+
+
+def test_a_common_test_part_is_taken_first_and_dealt_to_the_clients() -> None:
+    labels = classes_of(100)
+    found = divided("capped-dirichlet:4:1.0:10:pfllib:0.25:3", labels)
+    assert sum(map(len, found.test)) == 250
+    assert sum(sizes(found)) == 750
+    assert max(map(len, found.test)) - min(map(len, found.test)) <= 1
+    first = np.random.RandomState(3).permutation(1000)[:250]  # as train_test_split
+    np.testing.assert_array_equal(np.concatenate(found.test), first)
+
+
+def test_the_samples_of_a_class_without_an_owner_are_left_over() -> None:
+    labels = classes_of(50)
+    found = divided("label-count:4:1", labels)
+    assert sizes(found) == [50] * 4
+    assert found.recipe["leftovers"] == 300
+
+
+@pytest.mark.parametrize(
+    ("text", "local_test", "said"),
+    [
+        ("label-count:5:11", None, "11 classes for each client"),
+        ("label-count:300:2", None, "use fewer clients"),
+        ("capped-dirichlet:10:0.5:60", None, "500 samples cannot give 10 clients 60 each"),
+        ("capped-dirichlet:10:0.00001:45", None, "use a larger alpha, fewer clients or a smaller"),
+        ("capped-dirichlet:10:0.5:10:pfllib:0.2", 0.2, "set local_test to 0"),
+        ("class-groups:500:2", None, "use fewer clients"),
+        ("class-groups:40:2:fedvls:1", None, "use pfllib or another seed"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_with_the_remedy(
+    text: str, local_test: float | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raffed.data.published_schemes.TRIES", 50)
+    with pytest.raises(UsageError, match=said):
+        divided(text, classes_of(50), local_test=local_test)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("label-count:10", "label-count:CLIENTS:CLASSES"),
+        ("label-count:10:2:pfllib", "unknown code 'pfllib'"),
+        ("class-groups:10:2:flower", "unknown code 'flower'"),
+        ("capped-dirichlet:10:0.5:0", "least = 0 is outside"),
+        ("capped-dirichlet:10:0.5:10:flower:0.95", "common_test = 0.95 is outside"),
+        ("capped-dirichlet:10:0.5:10:flower:0:-1", "capped-dirichlet:CLIENTS:ALPHA"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_may_be_typed(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_split(text)
+
+
+def test_a_seed_that_numpys_legacy_generator_cannot_take_is_refused() -> None:
+    with pytest.raises(UsageError, match="a seed from 0 to"):
+        divided("label-count:7:3", classes_of(70), seed=2**40)
