@@ -85,12 +85,12 @@ class Runs:
 
     def _without(self, names: Collection[str]) -> Runs:
         kept = {name: file for name, file in self.files.items() if name not in names}
-        metrics, *others = (
+        metrics, clients, scores, together = (
             rows[rows["run"].isin(list(kept))]
             for rows in (self.metrics, self.clients, self.scores, self.by_samples)
         )
         metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())
-        return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, *others)
+        return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores, together)
 
     def series(self, metric: Metric) -> pd.DataFrame:
         """Return the server's rows over all classes of one metric, by round."""
