@@ -17,9 +17,11 @@ from pathlib import Path
 from raffed.results.visible import visible
 
 from .packed.files import pack_folder, packed_below, read_records, unpack_folder
+from .packed.index import RUN_FILE
 from .packed.tables import write_tables
 from .report import find_items
 from .reproduction.item_runs import tried_names
+from .runs.files import read_object
 
 CHECKPOINTS = "checkpoints"
 
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     does.add_argument("--unpack", action="store_true", help="make the folder of runs again")
     does.add_argument("--check", action="store_true", help="compute the hashes of all rows again")
     does.add_argument(
-        "--results", action="store_true", help="pack no checkpoints, and no runs that only chose a setting"
+        "--results", action="store_true", help="leave out checkpoints, trials and unfinished runs"
     )
     does.add_argument("--tables", action="store_true", help="write the README.md of packed records")
     arguments = parser.parse_args(argv)
@@ -62,9 +64,15 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if arguments.unpack:
         unpack_folder(folder, arguments.out)
         return
-    left = [CHECKPOINTS, *tried_names(find_items([folder]))] if arguments.results else []
+    left = _no_results(folder) if arguments.results else []
     pack_folder(folder, arguments.out, left)
     write_tables(arguments.out)
+
+
+def _no_results(folder: Path) -> list[str]:
+    """Return the names of folders that hold no result: checkpoints, trials, and runs that have not ended."""
+    begun = [path.parent.name for path in folder.rglob(RUN_FILE) if read_object(path)["state"] != "finished"]
+    return [CHECKPOINTS, *tried_names(find_items([folder])), *begun]
 
 
 def _packed(given: Path) -> list[Path]:

@@ -33,7 +33,7 @@ raffed reproduce zoo/fashion-mnist --scale full --plan            # what will ru
 raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox --budget 80m \\
     --keep-checkpoints 1
 raffed reproduce zoo/fashion-mnist --scale full --out zoo --tables
-python -m analysis.pack_records zoo --out analysis/records/zoo
+python -m analysis.pack_records zoo --out analysis/records/zoo --results
 ```
 
 Any part may run by itself: rows and splits are chosen by `--only`, and the same command goes on where it

@@ -107,8 +107,11 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
     """Map runs to the reason why they are left out.
 
     A run is left out if most runs of its column and seed have another partition, other data or another
-    budget. The rows of an item may differ in the method, its arguments and the clipping of gradients.
+    budget. The rows of an item may differ in the method, its arguments and the clipping of gradients. Rows
+    that were tuned may differ in everything, because each has the settings that its trials chose.
     """
+    if item.about.get("search"):
+        return {}
 
     def made() -> dict[str, str]:
         found = {}

@@ -13,9 +13,8 @@ from .titles import method_titles
 
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _WHERE_DATA_ARE = ("root", "download")
-_USUAL: Mapping[
-    str, JsonDict
-] = {  # what stands in run.json where nothing was asked for, or, in runs of before it could be, does not
+# What is in run.json where nothing was asked for; older runs do not have all of it
+_USUAL: Mapping[str, JsonDict] = {
     "data": {"validation": 0, "samples": 0, "transform": "auto"},
     "local": {
         "schedule": "constant",

@@ -12,7 +12,7 @@ import typer
 
 from raffed.config.source import described
 from raffed.errors import check_choice
-from raffed.results.visible import visible
+from raffed.results.visible import visible_lines
 
 if TYPE_CHECKING:
     from raffed.config.validation import Declaration
@@ -61,7 +61,7 @@ def _show_method(name: str) -> None:
     info = method_info(name)
     found = info.described()
     about = f"{info.title} ({info.source}): {info.idea}\n\n{found.paper}\n\n{found.doc}"
-    typer.echo(visible(about))
+    typer.echo(visible_lines(about))
     if found.arguments:
         _show_arguments(found.arguments)
         first = found.arguments[0]

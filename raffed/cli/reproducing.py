@@ -166,14 +166,9 @@ def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int) -> N
     """Say on stderr, before anything starts, what will run, how long it may take, and what is left out
     and why.
     """
-    from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
-
     to_run = [job for job in found if not job.left_out and not job.done]
     done = sum(job.done for job in found)
-    lines = [
-        f"{item.key} ({item.title}), {scale}: "
-        f"{STUDY_SCALES[scale] if item.study and not item.cells else SCALES[scale]}"
-    ]
+    lines = [f"{item.key} ({item.title}), {scale}: {item.meaning(scale)}"]
     time = duration(sum(job.seconds for job in to_run))
     runs = sum(isinstance(job, PlannedRun) for job in to_run)
     what = [counted(runs, "run")] if item.cells or not item.study else []

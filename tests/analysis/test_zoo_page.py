@@ -112,8 +112,9 @@ def test_records_can_be_packed_without_the_trials_whose_scores_the_table_has(
     table: Path, tmp_path: Path, write_run: Callable[..., Path]
 ) -> None:
     write_run("t1", [0.5])
+    write_run("begun", [0.5], state="stopped")
     for given, there in (([], True), (["--results"], False)):
         assert pack([str(tmp_path), "--out", str(tmp_path.parent / f"packed{there}"), *given]) == 0
         about = json.loads((tmp_path.parent / f"packed{there}" / "records.json").read_text())
-        assert ("t1/run.json" in about["runs"]) is there
+        assert {("t1/run.json" in about["runs"]), ("begun/run.json" in about["runs"])} == {there}
         assert "FedAvg-1/run.json" in about["runs"]

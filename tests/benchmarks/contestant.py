@@ -87,21 +87,24 @@ def _timed(rounds: Iterator[int]) -> tuple[list[float], list[int]]:
 
 
 def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
-    """Of these weights on the global test set, in chunks that fit into any memory."""
+    """Of these weights on the global test set, in chunks that fit any memory, on a GPU if there is one."""
     import torch
 
     from raffed.data.transforms import prepare_images
     from tests.benchmarks.workloads import initial_net
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     net = initial_net(setup)
     net.load_state_dict(weights)
-    net.eval()
+    net.eval().to(device)
     images, labels = setup.test_set()
     correct = 0
     with torch.no_grad():
         for start in range(0, len(labels), 1000):
             x = prepare_images(images[start : start + 1000].copy(), setup.transform, setup.dataset.max_value)
-            correct += int((net(x)[0].argmax(1).numpy() == labels[start : start + 1000]).sum())
+            correct += int(
+                (net(x.to(device))[0].argmax(1).cpu().numpy() == labels[start : start + 1000]).sum()
+            )
     return correct / len(labels)
 
 

@@ -233,3 +233,13 @@ def test_no_help_text_has_a_split_that_the_terminal_shows_as_a_picture() -> None
     changed = [text for text in texts if text and Emoji.replace(text) != text]
     assert changed == []
     assert len(commands) > 15
+
+
+@pytest.mark.parametrize(
+    "line", ["methods fedlc", "models resnet8", "splits p10c2", "datasets digits", "metrics", "methods"]
+)
+def test_what_a_list_says_of_one_has_lines_and_no_codes_of_line_breaks(line: str, cli: Cli) -> None:
+    found = cli(*line.split())
+    assert found.code == 0
+    assert "\\x" not in found.out
+    assert len(found.out.splitlines()) > 3

@@ -110,8 +110,8 @@ def in_setting(setting: str, name: str, args: dict[str, Any]) -> Tiny:
     """A method after two rounds of all clients, which settings of one network share: a setting is that of the
     next round. Dropout adds no weight to a network.
     """
-    wanted = SETTINGS[setting](short(name, args))
-    tiny = experienced(name, args, norm=bool(wanted.net.initial.b.names))
+    wanted, plain = SETTINGS[setting](short(name, args)), SETTINGS[setting](fedavg())
+    tiny = experienced(name, args, norm=bool(plain.net.initial.b.names))  # a method may add BatchNorm itself
     tiny.net, tiny.local, tiny.augment = wanted.net, wanted.local, wanted.augment
     return tiny
 

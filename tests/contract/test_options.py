@@ -58,6 +58,9 @@ def messages_of(name: str) -> set[str]:
     return {line.split()[0] for line in up.splitlines()[1:] if line.strip()} - {"n", "w", "b"}
 
 
+SELDOM = ("ccvr", "feddbe")  # their messages go up in one round only, which the wire table does not show
+
+
 def with_rule(name: str, rule: str, **args: float) -> Method:
     return with_mean(build_method(name, {}), Federation(mean=rule, mean_args=args))  # type: ignore[arg-type]
 
@@ -70,7 +73,7 @@ def admitting() -> list[str]:
 def test_a_method_that_admits_a_robust_mean_sends_nothing_beside_the_weights(name: str) -> None:
     """Nothing then reaches the server past the rule; a method that does send something else refuses."""
     method = build_method(name, {})
-    if messages_of(name) or method.mean.fixed or method.server.each:
+    if messages_of(name) or name in SELDOM or method.mean.fixed or method.server.each:
         with pytest.raises(UsageError, match="does not admit it, because"):
             with_rule(name, "median")
     else:

@@ -105,7 +105,12 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedlmd": (P + B, P + B + 1, 0, 0),
     "fedntd": (P + B, P + B + 1, 0, 0),
     "fedsam": (P + B, P + B + 1, 0, 0),
+    "feddecorr": (P + B, P + B + 1, 0, 0),
+    "fedlc": (P + B, P + B + 1, 0, 0),
+    "feduv": (P + B, P + B + 1, 0, 0),
+    "fedvls": (P + B, P + B + 1, 0, 0),
     "finetune": (P + B, P + B + 1, 0, 0),
+    "priorce": (P + B, P + B + 1, 0, 0),
 }
 
 

@@ -27,9 +27,9 @@ def test_a_method_without_a_whole_model_at_the_server_is_personal(name: str) -> 
     assert (for_whom(method) == "personal") is not method.has_global
 
 
-def test_fedavg_is_global_ditto_is_both_and_solo_is_personal() -> None:
-    found = {name: for_whom(build_method(name, {})) for name in ("fedavg", "ditto", "solo")}
-    assert found == {"fedavg": "global", "ditto": "both", "solo": "personal"}
+def test_fedavg_is_global_ditto_and_fedala_are_both_and_solo_is_personal() -> None:
+    found = {name: for_whom(build_method(name, {})) for name in ("fedavg", "ditto", "fedala", "solo")}
+    assert found == {"fedavg": "global", "ditto": "both", "fedala": "both", "solo": "personal"}
     assert batchnorm(build_method("fedavg", {})) == "not needed"
     assert batchnorm(build_method("solo", {})) == "statistics stay with the client"
 

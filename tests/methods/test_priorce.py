@@ -24,7 +24,7 @@ def loss(z: Tensor, tau: float, missing: str = "mask", counts: tuple[int, ...] =
     ("tau", "missing", "wanted"),
     [
         (1.0, "mask", 0.5183757),
-        (1.0, "eps", 0.5183757),  # another 5e-10 more
+        (1.0, "eps", 0.5183757),  # larger by 5e-10
         (1.0, "one", 0.5236316),
         (0.5, "mask", 0.4101918),
     ],

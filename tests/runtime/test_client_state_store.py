@@ -187,11 +187,6 @@ def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_befo
     assert other.get(3, 0) is None
 
 
-def test_an_empty_vault_is_not_written(tmp_path: Path) -> None:
-    ClientStateStore(tmp_path).put(0, 1, ClientState(Params({}), Params({}), {}))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_server_is_refused_where_a_vault_is_wanted(tmp_path: Path) -> None:
     save_record(_vault(), tmp_path / "v.safetensors")
     with pytest.raises(RunFolderError, match="holds a ClientState, but must hold a ServerState"):

@@ -15,7 +15,6 @@ from raffed.experiments.reproduction.item_source import ITEM_FILE, item_folder, 
 from raffed.experiments.reproduction.items import Cell, Item
 from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import DIVERGED, Planned, PlannedRun, PlannedStudy
-from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES
 from raffed.experiments.reproduction.searched import search_record
 from raffed.results.lock import make_folder
 from raffed.results.run_contents import Noted
@@ -44,7 +43,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "title": item.title,
         "measure": item.measure,
         "scale": scale,
-        "meaning": (SCALES if item.cells else STUDY_SCALES)[scale],
+        "meaning": item.meaning(scale),
         "unit": _unit(item, cells.values()),
         "tolerance": item.tolerance,
         "baseline": item.baseline,

@@ -10,7 +10,7 @@ from typing import TypedDict
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.measures import MEASURES
-from raffed.experiments.reproduction.scales import known_split, smoke
+from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES, known_split, smoke
 from raffed.experiments.reproduction.search import RowSearch
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
@@ -151,6 +151,12 @@ class Item:
     def seeds(self, scale: str) -> int:
         """Return how many runs a cell has at a scale, if nobody asks for another number."""
         return SEEDS[scale] if self.search is None or scale == "smoke" else self.search.seeds
+
+    def meaning(self, scale: str) -> str:
+        """Return what a scale means for this item."""
+        if self.search is not None and scale == "full":
+            return "every row tuned in the same way, then repeated with fresh seeds"
+        return (STUDY_SCALES if self.study and not self.cells else SCALES)[scale]
 
     def missing(self, scale: str = "full") -> tuple[str, ...]:
         """Return the names that this item needs at a scale and no registry has, each once, in order."""

@@ -52,8 +52,12 @@ def _has_norms(run: RunConfig) -> bool:
 
 
 def is_personal(method: Method) -> bool:
-    """Return whether a client has a model of its own: by a slot, or because it keeps layers or statistics."""
-    return method.personal is not None or method.split.personal != "none" or method.split.buffers == "local"
+    """Return whether a client has a model of its own: by a slot, or because it keeps layers or statistics.
+
+    An opening also gives it one, because a client is scored after what it makes of the download.
+    """
+    kept = method.split.personal != "none" or method.split.buffers == "local"
+    return method.personal is not None or method.opening is not None or kept
 
 
 @functools.cache

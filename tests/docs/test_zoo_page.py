@@ -1,0 +1,34 @@
+"""docs/zoo.md is the page that its records make."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from raffed.analysis.zoo_page import written
+
+from raffed.experiments.zoo.items import ITEMS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = Path("docs") / "zoo.md"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+RECORDS = [Path(name) for name in re.findall(r"analysis/records/[\w-]+", TEXT.split("```")[0])]
+
+
+@pytest.mark.slow
+def test_the_page_is_made_from_the_records_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command in its head makes it again. Of the pictures, only the names are compared."""
+    monkeypatch.chdir(ROOT)
+    made = written(RECORDS, PAGE)
+    assert made[PAGE] == TEXT
+    assert all((ROOT / path).exists() for path in made)
+
+
+def test_the_page_names_records_that_are_there_and_tables_that_exist() -> None:
+    assert RECORDS
+    assert all((ROOT / path / "records.json").exists() for path in RECORDS)
+    titles = re.findall(r"^## (zoo/[\w-]+), (\w+): ", TEXT, re.MULTILINE)
+    assert titles
+    assert {key for key, _ in titles} <= {item.key for item in ITEMS}
+    assert {scale for _, scale in titles} == {"full"}
