@@ -32,6 +32,7 @@ MEASURES = {
     "accuracy_best": Measure("best %", 0.01, 2, True),
     "accuracy_mean10": Measure(f"mean last {LAST_ROUNDS} %", 0.01, 2, True),
     "personal_last": Measure("Personalization, last %", 0.01, 2, True),
+    "training_best": Measure("training samples, best %", 0.01, 2, True, optional=True),
     "personal_observed": Measure("among observed classes %", 0.01, 2, True, optional=True),
     "personal_f1": Measure("macro-F1 %", 0.01, 2, True, optional=True),
     "unseen_global": Measure("unseen clients, global %", 0.01, 2, True, optional=True),
@@ -68,6 +69,11 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "between_mean10": recent(between, LAST_ROUNDS),
         "a_loc": a_loc(runs)["value"],
         "a_glo": a_glo(runs)["value"],
+        "personal_best": by_run(personal)["value"].max(),
+        "between_best": by_run(between)["value"].max(),
+        **_weighted(runs),
+        "training_last": recent(runs.series(scores.TRAINING_ACCURACY), 1),
+        "training_best": by_run(runs.series(scores.TRAINING_ACCURACY))["value"].max(),
         **_selected(runs),
         **_readings(runs),
         "floats_up": (rounds["bytes_up"].mean() / 4e6) / _participants(runs),
@@ -91,6 +97,24 @@ def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
         ends, orient="index", columns=["balanced_last", "balanced_best"], dtype=float
     )
     return {"balanced_last": found["balanced_last"], "balanced_best": found["balanced_best"]}
+
+
+WEIGHTED = {  # name of the measure: whose scores in which rows
+    "downloaded": scores.DOWNLOADED_ACCURACY,
+    "local": scores.LOCAL_ACCURACY,
+    "personal": scores.PERSONAL_ACCURACY,
+    "between": scores.PERSONAL_BETWEEN,
+}
+
+
+def _weighted(runs: Runs) -> dict[str, pd.Series[float]]:
+    """Return Σ correct / Σ samples over clients after the last scored round, and in the best one."""
+    rows, found = runs.by_samples.sort_values("round", kind="stable"), dict[str, "pd.Series[float]"]()
+    for name, metric in WEIGHTED.items():
+        mine = rows[(rows["model"] == metric.model) & (rows["metric"] == metric.name)]
+        values = mine.groupby("run")["value"]
+        found[f"{name}_weighted_last"], found[f"{name}_weighted_best"] = values.last(), values.max()
+    return found
 
 
 def _selected(runs: Runs) -> dict[str, pd.Series[float]]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from raffed.results.by_samples import is_word
 from raffed.results.other_metrics import CLIENT_LOSS
 from raffed.results.score_metrics import PERSONAL_ACCURACY
 
-RowMask = npt.NDArray[np.bool_]
 SCORES = ("client", "stage", "metric", "round", "value")
 
 
@@ -60,15 +59,3 @@ def local_seconds(rows: pa.Table) -> tuple[float, float]:
     if found.empty:
         return math.nan, math.nan
     return float(found["seconds"].median()), float((found["seconds"] / found["n"]).median())
-
-
-def is_word(column: pa.ChunkedArray, word: str) -> RowMask:
-    """Return which values of a categorical column equal `word`.
-
-    Comparing codes is faster than comparing texts.
-    """
-    codes = column.combine_chunks()
-    known = codes.dictionary.to_pylist()
-    if word not in known:
-        return np.zeros(len(column), bool)
-    return np.asarray(codes.indices.to_numpy() == known.index(word), bool)

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raffed.results.by_samples import BY_SAMPLES
 from raffed.results.metric import Metric
 
 from .clients import SCORES, last_accuracies
@@ -51,6 +52,8 @@ class Runs:
             on its local test set in the last round in which it took part, a fraction in [0, 1].
         scores: columns run, client, stage, metric, round, value. It holds the last score of each client,
             stage and metric.
+        by_samples: columns run, model, metric, round, value. The value is Σ correct / Σ samples over the
+            clients that were scored on their local test parts in this round.
     """
 
     metrics: pd.DataFrame
@@ -59,6 +62,7 @@ class Runs:
     unreadable: Mapping[str, str]
     clients: pd.DataFrame
     scores: pd.DataFrame
+    by_samples: pd.DataFrame
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -81,11 +85,12 @@ class Runs:
 
     def _without(self, names: Collection[str]) -> Runs:
         kept = {name: file for name, file in self.files.items() if name not in names}
-        metrics, clients, scores = (
-            rows[rows["run"].isin(list(kept))] for rows in (self.metrics, self.clients, self.scores)
+        metrics, clients, scores, together = (
+            rows[rows["run"].isin(list(kept))]
+            for rows in (self.metrics, self.clients, self.scores, self.by_samples)
         )
         metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())
-        return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores)
+        return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores, together)
 
     def series(self, metric: Metric) -> pd.DataFrame:
         """Return the server's rows over all classes of one metric, by round."""
@@ -172,11 +177,12 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
             del read[name], files[name]
     about = pd.DataFrame(rows, columns=None if rows else ["run", "folder"]).set_index("run")
     last = {name: last_accuracies(one.scores) for name, one in read.items()}
-    clients, scores = (
+    reduced = (
         _stacked(last, SCORES_OF_CLIENTS),
         _stacked({name: one.scores for name, one in read.items()}, SCORES),
+        _stacked({name: one.by_samples for name, one in read.items()}, BY_SAMPLES),
     )
-    return Runs(_joined(read), about, files, unreadable, clients, scores)
+    return Runs(_joined(read), about, files, unreadable, *reduced)
 
 
 def _joined(read: Mapping[str, Parts]) -> pd.DataFrame:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raffed.results.by_samples import by_samples
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.schema import SCHEMA_VERSION
 
@@ -49,12 +50,14 @@ DAMAGED = (
 class Parts(NamedTuple):
     """The contents of one run's parts.
 
-    They are the server's rows, the values that are equal in all rows, and the clients' last scores and times.
+    They are the server's rows, the values that are equal in all rows, the clients' last scores, their scores
+    added up in each round, and their times.
     """
 
     server: pa.Table
     constant: JsonDict
     scores: pd.DataFrame
+    by_samples: pd.DataFrame
     seconds: tuple[float, float]
     unreadable: dict[str, str]
 
@@ -86,7 +89,8 @@ def read_parts(folder: Path, file: JsonObject) -> Parts:
             unreadable[str(path)] = str(error)
     rows = pa.concat_tables(tables).unify_dictionaries()
     null = pc.is_null(rows["client"])
-    return Parts(rows.filter(null), constant, last_scores(rows), local_seconds(rows), unreadable)
+    seconds = local_seconds(rows)
+    return Parts(rows.filter(null), constant, last_scores(rows), by_samples(rows), seconds, unreadable)
 
 
 def missing_rounds(folder: Path, file: JsonObject) -> dict[str, str]:

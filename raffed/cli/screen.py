@@ -148,6 +148,8 @@ class JsonScreen(Screen):
             hashes=result.hashes,
             accuracy=result.accuracy,
             personalization=result.personalization,
+            accuracy_best=result.accuracy_best[0],
+            personalization_by_samples=result.personalization_by_samples[0],
             **({"ended_early": result.ended_early} if result.ended_early else {}),
             **({} if result.best_round is None else {"best_round": result.best_round}),
         )

@@ -104,6 +104,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         ("rounds", f"{about.get('rounds_done', 0)}{early}"),
         *best,
         *accuracies.items(),
+        *_other_readings(result),
         *_more_values(result, about.get("metrics", [])),
         ("MB per round", f"{up:.3f} up, {down:.3f} down"),
         ("time", time),
@@ -111,6 +112,22 @@ def show_result(result: RunResult, brief: bool = False) -> None:
     ]
     kept = {name: value for name, value in result.hashes.items() if value != EMPTY}
     show_pairs([*pairs, *((f"{name} sha256", f"{value[:16]}…") for name, value in kept.items())])
+
+
+def _other_readings(result: RunResult) -> list[tuple[str, str]]:
+    """Return the accuracies as other papers read them: at the best round, and with every sample counted once.
+
+    The best round is left out if it is the last one.
+    """
+    best, when = result.accuracy_best
+    last, top, at = result.personalization_by_samples
+    found = []
+    if best > result.accuracy:
+        found.append(("aggregation, best round", f"{percent(best)} (round {when}, chosen on the test set)"))
+    if not math.isnan(last):
+        higher = f", best {percent(top)} (round {at})" if top > last else ""
+        found.append(("personalization by samples", f"{percent(last)}{higher}"))
+    return found
 
 
 def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str, str]]:

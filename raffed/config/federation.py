@@ -53,8 +53,11 @@ class Federation:
     ] = 0
     measures: Annotated[
         str,
-        Words("memory", "spectrum", "calibration", "fairness"),  # core/measures/ has a file for each
-        Doc("Additional measurements after the last round, separated by commas."),
+        Words("memory", "spectrum", "calibration", "fairness", "training"),  # docs/metrics.md explains them
+        Doc(
+            "Additional measurements, separated by commas. `training` is made whenever the global model is "
+            "evaluated, the others after the last round."
+        ),
     ] = ""
     metrics: Annotated[
         Name[Importable | Sequence[str | Importable]],

@@ -31,7 +31,7 @@ from raffed.experiments.server_data import CleanScore
 from raffed.experiments.survey import ClientSurvey
 from raffed.references.user_code import user_errors
 from raffed.results.row import Row
-from raffed.results.score_metrics import BROADCAST_ACCURACY
+from raffed.results.score_metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
 from raffed.runtime.api import Asked, Backend, RoundOrder
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.own_selection import needs_losses
@@ -58,7 +58,7 @@ class _Scoring:
 
     `whole` is the global model, or None if there is none. `test` and `val` are its scores. `sent` is the
     score of the broadcast weights, where a server's rule scores other weights. `attack` is the score of a
-    backdoor.
+    backdoor, and `train` that on the training samples.
     """
 
     training: _Training
@@ -68,6 +68,7 @@ class _Scoring:
     val: Asked[ScoreCounts] | None
     sent: Asked[ScoreCounts] | None
     attack: Asked[ScoreCounts] | None
+    train: Asked[ScoreCounts] | None
 
 
 def _nobody() -> tuple[PartialSum, list[Report]]:
@@ -99,7 +100,6 @@ class RoundLoop:
         self.versions: dict[int, int] = {}
         self._last = 0.0  # the time when a round was last scored
         self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
-        self._backdoor = "attack" in setup.scored_rows
         self._accountant = Accountant(setup.config.privacy)
         self._losses = losses_by(runtime, lambda: self.server, self.versions)
         self._by_loss = needs_losses(setup.config)
@@ -209,14 +209,15 @@ class RoundLoop:
         self.server = self.aggregator.next_server(self.server, partial, plan)
         whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
         scored = whole if plan.measure else None
-        test = self.runtime.evaluate(scored) if scored is not None else None
-        val = (
-            self.runtime.evaluate(scored, "val") if scored is not None and self.setup.partition.val else None
-        )
-        hit = self.runtime.evaluate(scored, "attack") if scored is not None and self._backdoor else None
+        asked = {
+            part: self.runtime.evaluate(scored, part)
+            for part in self.setup.scored_rows
+            if scored is not None and (part != "val" or self.setup.partition.val)
+        }
         apart = scored is not None and scored.w is not self.server.w
         sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
-        return _Scoring(training, reports, whole, test, val, sent, hit)
+        test, val = asked.get("test"), asked.get("val")
+        return _Scoring(training, reports, whole, test, val, sent, asked.get("attack"), asked.get("train"))
 
     def _recorded(self, scoring: _Scoring, ahead: bool) -> RoundEvent:
         """Record the rows of a round when its scores have arrived.
@@ -240,9 +241,10 @@ class RoundLoop:
         if self._clean is not None and test is not None and whole is not None:
             made += self._clean.rows(done, whole, test)
         made += self._own.rows(done, whole if training.plan.measure else None, reports)
-        if scoring.sent is not None:
-            counts = scoring.sent()
-            made.append(BROADCAST_ACCURACY.row(done, counts.accuracy, n=counts.n))
+        for metric, asked in ((BROADCAST_ACCURACY, scoring.sent), (TRAINING_ACCURACY, scoring.train)):
+            if asked is not None:
+                counts = asked()
+                made.append(metric.row(done, counts.accuracy, n=counts.n))
         made += participants.rows(done) if self.setup.config.faults.any else []
         made += self._accountant.rows(done)
         made += attack_rows(self.setup, done, order.participants, scoring.attack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,17 +64,58 @@ class RunResult:
         """
         return self._last("personal", "local_test")
 
+    @property
+    def accuracy_best(self) -> tuple[float, int]:
+        """Highest accuracy of the global model on the global test set, and the number of rounds done then.
+
+        Many papers print this number. It is chosen on the test set, so it flatters every method a little.
+
+        Returns:
+            A fraction in [0, 1] and the round, the first one if several are equal; (NaN, 0) without an
+            evaluation.
+        """
+        rows = self._rows("global", "test")
+        return _best(rows["round"].tolist(), rows["value"].tolist())
+
+    @property
+    def personalization_by_samples(self) -> tuple[float, float, int]:
+        """Accuracy of the personalised models in which every test sample counts once: Σ correct / Σ samples.
+
+        Returns:
+            The fraction after the last evaluated round, the highest one, and the round of that;
+            (NaN, NaN, 0) if the clients have no local test parts.
+        """
+        from raffed.results.by_samples import by_samples  # imported late because it loads pyarrow
+
+        found = by_samples(self.metrics)
+        found = found[(found["model"] == "personal") & (found["metric"] == "accuracy")].sort_values("round")
+        values = found["value"].tolist()
+        best, round = _best(found["round"].tolist(), values)
+        return (values[-1] if values else math.nan), best, round
+
     def to_pandas(self) -> pd.DataFrame:
         """Return all metric rows as a pandas data frame in long form (see `raffed.results.schema`)."""
         frame: pd.DataFrame = self.metrics.to_pandas()
         return frame
 
     def _last(self, model: str, split: str) -> float:
+        values = self._rows(model, split)["value"]
+        return float(values.iloc[-1]) if len(values) else float("nan")
+
+    def _rows(self, model: str, split: str) -> pd.DataFrame:
+        """Return the rows of the accuracy over all clients and classes, by round."""
         rows = self.to_pandas()
         kept = (rows["model"] == model) & (rows["split"] == split) & (rows["metric"] == "accuracy")
         kept &= rows["client"].isna() & rows["class"].isna()
-        values = rows[kept].sort_values("round")["value"]
-        return float(values.iloc[-1]) if len(values) else float("nan")
+        found: pd.DataFrame = rows[kept].sort_values("round")
+        return found
+
+
+def _best(rounds: list[int], values: list[float]) -> tuple[float, int]:
+    """Return the highest value and its first round; (NaN, 0) without a number."""
+    known = [(value, -round) for round, value in zip(rounds, values, strict=True) if not math.isnan(value)]
+    value, round = max(known, default=(math.nan, 0))
+    return value, -round
 
 
 def result_of(path: Path, told: Path | None) -> RunResult:

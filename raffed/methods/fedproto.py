@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, Spec
-from raffed.core.ingredients import Term
+from raffed.core.ingredients import Personal, Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
-from raffed.core.params import Params
+from raffed.core.params import Params, State
 from raffed.core.server import Mean
+from raffed.errors import UsageError
 from raffed.methods.arguments import Variant
-from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums
+from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums, nearest
 from raffed.methods.solo import PRIVATE
 
 
@@ -50,8 +51,7 @@ class PrototypePull(Term[None, ClassSums, Prototypes]):
         if self.halfway:
             assert k.noted is not None
             return None, HeldSums(k.noted[:, :-1].to(torch.float32), k.noted[:, -1].to(torch.int64))
-        sums = class_sums(k, k.state)
-        return None, HeldSums(sums.total, sums.count)
+        return None, held_sums(k)
 
     def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
         if got.sum is None:
@@ -62,6 +62,47 @@ class PrototypePull(Term[None, ClassSums, Prototypes]):
             if self.halfway
             else new
         )
+
+
+class NearestPrototype(Personal[None, ClassSums, Prototypes]):
+    """What `PrototypePull` does, and prediction by the nearest of the server's prototypes."""
+
+    lam: float
+
+    predicts = True
+
+    def server_init(self, w: Params, spec: Spec) -> Prototypes:
+        return Prototypes.empty(spec.num_classes, spec.feature_dim)
+
+    def loss(self, f: Forward, k: Context[None, Prototypes]) -> Tensor:
+        return self.lam * prototype_pull(f.z, f.y, k.server.mean, k.server.known)
+
+    def finish(self, k: Context) -> tuple[None, ClassSums]:
+        return None, held_sums(k)
+
+    def server_step(self, s: Prototypes, got: Received[ClassSums], spec: Spec) -> Prototypes:
+        return s if got.sum is None else s.updated(got.sum)
+
+    def model(self, k: Context) -> State:
+        return k.state
+
+    def predict(self, x: Tensor, k: Context[None, Prototypes]) -> Tensor:
+        return by_prototype(x, k)
+
+
+def by_prototype(x: Tensor, k: Context[None, Prototypes]) -> Tensor:
+    """Logits [B, C] of x [B, ...]: −‖z − g_c‖², so that the nearest prototype is the answer.
+
+    Only classes that somebody has sent are candidates. Before there is any, the client's classifier answers.
+    """
+    logits, z = k.net(k.state, x)
+    return torch.where(k.server.known.any(), nearest(z, k.server.mean, k.server.known), logits)
+
+
+def held_sums(k: Context) -> HeldSums:
+    """Sums and counts of the trained model's features in each class of the client's training data."""
+    sums = class_sums(k, k.state)
+    return HeldSums(sums.total, sums.count)
 
 
 def prototype_pull(z: Tensor, y: Tensor, g: Tensor, known: Tensor) -> Tensor:
@@ -100,12 +141,20 @@ def fedproto(
         float, Range(0.0, 1e6), Strength(), Doc("λ, weight of the pull to the prototypes; 0 is SOLO.")
     ] = 1.0,
     preset: Variant = "original",
+    predict_by: Annotated[
+        Literal["head", "prototype"],
+        Doc(
+            "What answers when a client is scored: its own classifier, or the nearest of the server's "
+            "prototypes."
+        ),
+    ] = "head",
 ) -> Method:
     """FedProto: clients share class prototypes and no weights.
 
     Equation:
         CE + λ mean ‖h_i − g_{y_i}‖²/d (`PrototypePull`). Every client keeps its whole model, all from the
-        same initial one, and is scored with its own classifier. The server holds no model.
+        same initial one, and is scored with its own classifier, or as `predict_by` says. The server
+        holds no model.
 
     Source:
         Tan et al. 2022. λ = 1 is the official default, 0.1 its value for CIFAR-10. Row FedProto of MAP's
@@ -115,7 +164,23 @@ def fedproto(
     0.001. One departure: for classes that nobody has seen the released code takes zero vectors as prototypes,
     which pull features to 0, and it halves those of classes that are absent in a round. Here the former do
     not exist, and the latter stay.
+
+    With `predict_by = "prototype"`, training and messages stay as they are, and a client is scored by the
+    prototype nearest to its feature, as the paper and PFLlib do. After a round these are the prototypes that
+    the client had downloaded. In a survey between rounds they are the newest, which is what PFLlib scores
+    (metric accuracy_between). PFLlib counts everything as wrong while there is no prototype; here the
+    classifier answers then.
+
+    Raises:
+        UsageError: `predict_by` is "prototype" with the preset "authors", whose clients answer by their
+            classifiers.
     """
-    return Method(
-        "FedProto", terms=(PrototypePull(lam, preset == "authors"),), split=PRIVATE, mean=Mean(by="clients")
-    )
+    if preset == "authors" and predict_by != "head":
+        raise UsageError(
+            'fedproto: predict_by = "prototype" is not possible with preset = "authors", whose clients '
+            "answer by their classifiers; leave one of the two out"
+        )
+    if predict_by == "prototype":
+        return Method("FedProto", personal=NearestPrototype(lam), split=PRIVATE, mean=Mean(by="clients"))
+    term = PrototypePull(lam, preset == "authors")
+    return Method("FedProto", terms=(term,), split=PRIVATE, mean=Mean(by="clients"))

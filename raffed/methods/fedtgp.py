@@ -17,8 +17,8 @@ from raffed.core.messages import Private, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import Mean, ServerRule
-from raffed.methods.fedproto import prototype_pull
-from raffed.methods.memory import Prototypes, class_sums, nearest
+from raffed.methods.fedproto import by_prototype, prototype_pull
+from raffed.methods.memory import Prototypes, class_sums
 from raffed.methods.solo import PRIVATE
 
 
@@ -55,8 +55,7 @@ class GeneratedPrototypes(Personal[None, OwnPrototypes, Prototypes]):
         return k.state
 
     def predict(self, x: Tensor, k: Context) -> Tensor:
-        logits, z = k.net(k.state, x)
-        return torch.where(k.server.known.any(), nearest(z, k.server.mean, k.server.known), logits)
+        return by_prototype(x, k)
 
 
 class PrototypeGenerator(Private):

@@ -2,7 +2,7 @@
 
 They have 3x3 convolutions, five max-pools and no hidden linear layer. Every convolution has a bias, also
 where BatchNorm follows. The feature z is the flattened last map, 512 wide on 32x32. There is no dropout, and
-weights are initialised by `init_map`.
+weights are initialised by `init_map`. `vgg11_dropout` is the exception: it has both, and its own weights.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections import OrderedDict
 from torch import nn
 
 from raffed.config.validation import checked
-from raffed.models.arguments import Classes, HeadBias, ImageShape
-from raffed.models.net import Net, init_map, refuse_shape
+from raffed.models.arguments import Classes, DropoutRate, HeadBias, ImageShape
+from raffed.models.dropout import Dropout
+from raffed.models.net import Net, init_convs, init_map, refuse_shape
 
 Shape = tuple[int, int, int]
 
@@ -76,9 +77,52 @@ def vgg16_bn(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias 
     return _vgg("vgg16_bn", _VGG16, in_shape, num_classes, norm=True, head_bias=head_bias)
 
 
+@checked
+def vgg11_dropout(
+    in_shape: ImageShape, num_classes: Classes, *, dropout: DropoutRate = 0.5, head_bias: HeadBias = True
+) -> Net:
+    """Make VGG11 with two hidden layers of 512 behind its convolutions, each after dropout.
+
+    On 3x32x32 with 10 classes it has 9,750,922 parameters. Convolutions start as in `init_convs`, and linear
+    layers with PyTorch's default.
+
+    Source:
+        Simonyan & Zisserman 2015; the network of Flower's FedNova baseline, after Wang et al. 2020.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 512]); z is after its ReLU.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
+    """
+    layers, width = _convolutions("vgg11_dropout", _VGG11, in_shape, norm=False)
+    for i in (1, 2):
+        layers[f"dropout{i}"] = Dropout(dropout)
+        layers[f"fc{i}"] = nn.Linear(width, 512)
+        layers[f"fc_relu{i}"] = nn.ReLU()
+        width = 512
+    net = Net(nn.Sequential(layers), nn.Linear(width, num_classes, bias=head_bias))
+    init_convs(net)
+    return net
+
+
 def _vgg(
     name: str, plan: tuple[int, ...], in_shape: Shape, num_classes: int, *, norm: bool, head_bias: bool
 ) -> Net:
+    layers, width = _convolutions(name, plan, in_shape, norm=norm)
+    net = Net(nn.Sequential(layers), nn.Linear(width, num_classes, bias=head_bias))
+    init_map(net)
+    return net
+
+
+def _convolutions(
+    name: str, plan: tuple[int, ...], in_shape: Shape, *, norm: bool
+) -> tuple[OrderedDict[str, nn.Module], int]:
+    """Return the layers up to the flattened last map, and its width."""
     channels, height, width = in_shape
     if min(height, width) < 32:
         raise refuse_shape(name, in_shape, "KxHxW with H and W of at least 32")
@@ -96,9 +140,4 @@ def _vgg(
         layers[f"relu{conv}"] = nn.ReLU()
         channels = out
     layers["flatten"] = nn.Flatten(1)
-    net = Net(
-        nn.Sequential(layers),
-        nn.Linear(channels * (height // 32) * (width // 32), num_classes, bias=head_bias),
-    )
-    init_map(net)
-    return net
+    return layers, channels * (height // 32) * (width // 32)

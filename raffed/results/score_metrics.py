@@ -145,6 +145,16 @@ STAGE_ACCURACY = declare(
     "together",
     numbered=True,
 )
+TRAINING_ACCURACY = declare(
+    "accuracy",
+    "global train",
+    FRACTION,
+    "global",
+    "higher",
+    "evaluated rounds, with measures = training",
+    _SAMPLES,
+    "the aggregated model on the training samples of all clients together, prepared as for tests",
+)
 VALIDATION_ACCURACY = declare(
     "accuracy",
     "global val",

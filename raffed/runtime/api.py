@@ -129,8 +129,8 @@ class Backend(Protocol):
     def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
         """Score the global model on the global test set.
 
-        With `part="val"` it is scored on all clients' validation parts, and with "attack" on the images by
-        which a backdoor is measured.
+        With `part="val"` it is scored on all clients' validation parts, with "train" on their training
+        samples, and with "attack" on the images by which a backdoor is measured.
         """
         ...
 

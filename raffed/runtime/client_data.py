@@ -21,7 +21,7 @@ from raffed.runtime.setup import Setup
 
 # Prepared data that a process keeps; other clients' data are prepared in every round they take part in
 DATA_BYTES = 1024 * 2**20
-PARTS = ("test", "val", "attack")  # the parts of the scored samples
+PARTS = ("test", "val", "attack", "train")  # the parts of the scored samples
 # What an attack makes of raw inputs and labels
 Changed = Callable[[InputArray, NDArray[np.int64]], tuple[InputArray, NDArray[np.int64]]]
 
@@ -29,7 +29,7 @@ Changed = Callable[[InputArray, NDArray[np.int64]], tuple[InputArray, NDArray[np
 class ClientDataCache:
     """Prepares clients' data, and keeps them up to DATA_BYTES.
 
-    Of the test set, the chunks that are scored here are kept.
+    The chunks of other samples that are scored here are kept as well, except those of training samples.
     """
 
     def __init__(
@@ -141,7 +141,10 @@ class ClientDataCache:
             pool, rows = self.setup.scored_rows[part]
             first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
             changed = self._poison.test if part == "attack" else None
-            self._test[chunk] = self.samples(rows[first : first + EVAL_CHUNK], pool, changed)
+            made = self.samples(rows[first : first + EVAL_CHUNK], pool, changed)
+            if part == "train":
+                return made  # clients' own data may be kept already, so these would be held twice
+            self._test[chunk] = made
         return self._test[chunk]
 
 

@@ -151,13 +151,14 @@ class Setup:
 
     @functools.cached_property
     def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
-        """The samples on which a global model is scored: "test", "val", "attack" → (pool, rows in it).
+        """The samples on which a global model is scored: "test", "val", "attack", "train" → (pool, rows).
 
         The pool is "test" or "train".
 
         "test" is the benchmark's own test set or, if there is none, the union of the local test parts. "val"
         is the validation parts of all clients that may train, in client order. It has no rows if nothing was
         held out. With a backdoor, "attack" is those of "test" that do not belong to the backdoor's target.
+        With the measure `training`, "train" is the training samples of the same clients, of all stages.
         """
         own, plan = len(self.dataset.y_test), self.config.faults
         test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
@@ -165,7 +166,13 @@ class Setup:
         labels = self.dataset.y_test if own else self.dataset.y
         others = test[1][labels[test[1]] != plan.backdoor_target]
         attack = {"attack": (test[0], others)} if plan.attack == "backdoor" else {}
-        return {"test": test, "val": ("train", np.concatenate([np.zeros(0, np.int64), *val])), **attack}
+        more = {"train": ("train", np.concatenate([self.partition.train[one] for one in self.trainable]))}
+        return {
+            "test": test,
+            "val": ("train", np.concatenate([np.zeros(0, np.int64), *val])),
+            **attack,
+            **(more if self.config.federation.asks("training") else {}),
+        }
 
     def test_set(self) -> tuple[InputArray, NDArray[np.int64]]:
         """The inputs and labels of the global test set. They are copied if they are the local test parts."""

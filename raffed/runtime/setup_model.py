@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from raffed.config.run import RunConfig
 from raffed.data.preparation import Transform
 from raffed.errors import UsageError
+from raffed.runtime.run_method import method_of
 from raffed.runtime.run_network import network_args
+
+if TYPE_CHECKING:
+    from raffed.core.method import Method
+    from raffed.models.net import Net
 
 
 def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
@@ -42,8 +48,10 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
     from raffed.models.own.laws import Laws, check_seeded
     from raffed.runtime.initial_weights import begin_from, read_initial
 
-    name, args = config.model.name, network_args(config)
+    method = method_of(config)
+    name, args = config.model.name, network_args(config, method)
     net = build_for(name, args, shape, classes, 0, dtype)
+    _check_passes(net, name, method)
     if is_own(name):
         check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
     begin_from(net, read_initial(config.model), config.model.init)
@@ -52,6 +60,19 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
     from raffed.models.own.heads import ModelInputs
 
     Laws(net, name, ModelInputs(shape, dtype), classes).check(config.numerics.cohort)
+
+
+def _check_passes(net: Net, name: str, method: Method) -> None:
+    """Refuse a network without any weight in a part that the method trains apart, such as a linear one."""
+    from raffed.core.parts import in_part
+
+    names = [one for one, _ in net.named_parameters()]
+    for part in dict.fromkeys(one.part for one in method.passes):
+        if part in ("body", "base") and not any(in_part(one, part) for one in names):
+            raise UsageError(
+                f"{method.name} trains the body of the network apart, and {name} has no weights below its "
+                f"head; use another network (--model)"
+            )
 
 
 def check_single_samples(

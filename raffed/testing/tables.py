@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from raffed.config.run import RunConfig
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError
-from raffed.experiments.reproduction.items import MEASURES, Cell, Claim, Item, lacking
+from raffed.experiments.reproduction.items import Cell, Claim, Item, lacking
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.own_tables import own_items
 from raffed.experiments.reproduction.scales import SCALES
 from raffed.runtime.run_method import method_of

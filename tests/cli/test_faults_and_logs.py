@@ -105,7 +105,7 @@ def test_a_number_that_is_missing_has_its_own_reason(
     done = cli(
         "run", *QUICK, *share, "--rounds", 1, "--faults", tmp_path / "plan.toml", "--out", tmp_path / "run"
     )
-    [line] = [line for line in done.out.splitlines() if line.startswith("personalization")]
+    [line] = [line for line in done.out.splitlines() if line.startswith("personalization ")]
     assert line.split(maxsplit=1)[1].strip() == f"– ({said})"
 
 

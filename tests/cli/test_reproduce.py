@@ -15,7 +15,7 @@ from raffed.errors import NumericsError
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.estimates import Speed, seconds_left, sizes_of
 from raffed.experiments.reproduction.item_file import write_item
-from raffed.experiments.reproduction.items import MEASURES
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import (
     PlannedRun,
     execute_runs,

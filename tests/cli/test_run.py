@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import raffed
 from raffed import Data, Federation, RunConfig, Runtime
+from raffed.cli.tables import show_result
 from raffed.results import read_metrics, read_run
 from raffed.runtime.autosize import Probe
 from tests.cli.conftest import QUICK, Cli
@@ -27,6 +30,8 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp
     assert events[-1]["folder"] == str(out)
     assert events[-1]["accuracy"] == events[-2]["accuracy"]
     assert events[-1]["personalization"] == events[-2]["personal"]
+    assert events[-1]["accuracy_best"] == max(event["accuracy"] for event in events[:3])
+    assert 0 < events[-1]["personalization_by_samples"] <= 1
     assert about["state"] == "finished"
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
 
@@ -295,3 +300,30 @@ def test_an_unexpected_error_keeps_its_traceback(
         main(["run", "--json", *QUICK, "--out", str(tmp_path / "run")])
     (event,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert event == {"event": "error", "kind": "ZeroDivisionError", "message": "a bug", "exit_code": 1}
+
+
+def test_the_end_of_a_run_also_says_its_best_round_and_what_counts_every_sample_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Round 1 is made the best one. The clients' scores become 1 of 4 and 9 of 16, that is 10 of 20."""
+    config = RunConfig(
+        data=Data("digits", "iid:2", local_test=0.3),
+        federation=Federation(rounds=2),
+        runtime=Runtime(execution="serial"),
+    )
+    result, rows = raffed.run(config, out=tmp_path / "run"), []
+    for row in result.metrics.to_pylist():
+        if (row["split"], row["metric"], row["class"], row["round"]) == ("test", "accuracy", None, 1):
+            row["value"] = 0.995
+        if (row["model"], row["metric"]) == ("personal", "accuracy"):
+            late = {0: (0.25, 4), 1: (0.5625, 16), None: (0.40625, 2)}
+            row["value"], row["n"] = late[row["client"]] if row["round"] == 2 else (0.75, 4)
+        rows.append(row)
+    changed = replace(result, metrics=pa.Table.from_pylist(rows, schema=result.metrics.schema))
+    assert changed.accuracy_best == (0.995, 1)
+    assert changed.personalization_by_samples[0] == 0.5
+    show_result(changed)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "aggregation, best round 99.5 % (round 1, chosen on the test set)" in lines
+    assert "personalization 40.6 %" in lines
+    assert "personalization by samples 50.0 %, best 75.0 % (round 1)" in lines

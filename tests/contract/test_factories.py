@@ -68,7 +68,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
     "pfedfda": {"beta": ["none"], "ridge": [0.0, -1.0, math.nan]},
     "fedbn": {"kept": ["head"]},
     "lgfedavg": {"shared": ["body"]},
-    "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"]},
+    "fedproto": {"lam": [-0.1, math.nan], "preset": ["x"], "predict_by": ["x"]},
     "fedrep": {
         "head_epochs": [-1.0, math.nan],
         "body_epochs": [-1.0],

@@ -61,6 +61,7 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedprox, authors": ("fedprox", {"mu": 50.0, "preset": "authors"}),
     "fedrod, authors": ("fedrod", {"preset": "authors"}),
     "fedproto, authors": ("fedproto", {"preset": "authors"}),
+    "fedproto, nearest": ("fedproto", {"predict_by": "prototype"}),
     "apfl, adaptive": ("apfl", {"adaptive": True}),
     "fedntd, train": ("fedntd", {"teacher": "train", "tau": 3.0}),
     "fedlmd, train": ("fedlmd", {"teacher": "train"}),

@@ -18,7 +18,8 @@ from raffed import Data, RunConfig
 from raffed.errors import UnknownNameError
 from raffed.experiments.reproduction.catalogue import PAPERS, chosen, find_item, items
 from raffed.experiments.reproduction.item_file import write_item
-from raffed.experiments.reproduction.items import MEASURES, Item, lacking
+from raffed.experiments.reproduction.items import Item, lacking
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import planned_runs
 from raffed.experiments.reproduction.scales import SCALES, smoke, stages_of
 from raffed.methods import METHODS, build_method

@@ -91,3 +91,41 @@ def test_calibration_and_fairness_add_their_rows_and_change_no_other() -> None:
     own = last[last["client"].notna() & (last["split"] == "local_test")]["value"]
     spread = rows[(rows["metric"] == "accuracy_spread") & (rows["model"] == "personal")]["value"].item()
     assert spread == pytest.approx(own.std(ddof=0))
+
+
+def test_the_accuracy_on_the_pooled_training_samples_is_measured_in_every_evaluated_round() -> None:
+    """It is Σ correct / Σ n over the clients, and it changes no other row."""
+    config = replace(BASE, data=replace(BASE.data, local_test=0.3))
+    plain, asked = (
+        raffed.run(replace(config, federation=Federation(rounds=4, eval_every=2, measures=words)))
+        for words in ("", "training")
+    )
+    rows = asked.to_pandas()
+    new = (rows["model"] == "global") & (rows["split"] == "train") & (rows["metric"] == "accuracy")
+    assert rows[new]["round"].tolist() == [2, 4]
+    assert rows[new]["client"].isna().all()
+    losses = rows[(rows["metric"] == "loss") & (rows["model"] == "local") & (rows["round"] == 1)]
+    assert set(rows[new]["n"]) == {int(losses["n"].sum())}  # all five clients take part
+    assert len(rows[~new]) == plain.metrics.num_rows
+    assert asked.hashes["weights"] == plain.hashes["weights"]
+
+
+def test_a_model_that_fits_its_training_samples_scores_higher_there_than_on_the_test_set() -> None:
+    """Five samples of each client, learned by heart: 1 on these, and less on images that nobody has seen."""
+    config = replace(
+        BASE,
+        data=Data(dataset="digits", split="iid:5", samples=50),
+        local=Local(lr=0.1, batch_size=10, epochs=5),
+        federation=Federation(rounds=30, eval_every=30, measures="training"),
+    )
+    rows = raffed.run(config).to_pandas()
+    found = rows[(rows["metric"] == "accuracy") & (rows["model"] == "global") & rows["class"].isna()]
+    scores = found.set_index("split")["value"]
+    assert scores["train"] == 1.0
+    assert scores["test"] < 0.95
+
+
+def test_a_method_without_a_global_model_has_no_accuracy_on_the_training_samples() -> None:
+    config = replace(BASE, method="fedper", federation=Federation(1, measures="training"))
+    rows = raffed.run(config).to_pandas()
+    assert not ((rows["split"] == "train") & (rows["metric"] == "accuracy")).any()

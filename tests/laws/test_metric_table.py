@@ -32,7 +32,7 @@ BASE = RunConfig(
     federation=Federation(rounds=1),
     runtime=Runtime(execution="serial"),
 )
-ASKED = replace(BASE.federation, survey=1, measures="spectrum,memory,calibration,fairness")
+ASKED = replace(BASE.federation, survey=1, measures="spectrum,memory,calibration,fairness,training")
 # A small set of runs that together measure everything
 RUNS = {
     "everything asked": replace(

@@ -13,17 +13,22 @@ from raffed.models.last_layers import last_layers
 
 NAMES = [
     "cnn5",
+    "cnn_mcmahan",
+    "cnn_pfllib",
     "efficientnet_b0",
     "femnist_cnn",
     "lenet",
     "lenet_2d",
     "lenet_authors",
     "lenet_dlg",
+    "linear",
     "mlp",
     "mlp5",
     "mlpnet",
     "mlpnet_authors",
+    "mobilenet_v2",
     "resnet18",
+    "resnet18_gn",
     "resnet20",
     "resnet56",
     "resnet8",
@@ -31,6 +36,7 @@ NAMES = [
     "tfcnn",
     "vgg11",
     "vgg11_bn",
+    "vgg11_dropout",
     "vgg16_bn",
     "vgg8",
     "vgg8_bn",
@@ -57,11 +63,11 @@ def test_every_name_of_a_net_starts_with_body_or_head(name: str) -> None:
     assert [key for key in names if key.startswith("head.")] == [
         f"head.{key}" for key in net.head.state_dict()
     ]
-    assert any(key.startswith("body.") for key, _ in net.named_parameters())
+    assert any(key.startswith("body.") for key, _ in net.named_parameters()) == (name != "linear")
 
 
 def test_the_parametrised_tests_saw_every_model() -> None:
-    assert len(MODELS) == 23
+    assert len(MODELS) == 29
     assert SEEN in (set(), set(MODELS))  # empty only where this test runs alone
     assert list(MODELS) == NAMES == sorted(MODELS)
 
@@ -103,7 +109,7 @@ def test_the_same_seed_gives_the_same_bits_whatever_was_drawn_before(name: str) 
 def test_another_seed_gives_other_weights_in_every_layer(name: str) -> None:
     one, other = weights(name, 7), weights(name, 8)
     matrices = [key for key in one if one[key].dim() > 1]
-    assert len(matrices) >= 2
+    assert len(matrices) >= (1 if name == "linear" else 2)
     assert not any(torch.equal(one[key], other[key]) for key in matrices)
 
 
@@ -154,7 +160,7 @@ def test_head_bias_must_be_a_boolean(value: object) -> None:
         build("mlp", (1, 8, 8), 10, 0, head_bias=value)
 
 
-MOON_S = {"lenet", "simplecnn", "resnet18", "wrn28", "efficientnet_b0"}
+MOON_S = {"lenet", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
 KEYWORDS = [  # network, keyword, value, what is said of it
     ("wrn28", "widen", 0, "widen = 0 is outside"),
     ("wrn28", "widen", 1.5, "widen = 1.5 is a float, but must be an int"),
@@ -170,6 +176,10 @@ KEYWORDS = [  # network, keyword, value, what is said of it
     ("mlp5", "projection", None, "projection = None is a NoneType, but must be an int"),
     *((name, "projection", -1, f"{name}: projection = -1 is outside") for name in sorted(MOON_S)),
     ("lenet_2d", "relu", 1, "relu = 1 is an int, but must be a bool"),
+    ("linear", "sigmoid", 1, "sigmoid = 1 is an int, but must be a bool"),
+    ("cnn_mcmahan", "padding", "valid", "padding"),
+    ("vgg11_dropout", "dropout", 1.0, "dropout = 1.0 is outside"),
+    ("resnet18_gn", "groups", 0, "groups = 0 is outside"),
     ("resnet8", "stem_stride", 3, "stem_stride = 3 is outside"),
 ]
 
@@ -225,7 +235,10 @@ REFUSED = [
     ("cnn5", (3, 15, 16)),
     ("lenet_dlg", (3, 1, 2)),
     ("efficientnet_b0", (3, 32, 33)),
-    *[(name, (3, 31, 32)) for name in ("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn")],
+    ("cnn_pfllib", (1, 15, 16)),
+    ("cnn_mcmahan", (1, 4, 3)),
+    ("mobilenet_v2", (3, 9, 8)),
+    *[(name, (3, 31, 32)) for name in ("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg11_dropout", "vgg16_bn")],
 ]
 
 
@@ -244,7 +257,19 @@ def test_efficientnet_takes_colour_alone() -> None:
 
 
 def test_every_convolutional_net_refuses_some_shape() -> None:
-    assert {name for name, _ in REFUSED} == set(MODELS) - {"mlp", "mlp5", "mlpnet", "mlpnet_authors"}
+    assert {name for name, _ in REFUSED} == set(MODELS) - {
+        "linear",
+        "mlp",
+        "mlp5",
+        "mlpnet",
+        "mlpnet_authors",
+        "resnet18_gn",  # GroupNorm can train on a map of 1x1
+    }
+
+
+def test_groups_that_do_not_divide_the_smallest_width_are_refused() -> None:
+    with pytest.raises(UsageError, match="groups = 48 must divide 64"):
+        build("resnet18_gn", (1, 28, 28), 10, 0, groups=48)
 
 
 def test_a_stem_of_stride_2_halves_every_map_and_changes_no_weight() -> None:

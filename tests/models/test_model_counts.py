@@ -3,6 +3,7 @@
 import pytest
 
 from raffed.models import MODELS, build
+from raffed.models.mobilenet import STAGES
 from raffed.models.net import Net
 
 
@@ -108,6 +109,24 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; page of docs
         )
     ),
     ("resnet8", (1, 8, 8), 10, {}, resnet8_by_hand(1), 64),
+    # Numbers that public benchmarks print, or that their code has
+    ("linear", (1, 28, 28), 10, {}, 7_850, 784),
+    ("linear", (1, 28, 28), 10, {"sigmoid": True}, 7_850, 784),
+    ("cnn_pfllib", (1, 28, 28), 10, {}, 582_026, 512),
+    ("cnn_pfllib", (3, 32, 32), 100, {}, 924_708, 512),
+    ("cnn_mcmahan", (1, 28, 28), 10, {}, 1_663_370, 512),
+    ("cnn_mcmahan", (1, 28, 28), 10, {"padding": "pools"}, 1_663_370, 512),
+    ("vgg11_dropout", (3, 32, 32), 10, {}, 9_750_922, 512),
+    ("mobilenet_v2", (3, 32, 32), 10, {}, 2_296_922, 1280),
+    ("resnet18_gn", (3, 32, 32), 10, {}, 11_173_962, 512),  # as resnet18
+    (
+        "resnet18_gn",
+        (3, 32, 32),
+        10,
+        {"projection": 256, "groups": 32},
+        11_173_962 - linear(512, 10) + moon_s(512, True),
+        256,
+    ),
     ("resnet8", (3, 32, 32), 10, {}, resnet8_by_hand(3), 64),
 ]
 
@@ -127,6 +146,18 @@ def test_the_table_of_counts_covers_every_model() -> None:
     assert {row[0] for row in COUNTS} == set(MODELS)
 
 
+def mobilenet_norms() -> list[int]:
+    """The widths of all BatchNorms: stem, three in each block, those of the four shortcuts that change the
+    width at stride 1, and the last.
+    """
+    found, k_in = [32], 32
+    for expansion, width, blocks, _ in STAGES:
+        for _ in range(blocks):
+            found += [expansion * k_in, expansion * k_in, width]
+            k_in = width
+    return [*found, 16, 24, 96, 320, 1280]
+
+
 # Network, running means and variances, layers: docs/papers/fedmr.md §4; docs/papers/map.md §E3 counts
 # statistics and counters
 BATCH_NORM = [
@@ -139,6 +170,7 @@ BATCH_NORM = [
     ("vgg8_bn", 2_949 - 5, 5),
     ("vgg11_bn", 5_512 - 8, 8),
     ("vgg16_bn", 8_461 - 13, 13),
+    ("mobilenet_v2", 2 * sum(mobilenet_norms()), 57),
 ]
 
 
@@ -203,6 +235,12 @@ def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: boo
                 "cnn5",
                 "mlp5",
                 "lenet_dlg",
+                "linear",
+                "cnn_pfllib",
+                "cnn_mcmahan",
+                "vgg11_dropout",
+                "resnet18_gn",
+                "mobilenet_v2",
             ),
             True,
         ),

@@ -22,17 +22,22 @@ from raffed.models.net import GlobalMean, GridMean, Net
 
 SMALLEST = {
     "cnn5": (1, 16, 16),
+    "cnn_mcmahan": (1, 4, 4),
+    "cnn_pfllib": (1, 16, 16),
     "efficientnet_b0": (3, 33, 33),
     "femnist_cnn": (1, 8, 8),
     "lenet": (1, 28, 28),
     "lenet_2d": (1, 28, 28),
     "lenet_authors": (1, 16, 16),
     "lenet_dlg": (1, 2, 2),
+    "linear": (1, 2, 2),
     "mlp": (1, 2, 2),
     "mlp5": (1, 2, 2),
     "mlpnet": (1, 2, 2),
     "mlpnet_authors": (1, 2, 2),
+    "mobilenet_v2": (1, 9, 9),
     "resnet18": (1, 9, 9),
+    "resnet18_gn": (1, 8, 8),
     "resnet20": (1, 8, 8),
     "resnet56": (1, 8, 8),
     "resnet8": (1, 8, 8),
@@ -40,6 +45,7 @@ SMALLEST = {
     "tfcnn": (1, 8, 8),
     "vgg11": (1, 32, 32),
     "vgg11_bn": (1, 32, 32),
+    "vgg11_dropout": (1, 32, 32),
     "vgg16_bn": (1, 32, 32),
     "vgg8": (1, 32, 32),
     "vgg8_bn": (1, 32, 32),
@@ -48,6 +54,7 @@ SMALLEST = {
 ARGS: dict[str, dict[str, object]] = {"mlpnet": {"hidden": (16, 8)}, "wrn28": {"widen": 1}}
 BATCH_NORM = [
     "efficientnet_b0",
+    "mobilenet_v2",
     "resnet18",
     "resnet20",
     "resnet56",
@@ -57,18 +64,22 @@ BATCH_NORM = [
     "vgg8_bn",
     "wrn28",
 ]
-SIGNED = {"cnn5", "lenet_2d", "mlp5"}  # the last layer before the head has no ReLU
+SIGNED = {"cnn5", "lenet_2d", "linear", "mlp5"}  # the last layer before the head has no ReLU
 # Network: dropouts, without B0's first branches, which are never dropped
 DROPOUT = {
     "efficientnet_b0": 10,
+    "vgg11_dropout": 2,
     "wrn28": 12,
 }
 HEAVY = {
     "efficientnet_b0",
+    "mobilenet_v2",
     "resnet18",
+    "resnet18_gn",
     "resnet56",
     "vgg11",
     "vgg11_bn",
+    "vgg11_dropout",
     "vgg16_bn",
     "vgg8",
     "vgg8_bn",
@@ -78,6 +89,7 @@ HEAVY = {
 
 STILL: dict[str, dict[str, float]] = {
     "efficientnet_b0": {"dropout": 0.0, "stochastic_depth": 0.0},
+    "vgg11_dropout": {"dropout": 0.0},
     "wrn28": {"dropout": 0.0},
 }
 
@@ -157,7 +169,7 @@ def test_a_forward_in_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_ch
     torch.testing.assert_close(together[1:2], net(x[1:2])[0], rtol=1e-4, atol=1e-5)
 
 
-def test_no_model_works_in_place_and_only_two_have_dropout_which_is_raffed_s() -> None:
+def test_no_model_works_in_place_and_only_three_have_dropout_which_is_raffed_s() -> None:
     for name in MODELS:
         modules = list(small(name).modules())
         dropouts = [m for m in modules if isinstance(m, nn.modules.dropout._DropoutNd)]
@@ -307,7 +319,9 @@ def test_stacked_evaluation_leaves_every_buffer_alone(stacked_and_alone: Both) -
 def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
     net, x = small(name).train(), inputs(name, 4)
     y = torch.tensor([0, 1, 2, 0])
-    optimiser = torch.optim.SGD(net.parameters(), lr=1e-2 if name not in HEAVY else 1e-3)
+    # 17 blocks of three BatchNorms each over 2x2 maps of four images curve the loss strongly
+    rate = 1e-5 if name == "mobilenet_v2" else 1e-3 if name in HEAVY else 1e-2
+    optimiser = torch.optim.SGD(net.parameters(), lr=rate)
     losses = []
     for _ in range(2):
         with seeds.forked(3):
@@ -337,3 +351,51 @@ def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(
     torch.testing.assert_close(z, wanted)
     assert z.shape == (4, 256)
     torch.testing.assert_close(logits, net.head(wanted))
+
+
+def test_a_linear_classifier_scores_the_flattened_image_and_its_sigmoid_lies_between_0_and_1() -> None:
+    plain, squashed = (build("linear", (1, 4, 4), 3, 5, sigmoid=on) for on in (False, True))
+    x = 20 * torch.randn(8, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    wanted = x.flatten(1) @ plain.head.weight.T + plain.head.bias
+    torch.testing.assert_close(plain(x)[0], wanted)
+    torch.testing.assert_close(squashed(x)[0], 1 / (1 + torch.exp(-wanted)))
+    assert torch.equal(plain(x)[1], x.flatten(1))
+
+
+def test_a_run_with_the_sigmoid_trains_through_it() -> None:
+    """∂/∂a of the cross-entropy at sigmoid(a) is (softmax(s) − y) s (1 − s), s the sigmoid."""
+    net = Network(build("linear", (1, 4, 4), 3, 5, sigmoid=True, head_bias=False))
+    x, y = torch.randn(4, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 1])
+    f = net.forward(x, y)
+    (found,) = torch.autograd.grad(F.cross_entropy(f.logits, y), list(net.leaves("all").values()))
+    s = torch.sigmoid(x.flatten(1) @ net.initial.w["head.weight"].T)
+    at_scores = (s.softmax(-1) - F.one_hot(y, 3)) / 4 * s * (1 - s)
+    torch.testing.assert_close(found, at_scores.T @ x.flatten(1))
+
+
+@pytest.mark.parametrize(("padding", "maps"), [("same", (28, 14, 14, 7)), ("pools", (26, 14, 12, 7))])
+def test_mcmahan_s_maps_end_at_7x7_either_way(padding: str, maps: tuple[int, ...]) -> None:
+    net, sides = build("cnn_mcmahan", (1, 28, 28), 10, 0, padding=padding), []
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            layer.register_forward_hook(lambda _, __, out: sides.append(out.shape[-1]))
+    net(torch.zeros(1, 1, 28, 28))
+    assert tuple(sides) == maps
+
+
+def test_group_norm_scores_an_image_alone_as_in_any_batch_also_while_training() -> None:
+    net, x = build("resnet18_gn", (1, 8, 8), 3, 0).train(), inputs("resnet18_gn", 3)
+    torch.testing.assert_close(net(x)[0][:1], net(x[:1])[0], rtol=1e-4, atol=1e-5)
+    norms = [layer for layer in net.modules() if isinstance(layer, nn.GroupNorm)]
+    assert {layer.num_groups for layer in norms} == {2}
+    assert len(norms) == 20  # as many as resnet18 has BatchNorms
+
+
+def test_mobilenet_v2_halves_the_map_three_times() -> None:
+    """Strides 1, 1, 2, 2, 1, 2, 1 of its seven stages, and a stem of stride 1: 32 becomes 4."""
+    net, sides = build("mobilenet_v2", (3, 32, 32), 10, 0).eval(), []
+    for i in range(1, 8):
+        stage = net.body.get_submodule(f"stage{i}")
+        stage.register_forward_hook(lambda _, __, out: sides.append(out.shape[-1]))
+    net(torch.zeros(1, 3, 32, 32))
+    assert sides == [32, 32, 16, 8, 8, 4, 4]

@@ -23,8 +23,19 @@ MAP_NETS = [
     *VGGS,
     *MAP_RESNETS,
 ]
-RESNETS = ["resnet18", "resnet8"]
-DEFAULTS = ["cnn5", "mlp", "mlp5", "simplecnn", "wrn28"]
+RESNETS = ["resnet18", "resnet18_gn", "resnet8"]
+DEFAULTS = [
+    "cnn5",
+    "cnn_mcmahan",
+    "cnn_pfllib",
+    "linear",
+    "mlp",
+    "mlp5",
+    "mobilenet_v2",
+    "simplecnn",
+    "vgg11_dropout",
+    "wrn28",
+]
 OTHERS = ["efficientnet_b0", "lenet_dlg"]
 ARGS: dict[str, dict[str, object]] = {"wrn28": {"widen": 1}}
 
@@ -55,7 +66,9 @@ def test_linear_layers_of_map_nets_have_standard_deviation_0_01_and_zero_bias(na
         assert not layer.bias.any()
 
 
-@pytest.mark.parametrize("name", ["femnist_cnn", "lenet", "lenet_2d", "tfcnn", *VGGS, *MAP_RESNETS, *RESNETS])
+@pytest.mark.parametrize(
+    "name", ["femnist_cnn", "lenet", "lenet_2d", "tfcnn", "vgg11_dropout", *VGGS, *MAP_RESNETS, *RESNETS]
+)
 def test_convolutions_have_variance_2_over_fan_out_and_zero_bias(name: str) -> None:
     net = build(name, MODELS[name].in_shapes[0], 10, 3)
     for layer in layers(net, nn.Conv2d):
@@ -66,7 +79,18 @@ def test_convolutions_have_variance_2_over_fan_out_and_zero_bias(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "name", [*RESNETS, *MAP_RESNETS, "vgg8_bn", "vgg11_bn", "vgg16_bn", "wrn28", "efficientnet_b0"]
+    "name",
+    [
+        "resnet18",
+        "resnet8",
+        *MAP_RESNETS,
+        "vgg8_bn",
+        "vgg11_bn",
+        "vgg16_bn",
+        "wrn28",
+        "efficientnet_b0",
+        "mobilenet_v2",
+    ],
 )
 def test_batch_norm_starts_as_the_identity(name: str) -> None:
     net = build(name, MODELS[name].in_shapes[0], 10, 3, **ARGS.get(name, {}))
@@ -81,7 +105,7 @@ def test_batch_norm_starts_as_the_identity(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(n, nn.Linear) for n in [*RESNETS, *DEFAULTS, "efficientnet_b0"]]
-    + [(n, nn.Conv2d) for n in ("simplecnn", "wrn28", "cnn5")],
+    + [(n, nn.Conv2d) for n in ("simplecnn", "wrn28", "cnn5", "cnn_mcmahan", "cnn_pfllib")],
 )
 def test_default_layers_are_uniform_within_one_over_the_root_of_fan_in(
     name: str, kind: type[nn.Module]

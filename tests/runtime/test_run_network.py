@@ -20,6 +20,7 @@ from raffed.models.net import Net
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup_model import check_network
 from tests.runtime.conftest import small
 
 
@@ -93,3 +94,14 @@ def test_an_identity_does_not_depend_on_what_the_method_adds() -> None:
     plain, spelled = (replace(small("fedbabu"), model=Model("mlp", a)) for a in ({}, {"head_init": "etf"}))
     assert plain.identity() != spelled.identity()
     assert small("fedetf").as_dict()["model"] == small("fedavg").as_dict()["model"]
+
+
+@pytest.mark.parametrize("method", ["fedrep", "fedbabu", "mpfedcon", "pfedfda"])
+def test_a_method_that_trains_the_body_apart_refuses_a_network_without_weights_there(method: str) -> None:
+    config = RunConfig(method=method, model=Model("linear"))
+    with pytest.raises(UsageError, match=r"trains the body of the network apart, and linear has no weights"):
+        check_network(config, (1, 8, 8), 10)
+
+
+def test_a_method_that_trains_the_whole_network_takes_a_linear_one() -> None:
+    check_network(RunConfig(method="fedprox", model=Model("linear")), (1, 8, 8), 10)

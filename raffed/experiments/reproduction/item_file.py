@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from raffed.experiments.reproduction.item_source import ITEM_FILE, item_folder, source_record
-from raffed.experiments.reproduction.items import MEASURES, Cell, Item
+from raffed.experiments.reproduction.items import Cell, Item
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import DIVERGED, Planned, PlannedRun, PlannedStudy
 from raffed.experiments.reproduction.searched import search_record
 from raffed.results.lock import make_folder

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES, known_split, smoke
 from raffed.experiments.reproduction.search import RowSearch
 from raffed.methods import METHODS
@@ -20,79 +21,6 @@ from raffed.references.source_files import Sources
 from raffed.studies import STUDIES
 
 SEEDS = {"smoke": 1, "proxy": 3, "full": 3}  # unless the item's search has a number of its own
-
-MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a contract test compares
-    "accuracy_last": "global model on the test set after the last round, %",
-    "accuracy_best": "global model on the test set at its best round, %",
-    "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
-    "accuracy_mean": (
-        "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %"
-    ),
-    "balanced_last": (
-        "global model after the last round, mean over classes of the accuracy on each class of the test set, "
-        "%"
-    ),
-    "balanced_best": (
-        "global model at its best round, mean over classes of the accuracy on each class of the test set, %"
-    ),
-    "personal_last": (
-        "personal models on their local tests after the last round, mean over its participants, %"
-    ),
-    "personal_mean10": (
-        "personal models on their local tests, mean over participants and the last ten evaluated rounds, %"
-    ),
-    "between_last": (
-        "all clients' models between rounds, after the last one, on their local tests, mean over all "
-        "clients, %"
-    ),
-    "between_mean10": (
-        "all clients' models between rounds on their local tests, mean over all clients and the last ten "
-        "rounds, %"
-    ),
-    "losing_last": (
-        "clients whose model between rounds, after the last one, is below the baseline's, of all on the same "
-        "split, %"
-    ),
-    "gaining_last": (
-        "clients whose model between rounds, after the last one, is above the baseline's, of all on that "
-        "split, %"
-    ),
-    "a_loc": (
-        "clients' own models after local training on the tests of all their stages, mean over all clients, "
-        "last score, %"
-    ),
-    "a_glo": (
-        "the global model on the tests of all a client's stages, mean over all clients and the last visits, %"
-    ),
-    "a_sel": (
-        "the model just trained in the last stage on the tests of all stages, mean over participants and "
-        "last visits, %"
-    ),
-    "a_sel_global": (
-        "the global model after the last stage on the tests of all stages, mean over all clients and last "
-        "visits, %"
-    ),
-    "a_sel_drop": (
-        "fall of A_sel from the first to the last stage, mean over participants and last visits, points"
-    ),
-    "floats_up": "numbers a client sends per round, millions",
-    "eigenvalue_variance": (
-        "variance of the top 50 eigenvalues of the global model's features, batches of the test set (R1)"
-    ),
-    "eigenvalue_variance_class": (
-        "variance of the top 50 eigenvalues in batches of one class, mean over classes (R2)"
-    ),
-    "eigenvalue_variance_client": (
-        "variance of the top 50 eigenvalues of the clients' models on their training data (R3)"
-    ),
-    "eigenvalue_variance_raw": (
-        "variance of the top 50 eigenvalues of features that are not standardised (R4)"
-    ),
-    "rounds_to_baseline": "first round whose test accuracy reaches the baseline's best",
-    "personal_rounds_to_baseline": (
-        "first round whose mean accuracy over all clients reaches the baseline's over its last ten"
-    ),
-}
 
 
 @dataclass(frozen=True)

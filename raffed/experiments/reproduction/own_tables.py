@@ -11,7 +11,8 @@ from typing import TypeAlias, TypeVar
 from raffed.config.run import RunConfig
 from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
 from raffed.experiments.reproduction.catalogue import PAPERS, ZOO
-from raffed.experiments.reproduction.items import MEASURES, Cell, Claim, Item
+from raffed.experiments.reproduction.items import Cell, Claim, Item
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.references.resolve import is_reference, load
 from raffed.references.source_files import sources_of
 from raffed.references.user_code import user_errors

@@ -19,7 +19,8 @@ from typing import TypeVar
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError, UsageError
 from raffed.experiments.reproduction.catalogue import chosen
-from raffed.experiments.reproduction.items import MEASURES, Cell, Item, lacking
+from raffed.experiments.reproduction.items import Cell, Item, lacking
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.search import Setting
 from raffed.results.runfile import RUN_FILE, read_object
 from raffed.studies import STUDIES, STUDY_FILE

@@ -23,7 +23,7 @@ from raffed.models.net import Net
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.tiny import Tiny, same_bits
 
-CHAINS = {"mlp", "mlpnet", "mlpnet_authors", "mlp5"}
+CHAINS = {"linear", "mlp", "mlpnet", "mlpnet_authors", "mlp5"}
 CLIENTS, BATCH = 3, 5
 
 
@@ -253,3 +253,7 @@ def test_what_adds_to_the_cross_entropy_goes_by_autograd(monkeypatch: pytest.Mon
     for name in ("fedprox", "fedrs", "fedphp", "fedmr", "moon"):
         for cohort in (False, True):
             Tiny(build_method(name), cohort=cohort).run(1, [0, 1])
+
+
+def test_a_linear_classifier_with_a_sigmoid_is_no_chain() -> None:
+    assert chain_of(build("linear", (1, 8, 8), 10, 0, sigmoid=True)) is None

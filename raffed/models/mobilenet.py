@@ -1,0 +1,96 @@
+"""MobileNetV2 (Sandler et al. 2018) in the form that is usual for small images."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from raffed.config.validation import checked
+from raffed.models.arguments import Classes, HeadBias, ImageShape
+from raffed.models.net import GlobalMean, Net, refuse_shape
+
+STAGES = (  # factor of expansion, width, number of blocks, stride of the first block
+    (1, 16, 1, 1),
+    (6, 24, 2, 1),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+WIDTH = 1280
+
+
+@checked
+def mobilenet_v2(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = True) -> Net:
+    """Make MobileNetV2 for small images: a stem of stride 1, 17 inverted residual blocks, 1280 features.
+
+    It differs from the paper's network for 224x224 images in four things, as the usual network for CIFAR-10
+    does. The stem and the second stage keep the size. The activation is ReLU instead of ReLU6. A block of
+    stride 1 whose widths differ has a shortcut, a 1x1 convolution with BatchNorm. There is no dropout. On
+    3x32x32 with 10 classes it has 2,296,922 parameters and 35,088 BatchNorm statistics. PyTorch's default
+    initialisation.
+
+    Source:
+        Sandler et al. 2018. The form for small images, with this number of parameters, is that of FedVLS (Guo
+        et al. 2025).
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 1280]). z is the pooled map, >= 0.
+
+    Raises:
+        UsageError: The images are so small that the last map would be 1x1, where BatchNorm cannot train on a
+            batch of one sample.
+    """
+    if min(in_shape[1:]) < 9:
+        raise refuse_shape("mobilenet_v2", in_shape, "KxHxW with H and W of at least 9")
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(in_shape[0], 32, 3, padding=1, bias=False), norm1=nn.BatchNorm2d(32), relu1=nn.ReLU()
+    )
+    k_in = 32
+    for i, (expansion, k_out, blocks, first) in enumerate(STAGES, start=1):
+        stage = nn.Sequential()
+        for j in range(blocks):
+            stage.append(InvertedResidual(k_in, k_out, expansion, first if j == 0 else 1))
+            k_in = k_out
+        layers[f"stage{i}"] = stage
+    layers["conv2"] = nn.Conv2d(k_in, WIDTH, 1, bias=False)
+    layers["norm2"] = nn.BatchNorm2d(WIDTH)
+    layers["relu2"] = nn.ReLU()
+    layers["pool"] = GlobalMean()
+    return Net(nn.Sequential(layers), nn.Linear(WIDTH, num_classes, bias=head_bias))
+
+
+class InvertedResidual(nn.Module):
+    """norm3(conv3(ReLU(norm2(conv2(ReLU(norm1(conv1(x)))))))) + shortcut(x).
+
+    It maps [B, k_in, H, W] to [B, k_out, H / s, W / s]. Sizes are rounded up, s being the stride. conv1
+    widens to k_in times `expansion`, conv2 works on each channel alone, and conv3 narrows. With a stride of 2
+    there is no shortcut.
+    """
+
+    def __init__(self, k_in: int, k_out: int, expansion: int, stride: int) -> None:
+        super().__init__()
+        wide = expansion * k_in
+        self.conv1 = nn.Conv2d(k_in, wide, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(wide)
+        self.conv2 = nn.Conv2d(wide, wide, 3, stride, padding=1, groups=wide, bias=False)
+        self.norm2 = nn.BatchNorm2d(wide)
+        self.conv3 = nn.Conv2d(wide, k_out, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(k_out)
+        self.relu = nn.ReLU()
+        self.shortcut: nn.Module | None = nn.Identity() if stride == 1 else None
+        if stride == 1 and k_in != k_out:
+            self.shortcut = nn.Sequential(
+                OrderedDict(conv=nn.Conv2d(k_in, k_out, 1, bias=False), norm=nn.BatchNorm2d(k_out))
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.relu(self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x))))))
+        out: Tensor = self.norm3(self.conv3(inner))
+        return out if self.shortcut is None else out + self.shortcut(x)
