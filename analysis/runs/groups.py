@@ -44,7 +44,6 @@ _SECTIONS = ("data", "model", "local", "federation", "numerics", "faults", "priv
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
-
 # Data set, partition, method, configuration, mark of the partition where one is needed
 _Key = tuple[str, str, str, str, str]
 

@@ -114,7 +114,7 @@ def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] 
     """List the networks and their layers, or show one."""
     from raffed.cli.tables import show, show_pairs
     from raffed.models import MODELS
-    from raffed.models.catalogue import GROUP
+    from raffed.models.info import GROUP
 
     rows = {
         key: (

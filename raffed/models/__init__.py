@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
 from raffed.errors import UsageError, check_choice
-from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape, is_own, model_name
+from raffed.models.catalogue import MODELS, is_own, model_name
+from raffed.models.info import Factory, ModelInfo, Shape
 
 if TYPE_CHECKING:
     from raffed.models.last_layers import LastLayers

@@ -12,7 +12,7 @@ from torch import nn
 
 from raffed.config.validation import Value
 from raffed.errors import UnknownNameError, UsageError, check_choice
-from raffed.models.catalogue import GROUP, TORCHVISION
+from raffed.models.info import GROUP, TORCHVISION
 from raffed.models.net import Net
 from raffed.models.own.heads import ModelInputs, own_errors
 from raffed.models.own.wrapping import wrapped
