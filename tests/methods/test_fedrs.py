@@ -58,11 +58,11 @@ def test_the_gradients_of_proxies_and_features_are_those_of_section_1_2(seed: in
     got_w, got_h = torch.autograd.grad(loss, [w, h])
     a = torch.tensor([1.0, 1.0, alpha], dtype=torch.float64)
     error = (a * (h @ w.T)).softmax(-1).detach() - torch.eye(3, dtype=torch.float64)[y]
-    exact = alpha in (0.5, 1.0)  # α is held in float32 as a factor, so 0.1 is off by 1.5e-9 relative
-    rtol, atol = (1e-12, 1e-12) if exact else (1e-7, 1e-8)
+    exact = alpha in (0.5, 1.0)  # α is held in float32 as a factor, so 0.9 is off by 2.6e-8 relative
+    rtol, atol = (1e-12, 1e-12) if exact else (1e-6, 1e-7)
     torch.testing.assert_close(got_w, a[:, None] * (error.T @ h.detach()) / 6, rtol=rtol, atol=atol)
     torch.testing.assert_close(got_h, (error * a) @ w.detach() / 6, rtol=rtol, atol=atol)
-    assert float((got_w / a[:, None]).sum(0).abs().max()) < (1e-12 if exact else 1e-7)
+    assert float((got_w / a[:, None]).sum(0).abs().max()) < (1e-12 if exact else 1e-6)
 
 
 def test_alpha_0_is_not_masking() -> None:
