@@ -182,7 +182,7 @@ def repeats(config: RunConfig) -> str:
     """Return the command-line options that carry out a run in the way that was chosen."""
     runtime, cohort = config.runtime, config.numerics.cohort
     actors = f" --actors {runtime.actors}" if runtime.execution == "ray" and runtime.actors else ""
-    share = f" --gpu-fraction {runtime.gpu_fraction:g}" if runtime.gpu_fraction else ""
+    share = f" --gpu-fraction {runtime.gpu_fraction}" if runtime.gpu_fraction else ""
     return f"--execution {runtime.execution}{actors}{share}" + (f" --cohort {cohort}" if cohort else "")
 
 

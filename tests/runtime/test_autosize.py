@@ -125,3 +125,5 @@ def test_actors_of_one_gpu_are_not_counted_as_faster_together_and_their_share_is
     assert (both.execution, both.actors) == ("ray", 8)
     assert 12 + 180 <= both.seconds < 12 + 181
     assert repeats(decided(shared, both)) == "--execution ray --gpu-fraction 0.25"
+    thirds = replace(shared, runtime=replace(shared.runtime, gpu_fraction=1 / 3))
+    assert float(repeats(thirds).split()[-1]) == 1 / 3  # all digits, or the option would name another share
