@@ -15,7 +15,7 @@ from ..studies.study import DrawnFigure
 from ..table import TextTable
 from .item_runs import Reproduction, cell_names
 from .printed import printed_value
-from .verdicts import shown
+from .numbers import shown
 
 AXES = {"I": "aggregation_accuracy", "II": "personalization_accuracy"}
 OURS = ("accuracy_last", "personal_last")

@@ -13,7 +13,8 @@ from ..studies.study import DrawnFigure
 from ..table import TextTable
 from .item_runs import Reproduction, cell_names
 from .printed import printed_value
-from .verdicts import result_lines, shown
+from .numbers import shown
+from .verdicts import result_lines
 from .view import WORDS, View, cells_with_runs
 
 COST_DIGITS = (3, 0, 3, 2, 3, 2)

@@ -13,7 +13,7 @@ from ..runs.load import Runs
 from ..studies.study import DrawnFigure
 from ..table import TextTable
 from .item_runs import Reproduction
-from .verdicts import shown
+from .numbers import shown
 from .view import WORDS, View, cells_with_runs
 
 

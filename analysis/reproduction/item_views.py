@@ -18,7 +18,7 @@ from .cost_views import cost_view, speed_view
 from .differences import difference_table
 from .gain_views import gain_bars_view, gain_curves_view
 from .item_runs import Reproduction, measure_of, run_folders
-from .verdicts import shown
+from .numbers import shown
 from .view import WORDS, View, Viewer, cells_with_runs
 
 READINGS = {

@@ -2,25 +2,29 @@
 
 At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our
 95 % interval. At proxy scale absolute numbers mean nothing, so the sign of each difference to the baseline is
-compared. Smoke runs get no verdict. A printed number that is not to be reproduced is "no target".
+compared. Smoke runs only say that a cell runs. A printed number that is not to be reproduced is "no target".
+Intervals need three seeds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 import pandas as pd
 
-from ..metrics.intervals import t_interval
+from ..metrics.intervals import reported_interval
 from ..metrics.stages import a_glo, a_loc
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
 from .cell_values import DIGITS, values_of
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
+from .numbers import shown
 from .printed import printed_places, printed_value
+from .table_order import table_order
 
+FEW_SEEDS = {1: "one seed", 2: "two seeds"}  # too few for an interval
 LEFT_OUT = "Runs left out"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
@@ -53,14 +57,18 @@ class Line(NamedTuple):
 
 
 def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
-    """Return one line for each cell, and one for each cell of a column of averages."""
+    """Return one line for each cell, and one for each cell of a column of averages.
+
+    They are in the order of the paper's table, column by column.
+    """
     paper, baseline = item.about["paper"], item.about["baseline"]
     printed = {key: printed_value(paper, where) for key, where in printed_places(item).items()}
     ours = {key: values_of(item, key, runs) for key in printed}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
     lines = []
-    for (row, column), values in ours.items():
+    for row, column in _ordered(item, ours):
+        values = ours[row, column]
         against = ours.get((baseline, column), {})
         gains = (
             [] if row == baseline else [values[seed] - against[seed] for seed in values if seed in against]
@@ -73,6 +81,11 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     return lines
 
 
+def _ordered(item: Reproduction, places: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
+    rows, columns = table_order(item)
+    return [(row, column) for column in columns for row in rows if (row, column) in places]
+
+
 def verdict(line: Line, scale: str, tolerance: float) -> str:
     """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
     if not line.ours:
@@ -82,10 +95,12 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
             return "not printed"
         if not line.target:
             return "no target"
-        half = t_interval(line.ours)
+        half = reported_interval(line.ours)
         room = max(tolerance, 0.0 if math.isnan(half) else half)
         delta = line.mean - line.printed
         return "agrees" if abs(delta) <= room else ("higher" if delta > 0 else "lower")
+    if scale == "smoke":
+        return "runs"
     if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
         return "–"
     return _order(line, tolerance) if line.target else "no target"
@@ -94,9 +109,9 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
 def _order(line: Line, tolerance: float) -> str:
     if abs(line.printed_gain) < tolerance:
         return "no claim"  # The paper's own difference is within its noise.
-    mean, half = sum(line.gains) / len(line.gains), t_interval(line.gains)
+    mean, half = sum(line.gains) / len(line.gains), reported_interval(line.gains)
     if math.isnan(half):
-        return "one seed"
+        return FEW_SEEDS[len(line.gains)]
     if abs(mean) <= half:
         return "not separated"
     return "same order" if mean * line.printed_gain > 0 else "opposite order"
@@ -105,26 +120,29 @@ def _order(line: Line, tolerance: float) -> str:
 def paper_table(item: Reproduction, runs: Runs) -> TextTable:
     """Return the table of printed values, ours (mean ± 95 % interval), seeds, differences and verdicts.
 
-    At full scale the difference is ours minus the paper's, at other scales it is to the baseline. If the
-    paper prints no number, as for claims, the columns that compare with it are left out.
+    At full scale the difference is ours minus the paper's, at proxy scale it is to the baseline. Smoke runs
+    are compared with nothing. If the paper prints no number, as for claims, the columns that compare with it
+    are left out.
     """
     scale, baseline = item.about["scale"], item.about["baseline"]
     titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
     titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
-    digits = DIGITS.get(item.about["measure"], 2)
     title, said = _settings(item, runs) or _asides(item, runs)
     left = {(cell["row"], cell["column"]): stray_of(item, cell, runs) or "–" for cell in item.about["cells"]}
-    parts, lines = _parts(item), []
+    lines = []
     for line in result_lines(item, runs):
+        digits = digits_of(item, line)
         cells = [
             line.row,
-            parts.get(line.column, line.column),
-            shown([line.printed], digits),
+            column_name(item, line.column),
+            shown([] if scale == "smoke" else [line.printed], digits),
             shown(line.ours, digits),
         ]
         cells.append(str(len(line.ours)))
         if scale == "full":
             cells.append(shown([line.mean - line.printed], digits, sign=True))
+        elif scale == "smoke":
+            cells += ["–", "–"]
         else:
             cells += [shown([line.printed_gain], digits, sign=True), shown(line.gains, digits, sign=True)]
         beside = [said.get((line.row, line.column), "–")] if title else []
@@ -140,13 +158,23 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
     whole = TextTable(
         [*titles, "Verdict", LEFT_OUT], lines, frozenset({"Method", "Column", title, "Verdict", LEFT_OUT})
     )
-    return without_blank(whole, {"Paper", "Δ", f"Paper − {baseline}", "Verdict", LEFT_OUT})
+    blank = {"Paper", "Δ", f"Paper − {baseline}", "Verdict", LEFT_OUT}
+    return without_blank(whole, blank | ({f"Ours − {baseline}"} if scale == "smoke" else set()))
 
 
-def _parts(item: Reproduction) -> dict[str, str]:
-    """Return the name of a column of averages if the scale has only some of its columns."""
-    averages = [(one["column"], len(one["of"]), one.get("whole", 0)) for one in item.about["averages"]]
-    return {column: f"{column} of {of} of {whole} columns" for column, of, whole in averages if of < whole}
+def column_name(item: Reproduction, column: str) -> str:
+    """Return the name of a column. One of averages says so if the scale has only some of its columns."""
+    for one in item.about["averages"]:
+        if one["column"] == column and len(one["of"]) < one.get("whole", 0):
+            return f"{column} of {len(one['of'])} of {one['whole']} columns"
+    return column
+
+
+def digits_of(item: Reproduction, line: Line) -> int:
+    """Return the decimal places of a cell, which depend on its own measure."""
+    here = (line.row, line.column)
+    own = (measure_of(item, one) for one in item.about["cells"] if (one["row"], one["column"]) == here)
+    return DIGITS.get(next(own, item.about["measure"]), 2)
 
 
 def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]] | None:
@@ -203,15 +231,3 @@ def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:
         word = verdict(line, item.about["scale"], item.about["tolerance"])
         counts[word] = counts.get(word, 0) + 1
     return counts
-
-
-def shown(values: Iterable[float], digits: int, sign: bool = False) -> str:
-    """Write mean ± half width of the 95 % interval; a dash without a value, `never` for an infinite one."""
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return "–"
-    mean, half = sum(known) / len(known), t_interval(known)
-    if math.isinf(mean):
-        return "never"
-    text = f"{mean:+.{digits}f}" if sign else f"{mean:.{digits}f}"
-    return text.replace("-", "−") if math.isnan(half) else f"{text.replace('-', '−')} ± {half:.{digits}f}"
