@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from .reproduction.claims import claim_table
+from .reproduction.claims import claim_counts, claim_table
 from .reproduction.item_runs import Reproduction
 from .reproduction.item_views import has_table
+from .reproduction.matrix import matrix_of
+from .reproduction.matrix_text import matrix_latex, matrix_markdown
 from .reproduction.verdicts import paper_table
 from .runs.load import Runs
 from .studies.painters import check_table
 from .studies.study import load_studies, values_table
-from .table import TextTable, as_markdown
+from .table import TextTable, as_latex, as_markdown
 
 
 def item_tables(item: Reproduction, runs: Runs) -> tuple[TextTable, TextTable | None]:
-    """Return the table of an item, and that of its claims; None without claims.
+    """Return the table of an item, one line for each cell, and that of its claims; None without claims.
 
     If the item is only a study, its table is that of its claims, or of its values.
     """
@@ -25,7 +27,18 @@ def item_tables(item: Reproduction, runs: Runs) -> tuple[TextTable, TextTable | 
 
 
 def item_markdown(item: Reproduction, runs: Runs) -> str:
-    """Return the tables of an item as Markdown, below its title."""
+    """Return an item as Markdown: title, claims, the matrix method × column, and all numbers folded."""
     table, claims = item_tables(item, runs)
-    said = "" if claims is None else f"\n{as_markdown(claims)}"
-    return f"{item.title}\n\n{as_markdown(table)}{said}"
+    if not has_table(item):
+        return f"{item.title}\n\n{as_markdown(table)}"
+    said = "" if claims is None else f"{claim_counts(item, runs)}.\n\n{as_markdown(claims)}\n"
+    matrix = matrix_markdown(matrix_of(item, runs))
+    fold = f"<details><summary>One line for each cell</summary>\n\n{as_markdown(table)}\n</details>\n"
+    return f"{item.title}\n\n{said}{matrix}\n{fold}"
+
+
+def item_latex(item: Reproduction, runs: Runs) -> str:
+    """Return an item as a LaTeX tabular: the matrix method × column, or the table of a study."""
+    if has_table(item):
+        return matrix_latex(matrix_of(item, runs), item.title)
+    return as_latex(item_tables(item, runs)[0])

@@ -18,10 +18,12 @@ from .metrics.intervals import reported_interval
 from .metrics.measures import measures
 from .metrics.targets import BASELINE, target_table
 from .render.page import Picture, block, picture, render
-from .reproduction.claims import claim_table
+from .reproduction.claims import claim_counts, claim_table
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.item_views import has_table, item_view
-from .reproduction.verdicts import paper_table, verdicts
+from .reproduction.matrix import heads, matrix_of, unplaced
+from .reproduction.verdict_marks import MARKS
+from .reproduction.verdicts import paper_table
 from .runs import comparable
 from .runs.groups import Group
 from .runs.load import Runs
@@ -46,12 +48,14 @@ def item_section(item: Reproduction, runs: Runs) -> Markup:
 
 
 def paper_section(item: Reproduction, runs: Runs) -> Markup:
-    """Show a paper's table beside our results, and name what was left out."""
+    """Show a paper's table in its own shape: claims, then ours over the printed numbers, then the views.
+
+    All numbers in a long list, and what was left out, are folded.
+    """
     about, ran = item.about, bool(run_folders(item))
     if about["scale"] not in SCALES:
         raise KeyError(about["scale"])
-    words, view = verdicts(item, runs), item_view(item, runs)
-    counts = ", ".join(f"{count} {word}" for word, count in words.items() if word != "–")
+    view, matrix = item_view(item, runs), matrix_of(item, runs) if ran else None
     return render(
         "paper.html.j2",
         title=item.title,
@@ -59,22 +63,25 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         scale=about["scale"],
         tolerance=f"{about['tolerance']:g}",
         baseline=about["baseline"],
-        no_target="no target" in words,
         note=about["note"],
-        counts=counts if ran else "",
+        marks=MARKS,
         claims=claim_table(item, runs),
+        claimed=claim_counts(item, runs),
+        matrix=matrix,
+        heads=heads(matrix.columns) if matrix else [],
         results=paper_table(item, runs) if ran else None,
         pictures=[drawing(*one) for one in view.figures],
         tables=view.tables,
-        left_out=_left_out(item),
+        left_out=_left_out(unplaced(item) if ran else about["left_out"]),
     )
 
 
-def _left_out(item: Reproduction) -> list[tuple[str, str]]:
+def _left_out(found: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return each reason with the names of what was left out for it."""
     reasons: dict[str, list[str]] = {}
-    for name, _, why in (one.partition(": ") for one in item.about["left_out"]):
+    for name, _, why in (one.partition(": ") for one in found):
         reasons.setdefault(why, []).append(name)
-    return [(why, "; ".join(names)) for why, names in reasons.items()]
+    return list(reasons.items())
 
 
 def study_section(item: Reproduction) -> Markup:
@@ -96,7 +103,7 @@ def study_section(item: Reproduction) -> Markup:
             block("Versions", about["versions"]),
             block("SHA-256 of the rows", about["rows_sha256"]),
         ],
-        left_out=_left_out(item),
+        left_out=_left_out(item.about["left_out"]),
     )
 
 

@@ -31,10 +31,12 @@ class ScorePair(NamedTuple):
 def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], dict[str, TextTable]]:
     """Draw the printed averages over all benchmarks and ours, and list who is on which Pareto front.
 
-    A row without printed cells has no printed average. Fig. 11 has none at all.
+    A row without printed cells has no printed average. Fig. 11 has none at all. Smoke runs are drawn alone,
+    without a front.
     """
+    smoke = item.about["scale"] == "smoke"
     rows = list(dict.fromkeys(cell["row"] for cell in item.about["cells"]))
-    told = {cell["row"] for cell in item.about["cells"] if cell["printed"]}
+    told = {cell["row"] for cell in item.about["cells"] if cell["printed"] and not smoke}
     printed = {row: pair for row in rows if row in told and not math.isnan(sum(pair := _printed(item, row)))}
     ours, columns = _ours(item, runs)
     found = []
@@ -48,6 +50,8 @@ def averages_view(item: Reproduction, runs: Runs) -> tuple[list[DrawnFigure], di
                 _plane(ours, rows), f"Ours, mean over {where} and the seeds there are, last round.", "natural"
             )
         )
+    if smoke:
+        return found, {}
     columns_of = {
         whose: pairs for whose, pairs in (("Paper", printed), ("Ours", ours)) if pairs or whose == "Ours"
     }

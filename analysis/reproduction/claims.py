@@ -6,14 +6,16 @@ A claim says that Σ factor · value − minus is above 0, or within some distan
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..metrics.intervals import t_interval
+from ..metrics.intervals import LEAST_SEEDS, reported_interval
 from ..runs.load import Runs
 from ..table import TextTable
 from .cell_values import values_of
 from .item_runs import Reproduction
+from .verdict_marks import FEW_SEEDS
 
 
 class ClaimResult(NamedTuple):
@@ -38,21 +40,21 @@ class ClaimResult(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half the width of the 95 % interval; NaN for fewer than two seeds."""
-        return t_interval(self.values) if self.values else math.nan
+        """Half the width of the 95 % interval; NaN for fewer than three seeds."""
+        return reported_interval(self.values)
 
     @property
     def verdict(self) -> str:
         """Whether the claim holds.
 
         It holds if the whole interval is where it should be, and fails if the whole interval is outside. It
-        says nothing if its premise does not hold. Values that must be equal are so in every seed, so one seed
-        decides.
+        says nothing if its premise does not hold, or from fewer than three seeds. Values that must be equal
+        are so in every seed, so one seed decides.
         """
         if self.within == 0 and self.values:
             return "fails" if any(self.values) else "holds"
-        if len(self.values) < 2:
-            return "one seed" if self.values else "not run"
+        if len(self.values) < LEAST_SEEDS:
+            return FEW_SEEDS.get(len(self.values), "not run")
         if self.given and ClaimResult("", self.given).verdict != "holds":
             return "says nothing: its premise does not hold"
         if self.within is not None:
@@ -89,18 +91,36 @@ def _sums(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs
     return {seed: sum(factor * values[seed] for factor, values in cells) for seed in seeds}
 
 
-def claim_table(item: Reproduction, runs: Runs) -> TextTable | None:
-    """Return a table of claims, left-hand sides, seeds and verdicts; None without claims.
+def judged(item: Reproduction, runs: Runs) -> list[ClaimResult]:
+    """Return the claims that the item's scale can say something about.
 
     Smoke runs only show whether values are equal.
     """
-    found = [one for one in claim_results(item, runs) if item.about["scale"] != "smoke" or one.within == 0]
-    if not found:
+    return [one for one in claim_results(item, runs) if item.about["scale"] != "smoke" or one.within == 0]
+
+
+def claim_counts(item: Reproduction, runs: Runs) -> str:
+    """Return how many claims have each verdict, such as `4 claims: 3 holds, 1 not separated`."""
+    words = Counter(_word(item, one) for one in judged(item, runs))
+    count = sum(words.values())
+    said = ", ".join(f"{number} {word}" for word, number in words.most_common())
+    return f"{count} claim{'' if count == 1 else 's'}: {said}" if count else ""
+
+
+def claim_table(item: Reproduction, runs: Runs) -> TextTable | None:
+    """Return a table of claims, left-hand sides, seeds and verdicts; None without claims."""
+    lines = [[one.text, _shown(one), str(len(one.values)), _word(item, one)] for one in judged(item, runs)]
+    if not lines:
         return None
-    lines = [[one.text, _shown(one), str(len(one.values)), one.verdict] for one in found]
-    return TextTable(
-        ["Claim", "Ours: left side − right side", "Seeds", "Verdict"], lines, frozenset({"Claim", "Verdict"})
-    )
+    titles = ["Claim", "Ours: left side − right side", "Seeds", "Verdict"]
+    return TextTable(titles, lines, frozenset({"Claim", "Verdict"}))
+
+
+def _word(item: Reproduction, one: ClaimResult) -> str:
+    """Return the verdict. Of smoke runs it says what was seen, because they decide nothing about a paper."""
+    if item.about["scale"] != "smoke" or not one.values:
+        return one.verdict
+    return "runs, and the bits are equal" if one.verdict == "holds" else "runs, and the bits differ"
 
 
 def _shown(one: ClaimResult) -> str:

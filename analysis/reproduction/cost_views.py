@@ -10,7 +10,7 @@ from ..metrics.measures import measures
 from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..studies.study import DrawnFigure
-from ..table import TextTable
+from ..table import TextTable, without_blank
 from .item_runs import Reproduction, cell_names
 from .printed import printed_value
 from .numbers import shown
@@ -112,8 +112,8 @@ def speed_view(item: Reproduction, runs: Runs) -> View:
             if math.isfinite(line.mean)
             else (math.nan, math.nan)
         )
-        theirs = [_printed(item, cell, names) for names in (("speedup", "speedup_x"), ("traffic_MB",))]
-        digits = zip((*theirs, *ours), (2, 1, 2, 1), strict=True)
+        printed = [_printed(item, cell, names) for names in (("speedup", "speedup_x"), ("traffic_MB",))]
+        digits = zip((*printed, *ours), (2, 1, 2, 1), strict=True)
         rows.append(
             [
                 line.row,
@@ -122,13 +122,15 @@ def speed_view(item: Reproduction, runs: Runs) -> View:
                 *(shown([value], places) for value, places in digits),
             ]
         )
-    titles = ["Method", "Column", "Rounds", "Paper: speed-up", "Paper: MB", "Speed-up", "MB a client sends"]
-    return View([], {"Speed-up and traffic": TextTable(titles, rows, WORDS)})
+    theirs = ("Paper: speed-up", "Paper: MB")
+    titles = ["Method", "Column", "Rounds", *theirs, "Speed-up", "MB a client sends"]
+    table = without_blank(TextTable(titles, rows, WORDS), theirs)
+    return View([], {"Speed-up and traffic": table})
 
 
 def _printed(item: Reproduction, cell: JsonObject, metrics: Sequence[str]) -> float:
     """Return what the paper prints for a cell under another metric; NaN if it prints nothing."""
-    where = cell["printed"]
+    where = cell["printed"] if item.about["scale"] != "smoke" else {}
     found = (
         [printed_value(item.about["paper"], {**where, "metric": metric}) for metric in metrics]
         if where

@@ -55,15 +55,15 @@ def item_view(item: Reproduction, runs: Runs) -> View:
     viewers = [PICTURES.get(item.about.get("picture", "")), MEASURED.get(item.about["measure"])]
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
     tables = {name: table for view in found for name, table in view.tables.items()}
-    printed = difference_table(item, runs)
+    printed = None if item.about["scale"] == "smoke" else difference_table(item, runs)
     tables |= {} if printed is None else {"Differences that the paper prints": printed}
     return View([one for view in found for one in view.figures], tables)
 
 
 def has_table(item: Reproduction) -> bool:
     """Return whether there is a finished run to compare, or printed values that are shown without one."""
-    drawn = item.about.get("picture") in NEED_NO_RUN and any(cell["printed"] for cell in item.about["cells"])
-    return bool(run_folders(item)) or drawn
+    drawn = item.about.get("picture") in NEED_NO_RUN and item.about["scale"] != "smoke"
+    return bool(run_folders(item)) or (drawn and any(cell["printed"] for cell in item.about["cells"]))
 
 
 def showable(item: Reproduction) -> bool:

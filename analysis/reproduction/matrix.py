@@ -100,15 +100,15 @@ def _meaning(item: Reproduction, gains: bool) -> str:
     if item.about["scale"] == "smoke":
         return "Whether each cell runs. Seconds of training on digits say nothing else."
     if gains:
-        return f"Above: our difference to {baseline}. Below: the printed one. The row {baseline} has our level."
+        return (
+            f"Above: our difference to {baseline}. Below: the printed one. The row {baseline} has our level."
+        )
     if any(cell["printed"] for cell in item.about["cells"]):
         return "Above: ours, the mean over seeds. Below: the printed number."
     return "Ours, the mean over seeds. The paper prints no number here."
 
 
-def _cell(
-    item: Reproduction, line: Line, gains: bool, why: str, notes: Mapping[str, str]
-) -> MatrixCell:
+def _cell(item: Reproduction, line: Line, gains: bool, why: str, notes: Mapping[str, str]) -> MatrixCell:
     scale, digits = item.about["scale"], digits_of(item, line)
     word = verdict(line, scale, item.about["tolerance"])
     compared = scale == "full" or gains
@@ -124,7 +124,9 @@ def _cell(
         mean = sum(line.gains) / len(line.gains) if line.gains else math.nan
         return MatrixCell(above, below, word, _hint(line, word, digits, f"level {level}"), value=mean)
     word = "baseline" if gains else word
-    return MatrixCell(level, below, word, _hint(line, word, digits, below and f"printed {below}"), value=line.mean)
+    return MatrixCell(
+        level, below, word, _hint(line, word, digits, below and f"printed {below}"), value=line.mean
+    )
 
 
 def _hint(line: Line, word: str, digits: int, more: str) -> str:
@@ -150,9 +152,7 @@ def _why_absent(item: Reproduction, key: tuple[str, str], runs: Runs) -> str:
 def unplaced(item: Reproduction) -> list[str]:
     """Return what was left out and is no cell of the table without a run, such as a study."""
     absent = {", ".join((cell["row"], cell["column"])) for cell in item.about["cells"] if not cell["runs"]}
-    return [
-        text for text in item.about["left_out"] if not any(text.startswith(place) for place in absent)
-    ]
+    return [text for text in item.about["left_out"] if not any(text.startswith(place) for place in absent)]
 
 
 def _letter(number: int) -> str:

@@ -12,9 +12,7 @@ from .verdict_marks import mark
 
 def matrix_table(matrix: Matrix) -> TextTable:
     """Return the matrix with `ours / printed` and the sign of the verdict in every cell."""
-    rows = [
-        [row, *map(_one_line, cells)] for row, cells in zip(matrix.rows, matrix.cells, strict=True)
-    ]
+    rows = [[row, *map(_one_line, cells)] for row, cells in zip(matrix.rows, matrix.cells, strict=True)]
     return TextTable(["Method", *matrix.columns], rows, frozenset({"Method"}))
 
 
@@ -35,7 +33,11 @@ def legend(matrix: Matrix) -> list[str]:
 
 def matrix_markdown(matrix: Matrix) -> str:
     """Return the matrix as a GitHub table, with what its signs and letters mean."""
-    said = [matrix.meaning, "; ".join(legend(matrix)), *(f"({key}) {why}" for key, why in matrix.notes.items())]
+    said = [
+        matrix.meaning,
+        "; ".join(legend(matrix)),
+        *(f"({key}) {why}" for key, why in matrix.notes.items()),
+    ]
     lines = "\n\n".join(for_markdown(f"{text}.".replace("..", ".")) for text in said if text)
     return f"{as_markdown(matrix_table(matrix))}\n{lines}\n"
 

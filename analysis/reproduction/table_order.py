@@ -26,7 +26,7 @@ def table_order(item: Reproduction) -> tuple[list[str], list[str]]:
         (cell["column"] for cell in cells),
         {cell["column"]: _column_rank(paper, cell["printed"]) for cell in printed},
     )
-    for average in item.about["averages"]:
+    for average in item.about.get("averages", ()):
         parts = [at for at, column in enumerate(columns) if column in average["of"]]
         columns.insert(max(parts, default=len(columns) - 1) + 1, average["column"])
     return rows, columns

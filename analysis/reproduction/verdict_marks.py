@@ -36,6 +36,7 @@ MARKS = {
     "not run": Mark("", "absent", "no finished run"),
     "–": Mark("", "plain", "not judged"),
 }
+FEW_SEEDS = {1: "one seed", 2: "two seeds"}  # too few for an interval
 
 
 def mark(word: str) -> Mark:

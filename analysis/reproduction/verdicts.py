@@ -23,8 +23,8 @@ from .item_runs import Reproduction, best_setting, cell_names, measure_of, setti
 from .numbers import shown
 from .printed import printed_places, printed_value
 from .table_order import table_order
+from .verdict_marks import FEW_SEEDS
 
-FEW_SEEDS = {1: "one seed", 2: "two seeds"}  # too few for an interval
 LEFT_OUT = "Runs left out"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
@@ -222,12 +222,3 @@ def _asides(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], 
             )
         found[cell["row"], cell["column"]] = text
     return " / ".join(titles[measure] for measure in ASIDES if measure in titles), found
-
-
-def verdicts(item: Reproduction, runs: Runs) -> dict[str, int]:
-    """Map each verdict to the number of cells that have it."""
-    counts: dict[str, int] = {}
-    for line in result_lines(item, runs):
-        word = verdict(line, item.about["scale"], item.about["tolerance"])
-        counts[word] = counts.get(word, 0) + 1
-    return counts

@@ -164,12 +164,11 @@ def write_item_tables(path: Path) -> ItemTables | str:
     Returns:
         The tables; or, if nothing of the item is finished, its title.
     """
-    from raffed.analysis.item_tables import item_markdown, item_tables
+    from raffed.analysis.item_tables import item_latex, item_markdown, item_tables
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproduction.item_runs import load_item, run_folders
     from raffed.analysis.reproduction.item_views import showable
     from raffed.analysis.runs.load import read_runs
-    from raffed.analysis.table import as_latex
 
     item = load_item(path)
     if not showable(item):
@@ -177,7 +176,7 @@ def write_item_tables(path: Path) -> ItemTables | str:
     runs = read_runs(run_folders(item), read_run)
     table, claims = item_tables(item, runs)
     write_text(path.parent / "table.md", item_markdown(item, runs))
-    write_text(path.parent / "table.tex", as_latex(table))
+    write_text(path.parent / "table.tex", item_latex(item, runs))
     written = write_loaded(runs, path.parent / "report", [item])
     pairs = ((item.title, table), ("What is claimed of it", claims))
     return ItemTables(written, tuple((title, one) for title, one in pairs if one is not None))

@@ -33,7 +33,9 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
     found = [job for job in planned if isinstance(job, PlannedRun)]
     studies = [job for job in planned if isinstance(job, PlannedStudy)]
     make_folder(folder)
-    cells = {(cell.row, cell.column): cell for job in found for cell in job.cells}
+    wanted = {(cell.row, cell.column): cell for job in found for cell in job.cells}
+    order = dict.fromkeys((cell.row, cell.column) for cell in item.cells)  # the table's, not that of the runs
+    cells = {place: wanted[place] for place in (*order, *wanted) if place in wanted}
     columns = {column for _, column in cells}
     averages = [(one, of) for one, of in item.averaged(scale) if columns >= set(of)]
     about = {
