@@ -21,9 +21,10 @@ from .metrics.summary import marked, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
 from .reproduction.item_runs import Reproduction, load_item, tried_names
 from .reproduction.item_views import showable
-from .runs.comparable import notices, unlike
+from .runs.comparable import unlike
+from .runs.differing import differing, grouped_notices
 from .runs.files import replacing, write_text
-from .runs.groups import Group, differing, groups
+from .runs.groups import Group, groups
 from .runs.load import NoRunsError, Runs, flatten, read_runs, reasons, section
 from .runs.run_files import DAMAGED
 from .sections import drawing, item_section, ranking_section, sweep_section, task_sections
@@ -176,7 +177,7 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
         dataset=dataset,
         partition=partition,
         summary=marked(rows, ["dataset", *(["partition"] if len(names) == 1 else [])], sure),
-        comparable=notices(runs, members),
+        comparable=grouped_notices(runs, members),
         differing=differing(runs, members),
         left_out=[pair for group in members for pair in group.left_out],
         few_seeds=seeds_note(members),

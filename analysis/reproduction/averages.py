@@ -14,8 +14,8 @@ from ..runs.load import Runs
 from ..studies.study import DrawnFigure
 from ..table import TextTable
 from .item_runs import Reproduction, cell_names
-from .printed import printed_value
 from .numbers import shown
+from .printed import printed_value
 
 AXES = {"I": "aggregation_accuracy", "II": "personalization_accuracy"}
 OURS = ("accuracy_last", "personal_last")

@@ -12,8 +12,8 @@ from ..runs.load import Runs
 from ..studies.study import DrawnFigure
 from ..table import TextTable, without_blank
 from .item_runs import Reproduction, cell_names
-from .printed import printed_value
 from .numbers import shown
+from .printed import printed_value
 from .verdicts import result_lines
 from .view import WORDS, View, cells_with_runs
 

@@ -14,8 +14,8 @@ from ..runs.load import Runs
 from ..table import TextTable, without_blank
 from .cell_values import values_of
 from .item_runs import Reproduction
-from .printed import printed_column, printed_places, printed_value, printed_values
 from .numbers import shown
+from .printed import printed_column, printed_places, printed_value, printed_values
 
 Scores = Mapping[str, Mapping[int, float]]  # of a column: row → seed → value
 Place = tuple[str, str]  # row, column

@@ -1,8 +1,8 @@
 """The table of an item in the shape of the paper: method × column, ours over the printed number.
 
-At full scale a cell has our number over the printed one. At proxy scale, where levels mean nothing, it has our
-difference to the baseline over the printed difference. At smoke scale it says that the cell runs, and nothing
-about the paper.
+At full scale a cell has our number over the printed one. At proxy scale, where levels mean nothing, it has
+our difference to the baseline over the printed difference. At smoke scale it says that the cell runs, and
+nothing about the paper.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class HeadGroup(NamedTuple):
 
 
 def heads(columns: Sequence[str]) -> list[HeadGroup]:
-    """Return the heads of the columns. A column that shares its first word with no neighbour is on its own."""
+    """Return the heads of the columns. Neighbours that share their first word have one head."""
     found: list[HeadGroup] = []
     for column in columns:
         first, _, rest = column.partition(" ")

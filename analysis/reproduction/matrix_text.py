@@ -74,7 +74,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _head_lines(groups: Sequence[HeadGroup]) -> list[str]:
-    """Return the line of the groups with rules below them, if there are groups, and the line of the columns."""
+    """Return the line of the columns. If they are grouped, the groups and their rules come first."""
     labels = _line(["Method", *(label for group in groups for label in group.labels)])
     if not any(group.title for group in groups):
         return [labels]

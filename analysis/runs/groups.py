@@ -181,25 +181,6 @@ def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str
     }
 
 
-def differing(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
-    """Return (field, values) for each field of the configuration in which the methods of a task differ.
-
-    The method and its arguments are not among them. A difference between two methods is due to them alone
-    only if the result is empty.
-    """
-    configs = {group.label: flatten(experiment(runs.files[group.used[0]])) for group in members}
-    found = []
-    for name in sorted({name for config in configs.values() for name in config}):
-        values: dict[str, list[str]] = {}
-        for label, config in configs.items():
-            values.setdefault(str(config.get(name, "none")), []).append(label)
-        if len(values) > 1 and name != "method" and not name.startswith(("args.", "method_args.")):
-            found.append(
-                (name, "; ".join(f"{value}: {', '.join(labels)}" for value, labels in values.items()))
-            )
-    return found
-
-
 def experiment(file: JsonObject) -> JsonDict:
     """Return the configuration without what does not distinguish experiments.
 

@@ -29,7 +29,8 @@ from raffed.analysis.metrics.gains import client_gains
 from raffed.analysis.metrics.summary import summary
 from raffed.analysis.metrics.targets import first_reaching, target_table
 from raffed.analysis.report import write_loaded
-from raffed.analysis.runs.groups import differing, groups
+from raffed.analysis.runs.differing import differing
+from raffed.analysis.runs.groups import groups
 from raffed.analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_table
 
 from raffed.config.run import RunConfig
@@ -293,7 +294,7 @@ def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_s
     write_run("a", [0.5])
     write_run("b", [0.6, 0.7], method="fedmr", args={"mu1": 0.1})
     runs = load_runs([tmp_path])
-    assert differing(runs, groups(runs)) == [("federation.rounds", "1: fedavg; 2: fedmr")]
+    assert differing(runs, groups(runs)) == [("federation.rounds", {"1": ["fedavg"], "2": ["fedmr"]})]
     page = write_loaded(runs, tmp_path / "out").read_text()
     assert "Not the same for all of these" in page
 
