@@ -100,10 +100,10 @@ def judged(item: Reproduction, runs: Runs) -> list[ClaimResult]:
 
 
 def claim_counts(item: Reproduction, runs: Runs) -> str:
-    """Return how many claims have each verdict, such as `4 claims: 3 holds, 1 not separated`."""
+    """Return how many claims have each verdict, such as `4 claims: holds 3, not separated 1`."""
     words = Counter(_word(item, one) for one in judged(item, runs))
     count = sum(words.values())
-    said = ", ".join(f"{number} {word}" for word, number in words.most_common())
+    said = ", ".join(f"{word} {number}" for word, number in words.most_common())
     return f"{count} claim{'' if count == 1 else 's'}: {said}" if count else ""
 
 

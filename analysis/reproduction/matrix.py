@@ -19,6 +19,7 @@ from .table_order import table_order
 from .verdicts import Line, column_name, digits_of, result_lines, verdict
 
 ABSENT = "not run"
+UNCOUNTED = ("–", "baseline")
 
 
 class MatrixCell(NamedTuple):
@@ -82,7 +83,7 @@ def matrix_of(item: Reproduction, runs: Runs) -> Matrix:
         ]
         for row in rows
     ]
-    found = Counter(cell.word for line in cells for cell in line if cell.word != "–")
+    found = Counter(cell.word for line in cells for cell in line if cell.word not in UNCOUNTED)
     counts = {word: found[word] for word in sorted(found, key=lambda word: (word == ABSENT, -found[word]))}
     many = Counter(why.values())
     return Matrix(

@@ -17,7 +17,8 @@ def matrix_table(matrix: Matrix) -> TextTable:
 
 
 def _one_line(cell: MatrixCell) -> str:
-    numbers = " / ".join(filter(None, (cell.ours, cell.printed))) or ("" if cell.word == "–" else "–")
+    ours = cell.ours or ("" if cell.word == "–" else "–")
+    numbers = " / ".join(filter(None, (ours, cell.printed)))
     note = f"({cell.note})" if cell.note else ""
     return " ".join(filter(None, (numbers, mark(cell.word).sign, note)))
 

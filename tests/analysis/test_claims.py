@@ -24,7 +24,8 @@ WriteRun = Callable[..., Path]
         ([1.0, 1.1, 0.9], "holds"),
         ([-1.0, -1.1, -0.9], "fails"),
         ([1.0, -1.0, 0.5], "not separated"),
-        ([0.0, 0.0], "not separated"),
+        ([1.0, 1.1], "two seeds"),
+        ([0.0, 0.0, 0.0], "not separated"),
     ],
 )
 def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[float], word: str) -> None:
@@ -53,17 +54,18 @@ def test_a_claim_says_nothing_where_its_premise_does_not_hold(given: list[float]
         ([1e-9], 0.0, "fails"),
         ([], 0.0, "not run"),
         ([0.1], 0.3, "one seed"),
-        ([0.1, 0.1], 0.3, "holds"),
-        ([-0.1, -0.1], 0.3, "holds"),
-        ([0.4, 0.4], 0.3, "fails"),
-        ([-0.4, -0.4], 0.3, "fails"),
-        ([0.0, 0.1], 0.3, "not separated"),
+        ([0.1, 0.1], 0.3, "two seeds"),
+        ([0.1, 0.1, 0.1], 0.3, "holds"),
+        ([-0.1, -0.1, -0.1], 0.3, "holds"),
+        ([0.4, 0.4, 0.4], 0.3, "fails"),
+        ([-0.4, -0.4, -0.4], 0.3, "fails"),
+        ([0.0, 0.0, 0.3], 0.3, "not separated"),
     ],
 )
 def test_what_is_near_holds_where_the_whole_interval_is_and_what_is_equal_in_every_seed(
     values: list[float], within: float, word: str
 ) -> None:
-    """The interval of 0 and 0.1 is 0.05 ± 0.64."""
+    """The interval of 0, 0 and 0.3 is 0.1 ± 0.43."""
     assert ClaimResult("", values, (), within).verdict == word
 
 
@@ -138,12 +140,12 @@ def test_smoke_runs_say_what_is_equal_and_nothing_else(item: Reproduction) -> No
     smoke = Reproduction(item.folder, {**item.about, "scale": "smoke", "claims": claims})
     table = claim_table(smoke, load_runs(run_folders(item)))
     assert table is not None
-    assert [(line[0], line[-1]) for line in table.rows] == [("a is a", "holds")]
+    assert [(line[0], line[-1]) for line in table.rows] == [("a is a", "runs, and the bits are equal")]
 
 
 def test_the_sheet_says_it_with_a_sign_and_smoke_says_nothing(item: Reproduction) -> None:
     runs = load_runs(run_folders(item))
     table = claim_table(item, runs)
     assert table is not None
-    assert table.rows[0] == ["a above b", "+20.00 ± 127.06", "2", "not separated"]
+    assert table.rows[0] == ["a above b", "+20.00", "2", "two seeds"]
     assert claim_table(Reproduction(item.folder, {**item.about, "scale": "smoke"}), runs) is None
