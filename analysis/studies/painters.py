@@ -45,26 +45,24 @@ def painted(study: Study) -> Painted:
 def check_table(studies: Sequence[Study]) -> TextTable | None:
     """Return a table of claims with measured values and verdicts over all seeds; None without claims.
 
-    Smoke runs decide no claim about trained models.
+    Smoke runs decide no claim about trained models, so only mathematical claims are left of them.
     """
+    smoke = bool(studies) and studies[0].about["scale"] == "smoke"
     found: dict[str, list[StudyCheck]] = {}
     for study in studies:
-        for check in painted(study).checks:
+        for check in (one for one in painted(study).checks if one.exact or not smoke):
             found.setdefault(check.claim, []).append(check)
     if not found:
         return None
-    smoke = studies[0].about["scale"] == "smoke"
     lines = [
-        [claim, "; ".join(one.measured for one in checks), _holds(checks, smoke)]
+        [claim, "; ".join(one.measured for one in checks), _holds(checks)]
         for claim, checks in found.items()
     ]
     words = frozenset({"Claim", "Measured", "Holds"})
     return TextTable(["Claim", "Measured", "Holds"], lines, words)
 
 
-def _holds(checks: Sequence[StudyCheck], smoke: bool) -> str:
-    if smoke and not checks[0].exact:
-        return "–"
+def _holds(checks: Sequence[StudyCheck]) -> str:
     good = sum(one.holds for one in checks)
     if len(checks) == 1:
         return "yes" if good else "no"

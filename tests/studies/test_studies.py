@@ -65,9 +65,8 @@ def test_another_seed_gives_other_numbers(folder: Path) -> None:
 def test_smoke_decides_nothing_that_was_trained_and_mathematics_holds_at_any_scale(folder: Path) -> None:
     trained = check_table([load_study(made(folder, "proxy_statistics", seed=seed)) for seed in (0, 1)])
     exact = check_table([load_study(made(folder, "averaged_classifiers"))])
-    assert trained is not None
+    assert trained is None
     assert exact is not None
-    assert {line[-1] for line in trained.rows} == {"–"}
     assert [line[-1] for line in exact.rows] == ["yes"]
 
 
