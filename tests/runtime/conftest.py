@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from tests.warm_ray import warm_workers
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +24,10 @@ def ray_here() -> Iterator[None]:
         yield
         return
     own = OwnRay()
-    own.start(num_cpus=2)
-    yield
-    own.end()
+    with warm_workers():
+        own.start(num_cpus=2)
+        yield
+        own.end()
 
 
 def small(method: str = "scamap", rounds: int = 4, **runtime: Any) -> RunConfig:
