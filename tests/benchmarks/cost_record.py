@@ -16,8 +16,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "cost.md"
 LIMIT = 3.0  # times FedAvg, from which a method needs a profile
 BASE = "fedavg"
 WHY = {  # where the time of a method above the limit goes, by its profile (cProfile, a round of W2)
-    "pfedme": "its algorithm takes 5 gradients on each batch (K = 5). A profile of W2 counted 300 backward passes "
-    "where FedAvg had 60, and the passes through the network took four fifths of its time.",
+    "pfedme": "its algorithm takes 5 gradients on each batch (K = 5). A profile of W2 counted 300 backward "
+    "passes where FedAvg had 60, and the passes through the network took four fifths of its time.",
 }
 WIDTH = 120
 
