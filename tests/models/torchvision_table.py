@@ -27,9 +27,9 @@ FORWARD_ONLY = "one forward pass"
 LOOSE = (
     'A "yes" is weaker than it may look:',
     "",
-    f'- A network that says "not tried" had {FORWARD_ONLY} only: the checks take up to {NEEDED} bytes for each '
-    "parameter (measured), which was more memory than the machine had free. A run of one of them makes all "
-    "checks before it begins.",
+    f'- A network that says "not tried" had {FORWARD_ONLY} only: the checks take up to {NEEDED} bytes for '
+    "each parameter (measured), which was more memory than the machine had free. A run of one of them makes "
+    "all checks before it begins.",
     "- Weights are random, there are five classes, and nothing is trained to an accuracy.",
     "- Only the smallest size of image was tried. A larger one is not in the table.",
     "- The scores of a sample alone and in its batch are equal if they differ by at most 1e-4 + 1e-3 of the "
