@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from tests.warm_ray import warm_workers
 
 
 @pytest.fixture(scope="session")
@@ -24,10 +23,9 @@ def ray_here() -> Iterator[None]:
         yield
         return
     own = OwnRay()
-    with warm_workers():
-        own.start(num_cpus=2)
-        yield
-        own.end()
+    own.start(num_cpus=2)
+    yield
+    own.end()
 
 
 def small(method: str = "scamap", rounds: int = 4, **runtime: Any) -> RunConfig:
