@@ -35,12 +35,15 @@ START_RAY = tuple(
         "runtime/test_run_in_stages.py",
         "runtime/test_validation_rows.py",
         "sweeps/test_resume.py",
+        "sweeps/test_trial.py",
         "sweeps/test_tune.py",
     )
 )
 
 
-SHARE_ROUNDS = tuple(f"tests/contract/test_{name}.py" for name in ("every_method", "cohort", "objectives"))
+SHARE_ROUNDS = tuple(
+    f"tests/contract/test_{name}.py" for name in ("every_method", "cohort", "objectives", "wire")
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

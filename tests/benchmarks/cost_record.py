@@ -15,15 +15,23 @@ RECORD = Path(__file__).with_name("method_cost.json")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cost.md"
 LIMIT = 3.0  # times FedAvg, from which a method needs a profile
 BASE = "fedavg"
+WHY = {  # where the time of a method above the limit goes, by its profile (cProfile, a round of W2)
+    "pfedme": "its algorithm takes 5 gradients on each batch (K = 5). A profile of W2 counted 300 backward "
+    "passes where FedAvg had 60, and the passes through the network took four fifths of its time.",
+}
 WIDTH = 120
 
 
-class Row(TypedDict):
+class _Setting(TypedDict, total=False):
+    setting: str
+
+
+class Row(_Setting):
     """What was measured of a method.
 
     `ratios` are its seconds of a round over FedAvg's in the same turn. `kept` are the bytes of a client's
     private state, and `up` and `down` those of a client's messages in a round. `note` says why a method was
-    not measured, or is "".
+    not measured, or is "". `setting` is what was changed for it and its FedAvg, if anything was.
     """
 
     ratios: list[float]
@@ -93,7 +101,7 @@ def page(record: Record | None) -> str:
     repetitions = " to ".join(map(str, dict.fromkeys([turns[0], turns[-1]]))) if turns else "no"
     text = TEXT.format(
         workload=record["workload"],
-        turns=f"{repetitions} turns",
+        turns=f"{repetitions} turn{'' if turns == [1] else 's'}",
         machine=", ".join(record["machine"].values()),
         load=" to ".join(f"{one:.1f}" for one in record["load"]),
     )
@@ -121,4 +129,8 @@ def _ends(rows: Mapping[str, Row]) -> str:
     dear = [name for name, row in rows.items() if row["ratios"] and statistics.median(row["ratios"]) > LIMIT]
     missing = [name for name in METHODS if name not in rows]
     text = f"\nAbove {LIMIT:g} times FedAvg: {', '.join(f'`{name}`' for name in dear) or 'none'}.\n"
+    text += "".join(f"`{name}`: {WHY[name]}\n" for name in dear if name in WHY)
+    for setting in dict.fromkeys(row["setting"] for row in rows.values() if row.get("setting")):
+        names = ", ".join(f"`{name}`" for name, row in rows.items() if row.get("setting") == setting)
+        text += f"Measured beside a FedAvg with {setting}, because they do not train otherwise: {names}.\n"
     return text + (f"Not measured: {', '.join(f'`{name}`' for name in missing)}.\n" if missing else "")

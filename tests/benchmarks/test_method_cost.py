@@ -75,6 +75,27 @@ def test_the_page_has_medians_of_ratios_and_names_what_is_dear() -> None:
     assert "load 0.9 to 1.2" in page(RECORD)
 
 
+def test_a_method_that_does_not_train_in_the_workload_is_measured_beside_a_fedavg_that_is_changed_as_it_is(
+    w3: Workload,
+) -> None:
+    """FedETF's head has no bias."""
+    found = method_cost.measure_elsewhere("fedetf", w3, turns=1)
+    assert len(found["ratios"]) == 1
+    assert found["note"] == ""
+    said = page({**RECORD, "rows": {"fedetf": found}})
+    assert (
+        "Measured beside a FedAvg with head_bias = false, because they do not train otherwise: `fedetf`."
+        in said
+    )
+    assert method_cost.changed(w3, method_cost.SLOWER).config.local.lr == 0.01
+
+
+def test_a_page_counts_its_turns() -> None:
+    once: Record = {**RECORD, "rows": {"fedavg": row((2.0, 2.0))}}
+    assert "median over 1 turn of" in " ".join(page(once).split())
+    assert "median over 3 turns of" in " ".join(page(RECORD).split())
+
+
 def test_a_rehearsal_says_so_and_its_times_go_nowhere(tmp_path: Path) -> None:
     import json
 

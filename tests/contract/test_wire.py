@@ -17,7 +17,7 @@ from raffed.methods.gldp import Remembered
 from raffed.methods.memory import HeldSums
 from raffed.models import build
 from tests.golden.regenerate import WIRE, B, P, section, table
-from tests.tiny import CLASSES, WIDTH, Tiny, bare_context, network, over_methods
+from tests.tiny import CLASSES, WIDTH, bare_context, experienced, over_methods
 
 
 def test_the_wire_table_is_the_one_that_was_agreed_on() -> None:
@@ -129,7 +129,7 @@ FLAGS = {
 @pytest.mark.parametrize("name", TRAFFIC)
 def test_traffic_and_memory_are_those_of_the_papers_tables(name: str) -> None:
     """P = 53, b = 10. A float, a count or an id is 4 bytes, a flag (`known` [C]) 1."""
-    tiny = Tiny(build_method(name), net=network(norm=True)).run(2, [0, 1, 2, 3])
+    tiny = experienced(name, norm=True)
     sent, done = tiny.server.broadcast(), tiny.last[1]
     down, up, kept, held = TRAFFIC[name]
     flags, kept_flags = FLAGS.get(name, (0, 0))

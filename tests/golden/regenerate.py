@@ -7,6 +7,7 @@ client: it is a decision, seen in review, and never a side effect.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from torch import Tensor
 from raffed.core.messages import Summable
 from raffed.core.params import Params
 from raffed.core.record import Record, fields_of
-from raffed.methods import METHODS, build_method
-from tests.tiny import CLASSES, FEATURES, WIDTH, Tiny, network
+from raffed.methods import METHODS
+from tests.tiny import CLASSES, FEATURES, WIDTH, experienced
 
 WIRE = Path(__file__).parent / "wire.txt"
 P = (FEATURES + 1) * WIDTH + 2 * WIDTH + (WIDTH + 1) * CLASSES  # Linear, BatchNorm, head: 25 + 10 + 18
@@ -76,9 +77,10 @@ def rows(path: str, value: Any) -> Iterator[tuple[str, str, int, int]]:
         yield path, type(value).__name__, 4, 8
 
 
-def section(name: str) -> list[str]:
-    """One method's part of the table."""
-    tiny = Tiny(build_method(name), net=network(norm=True)).run(2, [0, 1, 2, 3])
+@functools.cache
+def section(name: str) -> tuple[str, ...]:
+    """One method's part of the table, in which no length of training can be seen."""
+    tiny = experienced(name, norm=True)
     down = tiny.server.broadcast()
     done = tiny.step([0, 1, 2, 3])[1]
     lines = [f"{name}  ({tiny.method.name})"]
@@ -93,7 +95,7 @@ def section(name: str) -> list[str]:
         total = sum(row[column] for row in found)
         lines.append(f"  {side:<14}{'' if found else 'nothing':<58}{total:>6} B")
         lines += [f"    {row[0]:<44}{row[1]:<24}{row[column]:>6} B" for row in found]
-    return lines
+    return tuple(lines)
 
 
 def table() -> str:

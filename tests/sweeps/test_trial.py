@@ -63,6 +63,7 @@ def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(
     assert reports[told:] == reports[:told] != []
 
 
+@pytest.mark.usefixtures("ray_here")  # auto asks Ray what it has, and would start one each time
 def test_what_auto_chose_is_no_other_run(
     tmp_path: Path, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
