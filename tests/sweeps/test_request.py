@@ -32,9 +32,10 @@ def asked(*methods: str, **changes: Any) -> Request:
 
 
 def test_without_a_number_every_method_gets_the_largest_grid_s_budget() -> None:
-    """FedAvg 1 point, FedRS 3, FedMR 9."""
+    """FedAvg 5 rates, FedRS 3 points, FedMR 9."""
     assert budget_of(asked("fedavg", "fedrs", "fedmr")) == 9
-    assert budget_of(asked("fedavg", "fedrs")) == 3
+    assert budget_of(asked("fedavg", "fedrs")) == 5
+    assert budget_of(asked("fedavg", "fedrs", fill="none")) == 3
     assert budget_of(asked("fedavg", "fedmr", trials=4)) == 4
 
 

@@ -42,13 +42,13 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
     for name, among in request.grid.items():
         owner, dot, argument = name.rpartition(".")
         if owner == method or (not dot and name in takes):
-            axes[argument], own = _axis(among, takes[argument].kinds if argument in takes else ()), True
+            axes[argument], own = axis_of(among, takes[argument].kinds if argument in takes else ()), True
         elif (dot and owner not in request.methods) or name == SEED_AXIS:
-            axes[name] = _axis(among, _kinds(name))
+            axes[name] = axis_of(among, _kinds(name))
     space = info.space
     if space is None:
         space = {} if own and not has_space(method) else load_space(method)
-    searched = {name: _axis(space[name], takes[name].kinds) for name in space if name not in fixed}
+    searched = {name: axis_of(space[name], takes[name].kinds) for name in space if name not in fixed}
     return {**searched, **axes}
 
 
@@ -59,7 +59,7 @@ def _kinds(name: str) -> Sequence[str]:
     return known[field].kinds if field in known else ()
 
 
-def _axis(among: Json | Sequence[Json], kinds: Sequence[str]) -> Axis:
+def axis_of(among: Json | Sequence[Json], kinds: Sequence[str] = ()) -> Axis:
     """Return an axis as it is searched. A range is whole only where whole numbers are needed."""
     if isinstance(among, Mapping) and set(among) == {"grid_search"}:
         among = among["grid_search"]

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ray import tune
 from ray.tune.search.sample import Domain
 
 from raffed.config.number_range import NumberRange
 from raffed.config.validation import Value
-from raffed.experiments.tuning.axes import Axes
+from raffed.experiments.tuning.axes import axis_of
 
 
-def continuous(axes: Axes) -> dict[str, Domain]:
+def continuous(axes: Mapping[str, Sequence[Value] | NumberRange]) -> dict[str, Domain]:
     """Return the ranges that axes span.
 
     A list of values spans a range that is log-uniform if all are positive floats and spread by a factor of 10
     or more. It is uniform for other floats. Every other list is a choice among its values.
     """
-    return {name: _domain(axis) for name, axis in axes.items()}
+    return {
+        name: _domain(axis if isinstance(axis, NumberRange) else axis_of(axis)) for name, axis in axes.items()
+    }
 
 
 def _domain(axis: Sequence[Value] | NumberRange) -> Domain:

@@ -19,6 +19,7 @@ from ray.tune.error import TuneError
 from raffed.config.run import Runtime
 from raffed.config.validation import Json
 from raffed.errors import RaffedError, UsageError
+from raffed.experiments.endings import mark_pruned
 from raffed.experiments.tuning.axes import Axes, axes_of, budget_of, described, proposed
 from raffed.experiments.tuning.choice import choose, cost
 from raffed.experiments.tuning.events import Listener, Progress, Report, TunedTrial, listening
@@ -26,7 +27,7 @@ from raffed.experiments.tuning.folder import SweepFolder
 from raffed.experiments.tuning.grid import continuous
 from raffed.experiments.tuning.ledger import Ledger, known_trials, recordable, shown
 from raffed.experiments.tuning.replay import Halving, Suggestions
-from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.request import PRUNED, Request
 from raffed.experiments.tuning.trainable import (
     NUMBER,
     SEED,
@@ -112,6 +113,8 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
     for known in folder.trials(method):
         where = folder.trial(method, known.settings)
         trials.append(read_trial(request, where, known.settings, known, errors.get(known.number)))
+        if trials[-1].state == PRUNED:
+            mark_pruned(where)
     write_rows(folder, method, trials)
     write_trials(folder, method, trials)
     folder.note(method, outcome(trials))
