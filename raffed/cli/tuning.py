@@ -30,6 +30,7 @@ from raffed.cli.options import (
     FLAGS,
     AcceptChangedCode,
     Flags,
+    Plan,
     declared_option,
     run_options,
     text_of,
@@ -108,6 +109,7 @@ def tune(
             "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
         ),
     ] = 0,
+    plan: Plan = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in --out.")] = False,
     accept: AcceptChangedCode = False,
     as_json: Annotated[
@@ -137,6 +139,9 @@ def tune(
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
         else:
             request = requested(methods or [], file, flags, grid or [], asked)
+        if plan:
+            _show_trials(request, as_json)
+            return
         _sweep(request, out, resume, board, at_once, seconds, accept)
 
 
@@ -161,6 +166,16 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     root = text_of(flags, "data.root") or stored.base.data.root
     data = replace(stored.base.data, root=root, download=bool(flags.get("data.download")))
     return replace(stored, base=_placed(replace(stored.base, data=data), flags))
+
+
+def _show_trials(request: Request, as_json: bool) -> None:
+    """List the trials of a search, after the checks of its request."""
+    from raffed.cli.planning import show_plan, trial_rows, trial_summary
+    from raffed.experiments.tuning.space import check
+
+    check(request)
+    rows = trial_rows(request)
+    show_plan(rows, trial_summary(request, rows), as_json)
 
 
 def _sweep(

@@ -67,7 +67,7 @@ def searched_runs(
             runs = [search.final(config, winner.setting, number) for number in range(seeds)]
             _add(finals, [_planned(cell, run, below) for run in runs])
     if not cells and why:
-        raise UsageError(f"{item.key}: {'; '.join(why.values())}")
+        raise UsageError(f"{item.key}: {'; '.join(dict.fromkeys(why.values()))}")
     return [*finals.values(), *trials.values()]
 
 
