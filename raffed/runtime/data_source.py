@@ -20,8 +20,8 @@ _kept: ContextVar[dict[tuple[str, str | None, bool], Dataset] | None] = ContextV
 def read_once() -> Iterator[None]:
     """Within the block, a published data set is read once, however many setups are made of it.
 
-    Reading and hashing the files takes most of the time of a setup. Only for setups that are looked at and not
-    executed, because they share the arrays. Of several data sets the last one is kept.
+    Reading and hashing the files takes most of the time of a setup. Only for setups that are looked at and
+    not executed, because they share the arrays. Of several data sets the last one is kept.
     """
     token = _kept.set({})
     try:
