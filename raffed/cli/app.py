@@ -14,6 +14,7 @@ from raffed.cli import (
     contract,
     creating,
     exporting,
+    jobs,
     leaking,
     listing,
     reproducing,
@@ -197,6 +198,9 @@ app.command("fork", rich_help_panel=RUNS, epilog=FORK_EPILOG)(branching.fork)
 app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(
     submitting.submit
 )
+app.command("jobs", rich_help_panel=RUNS)(jobs.jobs)
+app.command("logs", rich_help_panel=RUNS)(jobs.logs)
+app.command("stop", rich_help_panel=RUNS)(jobs.stop)
 app.command("export", rich_help_panel=RUNS)(exporting.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
