@@ -14,6 +14,7 @@ from raffed.cli.execution import begun_or_new
 from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, text_of
+from raffed.cli.pace import Overall
 from raffed.cli.planning import item_rows, show_plan
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.seeds import execute_at_once
@@ -133,6 +134,7 @@ def _reproduce(
     def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
         if limit is None:  # a budget counts the runs one after the other
             jobs = side_by_side(jobs, lambda runs: execute_at_once(runs, screen, asked.out), asked.accept)
+        screen.overall = Overall(sum(not job.left_out and not job.done for job in jobs))
         return carried_out(jobs, do, limit)
 
     if not tables:

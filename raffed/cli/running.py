@@ -26,6 +26,7 @@ from raffed.cli.execution import beginning, begun_or_new, execute
 from raffed.cli.following import follow, headline
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, words_of
+from raffed.cli.pace import Overall
 from raffed.cli.screen import make_screen
 from raffed.cli.seeds import Seeds, asked_seeds, check_single, one_process_each, run_seeds
 from raffed.commands.callbacks import callbacks
@@ -176,6 +177,7 @@ def compare(
                 configs = compared(methods, file, flags)
                 folders = checked_folders(configs, out)
                 ray.enter_context(_one_ray(next(iter(configs.values()))))
+                screen.overall = Overall(len(configs))
 
             def run_one(name: str) -> None:
                 config, folder = configs[name], folders[name]
