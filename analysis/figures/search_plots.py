@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ..runs.files import JsonObject
 from .theme import LIGHT, Theme, dress, percent, place, style
 
 WIDTH, HEIGHT = 4.6, 2.6  # inches of the axes
@@ -30,7 +31,7 @@ class SearchedTrial(NamedTuple):
     reports: Sequence[tuple[int, float]]
 
 
-def searched_trials(trials: Sequence[Mapping[str, object]]) -> list[SearchedTrial]:
+def searched_trials(trials: Sequence[JsonObject]) -> list[SearchedTrial]:
     """Return the trials of one method, as sweep.json records them."""
     found = []
     for position, trial in enumerate(trials):

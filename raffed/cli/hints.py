@@ -9,13 +9,16 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from typer.core import TyperCommand
 
 from raffed.cli.options import FLAGS
 from raffed.errors import UsageError
 from raffed.methods import METHODS, method_info
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
 
 FEW = 4  # methods that a message names
 
@@ -67,7 +70,7 @@ def _arguments(method: str) -> set[str]:
 class Hinting(TyperCommand):
     """A command that says where an argument of a method belongs, if it is typed as an option."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the words of a command.
 
         Raises:

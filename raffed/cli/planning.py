@@ -46,8 +46,10 @@ def item_rows(found: Sequence[Planned]) -> list[Row]:
 
     cells: dict[tuple[str, str], list[Planned]] = {}
     for job in found:
-        places = [cell.place for cell in job.cells] if isinstance(job, PlannedRun) else [("study", "")]
-        for place in dict.fromkeys((str(one[0]), " · ".join(map(str, one[1:]))) for one in places):
+        places: list[Sequence[str]] = (
+            [cell.place for cell in job.cells] if isinstance(job, PlannedRun) else [("study", "")]
+        )
+        for place in dict.fromkeys((one[0], " · ".join(one[1:])) for one in places):
             cells.setdefault(place, []).append(job)
     return [
         {
