@@ -29,7 +29,7 @@ def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) 
 
 
 def mark_pruned(path: Path) -> None:
-    """Record in run.json that a search ended a run on purpose. Whatever interrupted its process is no error.
+    """Record in run.json that a search ended a run on purpose. What interrupted its process is not an error.
 
     Nothing is written if another command holds the folder, or if the run came to its end.
     """

@@ -52,7 +52,7 @@ def test_an_impossible_range_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["kd", "1..2..3", "a..b", "1", "..", "counts"])
-def test_other_texts_are_no_ranges(text: str) -> None:
+def test_other_texts_are_not_ranges(text: str) -> None:
     assert number_range(text) is None
 
 

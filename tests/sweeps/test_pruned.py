@@ -1,4 +1,4 @@
-"""A trial that the search ended on purpose is no failure and no interruption."""
+"""A trial that the search ended on purpose has neither failed nor been interrupted."""
 
 from __future__ import annotations
 
