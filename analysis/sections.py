@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from .figures.curves import looks
 from .figures.plots import PlotPoint, gains, rank_diagram, scatter
+from .figures.search_plots import SearchedTrial, history, pruning, searched_trials
 from .figures.setting_plots import setting_map
 from .figures.theme import in_the_dark, svg
 from .metrics.classes import class_table
@@ -117,6 +118,7 @@ def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
                 f"{method}: score in per cent of every setting tried; of a third setting the best is shown."
             )
             pictures.append(drawing(figure, caption, css="natural"))
+        pictures += _search_pictures(sweep, method, searched_trials(about.get("trials") or []))
     return render(
         "sweep.html.j2",
         name=sweep.folder.name,
@@ -124,6 +126,20 @@ def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
         table=tuning_table(sweep, runs),
         pictures=pictures,
     )
+
+
+def _search_pictures(sweep: Sweep, method: str, trials: Sequence[SearchedTrial]) -> list[Picture]:
+    """Show when ASHA ended trials, and what a search that proposes settings found in which trial."""
+    asked = sweep.about["request"]
+    found = {
+        f"{method}: score over rounds of every trial; a cross is where ASHA ended it.": (
+            pruning(trials) if asked.get("scheduler") == "asha" else None
+        ),
+        f"{method}: score of each finished trial in the order of the search, and the best score so far.": (
+            history(trials) if asked.get("search") in ("random", "optuna") else None
+        ),
+    }
+    return [drawing(figure, text, css="natural") for text, figure in found.items() if figure is not None]
 
 
 def drawing(figure: Figure, caption: str, css: str = "", alt: str = "") -> Picture:

@@ -132,6 +132,7 @@ def tuning_table(sweep: Sweep, runs: Runs | None = None) -> TextTable:
         "Chosen",
         "Trials",
         "Failed",
+        "Pruned",
         "Rounds to choose",
         "Hours to choose",
         _score_title(sweep),
@@ -145,7 +146,7 @@ def tuning_table(sweep: Sweep, runs: Runs | None = None) -> TextTable:
     ]
     return without_blank(
         TextTable([*titles, "Comparable"], lines, frozenset({"Method", "Chosen", "Comparable"})),
-        {"Comparable"},
+        {"Comparable", "Pruned"},
     )
 
 
@@ -178,13 +179,14 @@ def _score_title(sweep: Sweep) -> str:
 def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
     trials, cost = about.get("trials") or [], section(about, "cost")
     chosen = about.get("chosen") or {}
-    failed = sum(trial.get("state") == "failed" for trial in trials)
+    failed, pruned = (sum(trial.get("state") == state for trial in trials) for state in ("failed", "pruned"))
     scores = _final_scores(sweep, method, about, runs)
     return [
         _title(method, scores, runs),
         settings_text(chosen.get("settings")),
         f"{cost.get('trials', 0):.0f}/{about.get('budget', 0)}",
         str(failed),
+        str(pruned) if pruned else "–",
         f"{cost.get('rounds', 0):.0f}",
         f"{cost.get('seconds', 0) / 3600:.3f}",
         _percent([chosen.get("score")]),

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from raffed.config.number_range import number_range
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 
@@ -54,10 +55,12 @@ def load_space(method: str) -> Space:
 
 
 def values(space: Space, keyword: str) -> list[Value]:
-    """The values of one axis of a grid: a list, or what `ray.tune.grid_search` makes of one. Others are a
-    UsageError.
+    """The values of one axis of a grid: a list, a range such as "1e-4..1:log", or what `ray.tune.grid_search`
+    makes of a list. Others are a UsageError.
     """
     axis = space[keyword]
+    if (found := number_range(axis)) is not None:
+        return list(found.values())
     if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
         axis = axis["grid_search"]
     if not isinstance(axis, list | tuple):

@@ -14,6 +14,7 @@ from raffed.cli import (
     contract,
     creating,
     exporting,
+    jobs,
     leaking,
     listing,
     reproducing,
@@ -24,6 +25,7 @@ from raffed.cli import (
     submitting,
     tuning,
 )
+from raffed.cli.hints import Hinting
 from raffed.runtime.json_logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
@@ -186,16 +188,19 @@ raffed fork runs/a --at 40 --lr 0.01 --rounds 80 --out runs/b
 Method, network, privacy and the number of clients stay."""
 
 RUNS, LOOK, OWN = "Runs", "Look around", "Your own"
-app.command("run", rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
-app.command("compare", rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
-app.command("tune", rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
+app.command("run", cls=Hinting, rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
+app.command("compare", cls=Hinting, rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
+app.command("tune", cls=Hinting, rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
 app.command("reproduce", rich_help_panel=RUNS, epilog=REPRODUCE_EPILOG)(reproducing.reproduce)
-app.command("resume", rich_help_panel=RUNS)(running.resume)
+app.command("resume", cls=Hinting, rich_help_panel=RUNS)(running.resume)
 app.command("extend", rich_help_panel=RUNS, epilog=EXTEND_EPILOG)(branching.extend)
 app.command("fork", rich_help_panel=RUNS, epilog=FORK_EPILOG)(branching.fork)
 app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(
     submitting.submit
 )
+app.command("jobs", rich_help_panel=RUNS)(jobs.jobs)
+app.command("logs", rich_help_panel=RUNS)(jobs.logs)
+app.command("stop", rich_help_panel=RUNS)(jobs.stop)
 app.command("export", rich_help_panel=RUNS)(exporting.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)

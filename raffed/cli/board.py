@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,7 @@ class Board:
 
     def __init__(self) -> None:
         self._trials: dict[tuple[str, str], Trial] = {}
+        self._total, self._since = 0, time.monotonic()
 
     def __enter__(self) -> Board:
         return self
@@ -47,6 +49,7 @@ class Board:
 
     def start(self, request: Request, out: Path) -> None:
         """Show that the sweep begins."""
+        self._count(request)
         data = request.base.data
         what = (
             f"{', '.join(request.methods)} on {data.dataset}, {data.split}, "
@@ -55,17 +58,30 @@ class Board:
         told = f"tune {what} → {named(out)}; {request.protocol} protocol, by {request.select} accuracy"
         print(visible(told), flush=True)
 
+    def _count(self, request: Request) -> None:
+        from raffed.cli.planning import trial_rows
+
+        trials = sum(int(row["trials"]) for row in trial_rows(request))
+        self._total = trials + len(request.methods) * len(request.final_seeds())
+        self._since = time.monotonic()
+
+    def _progress(self) -> str:
+        """Return how many trials and final runs have ended, and the time that the others may take."""
+        ended = sum(one.state != "running" for one in self._trials.values())
+        told = f"{ended}/{max(ended, self._total)}"
+        left = (time.monotonic() - self._since) / max(ended, 1) * (self._total - ended)
+        return f"{told}, about {duration(left)} left" if ended and left > 0 else told
+
     def trial(self, method: str, trial: Trial, rounds: int) -> None:
         """Show that a trial began, reported a round, or ended."""
         self._trials[method, trial.name] = trial
         if trial.state != "running":
-            ended = sum(one.state != "running" for one in self._trials.values())
             # Final runs have no validation part
             scored = "" if math.isnan(trial.score) else f"  score {percent(trial.score)}"
             print(
                 (
-                    f"{ended:>3}  {visible(f'{method}  {trial.name}')}  {trial.state}{scored}  "
-                    f"{duration(trial.seconds)}"
+                    f"{visible(f'{method}  {trial.name}')}  {trial.state}{scored}  "
+                    f"{duration(trial.seconds)}  ({self._progress()})"
                 ),
                 flush=True,
             )
@@ -150,8 +166,8 @@ class LiveBoard(Board):
                 shown,
                 duration(trial.seconds),
             )
-        if len(order) > SHOWN:
-            table.caption = f"and {len(order) - SHOWN} more"
+        more = f"and {len(order) - SHOWN} more; " if len(order) > SHOWN else ""
+        table.caption = f"{more}{self._progress()}"
         return table
 
 

@@ -10,6 +10,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import TypeAlias
 
+from raffed.cli.hints import check_file, check_settings
 from raffed.cli.options import Flags, Typed, words_of
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
@@ -43,6 +44,8 @@ def read_config(file: Path | None, flags: Flags) -> RunConfig:
     tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/seeds.py)
     canonical(tables)
     check_used(tables, flags)
+    if "args" in flags:
+        check_settings([str(tables.get("method", "fedavg"))], list(assignments(words_of(flags, "args"))))
     return RunConfig.from_dict(tables)
 
 
@@ -52,6 +55,7 @@ def read_local(file: Path) -> Tables:
     The file may name no Ray cluster other than this machine's own, because joining a cluster runs what it
     sends.
     """
+    check_file(file)
     tables = read_toml(file)
     if table_of(tables.get("runtime")).get("address", "auto") != "auto":
         raise UsageError(
@@ -205,6 +209,7 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
                 f"--set {key}: {takers[0]} is not one of the compared methods ({', '.join(accepted)})"
             )
         if not takers:
+            check_settings(accepted, [key])
             raise UnknownNameError("argument of the methods compared", key, set().union(*accepted.values()))
         for name in takers:
             parts[name][argument] = value

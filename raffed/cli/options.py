@@ -31,6 +31,8 @@ AcceptChangedCode: TypeAlias = Annotated[
         help="Take own code that has changed since the run was begun; it is recorded.",
     ),
 ]
+PLAN_HELP = "List what would run, and run nothing."
+Plan: TypeAlias = Annotated[bool, typer.Option("--plan", help=PLAN_HELP)]
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
 WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
 PRIVATE = "Privacy of clients"

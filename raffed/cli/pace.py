@@ -24,6 +24,46 @@ class Waiting:
         return f"loading torch, data and actors, {duration(time.monotonic() - self._since)}"
 
 
+class Overall:
+    """Which of several runs it is, and the time that all that are left may take.
+
+    Args:
+        total: Number of runs, those that were finished before not among them.
+        at_once: Whether several execute at the same time. Otherwise a run ends when the next one begins.
+    """
+
+    def __init__(self, total: int, at_once: bool = False) -> None:
+        self.total, self.begun, self.ended = total, 0, 0
+        self._at_once, self._since = at_once, time.monotonic()
+
+    def begin(self) -> None:
+        """Note that a run begins."""
+        self.begun += 1
+        if not self._at_once:
+            self.ended = self.begun - 1
+
+    def end(self) -> None:
+        """Note that a run has ended."""
+        self.ended += 1
+
+    @property
+    def text(self) -> str:
+        """Such as "run 23 of 61, 1:02:03 left". The time is known once a run has ended."""
+        which = f"run {min(self.begun, self.total)} of {self.total}"
+        if not self.ended or self.ended >= self.total:
+            return which
+        spent = time.monotonic() - self._since
+        return f"{which}, about {duration(spent / self.ended * (self.total - self.ended))} left"
+
+
+def heading(overall: Overall | None) -> str:
+    """Return what a line about a run that begins starts with, if there are several; "" otherwise."""
+    if overall is None or overall.total < 2:
+        return ""
+    overall.begin()
+    return f"{overall.text}: "
+
+
 class Pace:
     """Speed and time left, computed from the last rounds."""
 

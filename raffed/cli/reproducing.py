@@ -13,7 +13,9 @@ from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import begun_or_new
 from raffed.cli.execution import execute as run_one
 from raffed.cli.numbers import counted, duration
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, text_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, text_of
+from raffed.cli.pace import Overall
+from raffed.cli.planning import item_rows, show_plan
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.seeds import execute_at_once
 from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
@@ -72,7 +74,7 @@ def reproduce(
     place: Annotated[
         str, typer.Option("--out", metavar="PLACE", help="Folder or URL that holds all reproductions.")
     ] = "reproduce",
-    plan: Annotated[bool, typer.Option("--plan", help="Show what would run, and run nothing.")] = False,
+    plan: Plan = False,
     tables: Annotated[
         bool, typer.Option("--tables", help="Run nothing; make tables and report of finished runs.")
     ] = False,
@@ -105,9 +107,13 @@ def reproduce(
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
         asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
-        planned = make_plan(asked, seconds, _tell, tables_only=tables)
-        _announce(found, scale, planned, count)
-        if not plan:
+        timed = not plan or seconds is not None  # a budget needs estimates
+        planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
+        _announce(found, scale, planned, count, timed)
+        if plan:
+            rows = item_rows(planned)
+            show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json)
+        else:
             check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
 
@@ -128,6 +134,7 @@ def _reproduce(
     def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
         if limit is None:  # a budget counts the runs one after the other
             jobs = side_by_side(jobs, lambda runs: execute_at_once(runs, screen, asked.out), asked.accept)
+        screen.overall = Overall(sum(not job.left_out and not job.done for job in jobs))
         return carried_out(jobs, do, limit)
 
     if not tables:
@@ -162,14 +169,15 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), screen.studying)
 
 
-def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int) -> None:
-    """Say on stderr, before anything starts, what will run, how long it may take, and what is left out
-    and why.
+def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int, timed: bool) -> None:
+    """Say on stderr, before anything starts, what will run, how long it may take if that was estimated
+    (`timed`), and what is left out and why.
     """
     to_run = [job for job in found if not job.left_out and not job.done]
     done = sum(job.done for job in found)
     lines = [f"{item.key} ({item.title}), {scale}: {item.meaning(scale)}"]
-    time = duration(sum(job.seconds for job in to_run))
+    time = f"about {duration(sum(job.seconds for job in to_run))} on this machine"
+    time = time if timed else "whose time and data are looked at when they begin"
     runs = sum(isinstance(job, PlannedRun) for job in to_run)
     what = [counted(runs, "run")] if item.cells or not item.study else []
     what += (
@@ -177,7 +185,7 @@ def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int) -> N
         if item.study
         else []
     )
-    lines.append(f"  {' and '.join(what)}, about {time} on this machine; {done} are finished already")
+    lines.append(f"  {' and '.join(what)}, {time}; {done} are finished already")
     if later := unchosen(found) * seeds:
         lines.append(f"  then {counted(later, 'run')} of the settings that these choose")
     reasons: dict[str, int] = {}

@@ -25,12 +25,14 @@ from raffed.cli.config import (
 from raffed.cli.execution import beginning, begun_or_new, execute
 from raffed.cli.following import follow, headline
 from raffed.cli.numbers import counted
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, run_options, words_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, words_of
+from raffed.cli.pace import Overall
 from raffed.cli.screen import make_screen
 from raffed.cli.seeds import Seeds, asked_seeds, check_single, one_process_each, run_seeds
 from raffed.commands.callbacks import callbacks
 from raffed.commands.comparing import checked_folders, run_each
 from raffed.commands.running import one_ray as _one_ray
+from raffed.commands.seeds import planned_seeds
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import NumericsError, UsageError
@@ -152,6 +154,7 @@ def compare(
     ],
     file: File = None,
     seeds: Seeds = None,
+    plan: Plan = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -159,7 +162,11 @@ def compare(
 
     If one diverges, the others still run. The report shows how far it came, and the exit code is 1.
     """
-    if (count := asked_seeds(file, seeds)) is not None:
+    count = asked_seeds(file, seeds)
+    if plan:
+        _plan_compared(methods, file, flags, place, count, as_json)
+        return
+    if count is not None:
         with make_screen(as_json, quiet) as screen, mirrored(place) as out:
             run_seeds(lambda: _each_in_a_process(methods, file, flags), out, count, screen)
         return
@@ -170,6 +177,7 @@ def compare(
                 configs = compared(methods, file, flags)
                 folders = checked_folders(configs, out)
                 ray.enter_context(_one_ray(next(iter(configs.values()))))
+                screen.overall = Overall(len(configs))
 
             def run_one(name: str) -> None:
                 config, folder = configs[name], folders[name]
@@ -189,6 +197,26 @@ def compare(
             raise NumericsError(
                 f"{counted(len(lost), 'method')} diverged: {', '.join(lost)}; the reasons are above"
             )
+
+
+def _plan_compared(
+    methods: Sequence[str], file: Path | None, flags: Flags, place: str, seeds: int | None, as_json: bool
+) -> None:
+    """List the runs of a comparison with their states."""
+    from raffed.cli.planning import method_rows, seed_rows, show_plan
+
+    with mirrored(place) as out:
+        if seeds is None:
+            configs = compared(methods, file, flags)
+            rows = method_rows(configs, checked_folders(configs, out))
+        else:
+            every = {
+                name: replace(one, runtime=replace(one.runtime, execution="serial"))  # nothing is probed
+                for name, one in _each_in_a_process(methods, file, flags).items()
+            }
+            rows = seed_rows(planned_seeds(every, out, seeds))
+    finished = sum(row["state"] == "finished" for row in rows)
+    show_plan(rows, f"{counted(len(rows), 'run')}, {finished} finished", as_json)
 
 
 def _each_in_a_process(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:

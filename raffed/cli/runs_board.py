@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from raffed.cli.numbers import percent
+from raffed.cli.pace import Overall, heading
 from raffed.cli.screen import BarScreen, JsonScreen, LineScreen, Screen
 from raffed.commands.seeds import SeedRun
 from raffed.commands.side_by_side import Event
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
     from raffed.experiments.result import RunResult
 
+ENDS = ("finished", "failed", "stopped", "error")  # events after which a run does nothing more
 PARTS = 4  # lines that a log shows of each run, besides its beginning and its end
 
 
 class RunsBoard:
     """Shows only the folders of finished runs (--quiet), and what went wrong. The others are based on it."""
+
+    overall: Overall | None = None
 
     def kept(self, run: SeedRun, result: RunResult) -> None:
         """Show a run that was finished before."""
@@ -72,7 +76,12 @@ class LineRuns(RunsBoard):
     """Prints a few lines for each run, for a file, a pipe or a batch system's log."""
 
     def started(self, run: SeedRun) -> None:
-        print(visible(f"{run.title} → {named(run.folder)}"), flush=True)
+        print(visible(f"{heading(self.overall)}{run.title} → {named(run.folder)}"), flush=True)
+
+    def heard(self, run: SeedRun, event: Event) -> None:
+        if event["event"] in ENDS and self.overall is not None:
+            self.overall.end()
+        super().heard(run, event)
 
     def round(self, run: SeedRun, event: Event) -> None:
         done, rounds = _whole(event["round"]), _whole(event["rounds"])
@@ -89,11 +98,14 @@ class BarRuns(LineRuns):
     def __init__(self) -> None:
         self._bars: Progress | None = None
         self._tasks: dict[SeedRun, TaskID] = {}
+        self._whole: TaskID | None = None
 
     def started(self, run: SeedRun) -> None:
         if self._bars is None:
             self._bars = _progress()
             self._bars.start()
+        if heading(self.overall):
+            self._show_overall()
         rounds = run.config.federation.rounds
         self._tasks[run] = self._bars.add_task(visible(run.title), total=rounds, text="begins")
 
@@ -103,15 +115,24 @@ class BarRuns(LineRuns):
             self._bars.update(self._tasks[run], completed=_whole(event["round"]), text=text)
 
     def heard(self, run: SeedRun, event: Event) -> None:
-        if event["event"] in ("finished", "failed", "stopped", "error") and run in self._tasks:
+        if event["event"] in ENDS and run in self._tasks:
             assert self._bars is not None
             self._bars.remove_task(self._tasks.pop(run))
         super().heard(run, event)
+        if event["event"] in ENDS:
+            self._show_overall()
+
+    def _show_overall(self) -> None:
+        if self._bars is None or self.overall is None or self.overall.total < 2:
+            return
+        if self._whole is None:
+            self._whole = self._bars.add_task("all", total=self.overall.total, text="")
+        self._bars.update(self._whole, completed=self.overall.ended, text=self.overall.text)
 
     def close(self) -> None:
         if self._bars is not None:
             self._bars.stop()
-            self._bars = None
+            self._bars = self._whole = None
         self._tasks.clear()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from raffed.cli.deadlines import GRACE
 from raffed.cli.numbers import plain
-from raffed.cli.pace import Pace, Waiting
+from raffed.cli.pace import Overall, Pace, Waiting, heading
 from raffed.cli.signals import NOTHING
 from raffed.commands.progress import measured
 from raffed.errors import UsageError
@@ -36,6 +36,8 @@ T = TypeVar("T")
 class Screen:
     """Shows only the folder of a finished run (--quiet). The other screens are based on it."""
 
+    overall: Overall | None = None  # set where several runs follow one another
+
     def __enter__(self) -> Screen:
         return self
 
@@ -48,10 +50,7 @@ class Screen:
         """Show that a run begins. `title` is one line about it; `seed` is given if it is one of several."""
 
     def chose(self, why: str, options: str) -> None:
-        """Show what `--execution auto` chose, and the options that repeat the choice.
-
-        Its results may have other bits than those without the option.
-        """
+        """Show what `--execution auto` chose, with the options that repeat it, as its bits may differ."""
 
     def round(self, event: RoundEvent) -> None:
         """Show that a round is done."""
@@ -181,7 +180,7 @@ class LineScreen(Screen):
         self._shown = time.monotonic()
 
     def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
-        print(visible(named(title)), flush=True)
+        print(visible(named(heading(self.overall) + title)), flush=True)
         self._pace = Pace()
 
     def chose(self, why: str, options: str) -> None:
@@ -254,6 +253,9 @@ class BarScreen(LineScreen):
         bar = [BarColumn(bar_width=16)] if Console().width >= ROOMY else []
         columns = (SpinnerColumn(), *bar, MofNCompleteColumn(table_column=Column(no_wrap=True)), words)
         self.bar = Progress(*columns, refresh_per_second=5, expand=True)
+        if self.overall is not None and self.overall.total > 1:
+            done, text = self.overall.ended, self.overall.text
+            self.bar.add_task(text, total=self.overall.total, completed=done, waiting="")
         self._task = self.bar.add_task("", total=rounds, waiting=Waiting())
         self.bar.start()
 

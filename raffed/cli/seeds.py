@@ -16,6 +16,7 @@ from raffed.cli.config import Tables, read_local
 from raffed.cli.execution import beginning, begun_or_new, execute
 from raffed.cli.numbers import counted
 from raffed.cli.options import Flags
+from raffed.cli.pace import Overall
 from raffed.cli.runs_board import RunsBoard, make_runs_board
 from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals
@@ -105,6 +106,7 @@ def _side_by_side(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[Se
         for run in done:
             board.kept(run, start_or_continue(run.config, run.folder, lambda event: None))
         left = [run for run in runs if run not in done]
+        board.overall = Overall(len(left), at_once=True)
         endings = _stoppable(left, board, screen, out) if left else {}
     return {**dict.fromkeys(done, Ending("finished")), **endings}
 
@@ -115,6 +117,7 @@ def execute_at_once(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[
     Exits with 130 or 143 if a signal stopped them. `out` is named as the place where they continue.
     """
     with contextlib.closing(make_runs_board(screen)) as board:
+        board.overall = Overall(len(runs), at_once=True)
         return _stoppable(runs, board, screen, out)
 
 
@@ -141,6 +144,7 @@ def _stoppable(runs: Sequence[SeedRun], board: RunsBoard, screen: Screen, out: P
 def _in_turn(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[SeedRun, Ending]:
     """Execute runs one after the other: those on Ray, of which each uses all actors."""
     endings = {}
+    screen.overall = Overall(len(runs))
     for run in runs:
         config, folder = run.config, run.folder
         begun = partial(

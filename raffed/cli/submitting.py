@@ -92,7 +92,7 @@ def submit(
         job = jobs.submit(JobOrder(words, package, variables, name))
     _say(f"job {job} at {jobs.address}")
     if wait:
-        raise typer.Exit(_followed(jobs, job))
+        raise typer.Exit(followed(jobs, job))
     _say(_again(jobs, job))
 
 
@@ -229,7 +229,8 @@ def _variables(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _followed(jobs: Jobs, job: str) -> int:
+def followed(jobs: Jobs, job: str) -> int:
+    """Print the log of a job until it ends, and return its exit code; 130 after Ctrl-C."""
     try:
         code = jobs.follow(job, lambda text: print(text, end="", flush=True))
     except KeyboardInterrupt:
@@ -246,7 +247,7 @@ def _followed(jobs: Jobs, job: str) -> int:
 def _again(jobs: Jobs, job: str) -> str:
     """Return how to follow a job again, and how to end it."""
     at = f"--address {jobs.address} {job}"
-    return f"follow it with `ray job logs --follow {at}`, stop it with `ray job stop {at}`"
+    return f"follow it with `raffed logs --follow {at}`, stop it with `raffed stop {at}`"
 
 
 def _say(text: str) -> None:

@@ -30,6 +30,7 @@ from raffed.cli.options import (
     FLAGS,
     AcceptChangedCode,
     Flags,
+    Plan,
     declared_option,
     run_options,
     text_of,
@@ -38,6 +39,7 @@ from raffed.cli.options import (
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.commands.running import PLACED
 from raffed.commands.tuning import VALIDATION, searched, seconds_of, with_an_actor
+from raffed.config.number_range import POINTS
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, UsageError
@@ -55,7 +57,11 @@ HERE = (
     "data.download",
 )
 SWEEP = "The search"
-GRID_HELP = "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1."
+GRID_HELP = (
+    "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1, also of "
+    "model.args.NAME and seed. LOW..HIGH\\[:log]\\[:POINTS] is a range, such as mu=1e-4..1:log:9; a grid "
+    f"takes POINTS values of it ({POINTS}), a random search and Optuna draw from it."
+)
 File = Annotated[
     Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
 ]
@@ -90,6 +96,7 @@ def tune(
     scheduler: Annotated[str | None, _asked("scheduler")] = None,
     search: Annotated[str | None, _asked("search")] = None,
     score: Annotated[str | None, _asked("score", "METRIC")] = None,
+    fill: Annotated[str | None, _asked("fill")] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -102,6 +109,7 @@ def tune(
             "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
         ),
     ] = 0,
+    plan: Plan = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in --out.")] = False,
     accept: AcceptChangedCode = False,
     as_json: Annotated[
@@ -110,9 +118,9 @@ def tune(
 ) -> None:
     """Search hyper-parameters, and report the choice fairly.
 
-    Every method gets the same number of trials. They are compared on a validation part of the clients'
-    training data. The chosen setting then runs again with new seeds and all training data. Only these runs
-    are scored on test data.
+    Every method gets the same number of trials; one with fewer settings also tries learning rates. They are
+    compared on a validation part of the clients' training data. The chosen setting then runs again with new
+    seeds and all training data. Only these runs are scored on test data.
     """
     seconds = None if budget is None else seconds_of(budget)
     options = {
@@ -123,6 +131,7 @@ def tune(
         "scheduler": scheduler,
         "search": search,
         "score": score,
+        "fill": fill,
     }
     asked = {name: value for name, value in options.items() if value is not None}
     with make_board(as_json) as board, mirrored(place) as out:
@@ -130,6 +139,9 @@ def tune(
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
         else:
             request = requested(methods or [], file, flags, grid or [], asked)
+        if plan:
+            _show_trials(request, as_json)
+            return
         _sweep(request, out, resume, board, at_once, seconds, accept)
 
 
@@ -154,6 +166,16 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     root = text_of(flags, "data.root") or stored.base.data.root
     data = replace(stored.base.data, root=root, download=bool(flags.get("data.download")))
     return replace(stored, base=_placed(replace(stored.base, data=data), flags))
+
+
+def _show_trials(request: Request, as_json: bool) -> None:
+    """List the trials of a search, after the checks of its request."""
+    from raffed.cli.planning import show_plan, trial_rows, trial_summary
+    from raffed.experiments.tuning.space import check
+
+    check(request)
+    rows = trial_rows(request)
+    show_plan(rows, trial_summary(request, rows), as_json)
 
 
 def _sweep(
@@ -226,16 +248,29 @@ def requested(
 
 
 def axes(texts: list[str]) -> dict[str, list[Json]]:
-    """Parse axes: ["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}."""
+    """Parse axes: ["local.lr=0.01,0.1"] → {"local.lr": [0.01, 0.1]}. A range stays the text that it is."""
     found: dict[str, list[Json]] = {}
     for name, text in ((t.partition("=")[0].strip(), t.partition("=")[2]) for t in texts):
-        among = [read_value(value) for value in text.split(",") if value.strip()]
+        among = [read_value(value) for value in _listed(text) if value.strip()]
         if not name or not among:
             raise UsageError(
-                f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,..., as in --grid mu1=0.01,0.1"
+                f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,... or NAME=LOW..HIGH, as in "
+                "--grid mu1=0.01,0.1 or --grid mu1=1e-4..1:log"
             )
         found[name] = among
     return found
+
+
+def _listed(text: str) -> list[str]:
+    """Split at the commas that are not inside of brackets: "[8],[16,16]" → ["[8]", "[16,16]"]."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign in "[{") - (sign in "]}")
+        if sign == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
 
 
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:

@@ -182,10 +182,13 @@ class Asked:
     accept: bool = False
 
 
-def plan(asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool = False) -> list[Planned]:
+def plan(
+    asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool = False, probe: bool = True
+) -> list[Planned]:
     """Return all jobs of an item; those that will not be done say why. `tell` receives what is being probed.
 
-    With `tables_only`, whatever is not finished is left out.
+    With `tables_only`, whatever is not finished is left out. Without `probe` no time is estimated and no data
+    are read, so that a list is there within seconds.
     """
     from raffed.experiments.reproduction.estimates import estimated
     from raffed.experiments.reproduction.item_source import check_code_of, check_source
@@ -200,7 +203,7 @@ def plan(asked: Asked, seconds: float | None, tell: Tell, *, tables_only: bool =
     runs = [_with_root(job, asked.root) for job in runs]
     if not asked.accept:
         check_code_of(runs)
-    runs = runs if tables_only else estimated(runs, tell)
+    runs = estimated(runs, tell) if probe and not tables_only else runs
     studies = planned_studies(asked.item, asked.scale, asked.out, asked.seeds, asked.root)
     jobs: list[Planned] = [*studies, *runs]
     return finished(jobs) if tables_only else within_budget(jobs, seconds)

@@ -70,14 +70,15 @@ def tune(
     config: RunConfig | None = None,
     *,
     out: Path | str,
-    grid: Mapping[str, Sequence[Value]] | None = None,
+    grid: Mapping[str, Sequence[Value] | str] | None = None,
     trials: int | None = None,
     seeds: int = 3,
     select: Select = "global",
     protocol: Literal["validation", "paper"] = "validation",
     scheduler: Literal["fifo", "asha"] = "fifo",
-    search: Literal["grid", "optuna"] = "grid",
+    search: Literal["grid", "random", "optuna"] = "grid",
     score: str = "accuracy",
+    fill: Literal["rate", "none"] = "rate",
     budget: float | str | None = None,
     at_once: int = 0,
     resume: bool = False,
@@ -95,14 +96,18 @@ def tune(
             and a trial takes one process unless it says how clients are placed.
         out: Folder or URL for the trials, the final runs and the table.
         grid: Values instead of the method's own, or one more axis: `{"mu": [0.1, 1.0], "local.lr": [0.01]}`.
-        trials: Settings tried for each method; without it as many as the largest grid has.
+            A text is a range: `{"mu": "1e-4..1:log"}`. With the axis "seed" settings are compared by their
+            means over the seeds.
+        trials: Settings tried for each method; without it as many as the largest grid has, or 5.
         seeds: Final runs for each method.
         select: Which models' accuracy chooses: "global", "personal" or "mean".
         protocol: "validation", or "paper" to choose by test accuracy as the papers do.
         scheduler: "fifo", or "asha" to end bad trials early.
-        search: "grid", or "optuna" to propose settings from ranges.
+        search: "grid", "random" to draw settings, or "optuna" to propose settings from ranges.
         score: What chooses: "accuracy", or the name of a metric of `config` whose unit is a fraction. Of one
             that should be low, 1 minus its value counts.
+        fill: "rate": a method with fewer settings than the others also tries learning rates around
+            `config.local.lr`, so that all have the same number of trials; "none": it has fewer.
         budget: Time for all trials: seconds, or a text such as "30m".
         at_once: Trials at a time; 0: as many as fit.
         resume: Whether the same sweep in `out` is continued.
@@ -118,10 +123,12 @@ def tune(
         >>> raffed.tune("fedprox", out="sweeps/a", grid={"mu": [0.01, 0.1]}).table  # doctest: +SKIP
     """
     fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
-    axes = {name: list(values) for name, values in (grid or {}).items()}
+    axes = {name: [one] if isinstance(one, str) else list(one) for name, one in (grid or {}).items()}
     base = _trial_base(config or RunConfig(), protocol)
     names = tuple(fixed)
-    request = Request(base, names, fixed, axes, trials, seeds, protocol, select, scheduler, search, score)
+    request = Request(
+        base, names, fixed, axes, trials, seeds, protocol, select, scheduler, search, score, fill
+    )
     for name in names:
         check_space(name, axes)
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
@@ -189,13 +196,14 @@ def searched(
     from raffed.experiments.folder_place import A_SWEEP, written
     from raffed.experiments.tuning.folder import SweepFolder, check_place
     from raffed.experiments.tuning.own_code import check_trials
+    from raffed.experiments.tuning.space import check, check_networks, check_parts, check_search
     from raffed.runtime.ray_backend.session import RaySession
 
+    check_search(request)
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     check_trials(out, accept)
     with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.tuning.ray_tune import Search, execute_sweep
-        from raffed.experiments.tuning.space import check, check_parts
         from raffed.runtime.setup import check_new, prepare_run
 
         check(request)
@@ -203,6 +211,7 @@ def searched(
         check_new(setup)
         partition = setup.partition
         check_parts(request, partition)
+        check_networks(request, setup)
         folder = SweepFolder(out, request, resume)
         opened.append(folder)
         session.wait()

@@ -10,6 +10,7 @@ from raffed.results.lock import alone, held
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.runtime.ray_backend.endings import lost, own
 
+PRUNED = "pruned: the search ended this trial early"
 LAST_WORD = 2.0  # seconds in which a driver that was ended releases the folder
 
 
@@ -25,6 +26,19 @@ def mark_interrupted(path: Path, why: str | None = None, *, mine: bool = False) 
         about = read_run(path)
         if about.get("state") == "running":
             write_json(path / RUN_FILE, {**about, "state": "stopped", "error": why or "interrupted"})
+
+
+def mark_pruned(path: Path) -> None:
+    """Record in run.json that a search ended a run on purpose. What interrupted its process is not an error.
+
+    Nothing is written if another command holds the folder, or if the run came to its end.
+    """
+    if not (path / RUN_FILE).exists():
+        return
+    with contextlib.suppress(RunFolderError, OSError), held(path, patience=LAST_WORD):
+        about = read_run(path)
+        if about.get("state") != "finished":
+            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": PRUNED})
 
 
 def end_early(path: Path, asked: bool) -> None:

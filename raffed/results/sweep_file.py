@@ -29,6 +29,8 @@ Protocol: TypeAlias = Literal["validation", "paper"]
 Select: TypeAlias = Literal["global", "personal", "mean"]
 State: TypeAlias = Literal["running", "finished", "stopped"]
 Count: TypeAlias = Annotated[int, Range(0)]
+Scalar: TypeAlias = str | int | float | bool | None
+Setting: TypeAlias = Scalar | list[Scalar]  # the value of an argument, such as [8, 16] for model.args.hidden
 ADVICE = "put back the file as it was, or start the sweep in a new folder"
 
 
@@ -41,7 +43,7 @@ class TrialRecord(TypedDict, total=False):
 
     number: Count
     name: Required[str]
-    settings: Required[Annotated[dict[str, Json], Shape(dict[str, str | int | float | bool | None])]]
+    settings: Required[Annotated[dict[str, Json], Shape(dict[str, Setting])]]
     state: Required[str]
     rounds: Count
     seconds: float
@@ -86,6 +88,7 @@ class RequestRecord(TypedDict, total=False):
     scheduler: str
     search: str
     score: str
+    fill: str
 
 
 class SweepRecord(TypedDict):

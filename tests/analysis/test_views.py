@@ -14,6 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 from raffed.analysis.__main__ import main
 from raffed.analysis.figures.plots import PlotPoint, count_bins, gains, rank_diagram, scatter
+from raffed.analysis.figures.search_plots import history, pruning, searched_trials
 from raffed.analysis.figures.setting_plots import setting_map
 from raffed.analysis.figures.theme import plain_decades, svg
 from raffed.analysis.loading import load_runs
@@ -161,6 +162,27 @@ def test_a_map_of_settings_writes_values_as_they_are_and_marks_the_best() -> Non
     assert ">0.001<" in drawn
     assert ">52.0<" in drawn
     assert setting_map(pd.DataFrame([{"mu": 1.0, "score": 0.5}])) is None
+
+
+def test_a_search_is_drawn_with_what_asha_ended_and_with_the_best_so_far() -> None:
+    """Three trials, one ended after round 1; the best score goes 50, 50, 70 %."""
+    records: list[dict[str, Any]] = [
+        {"number": 0, "state": "finished", "score": 0.5, "reports": [[1, 0.2], [3, 0.5]]},
+        {"number": 1, "state": "pruned", "score": None, "reports": [[1, 0.1]]},
+        {"number": 2, "state": "finished", "score": 0.7, "reports": [[1, 0.3], [3, 0.7]]},
+    ]
+    trials = searched_trials(records)
+    figure = pruning(trials)
+    assert figure is not None
+    ends = [line for line in figure.axes[0].lines if line.get_linestyle() == "None"]
+    assert [(line.get_marker(), line.get_xdata()[0]) for line in ends] == [("o", 3), ("X", 1), ("o", 3)]
+    assert pruning([one for one in trials if one.state == "finished"]) is None
+    figure = history(trials)
+    assert figure is not None
+    best, every = figure.axes[0].lines
+    assert list(best.get_ydata()) == [0.5, 0.7]
+    assert list(every.get_xdata()) == [1, 3], "the trial that was ended has no score"
+    assert history(trials[:2]) is None
 
 
 def write_sweep(folder: Path, protocol: str, about: dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from raffed.cli.pace import Overall
 from raffed.cli.runs_board import BarRuns
-from raffed.cli.screen import BarScreen
+from raffed.cli.screen import BarScreen, LineScreen
 from raffed.commands.seeds import SeedRun
 from raffed.config.run import RunConfig
 from raffed.experiments.events import RoundEvent
@@ -47,3 +49,32 @@ def test_several_runs_have_a_line_each_when_they_end_and_errors_go_to_stderr(
     told = capsys.readouterr()
     assert "fedavg, seed 0: done  aggregation 50.0 %  personalization –" in told.out
     assert "raffed: fedavg, seed 1: the loss is nan" in told.out + told.err
+
+
+def test_of_several_runs_each_says_which_it_is_and_the_time_left_once_one_has_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = LineScreen()
+    screen.overall = Overall(3)
+    for name in ("a", "b", "c"):
+        screen.start(name, "fedavg", 2)
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == "run 1 of 3: a"
+    assert re.fullmatch(r"run 2 of 3, about \d+:\d\d left: b", second)
+    assert re.fullmatch(r"run 3 of 3, about \d+:\d\d left: c", third)
+    screen.overall = Overall(1)
+    screen.start("alone", "fedavg", 2)
+    assert capsys.readouterr().out == "alone\n"
+
+
+def test_runs_at_the_same_time_have_a_bar_of_all_of_them_too(capsys: pytest.CaptureFixture[str]) -> None:
+    board = BarRuns()
+    board.overall = Overall(61, at_once=True)
+    runs = [SeedRun("fedavg", RunConfig(seed=k), Path(f"out/seed-{k}")) for k in range(2)]
+    for run in runs:
+        board.started(run)
+    board.heard(runs[0], {"event": "finished", "accuracy": 0.5, "personalization": None})
+    assert board.overall.ended == 1
+    assert re.fullmatch(r"run 2 of 61, about [\d:]+ left", board.overall.text)
+    board.close()
+    assert "all" in capsys.readouterr().out

@@ -114,8 +114,8 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cli: Cli, server: Server) -
     done = cli("submit", "--id", "mine", "run", *OUT)
     assert done.code == 130
     assert done.out == "one\n"
-    assert "ray job logs --follow --address http://127.0.0.1:8265 mine" in done.err
-    assert "ray job stop --address http://127.0.0.1:8265 mine" in done.err
+    assert "raffed logs --follow --address http://127.0.0.1:8265 mine" in done.err
+    assert "raffed stop --address http://127.0.0.1:8265 mine" in done.err
 
 
 def test_a_lost_connection_is_taken_up_again_without_telling_anything_twice(server: Server) -> None:
@@ -128,7 +128,7 @@ def test_a_lost_connection_is_taken_up_again_without_telling_anything_twice(serv
 def test_without_waiting_it_says_how_to_come_back(cli: Cli, server: Server) -> None:
     done = cli("submit", "--no-wait", "run", *OUT)
     assert (done.code, done.out) == (0, "")
-    assert "ray job logs --follow" in done.err
+    assert "raffed logs --follow" in done.err
 
 
 def test_a_toml_file_travels_alone(cli: Cli, server: Server, tmp_path: Path) -> None:

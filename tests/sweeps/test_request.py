@@ -16,10 +16,11 @@ from raffed.cli.tuning import axes, seconds_of
 from raffed.data.partition import Partition
 from raffed.errors import RunFolderError, UnknownNameError, UsageError
 from raffed.experiments.checks import check_space
+from raffed.experiments.tuning.choice import choose, cost
 from raffed.experiments.tuning.folder import SweepFolder
 from raffed.experiments.tuning.request import Request, within_budget
 from raffed.experiments.tuning.space import budget_of, check, check_parts, space_of
-from raffed.experiments.tuning.trials import Trial, choose, cost, score, trial_name
+from raffed.experiments.tuning.trials import Trial, score, trial_name
 from raffed.methods import METHODS
 from raffed.results.sweep_file import read_sweep
 
@@ -31,9 +32,10 @@ def asked(*methods: str, **changes: Any) -> Request:
 
 
 def test_without_a_number_every_method_gets_the_largest_grid_s_budget() -> None:
-    """FedAvg 1 point, FedRS 3, FedMR 9."""
+    """FedAvg 5 rates, FedRS 3 points, FedMR 9."""
     assert budget_of(asked("fedavg", "fedrs", "fedmr")) == 9
-    assert budget_of(asked("fedavg", "fedrs")) == 3
+    assert budget_of(asked("fedavg", "fedrs")) == 5
+    assert budget_of(asked("fedavg", "fedrs", fill="none")) == 3
     assert budget_of(asked("fedavg", "fedmr", trials=4)) == 4
 
 

@@ -124,7 +124,7 @@ WRONG = {  # place → values that do not belong there
     "methods.map": [{}],
     "methods.fedmr.trials": [None, "x", {}, [None], [[]], [{}]],
     "methods.fedmr.trials.0.score": ["x", [], True],
-    "methods.fedmr.trials.0.settings": [None, [], "x", {"mu1": []}],
+    "methods.fedmr.trials.0.settings": [None, [], "x", {"mu1": {}}, {"mu1": [[]]}],
     "methods.fedmr.trials.0.reports": [None, [1], [[1]], [["a", "b"]]],
     "methods.fedmr.trials.0.naem": ["x"],
     "methods.fedmr.chosen": ["x", [], 3],

@@ -90,7 +90,10 @@ def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Pa
 def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_seed(
     tmp_path: Path, cli: Cli
 ) -> None:
-    assert cli("tune", "--method", "fedavg", "--seeds", 1, *QUICK, "--out", tmp_path / "a").code == 0
+    assert (
+        cli("tune", "--method", "fedavg", "--trials", 1, "--seeds", 1, *QUICK, "--out", tmp_path / "a").code
+        == 0
+    )
     about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
     assert [trial["name"] for trial in about["trials"]] == ["defaults"]
     assert about["final"] == [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}]

@@ -41,11 +41,24 @@ def find_item(text: str) -> Item:
     Raises:
         UnknownNameError: There is no such item. The message lists the most similar ones.
     """
-    known = all_items()
     name = text.strip().lower()
+    paper = name.partition("/")[0]
+    few = _items_of(paper) if paper in (*PAPERS, ZOO) else {}
+    if name in few:
+        return few[name]
+    known = all_items()
     if name not in known:
         raise UnknownNameError("table or figure", text, known)
     return known[name]
+
+
+@functools.cache
+def _items_of(paper: str) -> dict[str, Item]:
+    """Return the items of one paper, or of the zoo. To make all takes seconds."""
+    module = importlib.import_module(
+        "raffed.experiments.zoo.items" if paper == ZOO else f"raffed.experiments.papers.{paper}.items"
+    )
+    return {item.key: item for item in module.ITEMS}
 
 
 def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:

@@ -67,7 +67,7 @@ def searched_runs(
             runs = [search.final(config, winner.setting, number) for number in range(seeds)]
             _add(finals, [_planned(cell, run, below) for run in runs])
     if not cells and why:
-        raise UsageError(f"{item.key}: {'; '.join(why.values())}")
+        raise UsageError(f"{item.key}: {'; '.join(dict.fromkeys(why.values()))}")
     return [*finals.values(), *trials.values()]
 
 
@@ -75,6 +75,15 @@ def included(
     item: Item, scale: str, only: Sequence[str]
 ) -> tuple[list[tuple[Cell, RunConfig]], dict[str, str]]:
     """Return the cells that are rows of a table with a search, and row → why others are not."""
+    from raffed.runtime.data_source import read_once
+
+    with read_once():
+        return _included(item, scale, only)
+
+
+def _included(
+    item: Item, scale: str, only: Sequence[str]
+) -> tuple[list[tuple[Cell, RunConfig]], dict[str, str]]:
     search = _search(item)
     found: list[tuple[Cell, RunConfig]] = []
     why: dict[str, str] = {}

@@ -19,13 +19,15 @@ from ray.tune.error import TuneError
 from raffed.config.run import Runtime
 from raffed.config.validation import Json
 from raffed.errors import RaffedError, UsageError
+from raffed.experiments.endings import mark_pruned
+from raffed.experiments.tuning.axes import Axes, axes_of, budget_of, described, proposed
+from raffed.experiments.tuning.choice import choose, cost
 from raffed.experiments.tuning.events import Listener, Progress, Report, TunedTrial, listening
 from raffed.experiments.tuning.folder import SweepFolder
 from raffed.experiments.tuning.grid import continuous
 from raffed.experiments.tuning.ledger import Ledger, known_trials, recordable, shown
 from raffed.experiments.tuning.replay import Halving, Suggestions
-from raffed.experiments.tuning.request import Request, within_budget
-from raffed.experiments.tuning.space import budget_of, space_of
+from raffed.experiments.tuning.request import PRUNED, Request
 from raffed.experiments.tuning.trainable import (
     NUMBER,
     SEED,
@@ -36,12 +38,11 @@ from raffed.experiments.tuning.trainable import (
     make_room,
 )
 from raffed.experiments.tuning.trial_tables import write_rows, write_trials
-from raffed.experiments.tuning.trials import SweepWatcher, Trial, choose, cost, read_trial
+from raffed.experiments.tuning.trials import SweepWatcher, Trial, read_trial
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
 from raffed.runtime.own_code import code_of
 from raffed.runtime.ray_backend.nodes import check_shared
-from raffed.tune_spaces import Space, points, values
 
 QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files
@@ -95,11 +96,11 @@ def execute_sweep(search: Search) -> bool:
 def _tuned(search: Search, method: str, seconds: float | None) -> float:
     """Try the settings of a method, record what was chosen, and return the seconds that this took."""
     request, folder = search.request, search.folder
-    space, budget = space_of(request, method), budget_of(request)
-    folder.note(method, {"space": {name: values(space, name) for name in space}, "budget": budget})
-    proposed = None if _models(request, space) else within_budget(points(space), budget, request.base.seed)
-    before = known_trials(folder, method, proposed, list(space))
-    learns = proposed is None or request.scheduler == "asha"
+    space, budget = axes_of(request, method), budget_of(request)
+    folder.note(method, {"space": described(space, request.search), "budget": budget})
+    settings = None if _models(request, space) else proposed(request, method)
+    before = known_trials(folder, method, settings, list(space))
+    learns = settings is None or request.scheduler == "asha"
     folder.note(method, {"trials": [recordable(trial, request, learns).as_dict() for trial in before]})
     for trial in before:
         if trial.ended:
@@ -112,6 +113,8 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
     for known in folder.trials(method):
         where = folder.trial(method, known.settings)
         trials.append(read_trial(request, where, known.settings, known, errors.get(known.number)))
+        if trials[-1].state == PRUNED:
+            mark_pruned(where)
     write_rows(folder, method, trials)
     write_trials(folder, method, trials)
     folder.note(method, outcome(trials))
@@ -159,12 +162,12 @@ def _state(folder: Path) -> str:
     return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else "failed"
 
 
-def _models(request: Request, space: Space) -> bool:
+def _models(request: Request, space: Axes) -> bool:
     """Return whether a model of the scores proposes the settings. Otherwise they are listed beforehand."""
     return request.search == "optuna" and bool(space)
 
 
-def _proposals(request: Request, space: Space, budget: int, before: Sequence[Trial]) -> dict[str, Any]:
+def _proposals(request: Request, space: Axes, budget: int, before: Sequence[Trial]) -> dict[str, Any]:
     """Return what is still to be tried, as Tune's `param_space` and arguments of TuneConfig; empty if nothing
     is.
 

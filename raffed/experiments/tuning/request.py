@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
+from raffed.config.number_range import number_range
 from raffed.config.run import SECTIONS, RunConfig, Runtime
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
 from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
@@ -48,6 +49,7 @@ NEVER_RUN, PRUNED, FINISHED = (
     "pruned",
     "finished",
 )
+SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score
 NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
 MethodSettings: TypeAlias = dict[str, Json]
 
@@ -64,14 +66,18 @@ class Request:
     grid: Annotated[
         Mapping[str, Sequence[Value]],
         Doc(
-            "Axis → values, in addition to the method's space. An axis is an argument, or a dotted field of "
-            "the configuration such as local.lr, which is searched for every method."
+            "Axis → values, in addition to the method's space. An axis is an argument, a dotted field of "
+            "the configuration such as local.lr or model.args.hidden, or seed; the last two are searched for "
+            "every method. A single text such as 1e-4..1:log is a range (raffed/config/number_range.py)."
         ),
     ] = field(default_factory=dict)
     trials: Annotated[
         int | None,
         Range(1),
-        Doc("Number of settings tried per method; without it: as many as the largest grid has."),
+        Doc(
+            "Number of settings tried per method; without it: as many as the largest grid has, or 5 if there "
+            "is none."
+        ),
     ] = None
     seeds: Annotated[
         int, Range(1, 10_000), Doc("Number of final runs per method, with seeds that tuning never saw.")
@@ -86,8 +92,11 @@ class Request:
         Literal["fifo", "asha"], Doc("Whether bad trials end early (asha) or all run to the end (fifo).")
     ] = "fifo"
     search: Annotated[
-        Literal["grid", "optuna"],
-        Doc("Source of settings: the points of the grid, or Optuna over its ranges."),
+        Literal["grid", "random", "optuna"],
+        Doc(
+            "Source of settings: the points of the grid, random draws from its values and ranges, or Optuna "
+            "over its ranges."
+        ),
     ] = "grid"
 
     score: Annotated[
@@ -97,6 +106,13 @@ class Request:
             "fraction. Of one that should be low, 1 minus its value counts."
         ),
     ] = ACCURACY
+    fill: Annotated[
+        Literal["rate", "none"],
+        Doc(
+            "What a method with fewer settings than the others tries in addition: learning rates around "
+            "--lr, so that all have the same number of trials, or nothing."
+        ),
+    ] = "rate"
 
     def __post_init__(self) -> None:
         if not self.methods:
@@ -106,12 +122,31 @@ class Request:
         for name in self.grid:
             _check_axis(name, self.methods)
         check_fields("", self)
+        self._check_seeds()
         if self.protocol == "validation" and not self.base.data.validation:
             raise UsageError(
                 "the protocol validation needs a validation part; set data.validation above 0, such as 0.2"
             )
         if self.protocol == "paper" and self.base.data.validation:
             raise UsageError("the protocol paper chooses on test data; leave data.validation at 0")
+
+    def _check_seeds(self) -> None:
+        """Refuse an axis of seeds where settings cannot be compared by their means over the seeds."""
+        if SEED_AXIS not in self.grid:
+            return
+        for seed in expanded(self.grid[SEED_AXIS]):
+            if not isinstance(seed, int) or isinstance(seed, bool):
+                raise UsageError(f"--grid {SEED_AXIS}={seed}: it must be a whole number")
+        for name, given, usual in (
+            ("protocol", self.protocol, "validation"),
+            ("scheduler", self.scheduler, "fifo"),
+            ("search", self.search, "grid"),
+        ):
+            if given != usual:
+                raise UsageError(
+                    f"--grid {SEED_AXIS}=… compares settings by their means over these seeds, which needs "
+                    f"--{name} {usual}, not {given}; leave the seeds out, or that option"
+                )
 
     def check_score(self) -> None:
         """Refuse a score that cannot choose. It imports the user's code, which must have been compared.
@@ -137,6 +172,8 @@ class Request:
             base["runtime"] = runtime
         if self.score == ACCURACY:  # as in the sweeps of before it could be another
             del found["score"]
+        if self.fill == "none":  # as in the sweeps of before methods could try rates in addition
+            del found["fill"]
         return {**found, "base": base}
 
     @staticmethod
@@ -154,7 +191,12 @@ class Request:
             raise UsageError(f"request.base holds {min(strange)!r}, which raffed does not write there")
         made: Callable[..., Request] = Request
         return made(
-            **{**values, "base": base, "methods": tuple(methods if isinstance(methods, list) else ())}
+            **{
+                "fill": "none",
+                **values,
+                "base": base,
+                "methods": tuple(methods if isinstance(methods, list) else ()),
+            }
         )
 
     def same(self, other: Request) -> bool:
@@ -167,8 +209,8 @@ class Request:
 
         A final run trains on all training data.
         """
-        fixed = {name: value for name, value in settings.items() if "." not in name}
-        fields = {name: value for name, value in settings.items() if "." in name}
+        fields = {name: value for name, value in settings.items() if "." in name or name == SEED_AXIS}
+        fixed = {name: value for name, value in settings.items() if name not in fields}
         last = {} if seed is None else {"seed": seed, "data.validation": 0.0}
         args = {**self.args.get(method, {}), **fixed}
         return self.base.changed({**fields, "method": method, "args": args, **last})
@@ -184,7 +226,8 @@ class Request:
 
     def final_seeds(self) -> list[int]:
         """Return seeds that tuning did not see. They give another split, other weights and other batches."""
-        return [] if self.protocol == "paper" else [self.base.seed + i for i in range(1, self.seeds + 1)]
+        seen = max([self.base.seed, *(int(str(seed)) for seed in expanded(self.grid.get(SEED_AXIS, ())))])
+        return [] if self.protocol == "paper" else [seen + i for i in range(1, self.seeds + 1)]
 
 
 def _deciding(runtime: Runtime) -> dict[str, Json]:
@@ -207,6 +250,12 @@ def _check_axis(name: str, methods: Sequence[str]) -> None:
     section, dot, _ = name.partition(".")
     if dot and name.rpartition(".")[0] not in methods:
         check_choice(f"section of the axis {name!r}", section, set(SECTIONS) - {"runtime"})
+
+
+def expanded(among: Sequence[Json]) -> list[Json]:
+    """Return the values of an axis, those of a range as a grid takes them."""
+    found = number_range(among[0]) if len(among) == 1 else None
+    return list(among) if found is None else found.values()
 
 
 def within_budget(points: Sequence[MethodSettings], budget: int, seed: int) -> list[MethodSettings]:

@@ -1,43 +1,38 @@
-"""What a sweep searches for each method, and the checks of a request before its first run, without Ray."""
+"""The checks of a sweep's request before its first run, without Ray."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from raffed.config.validation import Value, declarations
+from raffed.config.validation import Value
 from raffed.data.partition import Partition
 from raffed.errors import UsageError
+from raffed.experiments.tuning.axes import axes_of, budget_of, check_axes, grid_of
+from raffed.experiments.tuning.axes import proposed as settings_of
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trials import trial_name
-from raffed.methods import build_method, method_info
-from raffed.tune_spaces import has_space, load_space, points, values
+from raffed.methods import build_method
+from raffed.tune_spaces import points
+
+if TYPE_CHECKING:
+    from raffed.runtime.setup import Setup
 
 
 def space_of(request: Request, method: str) -> dict[str, list[Value]]:
-    """Return what is searched for a method: its SPACE without what --set fixes, and the axes of --grid.
+    """Return what is searched for a method as lists of values (raffed/experiments/tuning/axes.py)."""
+    return dict(grid_of(axes_of(request, method)))
 
-    `mu=…` is an axis for every method that takes mu, `fedmr.mu1=…` for fedmr only, and `local.lr=…` a field
-    of the configuration. A method with axes for its arguments does not need a SPACE.
+
+def check_search(request: Request) -> None:
+    """Refuse a search for which a package is missing. Done before Ray starts or a folder is made.
+
+    Raises:
+        UsageError: Optuna is not installed.
     """
-    info = method_info(method)
-    fixed, takes = request.args.get(method, {}), declarations(info.load())
-    axes, own = dict[str, list[Value]](), False
-    for name, among in request.grid.items():
-        owner, dot, argument = name.rpartition(".")
-        if owner == method or (not dot and name in takes):
-            axes[argument], own = list(among), True
-        elif dot and owner not in request.methods:
-            axes[name] = list(among)
-    space = info.space
-    if space is None:
-        space = {} if own and not has_space(method) else load_space(method)
-    return {**{name: values(space, name) for name in space if name not in fixed}, **axes}
-
-
-def budget_of(request: Request) -> int:
-    """Return the number of settings tried per method: as many as asked, or as the largest grid has."""
-    return request.trials or max(len(points(space_of(request, method))) for method in request.methods)
+    if request.search == "optuna" and importlib.util.find_spec("optuna") is None:
+        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'")
 
 
 def check(request: Request) -> None:
@@ -46,11 +41,10 @@ def check(request: Request) -> None:
     All names must exist, every point of every grid must make a run, and the run must measure the score asked
     for.
     """
-    if request.search == "optuna" and importlib.util.find_spec("optuna") is None:
-        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'")
+    check_search(request)
     request.check_score()
     for method in request.methods:
-        every = points(space_of(request, method))
+        every = _checked_points(request, method)
         for name, count in Counter(map(trial_name, every)).items():
             if count > 1:
                 raise UsageError(
@@ -60,14 +54,33 @@ def check(request: Request) -> None:
             built = build_method(method, request.config(method, point).args)
             if request.select != "personal" and not built.has_global:
                 raise UsageError(f"{method} has no global model: give --select personal")
-    taken = {name for method in request.methods for name in space_of(request, method)}
-    for name in request.grid:
-        if name not in taken and name.rpartition(".")[2] not in taken:
-            methods = ", ".join(request.methods)
-            raise UsageError(
-                f"--grid {name}: none of {methods} has this argument; write a field of the configuration "
-                "with its section, such as local.lr"
-            )
+    check_axes(request)
+
+
+def _checked_points(request: Request, method: str) -> list[dict[str, Value]]:
+    """Return the settings of a method that are checked: those that are drawn, or the whole grid.
+
+    Optuna proposes what lies between the values of the grid.
+    """
+    return settings_of(request, method) if request.search == "random" else points(space_of(request, method))
+
+
+def check_networks(request: Request, setup: Setup) -> None:
+    """Build the network of every setting that changes it, so that no trial fails because of its arguments.
+
+    Args:
+        request: The sweep.
+        setup: That of one of its runs, for the shape of the inputs.
+    """
+    from raffed.runtime.setup_model import check_network
+
+    shape, classes, dtype = setup.input_shape, setup.dataset.num_classes, setup.input_dtype
+    for method in request.methods:
+        every = {
+            name: among for name, among in space_of(request, method).items() if name.startswith("model.")
+        }
+        for point in points(every) if every else ():
+            check_network(request.config(method, point), shape, classes, dtype)
 
 
 def check_parts(request: Request, partition: Partition) -> None:
@@ -84,3 +97,6 @@ def check_parts(request: Request, partition: Partition) -> None:
         raise UsageError(
             f"--select {request.select}: no client has a local test part; give --local-test, such as 0.2"
         )
+
+
+__all__ = ["budget_of", "check", "check_networks", "check_parts", "check_search", "space_of"]

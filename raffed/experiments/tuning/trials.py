@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -253,22 +253,6 @@ def trial_name(settings: Mapping[str, Json]) -> str:
     name = re.sub(r"[^A-Za-z0-9.,=_+-]+", "-", text)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 13]}-{digest}"
-
-
-def choose(trials: Sequence[Trial]) -> Trial | None:
-    """Return the finished trial with the highest score, the first of equals; None if none has a score."""
-    scored = [trial for trial in trials if not math.isnan(trial.score)]
-    return max(scored, key=lambda trial: trial.score) if scored else None
-
-
-def cost(trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the cost of choosing: trials begun, their rounds, and the seconds of their processes."""
-    begun = [trial for trial in trials if trial.state != NEVER_RUN]
-    return {
-        "trials": len(begun),
-        "rounds": sum(t.rounds for t in begun),
-        "seconds": sum(t.seconds for t in begun),
-    }
 
 
 SweepWatcher = Callable[[str, Trial, int], None]  # method, trial in its present state, rounds of a whole run

@@ -12,16 +12,18 @@ import shlex
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from ray.exceptions import RayError
+from ray.exceptions import AuthenticationError, RayError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-from raffed.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, UsageError, check_choice
 from raffed.runtime.json_values import Json
 
 ENVIRONMENT = "runtime_env.yaml"
 RECONNECTS = 20  # lost connections to the log that are tolerated, at first a second apart
 STOPPED = 143
+T = TypeVar("T")
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
@@ -67,6 +69,25 @@ def environment() -> dict[str, Json]:
     return found
 
 
+@dataclass(frozen=True)
+class KnownJob:
+    """A job of the cluster.
+
+    Attributes:
+        name: Its id.
+        state: pending, running, succeeded, failed or stopped.
+        command: Its command, in one line.
+        began: When it began, in seconds since 1970; 0 if it has not begun.
+        ended: When it ended; 0 if it has not ended.
+    """
+
+    name: str
+    state: str
+    command: str
+    began: float
+    ended: float
+
+
 class Jobs:
     """The job server of a cluster.
 
@@ -80,8 +101,14 @@ class Jobs:
         try:
             self._client = JobSubmissionClient(address)
         except (ConnectionError, RayError, RuntimeError, ValueError) as error:
+            place = address or "the default address"
+            if _is_refused(error):
+                raise UsageError(
+                    f"the Ray job server at {place} needs a token, and none, or another one, was sent: put "
+                    f"its file's path into RAY_AUTH_TOKEN_PATH"
+                ) from error
             raise UsageError(
-                f"no Ray job server at {address or 'the default address'} takes this request "
+                f"no Ray job server at {place} takes this request "
                 f"({_line(error)}); is the cluster "
                 "up, its dashboard reachable (ssh -L 8265:localhost:8265 HEAD), and the token in "
                 "RAY_AUTH_TOKEN_PATH?"
@@ -100,6 +127,48 @@ class Jobs:
             )
         except (RayError, RuntimeError, ValueError, OSError) as error:
             raise UsageError(f"{self.address} refused the job ({_line(error)})") from error
+
+    def listed(self) -> list[KnownJob]:
+        """Return the jobs that were submitted, the newest first."""
+        found = self._asked(self._client.list_jobs)
+        jobs = [
+            KnownJob(
+                str(one.submission_id),
+                str(one.status.value).lower(),
+                " ".join(str(one.entrypoint).split()),
+                (one.start_time or 0) / 1000,
+                (one.end_time or 0) / 1000,
+            )
+            for one in found
+            if one.submission_id
+        ]
+        return sorted(jobs, key=lambda one: -one.began)
+
+    def log(self, name: str) -> str:
+        """Return what a job has printed so far."""
+        self.check_known(name)
+        return str(self._asked(lambda: self._client.get_job_logs(name)))
+
+    def stop(self, name: str) -> bool:
+        """Ask a job to stop. Return False if it had ended already."""
+        self.check_known(name)
+        if self._asked(lambda: self._client.get_job_status(name)).is_terminal():
+            return False
+        return bool(self._asked(lambda: self._client.stop_job(name)))
+
+    def check_known(self, name: str) -> None:
+        """Refuse the id of a job that was never submitted.
+
+        Raises:
+            UnknownNameError: There is no such job. The message names similar ones.
+        """
+        check_choice("job", name, [one.name for one in self.listed()])
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except (RayError, RuntimeError, ValueError, OSError) as error:
+            raise UsageError(f"{self.address} refused the request ({_line(error)})") from error
 
     def follow(self, name: str, say: Callable[[str], None]) -> int:
         """Pass the job's log to `say` until the job ends, and return its exit code.
@@ -151,6 +220,13 @@ class Jobs:
     def message(self, name: str) -> str:
         """Return what Ray says about a job that did not succeed, in one line."""
         return _line(self._client.get_job_info(name).message or "")
+
+
+def _is_refused(error: Exception) -> bool:
+    """Return whether a server wants a token. Ray's own message about it has a dozen lines."""
+    return isinstance(error, AuthenticationError) or any(
+        sign in str(error) for sign in ("401", "Unauthorized")
+    )
 
 
 def _line(error: object) -> str:

@@ -1,0 +1,122 @@
+"""`--plan` of compare, tune and reproduce: list what would run, within seconds, and run nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from raffed.cli.numbers import counted, plain
+from raffed.commands.seeds import SeedRun
+from raffed.config.run import RunConfig
+from raffed.results.storage import named
+from raffed.results.visible import visible
+
+if TYPE_CHECKING:
+    from raffed.experiments.reproduction.planner import Planned
+    from raffed.experiments.tuning.request import Request
+
+Row = Mapping[str, str]
+
+
+def show_plan(rows: Sequence[Row], summary: str, as_json: bool) -> None:
+    """Print what would run.
+
+    Args:
+        rows: One for each cell, trial or run: column → text.
+        summary: A line about all of it.
+        as_json: Whether one JSON object is printed in place of a table.
+    """
+    if as_json:
+        print(json.dumps({"event": "plan", "summary": summary, "rows": plain([dict(row) for row in rows])}))
+        return
+    from raffed.cli.tables import show
+
+    if rows:
+        show(list(rows[0]), [list(row.values()) for row in rows], right="runs|finished|seed|rounds|trials")
+    typer.echo(visible(f"{summary}; nothing was run (--plan)"))
+
+
+def item_rows(found: Sequence[Planned]) -> list[Row]:
+    """Return a row for each cell of a table: its runs, and why some are left out."""
+    from raffed.experiments.reproduction.planner import PlannedRun
+
+    cells: dict[tuple[str, str], list[Planned]] = {}
+    for job in found:
+        places: list[Sequence[str]] = (
+            [cell.place for cell in job.cells] if isinstance(job, PlannedRun) else [("study", "")]
+        )
+        for place in dict.fromkeys((one[0], " · ".join(one[1:])) for one in places):
+            cells.setdefault(place, []).append(job)
+    return [
+        {
+            "row": row,
+            "column": column,
+            "runs": str(sum(not job.left_out or job.done for job in jobs)),
+            "finished": str(sum(job.done for job in jobs)),
+            "left out": "; ".join(dict.fromkeys(j.left_out for j in jobs if j.left_out and not j.done)),
+        }
+        for (row, column), jobs in cells.items()
+    ]
+
+
+def seed_rows(runs: Sequence[SeedRun]) -> list[Row]:
+    """Return a row for each run of several seeds."""
+    return [_run_row(run.config, run.folder) for run in runs]
+
+
+def method_rows(configs: Mapping[str, RunConfig], folders: Mapping[str, Path]) -> list[Row]:
+    """Return a row for each method of a comparison."""
+    return [_run_row(config, folders[name]) for name, config in configs.items()]
+
+
+def _run_row(config: RunConfig, folder: Path) -> Row:
+    from raffed.experiments.reproduction.planner import state_of
+
+    return {
+        "method": config.method,
+        "seed": str(config.seed),
+        "rounds": str(config.federation.rounds),
+        "state": state_of(folder) or "new",
+        "folder": named(folder),
+    }
+
+
+def trial_rows(request: Request) -> list[Row]:
+    """Return a row for each trial of a search, or one for each method whose settings Optuna proposes."""
+    from raffed.experiments.tuning.axes import axes_of, budget_of, described, proposed
+    from raffed.experiments.tuning.trials import trial_name
+
+    rows: list[Row] = []
+    for method in request.methods:
+        axes = axes_of(request, method)
+        if request.search == "optuna" and axes:
+            among = "; ".join(f"{name} in {one}" for name, one in described(axes, request.search).items())
+            rows.append(
+                {"method": method, "trials": str(budget_of(request)), "setting": f"proposed: {among}"}
+            )
+            continue
+        every = proposed(request, method)
+        rows += [{"method": method, "trials": "1", "setting": trial_name(one)} for one in every]
+    return rows
+
+
+def trial_summary(request: Request, rows: Sequence[Row]) -> str:
+    """Return a line about the trials and the final runs of a search."""
+    trials = sum(int(row["trials"]) for row in rows)
+    finals = len(request.final_seeds()) * len(request.methods)
+    rounds = request.base.federation.rounds
+    return f"{counted(trials, 'trial')} of {counted(rounds, 'round')}, then {counted(finals, 'final run')}"
+
+
+__all__ = [
+    "item_rows",
+    "method_rows",
+    "seed_rows",
+    "show_plan",
+    "trial_rows",
+    "trial_summary",
+]
