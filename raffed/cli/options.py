@@ -107,6 +107,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.selection_args", "--selection-arg", FED, "NAME=VALUE"),
     Flag("federation.mean", "--mean", FED),
     Flag("federation.mean_args", "--mean-arg", FED, "NAME=VALUE"),
+    Flag("federation.compression", "--compression", FED),
+    Flag("federation.compression_args", "--compression-arg", FED, "NAME=VALUE"),
     Flag("federation.survey", "--survey", FED),
     Flag("federation.measures", "--measures", FED),
     Flag("federation.stop_when", "--stop-when", FED, "RULE"),

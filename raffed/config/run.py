@@ -38,6 +38,7 @@ YOUNGER = {
         *("survey", "measures", "metrics", "unseen_clients", "weighting"),
         *("stop_when", "forked_at", "fork_sha256"),
         *("selection", "selection_args", "mean", "mean_args"),
+        *("compression", "compression_args"),
     ),
     "faults": (
         *("attack", "attackers", "attacker_list", "attack_strength"),

@@ -45,6 +45,7 @@ Purpose = Literal[
     "epochs",
     "opening",
     "head",
+    "compression",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
