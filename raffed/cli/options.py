@@ -34,6 +34,7 @@ AcceptChangedCode: TypeAlias = Annotated[
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
 WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
 PRIVATE = "Privacy of clients"
+CLOCK = "Virtual clock, and servers that do not wait"
 NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"
 
 
@@ -124,6 +125,18 @@ FLAGS: tuple[Flag, ...] = (
     Flag("privacy.noise_at", "--noise-at", PRIVATE),
     Flag("privacy.delta", "--delta", PRIVATE),
     Flag("privacy.masks", "--masks/--no-masks", PRIVATE),
+    Flag("clock.speeds", "--speeds", CLOCK),
+    Flag("clock.seconds", "--step-seconds", CLOCK),
+    Flag("clock.work", "--work", CLOCK),
+    Flag("clock.spread", "--speed-spread", CLOCK),
+    Flag("clock.jitter", "--speed-jitter", CLOCK),
+    Flag("clock.trace", "--trace", CLOCK, "FILE.csv"),
+    Flag("clock.server", "--server", CLOCK),
+    Flag("clock.buffer", "--buffer", CLOCK),
+    Flag("clock.mixing", "--mixing", CLOCK),
+    Flag("clock.staleness", "--staleness", CLOCK),
+    Flag("clock.staleness_a", "--staleness-a", CLOCK),
+    Flag("clock.staleness_b", "--staleness-b", CLOCK),
     Flag("numerics.cohort", "--cohort", NUMBERS),
     Flag("numerics.precision", "--precision", NUMBERS),
     Flag("runtime.threads", "--threads", NUMBERS),

@@ -46,6 +46,7 @@ Purpose = Literal[
     "opening",
     "head",
     "compression",
+    "clock",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
