@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from raffed.commands.reproducing import reproduce
     from raffed.commands.tuning import tune
     from raffed.commands.verifying import verify
+    from raffed.config.clock import Clock
     from raffed.config.faults import Faults
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
@@ -59,6 +60,7 @@ __all__ = [
     "Choices",
     "Claim",
     "ClientData",
+    "Clock",
     "Context",
     "Correction",
     "Data",
@@ -128,6 +130,7 @@ _NAMES = {
     "raffed.commands.reproducing": ("reproduce",),
     "raffed.commands.tuning": ("tune",),
     "raffed.commands.verifying": ("verify",),
+    "raffed.config.clock": ("Clock",),
     "raffed.config.faults": ("Faults",),
     "raffed.config.privacy": ("Privacy",),
     "raffed.config.run": (

@@ -32,6 +32,7 @@ OWNERS = (  # flag, section, and the names there of what it sets and of the argu
     ("local.optimizer", "local", "optimizer", "optimizer_args"),
     ("federation.selection", "federation", "selection", "selection_args"),
     ("federation.mean", "federation", "mean", "mean_args"),
+    ("federation.compression", "federation", "compression", "compression_args"),
 )
 # Fields that NAME=VALUE sets, and that a flag adds to
 TABLES = tuple(dict.fromkeys(args for _, _, _, args in OWNERS))

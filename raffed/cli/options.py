@@ -36,6 +36,7 @@ Plan: TypeAlias = Annotated[bool, typer.Option("--plan", help=PLAN_HELP)]
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
 WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
 PRIVATE = "Privacy of clients"
+CLOCK = "Virtual clock, and servers that do not wait"
 NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"
 
 
@@ -109,6 +110,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.selection_args", "--selection-arg", FED, "NAME=VALUE"),
     Flag("federation.mean", "--mean", FED),
     Flag("federation.mean_args", "--mean-arg", FED, "NAME=VALUE"),
+    Flag("federation.compression", "--compression", FED),
+    Flag("federation.compression_args", "--compression-arg", FED, "NAME=VALUE"),
     Flag("federation.survey", "--survey", FED),
     Flag("federation.measures", "--measures", FED),
     Flag("federation.stop_when", "--stop-when", FED, "RULE"),
@@ -124,6 +127,18 @@ FLAGS: tuple[Flag, ...] = (
     Flag("privacy.noise_at", "--noise-at", PRIVATE),
     Flag("privacy.delta", "--delta", PRIVATE),
     Flag("privacy.masks", "--masks/--no-masks", PRIVATE),
+    Flag("clock.speeds", "--speeds", CLOCK),
+    Flag("clock.seconds", "--step-seconds", CLOCK),
+    Flag("clock.work", "--work", CLOCK),
+    Flag("clock.spread", "--speed-spread", CLOCK),
+    Flag("clock.jitter", "--speed-jitter", CLOCK),
+    Flag("clock.trace", "--trace", CLOCK, "FILE.csv"),
+    Flag("clock.server", "--server", CLOCK),
+    Flag("clock.buffer", "--buffer", CLOCK),
+    Flag("clock.mixing", "--mixing", CLOCK),
+    Flag("clock.staleness", "--staleness", CLOCK),
+    Flag("clock.staleness_a", "--staleness-a", CLOCK),
+    Flag("clock.staleness_b", "--staleness-b", CLOCK),
     Flag("numerics.cohort", "--cohort", NUMBERS),
     Flag("numerics.precision", "--precision", NUMBERS),
     Flag("runtime.threads", "--threads", NUMBERS),

@@ -6,6 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from raffed.config.compression import (
+    COMPRESSIONS,
+    CompressionArgs,
+    CompressionName,
+    CompressionRule,
+    compression_rule,
+    settled_compression,
+)
 from raffed.config.means import MEANS, MeanArgs, MeanName, MeanRule, mean_rule, settled_mean
 from raffed.config.names import Importable, Name, keep
 from raffed.config.selection import (
@@ -101,6 +109,8 @@ class Federation:
     selection_args: SelectionArgs = field(default_factory=dict)
     mean: MeanName = ""
     mean_args: MeanArgs = field(default_factory=dict)
+    compression: CompressionName = ""
+    compression_args: CompressionArgs = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._settle_rules()
@@ -110,12 +120,14 @@ class Federation:
             keep(self, metrics=",".join(map(str, names)))
 
     def _settle_rules(self) -> None:
-        """Store the selection, the mean and their arguments in one spelling."""
+        """Store the selection, the mean, the compression and their arguments in one spelling."""
         keep(self, selection=as_name(self.selection))
         if isinstance(self.selection, str) and isinstance(self.selection_args, Mapping):
             keep(self, selection_args=settled_selection(self.selection, self.selection_args))
         if self.mean in ("", *MEANS) and isinstance(self.mean_args, Mapping):
             keep(self, mean_args=settled_mean(self.mean, self.mean_args))
+        if self.compression in ("", *COMPRESSIONS) and isinstance(self.compression_args, Mapping):
+            keep(self, compression_args=settled_compression(self.compression, self.compression_args))
 
     def rule(self) -> Rule | None:
         """Return the rule of the selection, or None if it is the user's own."""
@@ -124,6 +136,10 @@ class Federation:
     def mean_rule(self) -> MeanRule | None:
         """Return the robust rule in place of the mean, or None."""
         return mean_rule(self.mean, self.mean_args)
+
+    def compression_rule(self) -> CompressionRule | None:
+        """Return the compression of uploads, or None."""
+        return compression_rule(self.compression, self.compression_args)
 
     def participants(self, clients: int) -> int:
         """Return the number of participants |S_t| = round(Q·N) of a round, at least 1.

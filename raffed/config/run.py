@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
+from raffed.config.clock import Clock
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.names import Importable, Name, keep
@@ -24,9 +25,14 @@ from raffed.references.names import as_name
 
 T = TypeVar("T")
 V = TypeVar("V")
-PLACES = ("data.root", "data.download", "model.init")  # where files lie is no part of an identity
+PLACES = (
+    "data.root",
+    "data.download",
+    "model.init",
+    "clock.trace",
+)  # where files lie is no part of an identity
 # Sections and fields that are younger than the first identities, which they leave as they are
-OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy")
+OMITTED_WHEN_DEFAULT = ("numerics", "faults", "privacy", "clock")
 YOUNGER = {
     "local": (
         *("schedule", "schedule_args", "schedule_by", "optimizer", "optimizer_args", "keep_optimizer"),
@@ -38,6 +44,7 @@ YOUNGER = {
         *("survey", "measures", "metrics", "unseen_clients", "weighting"),
         *("stop_when", "forked_at", "fork_sha256"),
         *("selection", "selection_args", "mean", "mean_args"),
+        *("compression", "compression_args"),
     ),
     "faults": (
         *("attack", "attackers", "attacker_list", "attack_strength"),
@@ -83,6 +90,9 @@ class RunConfig:
         default_factory=Faults
     )
     privacy: Annotated[Privacy, Doc("Differential privacy and masks.")] = field(default_factory=Privacy)
+    clock: Annotated[Clock, Doc("Virtual time, and when the server makes its next model.")] = field(
+        default_factory=Clock
+    )
     runtime: Annotated[Runtime, Doc("Where and how the run is executed.")] = field(default_factory=Runtime)
     seed: Annotated[int, Range(0, 2**31 - 1), Doc("Seed of every random choice of the run.")] = 0
     loss: Annotated[

@@ -1,7 +1,8 @@
 """Sections of a run's configuration: data, model, federation, numerics and runtime.
 
 Each field is declared once: its type, range or choices, default and meaning. The sections `local`,
-`federation`, `faults` and `privacy` have files of their own. This module imports neither torch nor Ray.
+`federation`, `faults`, `privacy` and `clock` have files of their own. This module imports neither torch nor
+Ray.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
+from raffed.config.clock import Clock
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.names import Importable, Name, StoredData, StoredSplit, keep
@@ -230,7 +232,7 @@ def _sha256_of(file: str) -> str:
     return hashlib.sha256(weights_bytes(file, "give a file of weights")).hexdigest()
 
 
-Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Runtime
+Section: TypeAlias = Data | Model | Local | Federation | Numerics | Faults | Privacy | Clock | Runtime
 SECTIONS: dict[str, type[Section]] = {
     "data": Data,
     "model": Model,
@@ -239,5 +241,6 @@ SECTIONS: dict[str, type[Section]] = {
     "numerics": Numerics,
     "faults": Faults,
     "privacy": Privacy,
+    "clock": Clock,
     "runtime": Runtime,
 }

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from raffed.config.validation import Value
 from raffed.core.ingredients import (
+    Compression,
     Correction,
     Head,
     Ingredient,
@@ -25,6 +26,7 @@ from raffed.core.ingredients import (
     UnchangedLogits,
 )
 from raffed.core.losses import Criterion
+from raffed.core.messages import Upload
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, ServerRule
 from raffed.errors import UsageError
@@ -45,6 +47,8 @@ class Method:
             them. It does not change the objective. Default None.
         optimizer: An ingredient that keeps the state of the clients' optimiser, or None. The run's
             `keep_optimizer` sets it (`raffed.core.training.overrides.with_optimizer`).
+        compression: What compresses the weights that clients upload, or None. The run's
+            `federation.compression` sets it (`raffed.runtime.run_method.with_compression`).
         split: Which parameters and BatchNorm statistics stay with the client. Default: all are shared.
         passes: The passes of shared training in a round, in order.
         personal: How the client's own model is made, or None if the trained model is evaluated instead.
@@ -69,6 +73,7 @@ class Method:
         None  # sends something in addition to the trained weights, or instead of them
     )
     optimizer: Ingredient | None = None
+    compression: Compression | None = None
     split: ParameterSplit = SHARE_ALL
     passes: tuple[Pass, ...] = (Pass(),)
     personal: Personal | None = None
@@ -171,6 +176,10 @@ class Method:
             return "the weights of its mean depend on what clients report, which the rule would not protect"
         return "it relies on the weights of the mean elsewhere too" if self.mean.fixed else ""
 
+    def uploaded_bytes(self, upload: Upload) -> int:
+        """Return the number of bytes that a client sends, compressed if the run compresses uploads."""
+        return upload.nbytes() if self.compression is None else self.compression.nbytes(upload)
+
     def ingredients(self) -> tuple[tuple[str, Ingredient], ...]:
         """Return all ingredients as (slot name, ingredient).
 
@@ -188,6 +197,7 @@ class Method:
             ("message", self.message),
             ("personal", self.personal),
             ("optimizer", self.optimizer),
+            ("compression", self.compression),
         )
         terms = tuple((f"term-{type(term).__name__}", term) for term in self.terms)
         return *((slot, one) for slot, one in slots if one is not None), *terms

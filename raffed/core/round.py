@@ -125,6 +125,10 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     sent = sent.clone() if m.keeps_state else sent
     for slot, one in m.ingredients():
         sent = one.outgoing(sent, views[slot])
+    if m.compression is not None:
+        received = m.split.shared(k.start.w, k.spec.norms)
+        sent, left = m.compression.compress(sent, received, views["compression"])
+        done["compression"] = left, None
     local_buffers = m.split.buffers == "local"
     upload = Upload(
         n=n if m.mean.by == "samples" else None,

@@ -45,6 +45,8 @@ Purpose = Literal[
     "epochs",
     "opening",
     "head",
+    "compression",
+    "clock",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
@@ -16,6 +17,7 @@ from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.experiments.participation import RoundPlan
 from raffed.experiments.server_data import labelled_images, public_images
+from raffed.experiments.stale_updates import completed
 from raffed.references.user_code import user_errors
 from raffed.runtime.setup import Setup
 
@@ -33,10 +35,22 @@ class RoundAggregator:
         self.labelled = labelled_images(setup, wanted.labelled)
         self._setup, self._network, self._spec = setup, network, spec
 
-    def next_server(self, server: ServerState, partial: PartialSum, plan: RoundPlan) -> ServerState:
+    def next_server(
+        self,
+        server: ServerState,
+        partial: PartialSum,
+        plan: RoundPlan,
+        past: Mapping[int, ServerState] = MappingProxyType({}),
+    ) -> ServerState:
         """Return the server's state after a round.
 
         Without any upload to count, the server and its memories stay as they are.
+
+        Args:
+            server: The state before it.
+            partial: The sums of the uploads.
+            plan: The round.
+            past: Number → the server's state of that time, if participants began with earlier models.
         """
         counted = plan.participants.counted
         if not counted:
@@ -44,6 +58,9 @@ class RoundAggregator:
         accumulator = UploadAccumulator()
         accumulator.merge(partial)
         mean_w, mean_b, received = accumulator.finish(server)
+        if plan.starts:
+            clock = self._setup.config.clock
+            mean_w, mean_b = completed((mean_w, mean_b), server, plan, clock, past)
         mean_w = self._noisy(server.round, mean_w, max(plan.weights))
         self._check_masked(received, len(counted))
         samples, seed = sum(plan.sizes[client] for client in counted), self._setup.config.seed

@@ -40,7 +40,8 @@ class CheckpointState(TypedDict):
     """The hashes in a checkpoint's state.json. `vaults` maps file → SHA-256; an old checkpoint has none.
 
     `versions` maps a client to the number of rounds done when it last took part. It is there if the selection
-    looks at losses, so that the participants cannot be drawn again.
+    looks at losses, so that the participants cannot be drawn again. `past` maps the number of an earlier
+    model of the server from which clients still train to its hash (config/clock.py).
     """
 
     server_sha256: str
@@ -49,6 +50,7 @@ class CheckpointState(TypedDict):
     vaults: NotRequired[dict[str, str]]
     best: NotRequired[BestRecord]
     versions: NotRequired[dict[str, int]]
+    past: NotRequired[dict[str, str]]
 
 
 def checkpoints(path: Path) -> list[Path]:
@@ -94,6 +96,9 @@ def _typed(found: Mapping[str, Json]) -> CheckpointState:
     last = found.get("versions")
     if isinstance(last, dict):
         state["versions"] = {who: number for who, number in last.items() if isinstance(number, int)}
+    past = found.get("past")
+    if isinstance(past, dict):
+        state["past"] = {number: text for number, text in past.items() if isinstance(text, str)}
     if len(texts) < len(hashes) or (isinstance(states, dict) and len(state["vaults"]) < len(states)):
         raise TypeError(NOT_TEXTS)
     if "best" in found:
@@ -142,6 +147,7 @@ def read_checkpoint(
             f"{checkpoint / CLIENT_STATES / name}: {what}; put it back, or delete {checkpoint}"
         )
     best_in(checkpoint, about)
+    past_in(checkpoint, about)
     return server, about
 
 
@@ -159,6 +165,26 @@ def best_in(checkpoint: Path, about: CheckpointState) -> BestModel | None:
             f"{checkpoint / BEST}: does not have the hash in state.json; delete {checkpoint}"
         )
     return BestModel(server, best["measure"], best["value"])
+
+
+def past_name(number: int) -> str:
+    """Return the name of the file of an earlier model from which clients still train."""
+    return f"past-{number:06d}.safetensors"
+
+
+def past_in(checkpoint: Path, about: CheckpointState) -> dict[int, ServerState]:
+    """Return the server's earlier states in a checkpoint, by number.
+
+    Raises:
+        RunFolderError: One of them is damaged, or is not the one that state.json names.
+    """
+    found: dict[int, ServerState] = {}
+    for number, sha256 in about.get("past", {}).items():
+        file = checkpoint / past_name(int(number))
+        found[int(number)] = load_server(file)
+        if digest(found[int(number)]) != sha256:
+            raise RunFolderError(f"{file}: does not have the hash in state.json; delete {checkpoint}")
+    return found
 
 
 def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:

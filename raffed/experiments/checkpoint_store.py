@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from raffed.core.messages import ServerState
@@ -15,11 +15,14 @@ from raffed.experiments.checkpoint import (
     CLIENT_STATES,
     best_in,
     checkpoints,
+    past_in,
+    past_name,
     read_checkpoint,
     state_name,
 )
 from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.run_record import RunRecord
+from raffed.experiments.run_state import RunState
 from raffed.results.atomic import sync_folder, sync_tree
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import write_json
@@ -43,6 +46,7 @@ class CheckpointStore:
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
         self.versions: dict[int, int] = {}  # as the checkpoint records them, see CheckpointState
+        self.past: dict[int, ServerState] = {}  # earlier states from which clients still train, by number
         self.best: BestModel | None = None  # in the checkpoint from which the run continues
         self._saved = -1
         self._client_state_hashes: dict[str, str] = {}  # of the client states in the last checkpoint
@@ -56,34 +60,23 @@ class CheckpointStore:
     def states_folder(self) -> Path:
         return self._path / CLIENT_STATES
 
-    def save(
-        self,
-        server: ServerState,
-        round_hashes: list[str],
-        versions: Mapping[int, int],
-        writer: MetricsWriter,
-        best: BestModel | None,
-    ) -> None:
-        """Write the collected rows, then a checkpoint, completely or not at all, and remove the oldest.
-
-        `versions` maps a client to the number of rounds done when it last took part. `best` is the best model
-        so far.
-        """
+    def save(self, state: RunState, writer: MetricsWriter) -> None:
+        """Write the collected rows, then a checkpoint, completely or not at all, and remove the oldest."""
         self._record.check_place()
         folder = self._path / CHECKPOINTS
-        target, part = folder / f"round-{server.round:06d}", folder / ".part"
+        target, part = folder / f"round-{state.server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)
         with writer.flushing() as rows, _removed_on_failure(part):
             folder.mkdir(exist_ok=True)
-            hashes = self._write(part, server, round_hashes, versions, best)
+            hashes = self._write(part, state)
             self._record.add_files({**rows, state_name(target): file_sha256(part / STATE_FILE)})
         shutil.rmtree(target, ignore_errors=True)
         part.replace(target)
         sync_folder(folder)
-        self._saved, self._client_state_hashes = server.round, hashes
+        self._saved, self._client_state_hashes = state.server.round, hashes
         for old in self._to_remove():
             shutil.rmtree(old)
-        self._record.write({"rounds_done": server.round})
+        self._record.write({"rounds_done": state.server.round})
 
     def _to_remove(self) -> list[Path]:
         """Return the oldest checkpoints that need not be kept. A fork keeps the one from which it began."""
@@ -91,15 +84,9 @@ class CheckpointStore:
         kept = f"round-{federation.forked_at:06d}" if federation.forked_at else ""
         return [one for one in checkpoints(self._path)[: -runtime.keep_checkpoints] if one.name != kept]
 
-    def _write(
-        self,
-        part: Path,
-        server: ServerState,
-        round_hashes: list[str],
-        versions: Mapping[int, int],
-        best: BestModel | None,
-    ) -> dict[str, str]:
+    def _write(self, part: Path, state: RunState) -> dict[str, str]:
         """Write a checkpoint to the folder `part` and return the hashes of its client states."""
+        server, versions, best = state.server, state.versions, state.best
         part.mkdir()
         save_record(server, part / "server.safetensors")
         kept = versions if self._setup.method.keeps_state else {}
@@ -107,7 +94,7 @@ class CheckpointStore:
         about: dict[str, object] = {
             "round": server.round,
             "server_sha256": digest(server),
-            "round_hashes": round_hashes,
+            "round_hashes": state.round_hashes,
             "vaults": hashes,
             "identity": self._setup.config.identity(),
         }
@@ -117,6 +104,10 @@ class CheckpointStore:
             save_record(best.server, part / BEST)
             chosen = {"round": best.server.round, "measure": best.measure, "value": best.value}
             about["best"] = {**chosen, "sha256": digest(best.server)}
+        if state.past:
+            about["past"] = {str(number): digest(one) for number, one in sorted(state.past.items())}
+            for number, one in state.past.items():
+                save_record(one, part / past_name(number))
         write_json(part / STATE_FILE, about)
         sync_tree(part)
         return hashes
@@ -152,7 +143,7 @@ class CheckpointStore:
                     f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
                 )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
-            self.best = best_in(checkpoint, about)
+            self.best, self.past = best_in(checkpoint, about), past_in(checkpoint, about)
             self._client_state_hashes = about.get("vaults", {})
             self.versions = {int(client): done for client, done in about.get("versions", {}).items()}
             return said

@@ -24,8 +24,10 @@ from raffed.experiments.folder_place import of_folder
 from raffed.experiments.hashes import weights_sha256
 from raffed.experiments.metric_rows import round_rows, validation_rows
 from raffed.experiments.own_metrics import OwnMeasures
-from raffed.experiments.participation import RoundParticipants, RoundPlan
+from raffed.experiments.participation import RoundPlan
 from raffed.experiments.privacy_accountant import Accountant
+from raffed.experiments.round_schedule import RoundSchedule, asked_of
+from raffed.experiments.run_state import RunState
 from raffed.experiments.selection import losses_by
 from raffed.experiments.server_data import CleanScore
 from raffed.experiments.survey import ClientSurvey
@@ -44,12 +46,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Training:
-    """A round whose training has been requested. `began` is time.perf_counter() at that moment."""
+    """A round whose training has been requested. `began` is time.perf_counter() at that moment.
+
+    `pieces` are the parts of the order with one model of the server each.
+    """
 
     plan: RoundPlan
     order: RoundOrder
     began: float
     asked: Asked[tuple[PartialSum, list[Report]]]
+    pieces: list[RoundOrder]
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,6 @@ class _Scoring:
     sent: Asked[ScoreCounts] | None
     attack: Asked[ScoreCounts] | None
     train: Asked[ScoreCounts] | None
-
-
-def _nobody() -> tuple[PartialSum, list[Report]]:
-    return PartialSum(), []
 
 
 class RoundLoop:
@@ -103,18 +105,20 @@ class RoundLoop:
         self._accountant = Accountant(setup.config.privacy)
         self._losses = losses_by(runtime, lambda: self.server, self.versions)
         self._by_loss = needs_losses(setup.config)
+        self._schedule = RoundSchedule(setup, self._losses, folder.past)
         self.versions.update(folder.versions)
         for number in () if folder.versions else range(self.server.round):
             then = folder.earlier.config_at(number, setup.config)
             past = setup if then is setup.config else replace(setup, config=then)
-            self._took_part(RoundParticipants.of(past, number).trained, number, past)
+            for clients, start in self._schedule.trained(number, past):
+                self._took_part(clients, start, past)
         has_global = self.method.has_global
         self.validation = Validation(setup.config, has_global, folder.recorded_rows(), folder.best)
         self._ends = ends
         self.ended_early = self._reason_to_end() if self.server.round else ""
         # The last server whose round has its rows, and the versions and the best model at that time. After a
         # failure, saving any other server would leave a gap in the rows.
-        self._safe = self.server, dict(self.versions), self.validation.kept
+        self._safe = self._reached()
 
     def _took_part(self, clients: tuple[int, ...], round: int, setup: Setup) -> None:
         """Note the participants of a round under the setup that it was executed with."""
@@ -154,19 +158,22 @@ class RoundLoop:
                     stop(),
                 )
                 if halt or done % config.runtime.checkpoint_every == 0 or self.over:
-                    best = self.validation.kept
-                    self.folder.checkpoint(self.server, self.round_hashes, self.versions, best)
+                    self.folder.checkpoint(self._reached())
                 if halt:
                     break  # training ahead is dropped; it has changed nothing that a checkpoint holds
         except BaseException:
-            server, versions, best = self._safe
             try:
-                self.folder.rescue(server, self.round_hashes[: server.round], versions, best)
+                self.folder.rescue(self._safe)
             except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
                 # The first error already says so
                 level = logging.INFO if of_folder(second) else logging.WARNING
                 log.log(level, "the rounds since the last checkpoint could not be kept: %s", second)
             raise
+
+    def _reached(self) -> RunState:
+        """Return where the run stands, for a checkpoint."""
+        hashes = self.round_hashes[: self.server.round]
+        return RunState(self.server, hashes, dict(self.versions), self.validation.kept, self._schedule.past)
 
     def next(self, count: int) -> Iterator[RoundEvent]:
         """Execute the next `count` rounds without checkpoints and yield an event for each.
@@ -191,22 +198,22 @@ class RoundLoop:
     def _begun(self) -> _Training:
         """Request the training of the next round."""
         number, ahead = self.server.round, self._ahead
-        plan = (
-            ahead
-            if ahead is not None and ahead.number == number
-            else RoundPlan.of(self.setup, self.method, number, self._losses)
-        )
-        order = self._order(plan)
-        asked = self.runtime.train(order) if order.participants else _nobody
-        return _Training(plan, order, time.perf_counter(), asked)
+        plan = ahead if ahead is not None and ahead.number == number else self._schedule.plan(number)
+        order = self._schedule.order(self.server, plan, self.versions)
+        pieces = self._schedule.pieces(self.server, plan, order)
+        asked = asked_of(self.runtime, order, pieces)
+        return _Training(plan, order, time.perf_counter(), asked, pieces)
 
     def _trained(self, training: _Training) -> _Scoring:
         """Aggregate a round and request its scores."""
         order, plan = training.order, training.plan
         partial, reports = training.asked()
         check_unchanged()
-        self._took_part(order.participants, order.round, self.setup)
-        self.server = self.aggregator.next_server(self.server, partial, plan)
+        for piece in training.pieces or [order]:
+            self._took_part(piece.participants, piece.round, self.setup)
+        before, past = self.server, self._schedule.past
+        self.server = self.aggregator.next_server(before, partial, plan, past)
+        self._schedule.advance(before, self.server)
         whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
         scored = whole if plan.measure else None
         asked = {
@@ -231,7 +238,7 @@ class RoundLoop:
         )  # at this point, because the next round trains meanwhile
         later = ahead and self.server.round + 1 < self.setup.config.federation.rounds
         if later and not self._by_loss:
-            self._ahead = RoundPlan.of(self.setup, self.method, self.server.round + 1)
+            self._ahead = self._schedule.plan(self.server.round + 1, losses=False)
         test = scoring.test() if scoring.test is not None else None
         val = scoring.val() if scoring.val is not None else None
         now = time.perf_counter()
@@ -246,7 +253,7 @@ class RoundLoop:
                 counts = asked()
                 made.append(metric.row(done, counts.accuracy, n=counts.n))
         made += participants.rows(done) if self.setup.config.faults.any else []
-        made += self._accountant.rows(done)
+        made += self._accountant.rows(done) + self._schedule.rows(training.plan)
         made += attack_rows(self.setup, done, order.participants, scoring.attack)
         if training.plan.surveyed:
             made += self._survey.rows(self.server, self.versions, order, whole)
@@ -260,23 +267,8 @@ class RoundLoop:
             made += fairness(self.setup, done, reports)
         rows = made if stage is None else [row._replace(stage=stage) for row in made]
         self.folder.rows(rows)
-        self._safe = self.server, dict(self.versions), self.validation.kept
+        self._safe = self._reached()
         return replace(self._event(reports, rows, seconds), straggling=participants.straggling)
-
-    def _order(self, plan: RoundPlan) -> RoundOrder:
-        """Return the order for the clients that take part."""
-        clients, measure = plan.participants.trained, plan.measure or plan.surveyed
-        versions = tuple(self.versions.get(client, 0) for client in clients)
-        return RoundOrder(
-            self.server.broadcast(),
-            clients,
-            plan.weights,
-            versions,
-            measure,
-            plan.stacks,
-            plan.faults,
-            plan.peers,
-        )
 
     def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:
         means = {

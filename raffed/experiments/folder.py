@@ -25,6 +25,7 @@ from raffed.experiments.integrity import PARTITION, check_partition, check_rows
 from raffed.experiments.method_revision import check_revision
 from raffed.experiments.provenance import new_run
 from raffed.experiments.run_record import RunRecord
+from raffed.experiments.run_state import RunState
 from raffed.results.atomic import sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.remote import STATE_FILE
@@ -164,6 +165,11 @@ class RunFolder:
         """The best model of the rounds that were done when the folder was opened."""
         return self._checkpoints.best
 
+    @property
+    def past(self) -> dict[int, ServerState]:
+        """The server's earlier states from which clients still train, by number (config/clock.py)."""
+        return self._checkpoints.past
+
     def recorded_rows(self) -> pa.Table | None:
         """Return the rows of the rounds from which the run continues; None if there are none to go by."""
         return read_metrics(self.path) if self.rounds_done and not self._verifies else None
@@ -180,31 +186,16 @@ class RunFolder:
         """Record what `execution = auto` chose."""
         self._record.write({"auto": dict(choice)})
 
-    def checkpoint(
-        self,
-        server: ServerState,
-        round_hashes: list[str],
-        versions: Mapping[int, int],
-        best: BestModel | None = None,
-    ) -> None:
+    def checkpoint(self, state: RunState) -> None:
         """Write the rows, then the server's state and all client states of its round, completely or not at
         all.
-
-        `versions` maps a client to the number of rounds done when it last took part. `best` is the best model
-        of these rounds.
         """
-        self._checkpoints.save(server, round_hashes, versions, self._writer, best)
+        self._checkpoints.save(state, self._writer)
 
-    def rescue(
-        self,
-        server: ServerState,
-        round_hashes: list[str],
-        versions: Mapping[int, int],
-        best: BestModel | None,
-    ) -> None:
+    def rescue(self, state: RunState) -> None:
         """Keep the completed rounds, before a failure is reported."""
-        if self._checkpoints.lacks(server):
-            self.checkpoint(server, round_hashes, versions, best)
+        if self._checkpoints.lacks(state.server):
+            self.checkpoint(state)
 
     def finish(
         self,

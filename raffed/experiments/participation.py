@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from raffed.config.faults import FaultOutcome, ParticipantFault
+from raffed.config.clock import Clock
+from raffed.config.faults import NO_FAULT, FaultOutcome, ParticipantFault
 from raffed.core.aggregation.fault_injection import draw_faults
 from raffed.core.method import Method
 from raffed.core.participation.selection import Losses
@@ -46,6 +47,11 @@ class RoundParticipants:
         """
         times, config = drawn_clients(setup, round, losses), setup.config
         return RoundParticipants(draw_faults(config.faults, config.seed, round, sorted(times)), times)
+
+    @staticmethod
+    def present(clients: Sequence[int]) -> RoundParticipants:
+        """Return these clients as participants to which nothing happens."""
+        return RoundParticipants(dict.fromkeys(clients, NO_FAULT), Counter(clients))
 
     @property
     def trained(self) -> tuple[int, ...]:
@@ -99,13 +105,29 @@ class RoundParticipants:
         return tuple(client for client, fault in self.faults.items() if fault.outcome == outcome)
 
 
+def discounted(
+    clock: Clock, number: int, weights: Sequence[float], starts: Sequence[int]
+) -> tuple[float, ...]:
+    """Return the weights of uploads that may be stale: each times s(τ), and times α or η.
+
+    Args:
+        clock: The run's virtual clock.
+        number: Steps of the server that are done.
+        weights: Weights of the uploads without the clock, whose sum is 1.
+        starts: Number of the model from which each client began.
+    """
+    factors = [clock.mixing * clock.discount(number - start) for start in starts]
+    return tuple(weight * factor for weight, factor in zip(weights, factors, strict=True))
+
+
 @dataclass(frozen=True)
 class RoundPlan:
     """Everything about a round, counted from 0, that is known before the previous one is over.
 
     `sizes` holds the samples of every client. `weights`, `stacks`, `faults` and `peers` are those of a
     RoundOrder. `measure` says whether the round is scored, and `surveyed` whether all clients are scored
-    after it.
+    after it. `starts` holds the number of the model from which each participant began, if the server does not
+    wait for all (config/clock.py); otherwise it is empty.
     """
 
     number: int
@@ -117,23 +139,43 @@ class RoundPlan:
     peers: tuple[int, ...]
     measure: bool
     surveyed: bool
+    starts: tuple[int, ...] = ()
 
     @staticmethod
-    def of(setup: Setup, method: Method, number: int, losses: Losses = no_losses) -> RoundPlan:
-        federation, participants, sizes = (
-            setup.config.federation,
-            RoundParticipants.of(setup, number, losses),
-            setup.sizes_at(number),
+    def of(
+        setup: Setup,
+        method: Method,
+        number: int,
+        losses: Losses = no_losses,
+        arrived: Mapping[int, int] | None = None,
+    ) -> RoundPlan:
+        """Return the plan of a round.
+
+        Args:
+            setup: The run.
+            method: Its method.
+            number: Number of the round.
+            losses: Function from clients to losses, if the selection needs them.
+            arrived: Client → number of the model from which it began, for a server that does not wait.
+        """
+        federation, sizes = setup.config.federation, setup.sizes_at(number)
+        participants = (
+            RoundParticipants.of(setup, number, losses)
+            if arrived is None
+            else RoundParticipants.present(sorted(arrived))
         )
         trained = participants.trained
+        weights = participants.weights(method, sizes, lambda client: setup.class_counts_at(number, client))
+        starts = tuple(arrived[client] for client in trained) if arrived is not None else ()
         return RoundPlan(
             number,
             participants,
             sizes,
-            participants.weights(method, sizes, lambda client: setup.class_counts_at(number, client)),
+            weights if arrived is None else discounted(setup.config.clock, number, weights, starts),
             stacks=make_stacks(trained, sizes, setup.config.numerics.cohort),
             faults=tuple(participants.faults[client] for client in trained),
             peers=participants.counted if setup.config.privacy.masks else (),
             measure=(number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds,
             surveyed=number + 1 > federation.rounds - federation.survey,
+            starts=starts,
         )

@@ -18,6 +18,7 @@ from raffed.experiments.federation import RoundLoop
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.hashes import client_states_sha256
 from raffed.experiments.row_differences import row_difference
+from raffed.experiments.run_state import RunState
 from raffed.experiments.verify_files import client_state_hashes, or_unreadable
 from raffed.results.runfile import RUN_FILE
 from raffed.results.writer import read_metrics, rows_sha256
@@ -135,7 +136,9 @@ class Repetition:
                 states = or_unreadable(lambda: client_states_sha256(client_state_hashes(kept)))  # noqa: B023
                 found = client_states_sha256(backend.client_state_digests(loop.versions))
                 yield VerificationCheck("vaults", states, found, number)
-        loop.folder.checkpoint(loop.server, loop.round_hashes, loop.versions)  # this writes the rows
+        loop.folder.checkpoint(
+            RunState(loop.server, loop.round_hashes, loop.versions)
+        )  # this writes the rows
 
     def _rows(self, again: pa.Table, numbers: range) -> Iterator[VerificationCheck]:
         """Compare the metric rows of rounds with those made again."""

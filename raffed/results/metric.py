@@ -41,6 +41,8 @@ CLIENTS = Unit("clients", 0.0)
 NUMBERS = Unit("numbers", 0.0)
 VARIANCE = Unit("variance", 0.0)
 EPSILON = Unit("ε", 0.0)
+SECONDS = Unit("seconds", 0.0)
+ROUNDS = Unit("rounds", 0.0)
 
 
 @dataclass(frozen=True)

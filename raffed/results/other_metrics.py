@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raffed.results.metric import CLIENTS, EPSILON, NUMBERS, OBJECTIVE, VARIANCE
+from raffed.results.metric import CLIENTS, EPSILON, NUMBERS, OBJECTIVE, ROUNDS, SECONDS, VARIANCE
 from raffed.results.metric_table import declare
 from raffed.results.score_metrics import SURVEYED
 
@@ -10,6 +10,7 @@ EVERY = "every round"
 SPECTRUM = "after the last round, with measures = spectrum"
 MEMORY = "after the last round, with measures = memory"
 FAULTS = "every round, with faults"
+CLOCK = "every round, with a virtual clock"
 NOISE = "every round, with noise and the extra `privacy`"
 
 TRAINING_LOSS = declare(
@@ -33,6 +34,27 @@ CLIENT_LOSS = declare(
     "samples",
     "training loss of each participant, with its own bytes. seconds: wall time of its local round without "
     "scoring, keeping its state and sending",
+)
+
+VIRTUAL_SECONDS = declare(
+    "virtual_seconds",
+    "global train",
+    SECONDS,
+    "global",
+    "lower",
+    CLOCK,
+    "participants whose uploads the model is made of",
+    "time on the virtual clock at which the server has made the model of this round",
+)
+STALENESS = declare(
+    "staleness",
+    "global train",
+    ROUNDS,
+    "global",
+    "lower",
+    CLOCK + " whose server does not wait",
+    "uploads",
+    "mean number of steps that the server has made since the clients of these uploads began",
 )
 
 NEVER_SELECTED = declare(

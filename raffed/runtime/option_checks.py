@@ -9,6 +9,7 @@ from raffed.config.attacks import PATCH
 from raffed.config.run import RunConfig
 from raffed.config.selection import Fixed, PowerOfChoice, Rule
 from raffed.errors import UsageError
+from raffed.runtime.clock_checks import check_clock
 from raffed.runtime.own_selection import check_own_arguments, needs_losses
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def check_options(
     _check_epochs(config, method)
     _check_selection(config, method, partition, trainable)
     _check_mean(config, method, len(trainable))
+    check_clock(config, method, partition, trainable)
     _check_attack(config, method, dataset, partition.num_clients)
 
 

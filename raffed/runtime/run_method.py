@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from raffed.config.federation import Federation
+from raffed.config.privacy import Privacy
 from raffed.config.run import RunConfig
 from raffed.errors import UsageError
 from raffed.methods import build_method
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def method_of(config: RunConfig) -> Method:
-    """Return the run's method, with the loss, the mean and the kept optimiser that the run asks for.
+    """Return the run's method, with the loss, mean, kept optimiser and compression that the run asks for.
 
     Raises:
         UsageError: The method does not admit them.
@@ -26,7 +27,7 @@ def method_of(config: RunConfig) -> Method:
     made = build_method(config.method, config.args)
     if config.loss:
         made = made.with_loss(criterion_of(config.loss, config.loss_args))
-    return with_optimizer(with_mean(made, config.federation), config.local)
+    return with_compression(with_optimizer(with_mean(made, config.federation), config.local), config)
 
 
 def with_mean(made: Method, federation: Federation) -> Method:
@@ -54,6 +55,35 @@ def with_mean(made: Method, federation: Federation) -> Method:
     return dataclasses.replace(made, mean=mean)
 
 
+def with_compression(made: Method, config: RunConfig) -> Method:
+    """Return a method whose clients compress what they upload, if the run asks for it.
+
+    Raises:
+        UsageError: The method or the run's privacy does not admit it.
+    """
+    from raffed.core.ingredients import Compression, CompressionWithFeedback
+
+    rule, asked = config.federation.compression_rule(), config.federation.compression
+    if rule is None or rule.changes_nothing:
+        return made
+    against = why_no_compression(made, config.privacy)
+    if against:
+        raise UsageError(f"federation.compression = {asked!r}: {against}; leave it out")
+    kind = CompressionWithFeedback if rule.feedback else Compression
+    return dataclasses.replace(made, compression=kind(rule))
+
+
+def why_no_compression(made: Method, privacy: Privacy) -> str:
+    """Return why uploads cannot be compressed, or ""."""
+    if made.split.personal == "all":
+        return f"the clients of {made.name} upload no weights"
+    if privacy.masks:
+        return "a masked upload has a random number in every place, so none can be left out or shortened"
+    if privacy.noise and privacy.noise_at == "client":
+        return "noise of the clients is added to every number, so none can be left out or shortened"
+    return ""
+
+
 def _weighting(federation: Federation, usual: str) -> tuple[str, str]:
     """Return the weights of the mean, and the setting that asks for them as messages name it."""
     selection, rule = federation.rule(), federation.mean_rule()
@@ -70,4 +100,4 @@ def _weighting(federation: Federation, usual: str) -> tuple[str, str]:
     return by or usual, asked
 
 
-__all__ = ["method_of", "with_mean"]
+__all__ = ["method_of", "why_no_compression", "with_compression", "with_mean"]

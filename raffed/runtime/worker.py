@@ -122,7 +122,7 @@ class ClientWorker:
                     self.uploads.send(accumulator, waiting, here, where)
                 waiting = []
             for (participant, done), score in zip(pairs, scores, strict=True):
-                up = done.upload.nbytes()
+                up = self.method.uploaded_bytes(done.upload)
                 reports.append(
                     Report(
                         participant.client, participant.data.n, done.loss, done.steps, up, down, spent, score

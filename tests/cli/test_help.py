@@ -75,6 +75,7 @@ def test_every_field_of_a_run_has_one_flag() -> None:
         inner = dataclasses.fields(part) if dataclasses.is_dataclass(part) and one.name != "faults" else ()
         fields += [f"{one.name}.{each.name}" for each in inner] or [one.name]
     fields.remove("model.init_sha256")  # filled in from the file of --init
+    fields.remove("clock.trace_sha256")  # filled in from the file of --trace
     for name in ("forked_at", "fork_sha256"):  # filled in by `raffed fork`
         fields.remove(f"federation.{name}")
     # The other fields of a plan of faults are given by its file

@@ -15,7 +15,7 @@ from typing import get_args
 import pytest
 
 import raffed
-from raffed import Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed import Clock, Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.results import METRICS, Metric, MetricsWriter, Row
 from raffed.results.metric import CLIENTS, FRACTION, Level, Unit
@@ -46,6 +46,7 @@ RUNS = {
     "private stage": replace(BASE, method="map"),
     "layers kept": replace(BASE, method="fedrep", federation=ASKED),
     "server with images": replace(BASE, method="feddf", args={"server_steps": 1, "public": 50}),
+    "server that does not wait": replace(BASE, clock=Clock(speeds="constant", server="fedasync")),
     "server that extrapolates": replace(BASE, method="feddyn"),
     "stages": replace(
         BASE, data=Data("digits", "stages:4:3:2:if4"), federation=replace(BASE.federation, rounds=2)

@@ -12,6 +12,7 @@ plain `Term` and plain `Context` are checked as well, except for what these attr
 from __future__ import annotations
 
 from raffed.core.ingredients.base import Ingredient
+from raffed.core.ingredients.compression import Compression, CompressionWithFeedback
 from raffed.core.ingredients.descent import SGD_SETTINGS, Descent
 from raffed.core.ingredients.objective import Correction, Head, Term, UnchangedLogits
 from raffed.core.ingredients.opening import Opening
@@ -20,6 +21,8 @@ from raffed.core.ingredients.solver import Gradient, LocalSolver
 
 __all__ = [
     "SGD_SETTINGS",
+    "Compression",
+    "CompressionWithFeedback",
     "Correction",
     "Descent",
     "Gradient",

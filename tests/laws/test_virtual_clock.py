@@ -1,0 +1,218 @@
+"""The virtual clock: who arrives when, what the server makes of it, and what stays the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import raffed
+from raffed import Clock, Data, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed.errors import UsageError
+from raffed.experiments.participation import RoundPlan
+from raffed.experiments.stale_updates import completed
+from raffed.experiments.virtual_clock import Timeline
+from raffed.runtime.setup import prepare_run
+
+
+def run(clock: Clock | None = None, method: str = "fedavg", **federation: object) -> RunConfig:
+    return RunConfig(
+        method,
+        data=Data("digits", "p10c2", samples=200),
+        model=Model("mlp", {"hidden": [8]}),
+        local=Local(lr=0.1, momentum=0.0, batch_size=16, epochs=1),
+        federation=Federation(**{"rounds": 4, **federation}),  # type: ignore[arg-type]
+        runtime=Runtime(execution="serial"),
+        clock=clock or Clock(),
+        seed=1,
+    )
+
+
+def times(config: RunConfig, steps: int) -> list[float]:
+    timeline = Timeline(prepare_run(config))
+    return [timeline.step(number).time for number in range(steps)]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedadam", "map"])
+def test_fedbuff_at_equal_speeds_with_a_buffer_of_all_is_the_waiting_server(method: str) -> None:
+    equal = Clock(speeds="constant", work="round", server="fedbuff")
+    for participation in (1.0, 0.5):
+        with_clock = raffed.run(run(equal, method, participation=participation)).hashes
+        without = raffed.run(run(None, method, participation=participation)).hashes
+        assert (with_clock["weights"], with_clock["vaults"]) == (without["weights"], without["vaults"])
+
+
+def test_a_buffer_of_all_clients_waits_for_all_at_any_speeds() -> None:
+    slow = Clock(speeds="lognormal", spread=2.0, server="fedbuff")
+    assert raffed.run(run(slow)).hashes["weights"] == raffed.run(run()).hashes["weights"]
+
+
+def test_a_clock_alone_adds_rows_and_changes_nothing_else() -> None:
+    timed, plain = raffed.run(run(Clock(speeds="constant"))), raffed.run(run())
+    assert timed.hashes["weights"] == plain.hashes["weights"]
+    rows = timed.to_pandas().query("metric == 'virtual_seconds'")
+    assert rows["value"].tolist() == times(run(Clock(speeds="constant")), 4)
+    assert rows["value"].is_monotonic_increasing
+
+
+def test_a_waiting_round_takes_as_long_as_its_slowest_client(tmp_path: Path) -> None:
+    """Client 3 needs 5 s and all others 1 s or less, and all take part."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text(
+        "client,factor\n" + "".join(f"{c},{5.0 if c == 3 else 0.1 * (c + 1)}\n" for c in range(10))
+    )
+    clock = Clock(speeds="trace", trace=str(trace), work="round")
+    assert times(run(clock), 3) == [5.0, 10.0, 15.0]
+
+
+def test_a_server_that_does_not_wait_goes_on_without_the_slowest_client(tmp_path: Path) -> None:
+    """Client 0 needs 3.5 s and nine others 1 s. With a buffer of 9 the steps are after 1, 2 and 3 s.
+
+    At 4 s the upload of client 0 is there, begun with the first model, and stands beside eight others.
+    """
+    trace = tmp_path / "trace.csv"
+    trace.write_text("client,factor\n" + "".join(f"{c},{3.5 if c == 0 else 1.0}\n" for c in range(10)))
+    config = run(Clock(speeds="trace", trace=str(trace), work="round", server="fedbuff", buffer=9))
+    timeline = Timeline(prepare_run(config))
+    steps = [timeline.step(number) for number in range(4)]
+    assert [step.time for step in steps] == [1.0, 2.0, 3.0, 4.0]
+    assert [[one.client for one in step.arrivals] for step in steps[:3]] == [[*range(1, 10)]] * 3
+    assert [(one.client, one.start) for one in steps[3].arrivals] == [(0, 0), *((c, 3) for c in range(1, 9))]
+    assert [step.needed for step in steps] == [(0,), (0,), (0,), (3,)]  # at last client 9 waits
+
+
+def test_no_client_begins_twice_with_one_model() -> None:
+    clock = Clock(speeds="lognormal", spread=1.5, jitter=0.5, server="fedbuff", buffer=2)
+    timeline = Timeline(prepare_run(run(clock, participation=0.5)))
+    begun = [(one.client, one.start) for number in range(300) for one in timeline.step(number).arrivals]
+    assert len(set(begun)) == len(begun)
+    assert all(one.start <= number for number in range(300) for one in timeline.step(number).arrivals)
+
+
+def test_fedasync_mixes_one_upload_into_the_model() -> None:
+    """w = (0, 4) and w_i = (2, 0), begun one step ago: α s(1) = 0.5 / √2."""
+    clock = Clock(speeds="constant", server="fedasync", mixing=0.5)
+    found = _completed(clock, [1], [0.5 * 2**-0.5])
+    share = 0.5 * 2**-0.5
+    assert found == pytest.approx([2 * share, 4 * (1 - share)], rel=1e-6)
+
+
+def test_fedbuff_adds_updates_to_the_present_model() -> None:
+    """Both clients end at (2, 0). One began at w = (0, 4) and one at (1, 1), with p = (0.5, 0.25)."""
+    clock = Clock(speeds="constant", server="fedbuff")
+    found = _completed(clock, [2, 1], [0.5, 0.25])
+    expected = [0.5 * (2 - 0) + 0.25 * (2 - 1), 4 + 0.5 * (0 - 4) + 0.25 * (0 - 1)]
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def _completed(clock: Clock, starts: list[int], weights: list[float]) -> list[float]:
+    """Return what a step makes of uploads (2, 0) if w = (0, 4) is the second model and (1, 1) the first."""
+    from raffed.core.messages import ServerState
+    from raffed.core.params import Params
+
+    def point(*numbers: float) -> Params:
+        return Params({"w": torch.tensor(numbers)})
+
+    present, earlier = (ServerState(n, p, Params({}), {}) for n, p in ((2, point(0, 4)), (1, point(1, 1))))
+    plan = RoundPlan(
+        2,
+        None,
+        [],
+        tuple(weights),
+        (),
+        (),
+        (),
+        True,
+        False,
+        tuple(starts),  # type: ignore[arg-type]
+    )
+    sums = Params({"w": torch.tensor([2.0, 0.0]) * sum(weights)}), Params({})
+    return completed(sums, present, plan, clock, {1: earlier})[0]["w"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind", "expected"),
+    [
+        (0.5, 4, "polynomial", [1.0, 2**-0.5, 3**-0.5, 0.5]),
+        (1.0, 1, "hinge", [1.0, 1.0, 0.5, 1 / 3]),
+        (0.5, 4, "constant", [1.0] * 4),
+    ],
+)
+def test_how_weights_fall_with_staleness(a: float, b: int, kind: str, expected: list[float]) -> None:
+    clock = Clock(speeds="constant", staleness=kind, staleness_a=a, staleness_b=b)  # type: ignore[arg-type]
+    assert [clock.discount(tau) for tau in range(4)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("server", ["fedbuff", "fedasync"])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedrep"])
+def test_a_stop_changes_nothing(server: str, method: str, tmp_path: Path) -> None:
+    clock = Clock(speeds="lognormal", spread=1.0, server=server, mixing=0.6)  # type: ignore[arg-type]
+    clock = replace(clock, buffer=3 if server == "fedbuff" else 0)
+    asked, done = run(clock, method, rounds=9, participation=0.6), list[int]()
+    raffed.run(asked, tmp_path / "run", watch=lambda e: done.append(e.round), stop=lambda: len(done) == 5)
+    whole = raffed.run(asked)
+    assert raffed.resume(tmp_path / "run").hashes == whole.hashes
+    assert whole.to_pandas().query("metric == 'staleness'")["value"].max() > 0
+    assert raffed.verify(tmp_path / "run", rounds=9).ok
+
+
+@pytest.mark.slow
+def test_bits_are_the_same_for_any_actors() -> None:
+    clock = Clock(speeds="lognormal", spread=1.0, server="fedbuff", buffer=3)
+    asked = run(clock, "scaffold", rounds=6)
+    serial = raffed.run(asked).hashes
+    for actors in (1, 3):
+        ray = replace(asked, runtime=Runtime(execution="ray", actors=actors))
+        assert raffed.run(ray).hashes == serial
+
+
+@pytest.mark.parametrize(
+    ("clock", "more", "message"),
+    [
+        ({"server": "fedbuff", "buffer": 11}, {}, "more than the 10 clients that train at a time"),
+        ({"server": "fedbuff"}, {"selection": "size"}, "another selection than uniform"),
+        ({"server": "fedasync"}, {"mean": "median"}, "needs the uploads of a whole round"),
+    ],
+)
+def test_what_does_not_fit_is_refused(clock: dict, more: dict, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(UsageError, match=message):
+        prepare_run(run(Clock(speeds="constant", **clock), **more))
+
+
+def test_privacy_needs_rounds() -> None:
+    config = replace(run(Clock(speeds="constant", server="fedbuff")), privacy=Privacy(clip=1.0))
+    with pytest.raises(UsageError, match="clipping, noise or masks"):
+        prepare_run(config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"buffer": 3}, "has no effect without clock.speeds"),
+        ({"speeds": "trace"}, "a trace needs both"),
+        ({"speeds": "constant", "buffer": 3}, "is for clock.server = 'fedbuff'"),
+        ({"speeds": "constant", "server": "fedasync", "mixing": 1.5}, "at most 1"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(fields: dict, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(UsageError, match=message):
+        Clock(**fields).check_together()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("client,factor\n0,1\n0,2\n", "client 0 is there twice"),
+        ("client,factor\n0,-1\n", "must be above 0"),
+        ("client,factor\n0,x\n", "line 2"),
+        ("who\n0\n", "line 2"),
+        ("client,factor\n0,1\n", "no line for client 1"),
+    ],
+)
+def test_a_trace_is_checked(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        Clock(speeds="trace", trace=str(file)).traced(2)
