@@ -23,6 +23,7 @@ _checkout.install()
 
 if TYPE_CHECKING:
     from raffed.commands.branching import extend, fork
+    from raffed.commands.bundling import bundle, replay
     from raffed.commands.comparing import compare
     from raffed.commands.reporting import report
     from raffed.commands.reproducing import reproduce
@@ -102,6 +103,7 @@ __all__ = [
     "Words",
     "__version__",
     "as_net",
+    "bundle",
     "compare",
     "export",
     "extend",
@@ -111,6 +113,7 @@ __all__ = [
     "loss",
     "method",
     "metric",
+    "replay",
     "report",
     "reproduce",
     "resume",
@@ -123,6 +126,7 @@ __all__ = [
 
 _NAMES = {
     "raffed.commands.branching": ("extend", "fork"),
+    "raffed.commands.bundling": ("bundle", "replay"),
     "raffed.commands.comparing": ("compare",),
     "raffed.commands.reporting": ("report",),
     "raffed.commands.reproducing": ("reproduce",),
