@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import stat
@@ -91,7 +92,7 @@ def test_a_member_that_claims_more_than_the_file_has_is_refused(
 ) -> None:
     """Members that overlap would let a small file claim a large one."""
     raw = bytearray(archive.read_bytes())
-    at = raw.index(b"PK\x01\x02")
+    at = raw.rindex(b"PK\x01\x02")
     raw[at + 20 : at + 28] = struct.pack("<II", 2**31, 2**31)
     path = tmp_path / "evil.zip"
     path.write_bytes(raw)
@@ -128,8 +129,6 @@ def test_a_pickle_inside_the_partition_is_refused(archive: Path, forged: Forge, 
     stream = io.BytesIO()
     np.savez(stream, format=np.int64(1), recipe=np.array([{"evil": 1}], dtype=object))
     about = json.loads(contents(archive)["results/run.json"])
-    import hashlib
-
     about["files"]["partition.npz"] = hashlib.sha256(stream.getvalue()).hexdigest()
     members = {"results/partition.npz": stream.getvalue(), "results/run.json": json.dumps(about).encode()}
     _refused(cli, forged(members), "partition.npz")

@@ -63,6 +63,15 @@ def test_code_of_a_bundle_is_executed_only_if_it_is_trusted(
     assert refused.err.count("\n") == 1
     assert "prox.py; read it, and give --trust-code" in refused.err
     assert sorted(one.name for one in reviewer.iterdir()) == ["a.zip"]
+
+
+@pytest.mark.slow
+def test_code_of_a_bundle_is_executed_elsewhere_if_it_is_trusted(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    raffed.run(small("./prox.py:plain", 2), "runs/a")
+    reviewer = tmp_path_factory.mktemp("reviewer")
+    raffed.bundle("runs/a", reviewer / "a.zip")
     done = shell("replay", "a.zip", "--out", "out", "--trust-code", cwd=reviewer)
     assert done.returncode == 0, done.stderr
     assert "code" in done.stdout

@@ -119,9 +119,9 @@ def _run_members(folder: Path, name: str, machine: Machine) -> _RunMembers:
     members = {f"{place}/{METRICS_FOLDER}/{part.name}": part.read_bytes() for part in parts_of(folder)}
     if (folder / PARTITION).exists():
         members[f"{place}/{PARTITION}"] = (folder / PARTITION).read_bytes()
-    _check_contents(folder, machine)
     code, files = shared_code(folder, about.get("code", []), machine)
     shared = shared_run(read_object(folder, RUN_FILE), machine, str(folder))
+    _check_contents(folder, machine)
     below = {one.removeprefix(f"{place}/") for one in members}
     if "files" in shared:
         shared["files"] = {one: digest for one, digest in about["files"].items() if one in below}
