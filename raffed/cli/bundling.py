@@ -138,7 +138,7 @@ def _show(found: Replay) -> None:
     for one in found.runs:
         _show_notes(one)
     out = found.folder
-    print(visible(f"raffed report {out}/recorded {out}/again --out {out}/report shows both"))
+    print(visible(f"raffed report {out}/recorded --out {out}/report shows what was recorded"))
 
 
 def _what(what: str, round: int | None) -> str:
