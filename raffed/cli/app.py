@@ -12,6 +12,7 @@ from raffed.cli import (
     branching,
     bundling,
     checking,
+    config,
     contract,
     creating,
     exporting,
@@ -230,6 +231,7 @@ app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
 app.command("models", rich_help_panel=LOOK)(listing.models)
 app.command("metrics", rich_help_panel=LOOK)(listing.metrics)
 app.command("splits", rich_help_panel=LOOK)(splitting.splits)
+app.command("schema", rich_help_panel=LOOK)(config.schema)
 app.command("doctor", rich_help_panel=LOOK)(checking.doctor)
 app.add_typer(stores.runs, name="runs", rich_help_panel=LOOK)
 app.add_typer(stores.cache, name="cache", rich_help_panel=LOOK)
