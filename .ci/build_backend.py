@@ -3,7 +3,8 @@
 setuptools looks for MANIFEST.in at the top of the repository and offers no setting for another place.
 
 A wheel and an sdist record the commit that they are built from as raffed/_commit.txt (`raffed --version`).
-The same commit gives the same bytes. An sdist has no history, so a wheel from it takes over what the sdist recorded.
+The same commit gives the same bytes. An sdist has no history, so a wheel from it takes over what the sdist
+recorded.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """`ray up` and `ray submit` with the file for machines with ssh, on a head that sshd guards.
 
-The head is this machine in namespaces of its own: `ray up` ends every Ray that it sees on a head, and there it
-sees no other. It needs openssh-server, rsync, ip and root (apt-get install openssh-server rsync iproute2).
+The head is this machine in namespaces of its own: `ray up` ends every Ray that it sees on a head, and there
+it sees no other. It needs openssh-server, rsync, ip and root (apt-get install openssh-server rsync iproute2).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def head(tmp_path: Path) -> Iterator[Path]:
     if os.getuid() or not all(shutil.which(one) for one in NEEDED):
         pytest.skip("needs root, openssh-server, rsync and iproute2")
     home = tmp_path / "home"
-    (home / "raffed").mkdir(parents=True)
-    (home / "raffed" / "bin").symlink_to(Path(sys.executable).parent)
+    home.mkdir()
+    (home / "raffed").symlink_to(sys.prefix)
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
     (home / ".profile").write_text(f"cd {home}\nexport PYTHONPATH={ROOT} OMP_NUM_THREADS=1\n")
@@ -91,7 +91,9 @@ def head(tmp_path: Path) -> Iterator[Path]:
         "--mount-proc",
         "--kill-child",
     ]
-    sshd = subprocess.Popen([*spaces, SSHD, "-D", "-e", "-f", "/dev/null", *words], start_new_session=True)
+    own_ray = ["sh", "-c", 'mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray && exec "$@"', "sh"]
+    command = [*spaces, *own_ray, SSHD, "-D", "-e", "-f", "/dev/null", *words]
+    sshd = subprocess.Popen(command, start_new_session=True)
     try:
         yield home
     finally:
@@ -99,6 +101,8 @@ def head(tmp_path: Path) -> Iterator[Path]:
         sshd.wait()
         _ip("link", "delete", "raffed-o")
         _ip("netns", "delete", "raffed-head")
+        Path("/tmp/ray/cluster-raffed-test.state").unlink(missing_ok=True)
+        Path("/tmp/ray/cluster-raffed-test.lock").unlink(missing_ok=True)
 
 
 def _ip(*words: str) -> int:
