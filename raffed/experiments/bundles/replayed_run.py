@@ -29,7 +29,7 @@ NAMED: Final = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """The checks of one run over its first rounds, and notes about differences."""
 
     rounds: int
@@ -37,7 +37,7 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> Comparison:
+def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> RunComparison:
     """Return what is equal between a recorded run and the same run executed again.
 
     Args:
@@ -58,7 +58,7 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> Comparison:
         *(VerificationCheck(name, old["hashes"][key], new["hashes"][key]) for name, key in ENDS if whole),
     ]
     notes = [f"metric rows: {difference}"] if difference else []
-    return Comparison(done, tuple(checks), (*notes, *_code_notes(old, new)))
+    return RunComparison(done, tuple(checks), (*notes, *_code_notes(old, new)))
 
 
 ENDS: Final = (("client states", "vaults"), ("final weights", "weights"))
@@ -110,4 +110,4 @@ def _renamed(rows: pa.Table, like: pa.Table) -> pa.Table:
     return rows
 
 
-__all__ = ["Comparison", "compared"]
+__all__ = ["RunComparison", "compared"]
