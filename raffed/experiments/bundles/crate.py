@@ -67,12 +67,7 @@ def crate(
     actions: list[Json] = [_action(one) for one in runs]
     mentioned: list[Json] = [{"@id": f"#{_address(one.folder)}"} for one in runs]
     graph: list[Json] = [
-        {
-            "@id": CRATE_FILE,
-            "@type": "CreativeWork",
-            "conformsTo": {"@id": SPECIFICATION},
-            "about": {"@id": "./"},
-        },
+        _descriptor(),
         {
             "@id": "./",
             "@type": "Dataset",
@@ -90,6 +85,16 @@ def crate(
         *files,
     ]
     return json.dumps({"@context": CONTEXT, "@graph": graph}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _descriptor() -> Json:
+    """Return what says that this file describes the crate."""
+    return {
+        "@id": CRATE_FILE,
+        "@type": "CreativeWork",
+        "conformsTo": {"@id": SPECIFICATION},
+        "about": {"@id": "./"},
+    }
 
 
 def _address(name: str) -> str:
