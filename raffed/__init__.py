@@ -23,6 +23,7 @@ _checkout.install()
 
 if TYPE_CHECKING:
     from raffed.commands.branching import extend, fork
+    from raffed.commands.bundling import bundle, replay
     from raffed.commands.comparing import compare
     from raffed.commands.reporting import report
     from raffed.commands.reproducing import reproduce
@@ -104,6 +105,7 @@ __all__ = [
     "Words",
     "__version__",
     "as_net",
+    "bundle",
     "compare",
     "export",
     "extend",
@@ -113,6 +115,7 @@ __all__ = [
     "loss",
     "method",
     "metric",
+    "replay",
     "report",
     "reproduce",
     "resume",
@@ -125,6 +128,7 @@ __all__ = [
 
 _NAMES = {
     "raffed.commands.branching": ("extend", "fork"),
+    "raffed.commands.bundling": ("bundle", "replay"),
     "raffed.commands.comparing": ("compare",),
     "raffed.commands.reporting": ("report",),
     "raffed.commands.reproducing": ("reproduce",),

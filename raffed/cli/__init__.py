@@ -28,6 +28,8 @@ WORK = (
     "seed-process",
     "new",
     "export",
+    "bundle",
+    "replay",
     "submit",
 )  # commands that do more than show something
 

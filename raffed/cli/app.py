@@ -10,7 +10,9 @@ import typer
 from raffed import __version__
 from raffed.cli import (
     branching,
+    bundling,
     checking,
+    config,
     contract,
     creating,
     exporting,
@@ -62,7 +64,9 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"raffed {__version__}")
+        from raffed.results.source_commit import commit
+
+        typer.echo(f"raffed {__version__} ({commit() or 'commit unknown'})")
         raise typer.Exit
 
 
@@ -70,7 +74,12 @@ def _show_version(asked: bool) -> None:
 def _top(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version with its commit and exit.",
+        ),
     ] = False,
     log_json: Annotated[
         bool,
@@ -187,6 +196,18 @@ raffed fork runs/a --at 40 --lr 0.01 --rounds 80 --out runs/b
 
 Method, network, privacy and the number of clients stay."""
 
+BUNDLE_EPILOG = """[bold]Examples[/bold]
+
+raffed bundle runs/a --out a.zip
+
+raffed bundle sweeps/fedmr --out fedmr.zip --license https://creativecommons.org/licenses/by/4.0/"""
+
+REPLAY_EPILOG = """[bold]Examples[/bold]
+
+raffed replay a.zip --out again
+
+raffed replay fedmr.zip --out again --run fedmr/final/seed-0 --rounds 5"""
+
 RUNS, LOOK, OWN = "Runs", "Look around", "Your own"
 app.command("run", cls=Hinting, rich_help_panel=RUNS, epilog=RUN_EPILOG)(running.run)
 app.command("compare", cls=Hinting, rich_help_panel=RUNS, epilog=COMPARE_EPILOG)(running.compare)
@@ -204,6 +225,8 @@ app.command("stop", rich_help_panel=RUNS)(jobs.stop)
 app.command("export", rich_help_panel=RUNS)(exporting.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
+app.command("bundle", rich_help_panel=RUNS, epilog=BUNDLE_EPILOG)(bundling.bundle)
+app.command("replay", rich_help_panel=RUNS, epilog=REPLAY_EPILOG)(bundling.replay)
 app.command(seed_process.COMMAND, hidden=True)(seed_process.seed_process)
 app.command("new", rich_help_panel=OWN, epilog=NEW_EPILOG)(creating.new)
 app.command("check", rich_help_panel=OWN, epilog=CHECK_EPILOG)(contract.check)
@@ -213,6 +236,7 @@ app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
 app.command("models", rich_help_panel=LOOK)(listing.models)
 app.command("metrics", rich_help_panel=LOOK)(listing.metrics)
 app.command("splits", rich_help_panel=LOOK)(splitting.splits)
+app.command("schema", rich_help_panel=LOOK)(config.schema)
 app.command("doctor", rich_help_panel=LOOK)(checking.doctor)
 app.add_typer(stores.runs, name="runs", rich_help_panel=LOOK)
 app.add_typer(stores.cache, name="cache", rich_help_panel=LOOK)

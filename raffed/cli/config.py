@@ -215,3 +215,10 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
         for name in takers:
             parts[name][argument] = value
     return parts
+
+
+def schema() -> None:
+    """Print the JSON schema of a configuration, by which editors complete and check a TOML file."""
+    from raffed.config.json_schema import schema_text
+
+    print(schema_text(), end="")

@@ -79,6 +79,10 @@ def _declared(start: Declaration, hint: T) -> Declaration:
     if get_origin(hint) is Literal:
         return replace(start, kind="str", choices=get_args(hint))
     if get_origin(hint) in (Union, types.UnionType):
+        # Python 3.10 makes Optional[Annotated[…]] of an argument whose default is None
+        inside = [one for one in get_args(hint) if get_origin(one) is Annotated]
+        if inside:
+            return _declared(start, inside[0])
         return replace(start, kind=" | ".join(_text(one) for one in get_args(hint)))
     return replace(start, kind=_text(hint))
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-import subprocess
-from pathlib import Path
 
 import torch
 
@@ -21,6 +19,7 @@ from raffed.results.folder_names import folder_name
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
+from raffed.results.source_commit import commit
 from raffed.runtime.machine import kernels_enabled, onednn_is_faster, processor
 from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup
@@ -122,26 +121,3 @@ def _classes(setup: Setup) -> dict[str, list[int]]:
     """
     counts = setup.partition.class_counts(setup.dataset.y)
     return {"samples": counts.sum(axis=0).tolist(), "holders": (counts > 0).sum(axis=0).tolist()}
-
-
-def commit() -> str | None:
-    """Return the commit of the source tree, with a + if it was changed; None for an installed package."""
-    where = Path(__file__).resolve().parents[2]
-    if not (where / ".git").exists():
-        return None
-    try:
-        git = ["git", "-C", str(where)]
-        head, dirty = (  # a file's name may contain any bytes
-            subprocess.run(
-                [*git, *words],
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                check=True,
-                timeout=10,
-            )
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")

@@ -60,10 +60,21 @@ def _python(script: str) -> str:
     ).stdout
 
 
-def test_version_is_the_packages(cli: Cli) -> None:
+def test_version_is_the_packages_with_its_commit(cli: Cli) -> None:
     import raffed
+    from raffed.results.source_commit import commit
 
-    assert cli("--version").out == f"raffed {raffed.__version__}\n"
+    assert cli("--version").out == f"raffed {raffed.__version__} ({commit() or 'commit unknown'})\n"
+
+
+def test_the_commit_of_an_installed_package_is_the_one_that_its_wheel_recorded(tmp_path: Path) -> None:
+    from raffed.results.source_commit import commit
+
+    package = tmp_path / "raffed"
+    package.mkdir()
+    assert commit(package) is None
+    (package / "_commit.txt").write_text("0123abcd+")
+    assert commit(package) == "0123abcd+"
 
 
 def test_every_field_of_a_run_has_one_flag() -> None:

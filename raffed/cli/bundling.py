@@ -1,0 +1,156 @@
+"""The commands `raffed bundle` and `raffed replay`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raffed.cli.numbers import counted, duration, plain
+from raffed.results.storage import fetched, named
+from raffed.results.visible import visible
+
+if TYPE_CHECKING:
+    from raffed.experiments.bundles.replaying import Replay, ReplayedRun, Watch
+    from raffed.experiments.events import RoundEvent
+
+SHORT = 16
+Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
+
+
+def bundle(
+    place: Annotated[
+        str, typer.Argument(metavar="PLACE", help="Folder or URL of a run, a sweep or a reproduced table.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="New file for the zip, such as map.zip.")
+    ],
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow", help="Text that may stay although it looks like a name or path of this machine."
+        ),
+    ] = None,
+    license: Annotated[
+        str, typer.Option("--license", help="Terms of use of the results, as a text or a URL.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Write a run, a sweep or a reproduced table into one zip for reviewers.
+
+    It has configurations, partitions, rows, hashes, versions of packages and own code, but no data, no
+    weights and no secrets. The same results give the same bytes.
+    """
+    from raffed.experiments.bundles.making import bundle as bundled
+
+    with fetched(place, whole=True) as folder:
+        found = bundled(folder, out, allow or (), license)
+    if as_json:
+        print(json.dumps({"event": "bundle", **asdict(found), "path": str(found.path)}, allow_nan=False))
+        return
+    what = f"{counted(len(found.runs), 'run')}, {counted(found.files, 'file')}, {found.size:,} bytes"
+    print(visible(f"{found.path}: {what}"))
+    print(f"sha256 {found.sha256}")
+    for one in found.left_out:
+        print(visible(f"left out: {named(one)}"))
+
+
+def replay(
+    archive: Annotated[Path, typer.Argument(metavar="ZIP", help="File that `raffed bundle` wrote.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="New folder for the recorded and the new results.")
+    ],
+    rounds: Annotated[
+        int, typer.Option("--rounds", help="Number of rounds to execute of each run; 0: all.", min=0)
+    ] = 0,
+    run: Annotated[
+        list[str] | None,
+        typer.Option("--run", metavar="NAME", help="Only this run of the bundle; repeat for more."),
+    ] = None,
+    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Execute the code that the bundle brings. Read it first.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Execute the runs of a bundle again, and say what is equal.
+
+    The exit code is 0 if everything has the recorded bits, 1 if something differs, and 2 if the bundle is
+    refused. It may come from a stranger: it is checked before anything is written, and nothing is downloaded.
+    """
+    from raffed.experiments.bundles.replaying import replay as replayed
+
+    with _counting(as_json) as watch:
+        found = replayed(archive, out, rounds, run or (), data_root, trust_code, watch)
+    if as_json:
+        print(json.dumps({"event": "replay", **plain(found.as_dict())}, allow_nan=False))
+    else:
+        _show(found)
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _counting(as_json: bool) -> Iterator[Watch | None]:
+    """Show a line that counts the rounds executed again, on a terminal."""
+    if as_json or not sys.stdout.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console().status("checking the bundle …") as status:
+
+        def watch(name: str, event: RoundEvent) -> None:
+            status.update(visible(f"{name}: executed {event.round} of {event.rounds} rounds again …"))
+
+        yield watch
+
+
+def _show(found: Replay) -> None:
+    """Show a table of what was compared for each run, and what may explain differences."""
+    from raffed.cli.checking import MARKS
+    from raffed.cli.tables import mark, show
+
+    rows = [
+        (
+            one.name,
+            _what(check.what, check.round),
+            check.recorded[:SHORT],
+            check.found[:SHORT],
+            mark(*MARKS["ok" if check.ok else "broken"]),
+        )
+        for one in found.runs
+        for check in one.checks
+    ]
+    show(("run", "what", "recorded", "found", ""), rows, title="Replay")
+    equal = sum(one.ok for one in found.runs)
+    rounds = sum(one.rounds for one in found.runs)
+    words = (
+        f"{equal} of {counted(len(found.runs), 'run')}, {counted(rounds, 'round')}, {duration(found.seconds)}"
+    )
+    print(f"EQUAL: {words}" if found.ok else f"NOT EQUAL: {words}")
+    for one in found.runs:
+        _show_notes(one)
+    out = found.folder
+    print(visible(f"raffed report {out}/recorded --out {out}/report shows what was recorded"))
+
+
+def _what(what: str, round: int | None) -> str:
+    return what if round is None else f"{what}, round {round}"
+
+
+def _show_notes(run: ReplayedRun) -> None:
+    for note in run.notes:
+        print(visible(f"{run.name}: {note}"))
+    if run.differs:
+        explained = "" if run.ok else " (may explain other bits)"
+        print(visible(f"{run.name}: versions differ: {', '.join(run.differs)}{explained}"))
+
+
+__all__ = ["bundle", "replay"]

@@ -1,0 +1,147 @@
+"""A replay executes the runs of a bundle again, and its exit code says whether they are equal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed.results.runfile import read_run
+from tests.bundles.conftest import Forge, contents
+from tests.cli.conftest import Cli, shell
+from tests.runtime.conftest import small
+
+
+def test_an_honest_bundle_is_equal_in_partition_rows_and_weights(
+    archive: Path, tmp_path: Path, cli: Cli
+) -> None:
+    done = cli("replay", archive, "--out", tmp_path / "out", "--json")
+    assert done.code == 0
+    found = done.events[-1]
+    assert found["event"] == "replay"
+    checks = {one["what"]: one["ok"] for one in found["runs"][0]["checks"]}
+    assert checks == dict.fromkeys(("partition", "rows", "weights", "client states", "final weights"), True)
+    assert json.loads((tmp_path / "out" / "replay.json").read_text())["ok"] is True
+    assert read_run(tmp_path / "out" / "again")["hashes"] == read_run(tmp_path / "out" / "recorded")["hashes"]
+
+
+def test_the_first_rounds_can_be_replayed_alone(archive: Path, tmp_path: Path) -> None:
+    found = raffed.replay(archive, tmp_path / "out", rounds=2, progress=False)
+    assert found.ok
+    assert [(one.what, one.round) for one in found.runs[0].checks] == [
+        ("partition", None),
+        ("rows", 2),
+        ("weights", 2),
+    ]
+
+
+def test_other_results_than_the_recorded_ones_end_with_1(
+    archive: Path, forged: Forge, tmp_path: Path, cli: Cli
+) -> None:
+    """A stranger may write down other hashes of weights. The replay says in which round they part."""
+    about = json.loads(contents(archive)["results/run.json"])
+    about["round_hashes"][2:] = ["0" * 64, "1" * 64]
+    path = forged({"results/run.json": json.dumps(about).encode()})
+    done = cli("replay", path, "--out", tmp_path / "out")
+    assert done.code == 1
+    assert "NOT EQUAL" in done.out
+    assert "weights, round 3" in done.out
+
+
+def test_code_of_a_bundle_is_executed_only_if_it_is_trusted(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli
+) -> None:
+    raffed.run(small("./prox.py:plain", 2), "runs/a")
+    raffed.bundle("runs/a", "a.zip")
+    reviewer = tmp_path_factory.mktemp("reviewer")
+    shutil.copy("a.zip", reviewer)
+    refused = cli("replay", reviewer / "a.zip", "--out", reviewer / "out")
+    assert refused.code == 2
+    assert refused.err.count("\n") == 1
+    assert "prox.py; read it, and give --trust-code" in refused.err
+    assert sorted(one.name for one in reviewer.iterdir()) == ["a.zip"]
+
+
+@pytest.mark.slow
+def test_code_of_a_bundle_is_executed_elsewhere_if_it_is_trusted(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    raffed.run(small("./prox.py:plain", 2), "runs/a")
+    reviewer = tmp_path_factory.mktemp("reviewer")
+    raffed.bundle("runs/a", reviewer / "a.zip")
+    done = shell("replay", "a.zip", "--out", "out", "--trust-code", cwd=reviewer)
+    assert done.returncode == 0, done.stderr
+    assert "code" in done.stdout
+    assert "EQUAL: 1 of 1 run" in done.stdout
+
+
+def test_a_configuration_that_names_code_of_this_machine_needs_trust_too(
+    archive: Path, forged: Forge, lab: Path, cli: Cli
+) -> None:
+    """No record of code comes with it, and still something would be imported."""
+    about = json.loads(contents(archive)["results/run.json"])
+    about["config"]["method"] = "./prox.py:plain"
+    about["identity"] = raffed.RunConfig.from_dict(about["config"]).identity()
+    refused = cli("replay", forged({"results/run.json": json.dumps(about).encode()}), "--out", "out")
+    assert refused.code == 2
+    assert "--trust-code" in refused.err
+
+
+def test_a_split_from_a_file_is_replayed_from_the_partition_of_the_bundle(
+    run_folder: Path, lab: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(run_folder / "partition.npz", lab / "mine.npz")
+    raffed.run(small(rounds=1).changed({"data.split": "file:mine.npz", "data.local_test": None}), "a")
+    raffed.bundle("a", "a.zip")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert raffed.replay(lab / "a.zip", "out", progress=False).ok
+
+
+def test_arrays_of_ones_own_are_replayed_by_their_hash(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    monkeypatch.setenv("RAFFED_CACHE", str(lab / "cache"))
+    lines = ["a,b,label", *(f"{i % 7},{i % 5},{i % 2}" for i in range(200))]
+    (lab / "mine.csv").write_text("\n".join(lines))
+    config = small("fedavg", 1).changed({"data.dataset": "csv:mine.csv?label=label", "data.split": "iid:4"})
+    raffed.run(config, "a")
+    raffed.bundle("a", "a.zip")
+    assert raffed.replay("a.zip", "out", progress=False).ok
+    (lab / "mine.csv").write_text("\n".join(lines[:-1]))
+    monkeypatch.setenv("RAFFED_CACHE", str(lab / "other"))
+    refused = cli("replay", "a.zip", "--out", "out2")
+    assert refused.code == 2
+    assert "has changed since the run" in refused.err
+
+
+def test_a_folder_that_is_not_empty_and_a_run_that_is_not_there_are_refused(
+    archive: Path, tmp_path: Path, cli: Cli
+) -> None:
+    (tmp_path / "x").write_text("")
+    assert "not an empty folder" in cli("replay", archive, "--out", tmp_path).err
+    refused = cli("replay", archive, "--out", tmp_path / "new", "--run", "b")
+    assert refused.code == 2
+    assert "the bundle has no run 'b'" in refused.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_and_a_table_are_bundled_and_replayed_whole(tmp_path: Path, cli: Cli) -> None:
+    sweep = ("tune", "--method", "fedprox", "--grid", "mu=0.01,0.1", "--rounds", "2", "--split", "p4c5")
+    assert cli(*sweep, "--epochs", "1", "--out", tmp_path / "s").code == 0
+    table = ("reproduce", "map/table1", "--scale", "smoke", "--only", "fedavg", "--out", tmp_path / "r")
+    assert cli(*table).code == 0
+    item = next((tmp_path / "r").glob("*/*/*/item.json"))
+    for place, kind in ((tmp_path / "s", "sweep"), (item.parent, "item")):
+        made = cli("bundle", place, "--out", tmp_path / f"{kind}.zip", "--json")
+        assert made.code == 0, made.err
+        assert made.events[0]["kind"] == kind
+        done = cli("replay", tmp_path / f"{kind}.zip", "--out", tmp_path / f"{kind}-again", "--json")
+        assert done.code == 0, done.err
+        assert [one["name"] for one in done.events[-1]["runs"]] == made.events[0]["runs"]
+        assert len(made.events[0]["runs"]) >= 2
+        recorded = tmp_path / f"{kind}-again" / "recorded"
+        assert cli("report", recorded, "--out", tmp_path / f"{kind}-report").code == 0

@@ -1,0 +1,68 @@
+"""How a wheel is built: it records its commit, the same sources give the same bytes, and C is optional."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.packaging.clean import BESIDE, ROOT, stranger
+
+COMMIT = "0123456789012345678901234567890123456789"
+
+
+def test_the_image_copies_everything_that_a_wheel_is_built_from() -> None:
+    text = (ROOT / "cluster" / "Dockerfile").read_text(encoding="utf-8")
+    copied = {word for line in text.splitlines() if line.startswith("COPY") for word in line.split()[2:-1]}
+    needed = {"pyproject.toml", "README.md", "LICENSE", ".ci", "raffed", *BESIDE} - {"tests"}
+    assert needed <= copied
+
+
+def test_the_release_builds_for_every_declared_python_and_system_and_says_that_it_was_not_run_here() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    assert text.startswith("# NOT RUN HERE")
+    matrix = yaml.safe_load(text)["jobs"]["wheels"]["strategy"]["matrix"]
+    declared = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert matrix["python"] == declared
+    assert {one.partition("-")[0] for one in matrix["os"]} == {"ubuntu", "macos", "windows"}
+
+
+def built(copy: Path, out: Path, **variables: str) -> Path:
+    """The wheel of a copy, built as pip does, with these environment variables."""
+    code = (
+        "import sys; sys.path.insert(0, '.ci'); import build_backend as b; print(b.build_wheel(sys.argv[1]))"
+    )
+    subprocess.run(["rm", "-rf", "build", "raffed.egg-info"], cwd=copy, check=True)
+    env = {**stranger(), "SOURCE_DATE_EPOCH": "315532800", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(out)], cwd=copy, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return out / done.stdout.split()[-1]
+
+
+@pytest.mark.slow
+def test_the_same_sources_give_the_same_wheel_which_records_their_commit(copy: Path, tmp_path: Path) -> None:
+    (copy / "raffed" / "_commit.txt").write_text(COMMIT)  # as in an sdist, which has no history
+    try:
+        for name in ("one", "two"):
+            os.mkdir(tmp_path / name)
+        first, second = (built(copy, tmp_path / name) for name in ("one", "two"))
+    finally:
+        (copy / "raffed" / "_commit.txt").unlink()
+    assert first.read_bytes() == second.read_bytes()
+    assert zipfile.ZipFile(first).read("raffed/_commit.txt").decode() == COMMIT
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_wheel_is_built_without_c(copy: Path, tmp_path: Path) -> None:
+    found = built(copy, tmp_path, CC="/bin/false", CXX="/bin/false")
+    names = zipfile.ZipFile(found).namelist()
+    assert "raffed/core/kernels/maxpool.py" in names
+    assert [name for name in names if name.endswith((".so", ".pyd"))] == []
