@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .reproduction.bands import published_tables
 from .reproduction.claims import claim_table
 from .reproduction.item_runs import Reproduction
 from .reproduction.item_views import has_table
@@ -28,4 +29,7 @@ def item_markdown(item: Reproduction, runs: Runs) -> str:
     """Return the tables of an item as Markdown, below its title."""
     table, claims = item_tables(item, runs)
     said = "" if claims is None else f"\n{as_markdown(claims)}"
-    return f"{item.title}\n\n{as_markdown(table)}{said}"
+    beside = "".join(
+        f"\n{title}:\n\n{as_markdown(one)}" for title, one in published_tables(item, runs).items()
+    )
+    return f"{item.title}\n\n{as_markdown(table)}{said}{beside}"

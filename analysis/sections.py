@@ -18,6 +18,7 @@ from .metrics.intervals import reported_interval
 from .metrics.measures import measures
 from .metrics.targets import BASELINE, target_table
 from .render.page import Picture, block, picture, render
+from .reproduction.bands import published_tables
 from .reproduction.claims import claim_table
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.item_views import has_table, item_view
@@ -65,7 +66,7 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         claims=claim_table(item, runs),
         results=paper_table(item, runs) if ran else None,
         pictures=[drawing(*one) for one in view.figures],
-        tables=view.tables,
+        tables={**published_tables(item, runs), **view.tables},
         left_out=_left_out(item),
     )
 
