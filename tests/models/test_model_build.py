@@ -160,7 +160,7 @@ def test_head_bias_must_be_a_boolean(value: object) -> None:
         build("mlp", (1, 8, 8), 10, 0, head_bias=value)
 
 
-MOON_S = {"lenet", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
+MOON_S = {"lenet", "mlp", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
 KEYWORDS = [  # network, keyword, value, what is said of it
     ("wrn28", "widen", 0, "widen = 0 is outside"),
     ("wrn28", "widen", 1.5, "widen = 1.5 is a float, but must be an int"),
