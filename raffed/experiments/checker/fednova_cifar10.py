@@ -70,7 +70,7 @@ ITEM = Item(
         "Flower's baseline fednova, README and its 59 committed result files (adap/flower fdef7af)",
         "accuracy after round 100, mean over the seeds that did not diverge, ± 1.96 deviations / √n",
         "CIFAR-10 and a GPU",
-        "313,800 steps a run at two epochs, about 1 hour on one H100 at 90 steps a second",
+        "313,800 steps a run at two epochs, an estimated hour on one GPU, not measured",
         (
             "10 of 59 seeds that diverged to 10 % are left out of the printed means.",
             "The rate schedule is written with `==`, so the rate falls in round 50 and in round 75 only; it "

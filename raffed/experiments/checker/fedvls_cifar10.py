@@ -50,7 +50,7 @@ ITEM = Item(
         SOURCE,
         "best round of 100, mean ± deviation of 3 runs on one partition (seed 1)",
         "CIFAR-10 and a GPU",
-        "785,000 steps a run, about 12 hours on one H100 at 18 steps a second",
+        "785,000 steps a run, an estimated 6 to 12 hours on one GPU, not measured",
         (
             "Table 16 prints 64.28 for FedRS after 80 rounds (Dir 0.05), above Table 1's best of 100 "
             "rounds, 63.17; "

@@ -46,7 +46,7 @@ ITEM = Item(
         "FLamby, results_benchmark_fed_isic2019 (owkin/FLamby edacf54)",
         "balanced accuracy on the pooled test after 9 rounds of 100 updates, mean ± deviation of 5 seeds",
         "ISIC2019 in FLamby's preparation and a GPU",
-        "5,400 steps a run, about 30 minutes on one H100",
+        "5,400 steps a run, an estimated 30 minutes on one GPU, not measured",
         (
             "One of five seeds of FedAvg is at 33.0, which makes its deviation 11.40.",
             "BatchNorm's statistics stay with the clients there, and the model of client 0 is scored; "

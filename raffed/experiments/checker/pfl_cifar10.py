@@ -30,7 +30,7 @@ ITEM = Item(
         "pfl-research, configs/baseline.yaml (apple/pfl-research c9d1f32)",
         "minutes and accuracy after 1,500 rounds",
         "CIFAR-10 and a GPU",
-        "375,000 steps a run, about 1 hour on one H100 and about 4 hours on one CPU core",
+        "375,000 steps a run, an estimated hour on one GPU, not measured",
         ("Its minutes and accuracies could not be read anywhere.",),
         lacks=("pfl's CNN of 1,626,442 weights; PFLlib's stands for it",),
     ),

@@ -66,7 +66,7 @@ ITEM = Item(
         SOURCE,
         PROTOCOL,
         "CIFAR-100 and a GPU",
-        "9 million steps a run, about 6 hours on one H100 at 400 steps a second",
+        "9 million steps a run, an estimated 5 to 10 hours on one GPU, not measured",
         DEFECTS,
         ABSENT,
         may_differ=MAY_DIFFER,
