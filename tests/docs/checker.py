@@ -41,8 +41,8 @@ between. Where several sources print the same cell, their range, widened by b₀
 Claims about orders weigh more than levels. They are judged by differences that are paired by seed and
 partition: a claim *holds* or *fails* only if the whole 95 % interval is on one side.
 
-Most published deviations are not noise of partitions. Flower's niid_bench, FedVLS and PFLlib fix the seed of the
-partition, so the items repeat their seeds on that same partition.
+Most published deviations are not noise of partitions. Flower's niid_bench, FedVLS and PFLlib fix the seed of
+the partition, so the items repeat their seeds on that same partition.
 
 ## All of them
 
