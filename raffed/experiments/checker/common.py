@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
@@ -40,7 +40,7 @@ class Printed(NamedTuple):
         return {**place, "method": method, "metric": self.metric}
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table: a method with its arguments, and what else differs from the other rows.
 
     Attributes:
@@ -60,14 +60,14 @@ class Row(NamedTuple):
     printed: str = ""
     target: bool = True
     measure: str = ""
-    weighting: str = ""
+    weighting: Literal["", "samples", "clients"] = ""
 
     @property
     def print_name(self) -> str:
         return self.printed or self.name
 
 
-def run_of(row: Row, base: RunConfig, setting: Mapping[str, Value] | None = None) -> RunConfig:
+def run_of(row: TableRow, base: RunConfig, setting: Mapping[str, Value] | None = None) -> RunConfig:
     """Return the run of a row, from the run that all rows of a column share."""
     federation = replace(base.federation, weighting=row.weighting) if row.weighting else base.federation
     run = replace(
@@ -81,7 +81,12 @@ def run_of(row: Row, base: RunConfig, setting: Mapping[str, Value] | None = None
 
 
 def cells(
-    row: Row, column: str, base: RunConfig, sources: Sequence[Printed], band: Band | None, prints: bool = True
+    row: TableRow,
+    column: str,
+    base: RunConfig,
+    sources: Sequence[Printed],
+    band: Band | None,
+    prints: bool = True,
 ) -> list[Cell]:
     """Return the cell of a row in a column, once for each of the row's settings.
 

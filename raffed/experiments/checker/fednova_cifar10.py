@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from raffed.config.run import Data, Model
 from raffed.config.training import Local
 from raffed.config.validation import Value
-from raffed.experiments.checker.common import Printed, Row, base, cells
+from raffed.experiments.checker.common import Printed, TableRow, base, cells
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 from raffed.experiments.reproduction.published import Band, Published
@@ -28,17 +28,17 @@ SPREAD = {  # deviations between seeds; the printed ± is half a 95 % interval o
 }
 
 
-def _rows(column: str) -> Iterator[Row]:
+def _rows(column: str) -> Iterator[TableRow]:
     mu = {"mu": MU[column]}
-    yield Row("FedAvg Vanilla", "fedavg", local=PLAIN)
-    yield Row("FedNova Vanilla", "fednova", local=PLAIN)
-    yield Row("FedAvg Momentum", "fedavg")
-    yield Row("FedNova Momentum", "fednova")
-    yield Row("FedAvg Proximal", "fedprox", mu, PLAIN)
-    yield Row("FedNova Proximal", "fednova", mu, PLAIN)
+    yield TableRow("FedAvg Vanilla", "fedavg", local=PLAIN)
+    yield TableRow("FedNova Vanilla", "fednova", local=PLAIN)
+    yield TableRow("FedAvg Momentum", "fedavg")
+    yield TableRow("FedNova Momentum", "fednova")
+    yield TableRow("FedAvg Proximal", "fedprox", mu, PLAIN)
+    yield TableRow("FedNova Proximal", "fednova", mu, PLAIN)
     if column != "E = 2":
-        yield Row("FedNova Server", "fednova", {"gmf": 0.9}, {"lr": 0.02, "momentum": 0.0})
-        yield Row("FedNova Hybrid", "fednova", {"gmf": 0.9})
+        yield TableRow("FedNova Server", "fednova", {"gmf": 0.9}, {"lr": 0.02, "momentum": 0.0})
+        yield TableRow("FedNova Hybrid", "fednova", {"gmf": 0.9})
 
 
 def _cells() -> Iterator[Cell]:

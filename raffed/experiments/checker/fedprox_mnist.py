@@ -8,7 +8,7 @@ from dataclasses import replace
 from raffed.config.faults import Faults
 from raffed.config.run import Data, Model, RunConfig
 from raffed.config.training import Local
-from raffed.experiments.checker.common import Printed, Row, base, cells
+from raffed.experiments.checker.common import Printed, TableRow, base, cells
 from raffed.experiments.checker.lr_mnist import SPLIT
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Cell, Claim, Item
@@ -17,18 +17,18 @@ from raffed.experiments.reproduction.published import Published
 NORMALISED = {"mean": [0.1307], "std": [0.3081]}
 SHARES = {"0 %": 0.0, "50 %": 0.5, "90 %": 0.9}  # of stragglers
 ROWS = (
-    Row("FedAvg (stragglers dropped)", "fedavg", printed="FedAvg drop"),
-    Row("FedProx (μ = 0)", "fedprox", {"mu": 0.0}, printed="FedProx mu=0"),
-    Row("FedProx (μ = 2)", "fedprox", {"mu": 2.0}, printed="FedProx mu=2"),
+    TableRow("FedAvg (stragglers dropped)", "fedavg", printed="FedAvg drop"),
+    TableRow("FedProx (μ = 0)", "fedprox", {"mu": 0.0}, printed="FedProx mu=0"),
+    TableRow("FedProx (μ = 2)", "fedprox", {"mu": 2.0}, printed="FedProx mu=2"),
 )
 LOCAL = Local(lr=0.03, momentum=0.0, weight_decay=1e-3, batch_size=10, epochs=10)
 
 
-def _faults(row: Row, share: float) -> Faults:
+def _faults(row: TableRow, share: float) -> Faults:
     return Faults(drop=share) if row.method == "fedavg" else Faults(straggle=share, straggle_share=0.5)
 
 
-def _column(run: RunConfig, row: Row, share: float) -> RunConfig:
+def _column(run: RunConfig, row: TableRow, share: float) -> RunConfig:
     return replace(run, faults=_faults(row, share)) if share else run
 
 

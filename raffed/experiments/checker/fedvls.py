@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raffed.config.validation import Value
-from raffed.experiments.checker.common import Row, mus
+from raffed.experiments.checker.common import TableRow, mus
 
 PROJECTION: Mapping[str, Value] = {"projection": 256}
 RESET: Mapping[str, Value] = {"keep_optimizer": False}
 ROWS = (
-    Row("FedAvg", "fedavg"),
-    Row("FedProx", "fedprox", {"mu": 0.01}),
-    Row("MOON", "moon", {"mu": 0.01, "tau": 0.5}, model=PROJECTION),
-    Row("FedRS", "fedrs", {"alpha": 0.7}),
-    Row("FedMR", "fedmr", {"mu2": 0.0}, settings=mus((1e-5, 1e-3, 0.01), "mu1")),
-    Row("FedEXP", "fedexp", {"epsilon": 0.01, "score": "last"}),
-    Row("FedLC", "fedlc", {"tau": 0.5}),
-    Row("FedSAM", "fedsam", {"rho": 0.1}, RESET),
-    Row("FedNTD", "fedntd", {"beta": 0.1, "teacher": "train"}),
-    Row("FedLMD", "fedlmd", {"beta": 0.1, "teacher": "train"}),
-    Row(
+    TableRow("FedAvg", "fedavg"),
+    TableRow("FedProx", "fedprox", {"mu": 0.01}),
+    TableRow("MOON", "moon", {"mu": 0.01, "tau": 0.5}, model=PROJECTION),
+    TableRow("FedRS", "fedrs", {"alpha": 0.7}),
+    TableRow("FedMR", "fedmr", {"mu2": 0.0}, settings=mus((1e-5, 1e-3, 0.01), "mu1")),
+    TableRow("FedEXP", "fedexp", {"epsilon": 0.01, "score": "last"}),
+    TableRow("FedLC", "fedlc", {"tau": 0.5}),
+    TableRow("FedSAM", "fedsam", {"rho": 0.1}, RESET),
+    TableRow("FedNTD", "fedntd", {"beta": 0.1, "teacher": "train"}),
+    TableRow("FedLMD", "fedlmd", {"beta": 0.1, "teacher": "train"}),
+    TableRow(
         "FedVLS",
         "fedvls",
         {"lam": 0.1, "suppress_form": "code", "teacher": "train"},

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from raffed.config.run import Data, Model
+from raffed.config.validation import Value
 from raffed.experiments.checker.common import SGD, Printed, base, cells
 from raffed.experiments.checker.fedvls import ABSENT, DEFECTS, MAY_DIFFER, ROWS, SOURCE
 from raffed.experiments.reproduction.catalogue import CHECKER
@@ -17,7 +18,9 @@ COLUMNS = {
     "Dir 0.05": ("capped-dirichlet:10:0.05:10:pfllib:0:1", Printed("fedvls", "1", "CIFAR-10 Dir0.05")),
     "s = 2": ("class-groups:10:2:fedvls:1", Printed("fedvls", "2", "CIFAR-10 s=2")),
 }
-PREPARED = {  # T9's mean and std, but padded with zeros; AutoAugment is the part that raffed lacks
+PREPARED: Mapping[
+    str, Value
+] = {  # T9's mean and std, but padded with zeros; AutoAugment is the part that raffed lacks
     "mean": [0.4914, 0.4824, 0.4467],
     "std": [0.2471, 0.2435, 0.2616],
     "crop_padding": 4,

@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from raffed.experiments.checker.common import Printed, Row, cells
+from raffed.config.validation import Value
+from raffed.experiments.checker.common import Printed, TableRow, cells
 from raffed.experiments.checker.niid_bench import FLBENCH, SPLITS, column_base
 from raffed.experiments.checker.niid_cifar10 import AUGMENTED
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Cell, Item
 from raffed.experiments.reproduction.published import Published
 
-DATA = {"MNIST": ("mnist", {}), "FMNIST": ("fashion-mnist", {}), "CIFAR10": ("cifar10", AUGMENTED)}
+DATA: Mapping[str, tuple[str, Mapping[str, Value]]] = {
+    "MNIST": ("mnist", {}),
+    "FMNIST": ("fashion-mnist", {}),
+    "CIFAR10": ("cifar10", AUGMENTED),
+}
 ROWS = (
-    Row("FedAdagrad", "fedadagrad", {"server_lr": 0.1, "tau": 0.2}),
-    Row("FedYogi", "fedyogi"),
-    Row("FedAdam", "fedadam"),
-    Row("MOON", "moon"),
+    TableRow("FedAdagrad", "fedadagrad", {"server_lr": 0.1, "tau": 0.2}),
+    TableRow("FedYogi", "fedyogi"),
+    TableRow("FedAdam", "fedadam"),
+    TableRow("MOON", "moon"),
 )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
-from raffed.experiments.checker.common import Printed, Row, cells
+from raffed.experiments.checker.common import Printed, TableRow, cells
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Item
 from raffed.experiments.reproduction.published import Published
@@ -22,12 +22,12 @@ RUN = RunConfig(
     loss=LOSS,
 )
 ROWS = (
-    Row("FedAvg", "fedavg", printed="FedAvg100"),
-    Row("FedProx", "fedprox", {"mu": 0.001}, printed="FedProx100"),
-    Row("SCAFFOLD", "scaffold", {"server_lr": 1.0}, printed="Scaffold100", weighting="samples"),
-    Row("FedAdam", "fedadam", {"server_lr": 0.0032, "beta2": 0.999, "tau": 0.001}, printed="FedAdam100"),
-    Row("FedYogi", "fedyogi", {"server_lr": 0.0032, "beta2": 0.999, "tau": 0.001}, printed="FedYogi100"),
-    Row("FedAdagrad", "fedadagrad", {"server_lr": 0.032, "tau": 0.001}, printed="FedAdagrad100"),
+    TableRow("FedAvg", "fedavg", printed="FedAvg100"),
+    TableRow("FedProx", "fedprox", {"mu": 0.001}, printed="FedProx100"),
+    TableRow("SCAFFOLD", "scaffold", {"server_lr": 1.0}, printed="Scaffold100", weighting="samples"),
+    TableRow("FedAdam", "fedadam", {"server_lr": 0.0032, "beta2": 0.999, "tau": 0.001}, printed="FedAdam100"),
+    TableRow("FedYogi", "fedyogi", {"server_lr": 0.0032, "beta2": 0.999, "tau": 0.001}, printed="FedYogi100"),
+    TableRow("FedAdagrad", "fedadagrad", {"server_lr": 0.032, "tau": 0.001}, printed="FedAdagrad100"),
 )
 PRINTED = Printed("flamby", "results_benchmark_fed_isic2019", "Fed-ISIC2019 pooled test", "balanced_accuracy")
 ITEM = Item(

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raffed.config.run import Data, Model
-from raffed.experiments.checker.common import SGD, Printed, Row, base, cells
+from raffed.experiments.checker.common import SGD, Printed, TableRow, base, cells
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 from raffed.experiments.reproduction.published import Band, Published
 
 COLUMN = "Dir 0.5"
 ROWS = (
-    Row("MOON (μ = 5)", "moon", {"mu": 5.0}, printed="MOON"),
-    Row("MOON (μ = 1)", "moon", {"mu": 1.0}, printed="MOON"),
-    Row("FedProx", "fedprox", {"mu": 0.001}),
+    TableRow("MOON (μ = 5)", "moon", {"mu": 5.0}, printed="MOON"),
+    TableRow("MOON (μ = 1)", "moon", {"mu": 1.0}, printed="MOON"),
+    TableRow("FedProx", "fedprox", {"mu": 0.001}),
 )
 
 

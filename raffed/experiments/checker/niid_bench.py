@@ -17,7 +17,7 @@ from raffed.experiments.checker.common import (
     SGD,
     UNKNOWN_SEEDS,
     Printed,
-    Row,
+    TableRow,
     base,
     cells,
     mus,
@@ -38,11 +38,11 @@ MAY_DIFFER = SAME_RUN_OTHERWISE
 SCAFFOLD: Mapping[str, Value] = {"lr": 0.1, "momentum": 0.0}
 SCAFFOLD_LOW: Mapping[str, Value] = {"lr": 0.01, "momentum": 0.0}
 ROWS = (
-    Row("FedAvg", "fedavg"),
-    Row("FedProx", "fedprox", settings=mus(MOST_MU)),
-    Row("FedNova", "fednova"),
-    Row("SCAFFOLD", "scaffold", local=SCAFFOLD, weighting="samples"),
-    Row("SCAFFOLD (lr 0.01)", "scaffold", local=SCAFFOLD_LOW, weighting="samples", printed="-"),
+    TableRow("FedAvg", "fedavg"),
+    TableRow("FedProx", "fedprox", settings=mus(MOST_MU)),
+    TableRow("FedNova", "fednova"),
+    TableRow("SCAFFOLD", "scaffold", local=SCAFFOLD, weighting="samples"),
+    TableRow("SCAFFOLD (lr 0.01)", "scaffold", local=SCAFFOLD_LOW, weighting="samples", printed="-"),
 )
 FLOWER = "Flower's baseline niid_bench, README (adap/flower fdef7af)"
 FLBENCH = "FLBenchmarkUI, index.html (NechbaMohammed/FLBenchmarkUI fa77cd5)"
@@ -65,7 +65,7 @@ def column_base(dataset: str, split: str, transform: Mapping[str, Value] | None 
     return base(data, Model("simplecnn"), SGD, 50)
 
 
-def sources(name: str, column: str, row: Row) -> list[Printed]:
+def sources(name: str, column: str, row: TableRow) -> list[Printed]:
     """Return who prints a column of a data set: Flower, and FLBenchmarkUI except for SCAFFOLD."""
     text = f"{name} {column.replace('Dir 0.5', 'Dir0.5')}"
     found = [Printed("flower-niid_bench", "README", text)]

@@ -6,10 +6,11 @@ Flower's, which is the same for all seeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from raffed.experiments.checker.common import Printed, Row, cells
+from raffed.config.validation import Value
+from raffed.experiments.checker.common import Printed, TableRow, cells
 from raffed.experiments.checker.niid_bench import (
     FLBENCH,
     FLOWER,
@@ -26,7 +27,11 @@ from raffed.experiments.checker.niid_bench import (
 from raffed.experiments.reproduction.items import Cell, Claim
 from raffed.experiments.reproduction.published import Band, Published
 
-AUGMENTED = {"crop_padding": 4, "padding_mode": "reflect", "flip": True}  # in [0, 1], not normalised
+AUGMENTED: Mapping[str, Value] = {
+    "crop_padding": 4,
+    "padding_mode": "reflect",
+    "flip": True,
+}  # in [0, 1], not normalised
 NIID = "NIID-Bench, README (Xtra-Computing/NIID-Bench 61b901a)"
 THEIR = {  # column → split by the run's seed, name in the csv, and the μ that it prints
     "#C=2": ("label-count:10:2:niid-bench", "CIFAR-10 10 clients #C=2 T=50", 0.01),
@@ -46,7 +51,7 @@ def _cells() -> Iterator[Cell]:
                 yield _with_niid(cell, row, name)
 
 
-def _with_niid(cell: Cell, row: Row, column: str) -> Cell:
+def _with_niid(cell: Cell, row: TableRow, column: str) -> Cell:
     """Return a cell with NIID-Bench as a further witness, where it prints the row."""
     if column not in THEIR or cell.band is None:
         return cell

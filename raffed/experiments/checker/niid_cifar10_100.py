@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raffed.config.run import Data, Model
-from raffed.experiments.checker.common import SGD, Printed, Row, base, cells
+from raffed.experiments.checker.common import SGD, Printed, TableRow, base, cells
 from raffed.experiments.checker.niid_bench import MAY_DIFFER, SCAFFOLD, SCAFFOLD_LOW
 from raffed.experiments.checker.niid_cifar10 import AUGMENTED, NIID
 from raffed.experiments.reproduction.catalogue import CHECKER
@@ -20,12 +20,12 @@ COLUMNS = {  # column → split by the run's seed, name in the csv, μ
 LATE, LATE_MEASURE = " (mean of the last 25)", "accuracy_mean25"
 
 
-def _rows(mu: float) -> Iterator[Row]:
-    yield Row("FedAvg", "fedavg")
-    yield Row("FedProx", "fedprox", {"mu": mu}, printed=f"FedProx mu={mu:g}")
-    yield Row("FedNova", "fednova")
-    yield Row("SCAFFOLD", "scaffold", local=SCAFFOLD, weighting="samples", target=False)
-    yield Row("SCAFFOLD (lr 0.01)", "scaffold", local=SCAFFOLD_LOW, weighting="samples", printed="-")
+def _rows(mu: float) -> Iterator[TableRow]:
+    yield TableRow("FedAvg", "fedavg")
+    yield TableRow("FedProx", "fedprox", {"mu": mu}, printed=f"FedProx mu={mu:g}")
+    yield TableRow("FedNova", "fednova")
+    yield TableRow("SCAFFOLD", "scaffold", local=SCAFFOLD, weighting="samples", target=False)
+    yield TableRow("SCAFFOLD (lr 0.01)", "scaffold", local=SCAFFOLD_LOW, weighting="samples", printed="-")
 
 
 def _cells() -> Iterator[Cell]:

@@ -6,10 +6,11 @@ PFLlib scores most methods after the download and before training, with all clie
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
-from raffed.experiments.checker.common import GLOBAL, PERSONAL, Printed, Row, cells
+from raffed.experiments.checker.common import GLOBAL, PERSONAL, Printed, TableRow, cells
 from raffed.experiments.reproduction.items import Cell
 from raffed.experiments.reproduction.published import Band
 
@@ -17,22 +18,22 @@ ROUNDS = 2000
 LOCAL = Local(lr=0.005, momentum=0.0, weight_decay=0.0, batch_size=10, epochs=1, drop_last=True)
 DOWNLOADED, BETWEEN = "downloaded_weighted_best", "between_weighted_best"
 GLOBALS = (
-    Row("FedAvg", "fedavg", measure=DOWNLOADED),
-    Row("FedProx", "fedprox", measure=DOWNLOADED),
+    TableRow("FedAvg", "fedavg", measure=DOWNLOADED),
+    TableRow("FedProx", "fedprox", measure=DOWNLOADED),
 )
 PERSONALS = (
-    Row("Per-FedAvg", "perfedavg", {"inner_lr": 0.005, "outer_lr": 0.005}, weighting="samples"),
-    Row("pFedMe", "pfedme", measure="personal_weighted_best"),
-    Row("Ditto", "ditto"),
-    Row("APFL", "apfl", target=False),
-    Row("FedPer", "fedper"),
-    Row("FedRep", "fedrep", {"head_epochs": 1.0, "body_epochs": 1.0}),
-    Row("FedROD", "fedrod", printed="FedRoD"),
-    Row("FedPHP", "fedphp", {"transfer": "mmd"}, measure="local_weighted_best"),
-    Row("FedProto", "fedproto", {"predict_by": "prototype"}),
-    Row("FedALA", "fedala", target=False),
-    Row("FedBABU", "fedbabu", {"epochs": 10.0}, target=False, measure="personal_weighted_last"),
-    Row("FedDBE", "feddbe", target=False),
+    TableRow("Per-FedAvg", "perfedavg", {"inner_lr": 0.005, "outer_lr": 0.005}, weighting="samples"),
+    TableRow("pFedMe", "pfedme", measure="personal_weighted_best"),
+    TableRow("Ditto", "ditto"),
+    TableRow("APFL", "apfl", target=False),
+    TableRow("FedPer", "fedper"),
+    TableRow("FedRep", "fedrep", {"head_epochs": 1.0, "body_epochs": 1.0}),
+    TableRow("FedROD", "fedrod", printed="FedRoD"),
+    TableRow("FedPHP", "fedphp", {"transfer": "mmd"}, measure="local_weighted_best"),
+    TableRow("FedProto", "fedproto", {"predict_by": "prototype"}),
+    TableRow("FedALA", "fedala", target=False),
+    TableRow("FedBABU", "fedbabu", {"epochs": 10.0}, target=False, measure="personal_weighted_last"),
+    TableRow("FedDBE", "feddbe", target=False),
 )
 ABSENT = {
     "FedGen": "raffed has no such method (a generator on the server)",
@@ -63,7 +64,11 @@ MAY_DIFFER = ("federation.weighting",)
 
 
 def column_base(
-    dataset: str, split: str, transform: str, numbers: Mapping[str, Sequence[float]], rounds: int = ROUNDS
+    dataset: str,
+    split: str,
+    transform: Literal["plain", "map-authors"],
+    numbers: Mapping[str, Sequence[float]],
+    rounds: int = ROUNDS,
 ) -> RunConfig:
     """Return FedAvg's run of a column: 20 clients, of which each keeps a quarter for its test."""
     data = Data(

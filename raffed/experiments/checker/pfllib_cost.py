@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from raffed.config.run import Data, Federation, Model, RunConfig
-from raffed.experiments.checker.common import Printed, Row, cells
+from raffed.experiments.checker.common import Printed, TableRow, cells
 from raffed.experiments.checker.pfllib import LOCAL
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Claim, Item
@@ -29,16 +29,16 @@ RATIOS: Mapping[str, float] = {  # minutes an iteration, divided by FedAvg's 1.5
     "FedProto": 3.5,
 }
 ROWS = (
-    Row("FedAvg", "fedavg"),
-    Row("FedProx", "fedprox"),
-    Row("Per-FedAvg", "perfedavg"),
-    Row("pFedMe", "pfedme"),
-    Row("Ditto", "ditto"),
-    Row("APFL", "apfl"),
-    Row("FedPer", "fedper"),
-    Row("FedRep", "fedrep", {"head_epochs": 1.0, "body_epochs": 1.0}),
-    Row("FedRoD", "fedrod"),
-    Row("FedProto", "fedproto"),
+    TableRow("FedAvg", "fedavg"),
+    TableRow("FedProx", "fedprox"),
+    TableRow("Per-FedAvg", "perfedavg"),
+    TableRow("pFedMe", "pfedme"),
+    TableRow("Ditto", "ditto"),
+    TableRow("APFL", "apfl"),
+    TableRow("FedPer", "fedper"),
+    TableRow("FedRep", "fedrep", {"head_epochs": 1.0, "body_epochs": 1.0}),
+    TableRow("FedRoD", "fedrod"),
+    TableRow("FedProto", "fedproto"),
 )
 FULL = RunConfig(
     "fedavg",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raffed.config.run import Data, Model
 from raffed.config.training import Local
-from raffed.experiments.checker.common import Printed, Row, base, cells
+from raffed.experiments.checker.common import Printed, TableRow, base, cells
 from raffed.experiments.checker.fedprox_mnist import NORMALISED
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Item
@@ -24,7 +24,7 @@ ITEM = Item(
     "accuracy_last",
     tuple(
         cells(
-            Row("FedAvg", "fedavg"),
+            TableRow("FedAvg", "fedavg"),
             "IID",
             RUN,
             [Printed("flower-tamuna", "loss_accuracy.png", "MNIST 1000 clients IID")],
