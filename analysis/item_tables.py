@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .reproduction.bands import published_tables
 from .reproduction.claims import claim_counts, claim_table
 from .reproduction.item_runs import Reproduction
 from .reproduction.item_views import has_table
@@ -33,8 +34,11 @@ def item_markdown(item: Reproduction, runs: Runs) -> str:
         return f"{item.title}\n\n{as_markdown(table)}"
     said = "" if claims is None else f"{claim_counts(item, runs)}.\n\n{as_markdown(claims)}\n"
     matrix = matrix_markdown(matrix_of(item, runs))
+    beside = "".join(
+        f"{title}:\n\n{as_markdown(one)}\n" for title, one in published_tables(item, runs).items()
+    )
     fold = f"<details><summary>One line for each cell</summary>\n\n{as_markdown(table)}\n</details>\n"
-    return f"{item.title}\n\n{said}{matrix}\n{fold}"
+    return f"{item.title}\n\n{said}{matrix}\n{beside}{fold}"
 
 
 def item_latex(item: Reproduction, runs: Runs) -> str:

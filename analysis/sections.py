@@ -19,6 +19,7 @@ from .metrics.intervals import reported_interval
 from .metrics.measures import measures
 from .metrics.targets import BASELINE, target_table
 from .render.page import Picture, block, picture, render
+from .reproduction.bands import published_tables
 from .reproduction.claims import claim_counts, claim_table
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.item_views import has_table, item_view
@@ -72,7 +73,7 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         heads=heads(matrix.columns) if matrix else [],
         results=paper_table(item, runs) if ran else None,
         pictures=[drawing(*one) for one in view.figures],
-        tables=view.tables,
+        tables={**published_tables(item, runs), **view.tables},
         left_out=_left_out(unplaced(item) if ran else about["left_out"]),
     )
 

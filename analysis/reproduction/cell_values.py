@@ -17,6 +17,7 @@ READERS = (
     "accuracy_last",
     "accuracy_best",
     "accuracy_mean10",
+    "accuracy_mean25",
     "accuracy_mean",
     "balanced_last",
     "balanced_best",
@@ -44,6 +45,7 @@ READERS = (
     "a_sel_global",
     "a_sel_drop",
     "floats_up",
+    "seconds_round",
     "eigenvalue_variance",
     "eigenvalue_variance_class",
     "eigenvalue_variance_client",
@@ -64,6 +66,7 @@ SIGNS = {"losing_last": -1, "gaining_last": 1}  # what counts clients: which way
 
 DIGITS = {
     "floats_up": 3,
+    "seconds_round": 2,
     **dict.fromkeys(ROUNDS, 0),
     **{name: 1 for name in READERS if name.startswith("eigenvalue")},
 }

@@ -107,19 +107,22 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
     """Map runs to the reason why they are left out.
 
     A run is left out if most runs of its column and seed have another partition, other data or another
-    budget. The rows of an item may differ in the method, its arguments and the clipping of gradients. Rows
-    that were tuned may differ in everything, because each has the settings that its trials chose.
+    budget. The rows of an item may differ in the method, its arguments and the clipping of gradients, and in
+    what the item says of itself. Rows that were tuned may differ in everything, because each has the settings
+    that its trials chose.
     """
     if item.about.get("search"):
         return {}
 
+    declared = DECLARED | frozenset(section(item.about, "published").get("may_differ", ()))
+
     def made() -> dict[str, str]:
         found = {}
         for members in _by_column(item, runs):
-            first, *rest = classes(runs, members, DECLARED)
+            first, *rest = classes(runs, members, declared)
             for group in (group for one in rest for group in one):
                 told, than = next(
-                    (told, one) for one in first if (told := differences(runs, group, one, DECLARED))
+                    (told, one) for one in first if (told := differences(runs, group, one, declared))
                 )
                 found[group.used[0]] = (
                     f"{PREFIX}{'; '.join(map(str, told))}; the second value is that of {than.label}"

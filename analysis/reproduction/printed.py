@@ -16,9 +16,11 @@ PRINTED = {
     "map": "map.csv",
     "gldp": "gldp-mpfedcon.csv",
     "mpfedcon": "gldp-mpfedcon.csv",
+    "checker": "independent.csv",
 }
 
 
+# What the column `paper` says; the checker's places name it themselves, because there are many sources
 NAMES = {"fedmr": "FedMR-TMLR2023", "map": "map", "gldp": "GLDP", "mpfedcon": "MpFedcon"}
 
 
@@ -32,7 +34,7 @@ def printed_values(paper: str) -> pd.DataFrame:
     if name is None:
         return pd.DataFrame(columns=["paper", "metric", "method", "value"], dtype=str)
     frame = pd.read_csv(Path(__file__).parents[1] / "printed" / name, dtype=str, keep_default_na=False)
-    return frame[frame["paper"] == NAMES[paper]]
+    return frame[frame["paper"] == NAMES[paper]] if paper in NAMES else frame
 
 
 def printed_value(paper: str, where: Mapping[str, str]) -> float:
@@ -46,12 +48,19 @@ def printed_value(paper: str, where: Mapping[str, str]) -> float:
     return _by_place(paper, tuple(where)).get(tuple(where.values()), math.nan) if where else math.nan
 
 
+def printed_spread(paper: str, where: Mapping[str, str]) -> float:
+    """Return the deviation that is printed beside the number of a place; NaN if there is none."""
+    if tuple(where) == (OWN_NUMBER,) or "std" not in printed_values(paper):
+        return math.nan
+    return _by_place(paper, tuple(where), "std").get(tuple(where.values()), math.nan) if where else math.nan
+
+
 @functools.lru_cache(maxsize=64)
-def _by_place(paper: str, columns: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+def _by_place(paper: str, columns: tuple[str, ...], of: str = "value") -> dict[tuple[str, ...], float]:
     """Map the values of these columns to the number. Filtering the table for each number would take long."""
     frame = printed_values(paper)
     found: dict[tuple[str, ...], float] = {}
-    for *place, value in zip(*(frame[name] for name in (*columns, "value")), strict=True):
+    for *place, value in zip(*(frame[name] for name in (*columns, of)), strict=True):
         key = tuple(place)
         found[key] = math.nan if key in found else _number(value)
     return found

@@ -3,7 +3,7 @@
 At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our
 95 % interval. At proxy scale absolute numbers mean nothing, so the sign of each difference to the baseline is
 compared. Smoke runs only say that a cell runs. A printed number that is not to be reproduced is "no target".
-Intervals need three seeds.
+Intervals need three seeds. Tables of the checker have a rule of their own (bands.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..metrics.intervals import reported_interval
 from ..metrics.stages import a_glo, a_loc
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
+from .bands import Room, rooms
 from .cell_values import DIGITS, values_of
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
 from .numbers import shown
@@ -41,6 +42,7 @@ class Line(NamedTuple):
         printed_gain: the printed difference to the baseline; NaN if there is none.
         gains: our differences to the baseline, paired by seed.
         target: whether the printed value is to be reproduced.
+        room: how the line is judged, if not by the item's tolerance.
     """
 
     row: str
@@ -50,6 +52,7 @@ class Line(NamedTuple):
     printed_gain: float
     gains: list[float]
     target: bool = True
+    room: Room | None = None
 
     @property
     def mean(self) -> float:
@@ -66,7 +69,7 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     ours = {key: values_of(item, key, runs) for key in printed}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
-    lines = []
+    lines, room = [], rooms(item)
     for row, column in _ordered(item, ours):
         values = ours[row, column]
         against = ours.get((baseline, column), {})
@@ -77,7 +80,8 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
             math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
         )
         target = not any((row, part) in aside for part in parts.get(column, (column,)))
-        lines.append(Line(row, column, printed[row, column], list(values.values()), gain, gains, target))
+        told, judged = printed[row, column], room.get((row, column))
+        lines.append(Line(row, column, told, list(values.values()), gain, gains, target, judged))
     return lines
 
 
@@ -95,6 +99,8 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
             return "not printed"
         if not line.target:
             return "no target"
+        if line.room is not None:
+            return line.room.verdict(line.ours)
         half = reported_interval(line.ours)
         room = max(tolerance, 0.0 if math.isnan(half) else half)
         delta = line.mean - line.printed

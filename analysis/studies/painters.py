@@ -55,8 +55,7 @@ def check_table(studies: Sequence[Study]) -> TextTable | None:
     if not found:
         return None
     lines = [
-        [claim, "; ".join(one.measured for one in checks), _holds(checks)]
-        for claim, checks in found.items()
+        [claim, "; ".join(one.measured for one in checks), _holds(checks)] for claim, checks in found.items()
     ]
     words = frozenset({"Claim", "Measured", "Holds"})
     return TextTable(["Claim", "Measured", "Holds"], lines, words)

@@ -193,6 +193,7 @@ def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int, time
         if job.left_out and not job.done:
             reasons[job.left_out] = reasons.get(job.left_out, 0) + 1
     lines += [f"  {count} left out: {reason}" for reason, count in reasons.items()]
+    lines += [f"  {line}" for line in (item.published.stated() if item.published else ())]
     total, here = (
         len({(c.row, c.column) for c in cells})
         for cells in (item.cells, [c for job in found if isinstance(job, PlannedRun) for c in job.cells])

@@ -10,7 +10,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from raffed.config.validation import Json
+from raffed.config.validation import Value
 from raffed.errors import UsageError
 
 POINTS = 5  # values of a range in a grid, if the range says nothing
@@ -51,12 +51,12 @@ class NumberRange:
         ends = f"{self.low:.10g}..{self.high:.10g}{':log' if self.log else ''}"
         return ends if self.points == POINTS else f"{ends}:{self.points}"
 
-    def values(self) -> list[Json]:
+    def values(self) -> list[Value]:
         """Return the values that a grid takes, in ascending order, each once."""
         steps = self.points - 1
         return list(dict.fromkeys(self._made(self._at(number / steps)) for number in range(self.points)))
 
-    def draw(self, source: random.Random) -> Json:
+    def draw(self, source: random.Random) -> Value:
         """Return a number that is drawn evenly, or evenly in its logarithm."""
         return self._made(self._at(source.random()))
 
@@ -72,7 +72,7 @@ class NumberRange:
         return round(value) if self.whole else float(f"{value:.4g}")
 
 
-def number_range(text: Json) -> NumberRange | None:
+def number_range(text: Value) -> NumberRange | None:
     """Return the range that a text describes; None if it does not have the form of one.
 
     Its numbers are whole if both ends are written as whole numbers.

@@ -11,6 +11,7 @@ from raffed.core.messages import ServerState
 from raffed.core.participation.selection import Losses
 from raffed.errors import UsageError
 from raffed.experiments.participation import RoundParticipants, RoundPlan
+from raffed.experiments.selection import no_losses
 from raffed.experiments.virtual_clock import Timeline
 from raffed.results.other_metrics import STALENESS, VIRTUAL_SECONDS
 from raffed.results.row import Row
@@ -46,7 +47,7 @@ class RoundSchedule:
         """
         setup = self._setup
         if self._waits or self._timeline is None:
-            return RoundPlan.of(setup, setup.method, number, *([self._losses] if losses else []))
+            return RoundPlan.of(setup, setup.method, number, self._losses if losses else no_losses)
         arrived = {one.client: one.start for one in self._timeline.step(number).arrivals}
         plan = RoundPlan.of(setup, setup.method, number, arrived=arrived)
         groups = {

@@ -8,12 +8,14 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Annotated
 
 from torch import nn
 
-from raffed.config.validation import checked
-from raffed.models.arguments import AnyShape, Classes, HeadBias, HiddenWidths
-from raffed.models.net import Net, init_map
+from raffed.config.validation import Doc, Range, checked
+from raffed.errors import UsageError
+from raffed.models.arguments import AnyShape, Classes, HeadBias, HiddenWidths, MoonProjection
+from raffed.models.net import Net, init_map, with_projection
 
 
 @checked
@@ -22,20 +24,37 @@ def mlp(
     num_classes: Classes,
     *,
     hidden: HiddenWidths = (64, 64),
+    projection: MoonProjection = 0,
+    projection_hidden: Annotated[
+        int,
+        Range(0, 65536),
+        Doc("Width of the projection's hidden layer; 0: that of the last layer before it."),
+    ] = 0,
     head_bias: HeadBias = True,
 ) -> Net:
     """Make a small multilayer perceptron for tiny images, with PyTorch's default initialisation.
 
-    On 1x8x8 with 10 classes it has 8,970 parameters, or 4,810 with `hidden = (64,)`.
+    On 1x8x8 with 10 classes it has 8,970 parameters, or 4,810 with `hidden = (64,)`. With `hidden = (200,
+    200)` it has 199,210 on 1x28x28. With `projection = 256` and `projection_hidden = 100` as well, the
+    network of MOON in FedVLS's Table 1 (Guo et al., AAAI 2025), it has 245,726.
 
     Args:
         in_shape: Shape of one sample: channels, height and width, or any other.
         num_classes: Number of classes C.
 
     Returns:
-        A network [B, *in_shape] -> (logits [B, C], z [B, hidden[-1]]); z is after its ReLU.
+        A network [B, *in_shape] -> (logits [B, C], z [B, hidden[-1]]); z is after its ReLU, or is the
+        projection.
+
+    Raises:
+        UsageError: The hidden layer of a projection has a width, and there is no projection.
     """
-    return _stack(in_shape, num_classes, hidden, head_bias)
+    if projection_hidden and not projection:
+        raise UsageError(
+            f"mlp: projection_hidden = {projection_hidden} has no effect without a projection; also give "
+            "projection, such as projection=256"
+        )
+    return with_projection(_stack(in_shape, num_classes, hidden, head_bias), projection, projection_hidden)
 
 
 @checked

@@ -51,7 +51,7 @@ class Net(nn.Module):
             self.head.register_parameter("bias", None)
 
 
-def with_projection(net: Net, width: int) -> Net:
+def with_projection(net: Net, width: int, hidden: int = 0) -> Net:
     """Insert MOON's projection (Linear, ReLU, Linear to `width`) between body and head, as in MOON's code.
 
     z is then the signed projection. The layers have PyTorch's default initialisation.
@@ -59,11 +59,13 @@ def with_projection(net: Net, width: int) -> Net:
     Args:
         net: The network without a projection.
         width: Width of the projection; 0 returns `net` as it is.
+        hidden: Width of the projection's hidden layer; 0: that of the features before it.
     """
     if not width:
         return net
     last, head = net.feature_dim, nn.Linear(width, net.head.out_features, bias=net.head.bias is not None)
-    layers = OrderedDict(fc1=nn.Linear(last, last), relu=nn.ReLU(), fc2=nn.Linear(last, width))
+    middle = hidden or last
+    layers = OrderedDict(fc1=nn.Linear(last, middle), relu=nn.ReLU(), fc2=nn.Linear(middle, width))
     return Net(nn.Sequential(OrderedDict(encoder=net.body, projection=nn.Sequential(layers))), head)
 
 

@@ -160,7 +160,7 @@ def test_head_bias_must_be_a_boolean(value: object) -> None:
         build("mlp", (1, 8, 8), 10, 0, head_bias=value)
 
 
-MOON_S = {"lenet", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
+MOON_S = {"lenet", "mlp", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
 KEYWORDS = [  # network, keyword, value, what is said of it
     ("wrn28", "widen", 0, "widen = 0 is outside"),
     ("wrn28", "widen", 1.5, "widen = 1.5 is a float, but must be an int"),
@@ -172,6 +172,7 @@ KEYWORDS = [  # network, keyword, value, what is said of it
     ("lenet_dlg", "fc_layers", True, "fc_layers = True is a bool, but must be an int"),
     ("cnn5", "channels", (64,), r"channels = \(64,\) has 1 numbers, but must have 2"),
     ("cnn5", "channels", (64, 0), "channels = "),
+    ("mlp", "projection_hidden", -1, "projection_hidden = -1 is outside"),
     ("cnn5", "projection", 0, "projection = 0 is outside"),
     ("mlp5", "projection", None, "projection = None is a NoneType, but must be an int"),
     *((name, "projection", -1, f"{name}: projection = -1 is outside") for name in sorted(MOON_S)),

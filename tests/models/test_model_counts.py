@@ -109,6 +109,15 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; page of docs
         )
     ),
     ("resnet8", (1, 8, 8), 10, {}, resnet8_by_hand(1), 64),
+    ("mlp", (1, 28, 28), 10, {"hidden": [200, 200]}, 199_210, 200),
+    (  # FedVLS (AAAI 2025), Table 1, MOON: 200, 100 ReLU, 256, 10 behind the second layer
+        "mlp",
+        (1, 28, 28),
+        10,
+        {"hidden": [200, 200], "projection": 256, "projection_hidden": 100},
+        245_726,
+        256,
+    ),
     # Numbers that public benchmarks print, or that their code has
     ("linear", (1, 28, 28), 10, {}, 7_850, 784),
     ("linear", (1, 28, 28), 10, {"sigmoid": True}, 7_850, 784),

@@ -16,6 +16,7 @@ from raffed.core import seeds
 from raffed.core.stacked.forward import StackedForward
 from raffed.core.training.network import Network
 from raffed.core.training.seeded_dropout import draw
+from raffed.errors import UsageError
 from raffed.models import MODELS, build
 from raffed.models.dropout import Dropout
 from raffed.models.net import GlobalMean, GridMean, Net
@@ -334,7 +335,8 @@ def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("lenet", (1, 28, 28)), ("simplecnn", (1, 28, 28)), ("resnet18", (3, 9, 9))]
+    ("name", "shape"),
+    [("lenet", (1, 28, 28)), ("simplecnn", (1, 28, 28)), ("resnet18", (3, 9, 9)), ("mlp", (1, 8, 8))],
 )
 def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(
     name: str, shape: tuple[int, int, int]
@@ -351,6 +353,11 @@ def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(
     torch.testing.assert_close(z, wanted)
     assert z.shape == (4, 256)
     torch.testing.assert_close(logits, net.head(wanted))
+
+
+def test_a_hidden_width_without_a_projection_is_refused() -> None:
+    with pytest.raises(UsageError, match="projection_hidden = 100 has no effect without a projection"):
+        build("mlp", (1, 8, 8), 10, 3, projection_hidden=100)
 
 
 def test_a_linear_classifier_scores_the_flattened_image_and_its_sigmoid_lies_between_0_and_1() -> None:

@@ -1,4 +1,4 @@
-"""The tables and figures of the four papers as runs.
+"""The tables and figures of the four papers as runs, and those of the zoo and of the checker.
 
 An item names methods, data sets, splits, networks and measures as the papers do. A name that no registry has
 yet is listed as missing, and the item becomes available once it is registered. Nothing here imports torch.
@@ -19,6 +19,8 @@ from raffed.experiments.reproduction.items import Cell, Item
 Argument: TypeAlias = float | str  # of a method, in an item
 PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
 ZOO = "zoo"  # tables of all methods, which no paper prints
+CHECKER = "checker"  # tables that other people printed
+BESIDE_PAPERS = (ZOO, CHECKER)
 
 
 @functools.lru_cache(maxsize=1)
@@ -30,9 +32,11 @@ def items() -> dict[str, Item]:
 
 @functools.lru_cache(maxsize=1)
 def all_items() -> dict[str, Item]:
-    """Return every table that raffed knows: those of the papers, and those of the zoo of methods."""
-    module = importlib.import_module("raffed.experiments.zoo.items")
-    return {**items(), **{item.key: item for item in module.ITEMS}}
+    """Return every table that raffed knows: those of the papers, of the zoo of methods, and of the
+    checker.
+    """
+    modules = [importlib.import_module(f"raffed.experiments.{name}.items") for name in BESIDE_PAPERS]
+    return {**items(), **{item.key: item for module in modules for item in module.ITEMS}}
 
 
 def find_item(text: str) -> Item:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from raffed.config.faults import Faults
 from raffed.config.run import Federation, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.experiments.reproduction.planner import PlannedRun
@@ -111,12 +112,21 @@ def _probed(config: RunConfig) -> Speed | str:
     from raffed.experiments.run import run
     from raffed.runtime.setup import prepare_run
 
-    local = replace(config.local, epochs=1e-6, min_steps=PROBE_STEPS)
+    local = replace(config.local, epochs=1e-6, epochs_to=0, min_steps=PROBE_STEPS)
     runtime = Runtime(
         execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
     )
     federation = Federation(rounds=stages_of(config.data.split))
-    small = replace(config, method="fedavg", args={}, local=local, runtime=runtime, federation=federation)
+    # Without planned faults, because a probe whose only client drops out measures nothing
+    small = replace(
+        config,
+        method="fedavg",
+        args={},
+        local=local,
+        faults=Faults(),
+        runtime=runtime,
+        federation=federation,
+    )
     try:
         one = 1 / prepare_run(small).partition.num_clients  # a round
         rows = run(replace(small, federation=replace(federation, participation=one))).to_pandas()

@@ -59,6 +59,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "left_out": _left_out([job for job in found if not _settled(job)], studies),
         **search_record(item, scale, out, found),
         **source_record(item, folder),
+        **({} if item.published is None else {"published": asdict(item.published)}),
     }
     write_json(folder / ITEM_FILE, about)
     return folder / ITEM_FILE
@@ -84,6 +85,7 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
             "runs": list(chain(*runs[place].values())),
             **({"measure": cell.measure} if cell.measure else {}),
             **({} if cell.target else {"target": False}),
+            **({} if cell.band is None else {"band": asdict(cell.band)}),
             **({"settings": _settings(runs[place])} if cell.setting else {}),
         }
         for place, cell in kept.items()

@@ -10,6 +10,7 @@ from typing import TypedDict
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.measures import MEASURES
+from raffed.experiments.reproduction.published import Band, Published
 from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES, known_split, smoke
 from raffed.experiments.reproduction.search import RowSearch
 from raffed.methods import METHODS
@@ -34,6 +35,7 @@ class Cell:
         setting: Which of several settings this run has; the number is that of the best.
         target: False if docs/papers says that the printed number is not to be reproduced. Ours is then shown
             beside it and not judged.
+        band: How the number is judged, if not by the item's tolerance.
     """
 
     row: str
@@ -43,6 +45,7 @@ class Cell:
     measure: str = ""
     setting: str = ""
     target: bool = True
+    band: Band | None = None
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -143,6 +146,7 @@ class Item:
     released: Callable[[RunConfig], Mapping[str, RunConfig]] | None = None
     source: Sources | None = field(default=None, compare=False)
     search: RowSearch | None = field(default=None, compare=False)
+    published: Published | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:

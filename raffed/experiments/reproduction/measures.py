@@ -14,6 +14,7 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a 
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
+    "accuracy_mean25": "global model on the test set, mean over the last 25 evaluated rounds, %",
     "accuracy_mean": (
         "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %"
     ),
@@ -79,6 +80,7 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a 
         "fall of A_sel from the first to the last stage, mean over participants and last visits, points"
     ),
     "floats_up": "numbers a client sends per round, millions",
+    "seconds_round": "time of a round, median over rounds, seconds",
     "eigenvalue_variance": (
         "variance of the top 50 eigenvalues of the global model's features, batches of the test set (R1)"
     ),

@@ -61,7 +61,14 @@ def smoke(config: RunConfig) -> RunConfig:
             samples=0,
         ),
         model=Model("mlp", {"hidden": [16]}),
-        local=replace(config.local, batch_size=16, epochs=1, min_steps=1, warmup_rounds=0),
+        local=replace(
+            config.local,
+            batch_size=16,
+            epochs=1,
+            epochs_to=2 if config.local.epochs_to else 0,
+            min_steps=1,
+            warmup_rounds=0,
+        ),
         federation=shortened(
             replace(federation, participation=max(federation.participation, 0.4), eval_every=1), rounds
         ),

@@ -14,14 +14,14 @@ from typing import TypeAlias
 
 from raffed.config.number_range import NumberRange, number_range
 from raffed.config.run import SECTIONS
-from raffed.config.validation import Json, declarations
+from raffed.config.validation import Value, declarations
 from raffed.errors import UsageError
 from raffed.experiments.tuning.request import SEED_AXIS, MethodSettings, Request, within_budget
 from raffed.experiments.zoo.protocol import RATE_ARGUMENTS
 from raffed.methods import method_info
 from raffed.tune_spaces import has_space, load_space, points
 
-Axis: TypeAlias = "Sequence[Json] | NumberRange"
+Axis: TypeAlias = "Sequence[Value] | NumberRange"
 Axes: TypeAlias = Mapping[str, Axis]
 RATE = "local.lr"
 RATES = 5  # settings of a method that has nothing else to search, if no other method has more
@@ -59,7 +59,7 @@ def _kinds(name: str) -> Sequence[str]:
     return known[field].kinds if field in known else ()
 
 
-def axis_of(among: Json | Sequence[Json], kinds: Sequence[str] = ()) -> Axis:
+def axis_of(among: Value | Sequence[Value], kinds: Sequence[str] = ()) -> Axis:
     """Return an axis as it is searched. A range is whole only where whole numbers are needed."""
     if isinstance(among, Mapping) and set(among) == {"grid_search"}:
         among = among["grid_search"]
@@ -117,16 +117,16 @@ def _rates(request: Request, middle: float, count: int) -> Axis:
     return [float(f"{middle * 10 ** (number * step - DECADES):.2g}") for number in range(count)]
 
 
-def _values(axis: Axis) -> list[Json]:
+def _values(axis: Axis) -> list[Value]:
     return axis.values() if isinstance(axis, NumberRange) else list(axis)
 
 
-def grid_of(axes: Axes) -> dict[str, list[Json]]:
+def grid_of(axes: Axes) -> dict[str, list[Value]]:
     """Return the values of every axis, those of a range as a grid takes them."""
     return {name: _values(axis) for name, axis in axes.items()}
 
 
-def described(axes: Axes, search: str) -> dict[str, list[Json]]:
+def described(axes: Axes, search: str) -> dict[str, list[Value]]:
     """Return what sweep.json records of the axes: values, or the text of a range that is drawn from."""
     return (
         grid_of(axes)
@@ -162,7 +162,7 @@ def _drawn(axes: Axes, budget: int, seed: int) -> list[MethodSettings]:
     return list(found.values())
 
 
-def _one(axis: Axis, source: random.Random) -> Json:
+def _one(axis: Axis, source: random.Random) -> Value:
     return axis.draw(source) if isinstance(axis, NumberRange) else source.choice(list(axis))
 
 

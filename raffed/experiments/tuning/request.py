@@ -51,7 +51,7 @@ NEVER_RUN, PRUNED, FINISHED = (
 )
 SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score
 NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
-MethodSettings: TypeAlias = dict[str, Json]
+MethodSettings: TypeAlias = dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _check_axis(name: str, methods: Sequence[str]) -> None:
         check_choice(f"section of the axis {name!r}", section, set(SECTIONS) - {"runtime"})
 
 
-def expanded(among: Sequence[Json]) -> list[Json]:
+def expanded(among: Sequence[Value]) -> list[Value]:
     """Return the values of an axis, those of a range as a grid takes them."""
     found = number_range(among[0]) if len(among) == 1 else None
     return list(among) if found is None else found.values()

@@ -1,0 +1,42 @@
+"""T12: the FedAvg of Flower's baseline TAMUNA, MNIST in 1,000 equal parts."""
+
+from __future__ import annotations
+
+from raffed.config.run import Data, Model
+from raffed.config.training import Local
+from raffed.experiments.checker.common import Printed, TableRow, base, cells
+from raffed.experiments.checker.fedprox_mnist import NORMALISED
+from raffed.experiments.reproduction.catalogue import CHECKER
+from raffed.experiments.reproduction.items import Item
+from raffed.experiments.reproduction.published import Band, Published
+
+RUN = base(
+    Data("mnist", "iid:1000", transform="plain", local_test=0.0, transform_args=NORMALISED),
+    Model("cnn_mcmahan", {"padding": "pools"}),
+    Local(lr=0.01, momentum=0.0, weight_decay=0.0, batch_size=60, epochs=3),
+    35,
+    0.01,
+)
+ITEM = Item(
+    CHECKER,
+    "tamuna-mnist",
+    "TAMUNA's FedAvg, MNIST",
+    "accuracy_last",
+    tuple(
+        cells(
+            TableRow("FedAvg", "fedavg"),
+            "IID",
+            RUN,
+            [Printed("flower-tamuna", "loss_accuracy.png", "MNIST 1000 clients IID")],
+            Band(2.0, repeats=1),
+        )
+    ),
+    tolerance=2.0,
+    published=Published(
+        "Flower's baseline tamuna, loss_accuracy.png (adap/flower fdef7af)",
+        "accuracy after round 35, read off the figure",
+        "MNIST and one CPU core",
+        "1,050 steps a run, a few minutes on one core",
+        ("Its three repeats reset the same seed, so they are one run.",),
+    ),
+)

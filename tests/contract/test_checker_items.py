@@ -1,0 +1,135 @@
+"""The checker's tables: where numbers are printed, what is absent and why, and how their runs are made."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from raffed.analysis.reproduction.printed import printed_spread, printed_value, printed_values
+
+from raffed.data.splits import parse_split
+from raffed.experiments.checker.items import ITEMS
+from raffed.experiments.checker.losses import CLASS_WEIGHTS, weighted_focal
+from raffed.experiments.reproduction.catalogue import all_items, find_item
+from raffed.experiments.reproduction.items import Cell, Item
+from raffed.experiments.reproduction.scales import SCALES
+from raffed.methods import build_method
+
+BY_NAME = {item.name: item for item in ITEMS}
+
+
+def cell(item: str, row: str, column: str) -> Cell:
+    return next(one for one in BY_NAME[item].cells if (one.row, one.column) == (row, column))
+
+
+EACH = pytest.mark.parametrize("item", ITEMS, ids=[item.name for item in ITEMS])
+
+
+def test_there_are_seventeen_tables_and_1157_printed_numbers() -> None:
+    assert len(BY_NAME) == 17
+    assert {f"checker/{name}" for name in BY_NAME} <= all_items().keys()
+    assert len(printed_values("checker")) == 1157
+
+
+@EACH
+def test_every_place_and_every_witness_is_one_printed_number(item: Item) -> None:
+    for one in item.cells:
+        places = [one.printed, *(one.band.witnesses if one.band else ())]
+        for place in (place for place in places if place):
+            assert not math.isnan(printed_value("checker", place)), (one.place, place)
+        assert one.band is None or one.printed, "a band without a printed number judges nothing"
+
+
+@EACH
+def test_every_cell_is_a_run_that_can_be_built_at_every_scale(item: Item) -> None:
+    assert not item.missing()
+    found = [item.at(one, scale) for one in item.cells for scale in SCALES]
+    runs = [run for run in found if run is not None]
+    assert len(runs) == len(found)
+    for method, args in {repr((run.method, run.args)): (run.method, run.args) for run in runs}.values():
+        build_method(method, args)
+    for split in {run.data.split for run in runs}:
+        parse_split(split)
+
+
+@EACH
+def test_a_claim_is_about_cells_that_the_table_has(item: Item) -> None:
+    there = {(one.row, one.column) for one in item.cells}
+    assert {term[1:3] for claim in item.claims for term in claim.terms} <= there
+
+
+@EACH
+def test_a_table_says_its_source_needs_cost_and_defects(item: Item) -> None:
+    about = item.published
+    assert about is not None
+    assert all((about.source, about.protocol, about.needs, about.cost, about.defects))
+    assert not about.absent.keys() & {one.row for one in item.cells}
+    assert about.stated()[0].startswith("needs ")
+
+
+@pytest.mark.parametrize("name", ["fedvls-mnist", "fedvls-cifar10", "pfllib-fmnist", "niid-mnist"])
+def test_every_printed_row_is_a_row_or_absent_with_a_reason(name: str) -> None:
+    item = BY_NAME[name]
+    assert item.published is not None
+    keys = ("paper", "table", "dataset")
+    places = {tuple((key, one.printed[key]) for key in keys) for one in item.cells if one.printed}
+    frame = printed_values("checker")
+    for place in places:
+        rows = frame
+        for key, value in place:
+            rows = rows[rows[key] == value]
+        told = {one.printed["method"] for one in item.cells if one.printed} | item.published.absent.keys()
+        others = {"FedPHP"} if dict(place)["paper"] == "gpfl" else set()
+        assert set(rows["method"]) <= told | others, place
+
+
+def test_fedvls_mnist_is_judged_on_the_training_images_and_shows_the_held_out_ones_beside() -> None:
+    printed, held_out = (cell("fedvls-mnist", row, "Dir 0.1") for row in ("FedAvg", "FedAvg (held out)"))
+    assert BY_NAME["fedvls-mnist"].measure == "training_best"
+    assert printed.config == held_out.config, "both are read from one run"
+    assert held_out.measure == "accuracy_best"
+    assert not held_out.printed
+    run = printed.config
+    assert (run.data.pool, run.federation.measures, run.federation.rounds) == ("joined", "training", 50)
+    assert run.local.keep_optimizer
+    assert run.local.drop_last
+
+
+def test_a_published_seed_makes_the_partition_the_same_for_all_seeds_unless_the_code_drew_anew() -> None:
+    flower, niid = (cell("niid-cifar10", "FedAvg", one).config for one in ("#C=2", "#C=2 NIID-Bench"))
+    assert flower.data.split == "label-count:10:2:flower:42"
+    assert niid.data.split == "label-count:10:2:niid-bench"
+
+
+def test_scaffold_runs_at_ten_times_the_rate_without_momentum_and_beside_it_at_the_printed_rate() -> None:
+    fast, slow = (cell("niid-mnist", row, "IID").config.local for row in ("SCAFFOLD", "SCAFFOLD (lr 0.01)"))
+    plain = cell("niid-mnist", "FedAvg", "IID").config.local
+    assert (fast.lr, slow.lr) == (pytest.approx(plain.lr / (1 - plain.momentum)), plain.lr)
+    assert fast.momentum == slow.momentum == 0.0
+
+
+def test_three_sources_print_fedavg_s_number_of_cifar10_with_two_classes_a_client() -> None:
+    """NIID-Bench 49.8, Flower 51.17 ± 1.09, FLBenchmarkUI 47.83 ± 3.29."""
+    one = cell("niid-cifar10", "FedAvg", "#C=2")
+    assert one.band is not None
+    found = [printed_value("checker", place) for place in (one.printed, *one.band.witnesses)]
+    assert sorted(found) == [47.83, 49.8, 51.17]
+    assert printed_spread("checker", one.printed) == 1.09
+
+
+def test_the_names_of_items_are_found_in_any_case() -> None:
+    assert find_item("Checker/LR-MNIST").name == "lr-mnist"
+
+
+def test_the_focal_loss_is_the_weighted_cross_entropy_at_gamma_0_and_weighs_less_what_is_sure() -> None:
+    """Two classes of equal scores: p = 1/2, so −log p = log 2 and (1 − p)² = 1/4."""
+    logits, labels = torch.zeros(3, 2), torch.tensor([0, 1, 1])
+    mean = (CLASS_WEIGHTS[0] + 2 * CLASS_WEIGHTS[1]) / 3 * math.log(2)
+    assert weighted_focal(logits, labels, 0.0).item() == pytest.approx(mean)
+    assert weighted_focal(logits, labels).item() == pytest.approx(mean / 4)
+
+
+def test_the_focal_loss_weighs_classes_beyond_its_eight_by_1() -> None:
+    logits, labels = torch.zeros(1, 10), torch.tensor([9])
+    assert weighted_focal(logits, labels, 0.0).item() == pytest.approx(math.log(10))

@@ -1,0 +1,108 @@
+"""docs/checker.md, made from the code: the tables that other people printed, and what each of them needs.
+
+`python -m tests.docs.checker` writes it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raffed.experiments.checker.items import ITEMS
+from raffed.experiments.reproduction.items import Item
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "checker.md"
+HEAD = """# Other people's tables, checked
+
+`python -m tests.docs.checker` made this page from the code. raffed's own papers are under
+[Reproduce a paper's table](reproducing.md). The items `checker/…` are tables of other authors and programs.
+Each is a file in `raffed/experiments/checker/`, with its data, partition, network, protocol, band and claims.
+`analysis/printed/independent.csv` has the printed numbers.
+
+```sh
+raffed reproduce --list                                        # checker/… are these tables
+raffed reproduce checker/fedvls-mnist --scale smoke            # does every cell run
+raffed reproduce checker/fedvls-mnist --scale full --plan      # what will run, what it needs, what is absent
+raffed reproduce checker/fedvls-mnist --scale full --out checker --execution serial --only "Dir 0.1" \\
+    --only fedavg,fedrs --budget 80m --keep-checkpoints 1
+raffed reproduce checker/fedvls-mnist --scale full --out checker --tables
+python -m analysis.pack_records checker --out analysis/records/checker
+```
+
+A part of a table is chosen by `--only`, and the same command goes on where it stopped. `full` is the printed
+protocol.
+
+## How a number is judged
+
+A published number is m ± s of n runs, and ours is r ± t of k runs with at least three seeds. The band is
+b = max(b₀, 2 √(s²/n + t²/k)). b₀ is stated for each cell, and s is 0.5 where none or 0.00 is printed.
+The number *agrees* if r is at most b away from m, it *differs* if r is more than 2b away, and it is *open* in
+between. Where several sources print the same cell, their range, widened by b₀ on both sides, stands for m.
+
+Claims about orders weigh more than levels. They are judged by differences that are paired by seed and
+partition: a claim *holds* or *fails* only if the whole 95 % interval is on one side.
+
+Most published deviations are not noise of partitions. Flower's niid_bench, FedVLS and PFLlib fix the seed of
+the partition, so the items repeat their seeds on that same partition.
+
+## All of them
+
+"""
+
+
+def overview(item: Item) -> str:
+    """Return a row of the overview."""
+    assert item.published is not None
+    target = sum(one.band is not None for one in item.cells)
+    cells = f"{len(item.cells)} ({target} with a target)"
+    about = item.published
+    return f"| [`{item.key}`](#{anchor(item)}) | {item.title} | {cells} | {about.needs} | {about.cost} |"
+
+
+def anchor(item: Item) -> str:
+    """Return the anchor of an item's heading."""
+    return item.key.replace("/", "")
+
+
+def section(item: Item) -> str:
+    """Return the part of the page on one table."""
+    about = item.published
+    assert about is not None
+    rows = dict.fromkeys(one.row for one in item.cells)
+    columns = dict.fromkeys(one.column for one in item.cells)
+    lines = [
+        f"## {item.key}",
+        "",
+        f"{item.title}. Source: {about.source}. Printed is: {about.protocol}.",
+        "",
+        f"- Rows: {', '.join(rows)}.",
+        f"- Columns: {', '.join(columns)}.",
+        f"- Bands b₀, in points: {bands(item)}.",
+        f"- Needs {about.needs}. {about.cost[:1].upper()}{about.cost[1:]}.",
+        f"- Command: `raffed reproduce {item.key} --scale full --out checker --execution serial`",
+        *(f"- Not to be had here: {what}." for what in about.lacks),
+        *(f"- Note: {item.note}." for _ in range(bool(item.note))),
+        *(f"- Claimed: {claim.text}." for claim in item.claims),
+        *(f"- Defect: {what}" for what in about.defects),
+        *(f"- Absent, {row}: {why}." for row, why in about.absent.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def bands(item: Item) -> str:
+    """Return b₀ for every column and, where rows differ in it, for every value."""
+    found: dict[str, list[str]] = {}
+    for one in item.cells:
+        if one.band is not None:
+            values = found.setdefault(one.column, [])
+            values += [f"{one.band.least:g}"] if f"{one.band.least:g}" not in values else []
+    return "; ".join(f"{column} {' or '.join(values)}" for column, values in found.items()) or "none"
+
+
+def page() -> str:
+    """Return the whole page."""
+    table = ["| item | what | cells | needs | cost |", "|---|---|---|---|---|", *map(overview, ITEMS)]
+    return HEAD + "\n".join(table) + "\n\n" + "\n".join(map(section, ITEMS))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
