@@ -17,6 +17,7 @@ from raffed.core.training.overrides import effective
 from raffed.experiments.code_record import code_records
 from raffed.experiments.method_revision import revision_of
 from raffed.methods import OwnMethod, method_info
+from raffed.results.command_line import command_line
 from raffed.results.folder_names import folder_name
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
@@ -84,6 +85,7 @@ def new_segment(done: int) -> Segment:
         "versions": versions(),
         "hardware": hardware(),
         "said": [],
+        **({"command": typed} if (typed := command_line()) else {}),
     }
 
 
