@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -99,6 +100,14 @@ def write_loaded(
         curves(runs).savefig(temp, dpi=110)
     write_text(out / "report.html", _html(runs, table, items, sweeps, whole, reload))
     return out / "report.html"
+
+
+def stop_reloading(page: Path) -> None:
+    """Change a page that loads itself again into one that does not."""
+    text = page.read_text(encoding="utf-8")
+    write_text(
+        page, re.sub(r'^(<html lang="en") data-reload="[^"]*"', r"\1", text, count=1, flags=re.MULTILINE)
+    )
 
 
 def unhashed(runs: Runs) -> str:

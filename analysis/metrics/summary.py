@@ -191,11 +191,7 @@ def marked(table: pd.DataFrame, hide: Collection[str], only: Collection[str]) ->
     `hide` names columns to leave out. Nothing is strong except in columns with the titles of `only`.
     """
     text_table = _text_table(table.drop(columns=list(hide)))
-    best = {
-        (row, list(text_table.titles).index(title))
-        for row, title in _best(table)
-        if title in only
-    }
+    best = {(row, list(text_table.titles).index(title)) for row, title in _best(table) if title in only}
     hints = _hints(table, list(text_table.titles).index("Method"))
     return text_table._replace(strong=frozenset(best), hints=hints)
 

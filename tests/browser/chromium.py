@@ -120,6 +120,7 @@ class Tab:
         self._target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         attached = browser.call("Target.attachToTarget", targetId=self._target, flatten=True)
         self._session = attached["sessionId"]
+        self._script = script
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         if not script:
@@ -155,8 +156,22 @@ class Tab:
 
     def settle(self) -> None:
         """Wait until what was changed has been drawn."""
+        if not self._script:
+            return
         frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
         self.call("Runtime.evaluate", expression=frames, awaitPromise=True)
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression is true, also while the page is loaded again."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            try:
+                if self.js(condition):
+                    return
+            except RuntimeError:  # the page was loaded again meanwhile
+                pass
+            time.sleep(0.05)
+        raise TimeoutError(condition)
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page. An error in it is an error here."""
