@@ -250,7 +250,8 @@ def _run(runs: Runs, name: str) -> Markup:
     parts = segments(file)
     if len(parts) > 1:  # The run was computed with a pause, and each part may be by other versions.
         blocks += [block(f"Rounds {one.get('from')} to {one.get('to')}", flatten(one)) for one in parts]
-    method = method_titles(runs).get(row["method"], row["method"])
+    reference = str(row["method"])
+    method = method_titles(runs).get(reference, reference)
     about = {
         "method": method,
         "reference": row["method"],

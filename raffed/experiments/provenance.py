@@ -78,15 +78,17 @@ def _own_names(setup: Setup) -> RunContents:
 def new_segment(done: int) -> Segment:
     """Return the segment of a run that begins here and now, after `done` rounds."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    return {
+    segment: Segment = {
         "from": done + 1,
         "to": done,
         "started": now,
         "versions": versions(),
         "hardware": hardware(),
         "said": [],
-        **({"command": typed} if (typed := command_line()) else {}),
     }
+    if typed := command_line():
+        segment["command"] = typed
+    return segment
 
 
 def gpus(placement: Noted) -> str:
