@@ -24,11 +24,14 @@ demo: $(STAMP) ## ten client actors, four methods, a table and a plot in demo/
 	    --out demo
 
 test: $(STAMP) ## the tests (CONTRIBUTING.md says how long they take)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(STAMP) ## the tests of $(FAST), under 2 minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not browser" -n 2 --dist loadfile --no-loadscope-reorder \
 	    $(addprefix tests/,$(FAST))
+
+test-browser: $(STAMP) ## pages of reports in Chromium (skipped without it)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/browser
 
 test-slow: $(STAMP) ## the rest: more packings, more kills, real data
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
@@ -53,4 +56,4 @@ golden: $(STAMP) ## write tests/golden/wire.txt anew: what leaves a client, meth
 bench: $(STAMP) ## round time as a ratio to a bare PyTorch loop, in bench/ (RAFFED_DATA: the data; RAFFED_PEERS: Flower and pfl)
 	$(BIN)/python -m tests.benchmarks.round_time --out bench/round_time.json
 
-.PHONY: help venv demo test test-fast test-slow budget check lock golden bench
+.PHONY: help venv demo test test-fast test-browser test-slow budget check lock golden bench

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from markupsafe import Markup
 
 from raffed.results.storage import named
 
-from .figures.curves import PANELS, class_heat_map, curves, panel_figure, tasks
+from .figures.curves import NAMED, PANELS, class_heat_map, curves, panel_figure, tasks
+from .heading import heading, segments, title
 from .metrics.compare import established, seeds_note
 from .metrics.measures import MEASURES
 from .metrics.summary import marked, summary, to_markdown, write_csv
@@ -26,7 +28,9 @@ from .runs.differing import differing, grouped_notices
 from .runs.files import replacing, write_text
 from .runs.groups import Group, groups
 from .runs.load import NoRunsError, Runs, flatten, read_runs, reasons, section
+from .runs.method_names import METHOD_NAMES
 from .runs.run_files import DAMAGED
+from .runs.titles import method_titles
 from .sections import drawing, item_section, ranking_section, sweep_section, task_sections
 from .sweeps import Sweep, damaged_sweeps, trials_of
 
@@ -57,7 +61,11 @@ def write_report(paths: Iterable[Path | str], out: Path) -> Path:
 
 
 def write_loaded(
-    runs: Runs, out: Path, items: Sequence[Reproduction] = (), sweeps: Sequence[Sweep] = ()
+    runs: Runs,
+    out: Path,
+    items: Sequence[Reproduction] = (),
+    sweeps: Sequence[Sweep] = (),
+    reload: float = 0,
 ) -> Path:
     """Write a report on runs that are already loaded.
 
@@ -68,6 +76,7 @@ def write_loaded(
         items: reproductions of papers' tables and studies, each with a section. A report can consist of these
             alone.
         sweeps: searches for hyperparameters, each with a section.
+        reload: seconds after which an open page loads itself again; 0: never.
 
     Raises:
         NoRunsError: there is neither a run nor an item to show.
@@ -79,17 +88,27 @@ def write_loaded(
     out.mkdir(parents=True, exist_ok=True)
     if runs.runs.empty:
         sections = [_item(item, runs) for item in items]
-        write_text(out / "report.html", render("figures.html.j2", title=TITLE, sections=sections))
+        page = render("figures.html.j2", title=title(runs, items), sections=sections, reload=reload)
+        write_text(out / "report.html", page)
         return out / "report.html"
+    with replacing(out / "summary.csv") as temp:
+        write_csv(summary(runs), temp)
+    runs, whole = runs.called(METHOD_NAMES), whole.called(METHOD_NAMES)
     table = summary(runs)
     note = seeds_note(groups(runs))
     write_text(out / "summary.md", to_markdown(table) + (f"\nNote: {note}.\n" if note else ""))
-    with replacing(out / "summary.csv") as temp:
-        write_csv(table, temp)
     with replacing(out / "curves.png") as temp:
         curves(runs).savefig(temp, dpi=110)
-    write_text(out / "report.html", _html(runs, table, items, sweeps, whole))
+    write_text(out / "report.html", _html(runs, table, items, sweeps, whole, reload))
     return out / "report.html"
+
+
+def stop_reloading(page: Path) -> None:
+    """Change a page that loads itself again into one that does not."""
+    text = page.read_text(encoding="utf-8")
+    write_text(
+        page, re.sub(r'^(<html lang="en") data-reload="[^"]*"', r"\1", text, count=1, flags=re.MULTILINE)
+    )
 
 
 def unhashed(runs: Runs) -> str:
@@ -116,7 +135,12 @@ def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
 
 
 def _html(
-    runs: Runs, table: pd.DataFrame, items: Sequence[Reproduction], sweeps: Sequence[Sweep], whole: Runs
+    runs: Runs,
+    table: pd.DataFrame,
+    items: Sequence[Reproduction],
+    sweeps: Sequence[Sweep],
+    whole: Runs,
+    reload: float,
 ) -> Markup:
     """Return the page. `runs` leaves out the trials of sweeps, and `whole` includes them."""
     sections = [_item(item, runs) for item in items]
@@ -130,10 +154,13 @@ def _html(
         _readable(partial(_task, runs, table, task, members), f"a run of {' · '.join(task)}")
         for task, members in tasks(runs).items()
     ]
+    about = heading(runs, items)
     ordered = runs.runs.sort_values(["dataset", "partition", "method", "seed"]).index
     return render(
         "report.html.j2",
-        title=TITLE,
+        title=f"{about.title} – {TITLE}",
+        about=about,
+        reload=reload,
         facts=_facts(runs),
         lost=list({**runs.unreadable, **damaged_sweeps(sweeps)}.items()),
         unhashed=unhashed(runs) if runs.unhashed else "",
@@ -190,11 +217,12 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
 
 def _panel(runs: Runs, task: tuple[str, str], panel: str) -> Picture | None:
     """The curves of one measure; None where no run has measured it."""
-    figure = panel_figure(runs, task, panel)
+    figure, members = panel_figure(runs, task, panel), tasks(runs)[task]
     if figure is None:
         return None
     caption = f"{panel}. Line: mean over seeds; band: lowest to highest seed."
-    caption += unlike(runs, tasks(runs)[task])
+    caption += f" The {NAMED} highest last values are named." if len(members) > NAMED else ""
+    caption += unlike(runs, members)
     return drawing(figure, caption, alt=f"{panel} against round; the table above has its last values")
 
 
@@ -220,12 +248,15 @@ def _run(runs: Runs, name: str) -> Markup:
     done = {"folder": named(str(row["folder"])), "rounds with metrics": f"{row['rounds_done']:.0f}"}
     blocks = [block("Run", {**done, **plain})]
     blocks += [block(heading, flatten(section(file, part))) for part, heading in PARTS.items()]
-    segments = [one for one in _list(file.get("segments")) if isinstance(one, Mapping)]
-    if len(segments) > 1:  # The run was computed with a pause, and each part may be by other versions.
-        blocks += [block(f"Rounds {one.get('from')} to {one.get('to')}", flatten(one)) for one in segments]
-    about = {"method": row["method"], "seed": f"{row['seed']:.0f}", "state": row["state"]}
+    parts = segments(file)
+    if len(parts) > 1:  # The run was computed with a pause, and each part may be by other versions.
+        blocks += [block(f"Rounds {one.get('from')} to {one.get('to')}", flatten(one)) for one in parts]
+    reference = str(row["method"])
+    method = method_titles(runs).get(reference, reference)
+    about = {
+        "method": method,
+        "reference": row["method"],
+        "seed": f"{row['seed']:.0f}",
+        "state": row["state"],
+    }
     return render("run.html.j2", name=name, blocks=blocks, **about)
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []

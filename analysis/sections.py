@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from .figures.curves import looks
 from .figures.plots import PlotPoint, gains, rank_diagram, scatter
 from .figures.search_plots import SearchedTrial, history, pruning, searched_trials
+from .figures.series import plain_charts
 from .figures.setting_plots import setting_map
 from .figures.theme import in_the_dark, svg
 from .metrics.classes import class_table
@@ -17,7 +18,7 @@ from .metrics.compare import HOLM, HOLM_NOTE, paired_tables, ranking
 from .metrics.gains import client_gains
 from .metrics.intervals import reported_interval
 from .metrics.measures import measures
-from .metrics.targets import BASELINE, target_table
+from .metrics.targets import is_baseline, target_table
 from .render.page import Picture, block, picture, render
 from .reproduction.bands import published_tables
 from .reproduction.claims import claim_counts, claim_table
@@ -115,9 +116,8 @@ def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
     for method, about in sweep.methods.items():
         figure = setting_map(trials_frame(about))
         if figure is not None:
-            caption = (
-                f"{method}: score in per cent of every setting tried; of a third setting the best is shown."
-            )
+            caption = f"{runs.names.get(method, method)}: score in per cent of every setting tried; "
+            caption += "of a third setting the best is shown."
             pictures.append(drawing(figure, caption, css="natural"))
         pictures += _search_pictures(sweep, method, searched_trials(about.get("trials") or []))
     return render(
@@ -146,7 +146,7 @@ def _search_pictures(sweep: Sweep, method: str, trials: Sequence[SearchedTrial])
 def drawing(figure: Figure, caption: str, css: str = "", alt: str = "") -> Picture:
     """Return a figure in both colour schemes. The caption also describes it if no `alt` is given."""
     light = svg(figure)
-    return picture(light, in_the_dark(light), caption, alt or caption, css=css)
+    return picture(light, in_the_dark(light), caption, alt or caption, css, plain_charts(figure))
 
 
 def ranking_section(runs: Runs) -> Markup:
@@ -211,7 +211,7 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
 
 def _gains(runs: Runs, members: Sequence[Group]) -> Picture | None:
     """Draw how each client's last personal accuracy differs from that of the baseline, over common seeds."""
-    baseline = next((group for group in members if group.label.split()[0] == BASELINE), None)
+    baseline = next((group for group in members if is_baseline(group)), None)
     if baseline is None or runs.clients.empty:
         return None
     differences = {}

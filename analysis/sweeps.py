@@ -142,7 +142,8 @@ def tuning_table(sweep: Sweep, runs: Runs | None = None) -> TextTable:
     ]
     said = _comparable(sweep, finals)
     lines = [
-        [*_line(sweep, name, about, finals), said.get(name, "–")] for name, about in sweep.methods.items()
+        [*_line(sweep, name, about, finals), said.get(finals.names.get(name, name), "–")]
+        for name, about in sweep.methods.items()
     ]
     return without_blank(
         TextTable([*titles, "Comparable"], lines, frozenset({"Method", "Chosen", "Comparable"})),
@@ -151,14 +152,14 @@ def tuning_table(sweep: Sweep, runs: Runs | None = None) -> TextTable:
 
 
 def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
-    """Map a method to the reason why its final runs may not be compared with the others'.
+    """Map a method's name to the reason why its final runs may not be compared with the others'.
 
     Others are absent.
     """
     found = {method: _final_names(sweep, method, about, runs) for method, about in sweep.methods.items()}
     members = [
         Group(
-            method,
+            runs.names.get(method, method),
             str(runs.runs.at[names[0], "dataset"]),
             str(runs.runs.at[names[0], "partition"]),
             tuple(names),
@@ -197,9 +198,9 @@ def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]
 
 
 def _title(method: str, finals: pd.DataFrame, runs: Runs) -> str:
-    """Return the title of a method of the user's own, if a final run names one, with its reference."""
+    """Return the name of a method: of a user's own its title, if a final run has one, with its reference."""
     titles = {str(runs.files[str(name)].get("title") or "") for name in finals.index} - {""}
-    return f"{titles.pop()} ({method})" if len(titles) == 1 else method
+    return f"{titles.pop()} ({method})" if len(titles) == 1 else runs.names.get(method, method)
 
 
 def _final_scores(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> pd.DataFrame:

@@ -32,6 +32,8 @@ class Curve(NamedTuple):
     high: npt.NDArray[np.float64]
 
 
+NAMED = 12  # lines of a panel that have their name beside the axes
+
 PANELS = {"Aggregation accuracy": TEST_ACCURACY, "Personalization accuracy": PERSONAL_ACCURACY}
 
 
@@ -73,7 +75,7 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
 
 def _beside(shown: Sequence[Curve]) -> float:
     """Return the inches that the names of the lines need to the right of a panel."""
-    return 0.45 + 0.075 * max((len(short(curve.label, 30)) for curve in shown), default=0)
+    return 0.45 + 0.075 * max((len(short(curve.label, 30)) for curve in leading(shown)), default=0)
 
 
 def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = LIGHT) -> Figure | None:
@@ -117,21 +119,37 @@ def _curve(group: Group, label: str, style: int, matrix: pd.DataFrame) -> Curve 
     return Curve(label, style, rounds, np.nanmean(values, 1), np.nanmin(values, 1), np.nanmax(values, 1))
 
 
+def leading(found: Sequence[Curve]) -> list[Curve]:
+    """Return the curves that are named beside the axes: those with the highest last values."""
+    best = sorted(found, key=lambda curve: -float(curve.mean[-1]))[:NAMED]
+    return [curve for curve in found if any(curve is one for one in best)]
+
+
 def draw_curves(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
-    """Draw lines with bands, in per cent against the round, and each method's name at the end of its line."""
+    """Draw lines with bands, in per cent against the round.
+
+    Each method's name is at the end of its line. If there are many, the leading ones are named and the others
+    are faint.
+    """
+    named = leading(found)
     for curve in found:
         colour, marker, dash = look(curve.style, theme)
-        axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+        strong = any(curve is one for one in named)
+        filled = axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, linewidth=0)
+        filled.set(alpha=0.18 if strong else 0.03, label=curve.label)
         drawn = axes.plot(
             curve.rounds, curve.mean, color=colour, marker=marker, linestyle=dash, linewidth=1.7
         )[0]
-        drawn.set(markersize=5, markevery=max(1, len(curve.rounds) // 12))
+        drawn.set(markersize=5, markevery=max(1, len(curve.rounds) // 12), label=curve.label)
+        if not strong:
+            drawn.set(alpha=0.3, linewidth=1, markersize=0, zorder=1)
     dress(axes, theme, grid=True)
     axes.set_xlabel("Round")
     axes.yaxis.set_major_formatter(FuncFormatter(percent))
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if found:
-        _name_lines(axes, found, theme)
+        _name_lines(axes, named, theme)
+        axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
     else:
         axes.text(0.5, 0.5, "not measured", ha="center", va="center", transform=axes.transAxes)
 
@@ -153,7 +171,6 @@ def _name_lines(axes: Axes, found: Sequence[Curve], theme: Theme) -> None:
             line.set_clip_on(False)
         size = 9 if gap > 0.06 else 7
         axes.text(1.065, height, short(curve.label, 30), transform=axes.transAxes, va="center", fontsize=size)
-    axes.set_xlim(right=max(float(curve.rounds[-1]) for curve in found))
 
 
 def class_accuracy(runs: Runs, task: tuple[str, str]) -> pd.DataFrame:
@@ -193,12 +210,15 @@ def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> F
         return None
     methods, classes = table.shape
     with style(theme):
-        width, height = min(9.0, 0.6 * classes), 0.42 * methods
+        row = min(0.42, max(0.15, 6.5 / methods))  # of many methods, so that the map fits a screen
+        width, height = min(9.0, 0.6 * classes), row * methods
         left = 0.3 + 0.085 * max(len(short(str(label), 30)) for label in table.index)
         figure = Figure(figsize=(left + width + 1.2, height + 0.85))
         axes = place(figure, left, 0.6, width, height)
         image = axes.imshow(table.to_numpy(np.float64), cmap="cividis", vmin=0, vmax=1, aspect="auto")
-        axes.set_yticks(range(methods), [short(str(label), 30) for label in table.index])
+        size = min(10, 55 * row)
+        labels = [short(str(label), 30) for label in table.index]
+        axes.set_yticks(range(methods), labels, fontsize=size)
         every = max(1, classes // 20)
         axes.set_xticks(range(0, classes, every), [str(c) for c in table.columns[::every]])
         axes.set_xlabel("Class")
@@ -209,13 +229,12 @@ def class_heat_map(runs: Runs, task: tuple[str, str], theme: Theme = LIGHT) -> F
         for each in (axes, bar.ax):
             dress(each, theme, grid=False)
         if classes <= 20:
-            _write_cells(axes, table)
+            _write_cells(axes, table, min(8, size))
     return figure
 
 
-def _write_cells(axes: Axes, table: pd.DataFrame) -> None:
+def _write_cells(axes: Axes, table: pd.DataFrame, size: float) -> None:
     for (i, j), value in np.ndenumerate(table.to_numpy(np.float64)):
         text = "–" if np.isnan(value) else f"{100 * value:.0f}"
-        axes.text(
-            j, i, text, ha="center", va="center", fontsize=8, color="#101010" if value > 0.55 else "#f4f4f4"
-        )
+        ink = "#101010" if value > 0.55 else "#f4f4f4"
+        axes.text(j, i, text, ha="center", va="center", fontsize=size, color=ink)

@@ -59,6 +59,7 @@ def line_panels(
                     linestyle=dash,
                     markersize=5,
                     linewidth=1.6,
+                    label=name,
                 )[0]
                 line.set_markevery(max(1, len(points) // 5))
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ..metrics.compare import Ranking
 from .theme import LIGHT, Theme, dress, look, percent, place, short, spread, style
 
+NAMED = 12  # points that have their names beside the axes
 BIN = 0.05  # width of a histogram's bars, as a share of the samples
 
 
@@ -35,12 +36,13 @@ class PlotPoint(NamedTuple):
 def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
     """Draw personalization (upwards) against aggregation accuracy (to the right), with 95 % intervals.
 
-    The names are beside the picture, with the best method first.
+    The names are beside the picture, with the best method first. Of many, the best ones are named.
     """
     with style(theme):
-        height = max(3.6, 0.2 * len(points) + 0.9)
+        height = max(3.6, 0.2 * min(NAMED, len(points)) + 0.9)
         figure = Figure(figsize=(6.4, height))
-        names = 0.5 + 0.075 * max(len(short(point.label, 30)) for point in points)
+        named = sorted(points, key=lambda point: point.x + point.y)[-NAMED:]
+        names = 0.5 + 0.075 * max(len(short(point.label, 30)) for point in named)
         axes = place(figure, 0.9, 0.55, 6.4 - 1.0 - names, height - 0.8)
         for point in points:
             colour, marker, _ = look(point.style, theme)
@@ -53,7 +55,8 @@ def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
                 color=colour,
                 markersize=7,
                 elinewidth=1,
-                alpha=0.95,
+                alpha=0.95 if point in named else 0.4,
+                label=point.label,
             )
         dress(axes, theme, grid=True)
         axes.margins(0.12)
@@ -61,16 +64,15 @@ def scatter(points: Sequence[PlotPoint], theme: Theme = LIGHT) -> Figure:
             axis.set_major_formatter(FuncFormatter(percent))
             axis.set_major_locator(MaxNLocator(5))
             axis.set_label_text(name)
-        _names_beside(axes, points, theme)
+        _names_beside(axes, named, theme)
     return figure
 
 
 def _names_beside(axes: Axes, points: Sequence[PlotPoint], theme: Theme) -> None:
-    """Write the names of the points to the right of the axes, with the best method at the top."""
-    ordered = sorted(points, key=lambda point: point.x + point.y)
+    """Write the names of the points to the right of the axes, the last of them at the top."""
     last = max(len(points) - 1, 1)
     places = spread([0.08 + 0.92 * i / last for i in range(len(points))], min(0.07, 1 / len(points)))
-    for point, at in zip(ordered, places, strict=True):
+    for point, at in zip(points, places, strict=True):
         colour, marker, _ = look(point.style, theme)
         axes.plot(
             [1.04],

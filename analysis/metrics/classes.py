@@ -16,7 +16,7 @@ from ..runs.comparable import marked
 from ..runs.groups import Group
 from ..runs.load import Runs, rows_of
 from ..table import TextTable
-from .intervals import t_interval
+from .intervals import reported_interval
 
 HEAD, TAIL = 1 / 3, 1 / 3  # The shares of the classes that count as head and tail.
 ClassCurve = npt.NDArray[np.float64]
@@ -156,6 +156,6 @@ def _counts(values: object, classes: int) -> bool:
 def _cell(values: Sequence[float]) -> str:
     if not values:
         return "–"
-    mean, half = sum(values) / len(values), t_interval(values)
+    mean, half = sum(values) / len(values), reported_interval(values)
     text = f"{mean:.1f}".replace("-", "−")
     return text if math.isnan(half) else f"{text} ± {half:.1f}"

@@ -18,7 +18,7 @@ from ..table import TextTable
 from .holm import holm
 from .intervals import LEAST_SEEDS, t_interval, t_tail
 from .measures import measures
-from .targets import BASELINE
+from .targets import is_baseline
 
 Floats = NDArray[np.float64]
 
@@ -186,7 +186,7 @@ def established(runs: Runs, members: Sequence[Group], measure: str) -> bool:
 
 def _baseline(members: Sequence[Group]) -> str:
     """Return the label of the first experiment with FedAvg, or "" if there is none."""
-    return next((group.label for group in members if group.label.split()[0] == BASELINE), "")
+    return next((group.label for group in members if is_baseline(group)), "")
 
 
 def paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:

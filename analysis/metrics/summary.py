@@ -169,31 +169,29 @@ def to_markdown(table: pd.DataFrame) -> str:
     return as_markdown(_text_table(table))
 
 
-def to_html(table: pd.DataFrame, hide: Collection[str] = ()) -> str:
+def to_html(table: pd.DataFrame, hide: Collection[str] = (), best: Collection[str] = ()) -> str:
     """Format a summary as an HTML table.
 
     Args:
         table: a table from `summary`.
         hide: names of columns to leave out.
+        best: titles of columns in which a difference is established, such as "Aggregation, last %". A table
+            alone does not tell; `analysis.metrics.compare.established` tests it.
 
     Returns:
-        A <table> of class `summary` in which every name is escaped. The best mean of a column is <strong> if
-        several methods of the task may be compared.
+        A <table> of class `summary` in which every name is escaped. The best mean of the columns of `best` is
+        <strong> if several methods of the task may be compared.
     """
-    return str(render("table.html.j2", text_table=marked(table, hide)))
+    return str(render("table.html.j2", text_table=marked(table, hide, best)))
 
 
-def marked(table: pd.DataFrame, hide: Collection[str] = (), only: Collection[str] | None = None) -> TextTable:
+def marked(table: pd.DataFrame, hide: Collection[str], only: Collection[str]) -> TextTable:
     """The summary as a table in which the best mean of a column is strong.
 
-    `hide` names columns to leave out. With `only`, nothing is strong except in columns of these titles.
+    `hide` names columns to leave out. Nothing is strong except in columns with the titles of `only`.
     """
     text_table = _text_table(table.drop(columns=list(hide)))
-    best = {
-        (row, list(text_table.titles).index(title))
-        for row, title in _best(table)
-        if only is None or title in only
-    }
+    best = {(row, list(text_table.titles).index(title)) for row, title in _best(table) if title in only}
     hints = _hints(table, list(text_table.titles).index("Method"))
     return text_table._replace(strong=frozenset(best), hints=hints)
 

@@ -18,6 +18,11 @@ from ..table import TextTable
 BASELINE = "fedavg"
 
 
+def is_baseline(group: Group) -> bool:
+    """Return whether a group's method is FedAvg, by whatever name it is shown."""
+    return (group.reference or group.label.split()[0]) == BASELINE
+
+
 def first_reaching(curve: pd.Series[float], target: float) -> float:
     """Return the first round at which a curve is at or above the target; NaN if there is none."""
     reached = curve.index[curve >= target]
@@ -34,7 +39,7 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
     if len(members) < 2:
         return None
     matrix, sent = runs.matrix(TEST_ACCURACY), runs.once("bytes by round", lambda: _bytes(runs))
-    baseline = next((group for group in members if group.label.split()[0] == BASELINE), members[0])
+    baseline = next((group for group in members if is_baseline(group)), members[0])
     seeds = {str(name): seed for name, seed in runs.runs["seed"].items()}
     targets = {seeds[name]: float(matrix[name].max()) for name in baseline.used if name in matrix}
     if not targets:

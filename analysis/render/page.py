@@ -2,12 +2,17 @@
 
 A report is one file that needs no network. It suits light and dark, narrow and wide screens. The engine
 escapes every value. Only `Markup`, which the templates make themselves, is not escaped.
+
+The script of a page is made of the files of the templates' folder that end in .js, and holds nothing of a
+run. A browser runs it because the page names its hash, and runs nothing else. Without it the page shows
+pictures.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
+TEMPLATES = Path(__file__).parent / "templates"
+SCRIPTS = ("dom", "scale", "marks", "hands", "chart", "charts", "tables", "folds", "page")
+
 
 class Picture(NamedTuple):
     """A figure for a page.
@@ -31,6 +39,7 @@ class Picture(NamedTuple):
         caption: the text below the figure.
         alt: a description for readers who cannot see the figure.
         css: the class of the <figure> element.
+        charts: what the script draws in the place of the picture: charts as plain JSON, or none.
     """
 
     light: str
@@ -38,12 +47,20 @@ class Picture(NamedTuple):
     caption: str
     alt: str
     css: str = ""
+    charts: Sequence[Mapping[str, object]] = ()
 
 
-def picture(light: str, dark: str, caption: str, alt: str, css: str = "") -> Picture:
+def picture(
+    light: str,
+    dark: str,
+    caption: str,
+    alt: str,
+    css: str = "",
+    charts: Sequence[Mapping[str, object]] = (),
+) -> Picture:
     """Return a figure made from the texts of its two SVGs."""
     first, second = (base64.b64encode(svg.encode()).decode() for svg in (light, dark))
-    return Picture(first, second, caption, alt, css)
+    return Picture(first, second, caption, alt, css, charts)
 
 
 def block(title: str, values: Mapping[str, Value]) -> tuple[str, list[tuple[str, Value]]]:
@@ -57,6 +74,19 @@ def render(template: str, **values: object) -> Markup:
 
 
 @cache
+def script() -> str:
+    """Return the script of a page: the files of SCRIPTS, none of whose names is seen from outside."""
+    parts = ((TEMPLATES / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    return "\n".join(['(() => {\n"use strict";', *parts, "})();"])
+
+
+@cache
+def script_hash() -> str:
+    """Return the hash of the script, as a Content-Security-Policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+
+
+@cache
 def _engine() -> Environment:
     """Return the template engine.
 
@@ -66,8 +96,8 @@ def _engine() -> Environment:
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    engine = Environment(
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=for_html,
@@ -75,3 +105,5 @@ def _engine() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    engine.globals.update(script=Markup(script()), script_hash=script_hash(), reload=0)
+    return engine

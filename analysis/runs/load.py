@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,6 +54,7 @@ class Runs:
             stage and metric.
         by_samples: columns run, model, metric, round, value. The value is Σ correct / Σ samples over the
             clients that were scored on their local test parts in this round.
+        names: reference of a method → the name that tables and figures show. Others show their reference.
     """
 
     metrics: pd.DataFrame
@@ -63,6 +64,7 @@ class Runs:
     clients: pd.DataFrame
     scores: pd.DataFrame
     by_samples: pd.DataFrame
+    names: Mapping[str, str] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -77,6 +79,10 @@ class Runs:
         found: T = self._known[key]
         return found
 
+    def called(self, names: Mapping[str, str]) -> Runs:
+        """Return the same runs, with methods called by these names."""
+        return self.once(("called", *names.items()), lambda: replace(self, names=names, _known={}))
+
     def without(self, names: Collection[str]) -> Runs:
         """Return the runs except those with the given names."""
         if not names:
@@ -90,7 +96,8 @@ class Runs:
             for rows in (self.metrics, self.clients, self.scores, self.by_samples)
         )
         metrics = metrics.assign(run=metrics["run"].cat.remove_unused_categories())
-        return Runs(metrics, self.runs.loc[list(kept)], kept, self.unreadable, clients, scores, together)
+        about = self.runs.loc[list(kept)]
+        return Runs(metrics, about, kept, self.unreadable, clients, scores, together, self.names)
 
     def series(self, metric: Metric) -> pd.DataFrame:
         """Return the server's rows over all classes of one metric, by round."""

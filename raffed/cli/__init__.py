@@ -14,6 +14,7 @@ from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.errors import RaffedError, UsageError
+from raffed.results.command_line import commanded
 from raffed.results.visible import visible
 from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.ray_backend.endings import unfinished
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     streams = Streams()
     words = sys.argv[1:] if argv is None else list(argv)
     try:
-        with Deadlines(), StopSignals(lambda: None) as signals:
+        with Deadlines(), commanded(words), StopSignals(lambda: None) as signals:
             _carried_out(words, signals)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)

@@ -138,14 +138,24 @@ def report(
         ),
     ],
     as_json: Json = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Write the report again whenever runs change, until Ctrl-C."),
+    ] = False,
 ) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
-    if a sweep.json is damaged.
+    if a sweep.json is damaged. With --watch an open page loads itself again every 5 seconds.
     """
     from raffed.commands.reporting import unpacked_records
 
+    if watch:
+        from raffed.cli.watching import watch_report
+
+        with make_screen(as_json, quiet=False) as screen:
+            watch_report(runs, place, screen, as_json)
+        return
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
         places = [stack.enter_context(fetched(one)) for one in runs]
         whole = write_report(stack.enter_context(unpacked_records(places)), out, screen)

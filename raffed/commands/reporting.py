@@ -88,11 +88,13 @@ def unpacked_records(places: Sequence[Path]) -> Iterator[list[Path]]:
         raise UsageError(str(error)) from error
 
 
-def reported(runs: Sequence[Path], out: Path, tell: Callable[[str], None]) -> WrittenReport:
+def reported(
+    runs: Sequence[Path], out: Path, tell: Callable[[str], None], reload: float = 0
+) -> WrittenReport:
     """Write the report on `runs`, and on the sweeps and reproductions among them, to `out`.
 
     `tell` receives one line about everything that is left out or cannot be checked, before anything is
-    written.
+    written. `reload` are the seconds after which an open page loads itself again; 0: never.
 
     Raises:
         UsageError: No run can be read, or `out` cannot be written.
@@ -111,7 +113,7 @@ def reported(runs: Sequence[Path], out: Path, tell: Callable[[str], None]) -> Wr
     if loaded.unhashed:
         tell(unhashed(loaded))
     try:
-        path = write_loaded(loaded, out, items, sweeps)
+        path = write_loaded(loaded, out, items, sweeps, reload)
     except NoRunsError as error:
         raise UsageError(str(error)) from error
     except OSError as error:

@@ -15,6 +15,7 @@ from raffed.core.training.overrides import effective
 from raffed.experiments.code_record import code_records
 from raffed.experiments.method_revision import revision_of
 from raffed.methods import OwnMethod, method_info
+from raffed.results.command_line import command_line
 from raffed.results.folder_names import folder_name
 from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
@@ -76,7 +77,7 @@ def _own_names(setup: Setup) -> RunContents:
 def new_segment(done: int) -> Segment:
     """Return the segment of a run that begins here and now, after `done` rounds."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    return {
+    segment: Segment = {
         "from": done + 1,
         "to": done,
         "started": now,
@@ -84,6 +85,9 @@ def new_segment(done: int) -> Segment:
         "hardware": hardware(),
         "said": [],
     }
+    if typed := command_line():
+        segment["command"] = typed
+    return segment
 
 
 def gpus(placement: Noted) -> str:

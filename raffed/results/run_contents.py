@@ -49,6 +49,11 @@ Segment = TypedDict(
         "versions": Versions,
         "hardware": Hardware,
         "said": Annotated[list[str], Doc("Warnings about the folder.")],
+        "command": NotRequired[
+            Annotated[
+                Name, Doc("The command that computed it; absent where Python did, or an earlier version.")
+            ]
+        ],
         "accepted": NotRequired[
             Annotated[dict[str, list[str]], Doc("Own code that had changed: file → [old hash, new hash].")]
         ],

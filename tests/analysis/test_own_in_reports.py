@@ -32,7 +32,7 @@ def test_a_method_is_shown_by_its_title_with_its_reference_on_hover(
     assert 'title="./prox.py:myprox"' in html
     assert "My &#34;Prox&#34;" in html
     page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")
-    assert "<b>b</b> · ./prox.py:myprox" in page
+    assert '<b>b</b> · <span title="./prox.py:myprox">My &#34;Prox&#34;</span>' in page
     assert "./prox.py:myprox" in (tmp_path / "report" / "summary.csv").read_text(encoding="utf-8")
 
 

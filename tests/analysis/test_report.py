@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import base64
+import hashlib
 import json
 import re
 import subprocess
@@ -83,8 +85,9 @@ def test_a_report_has_its_page_its_tables_and_its_picture(report: Path) -> None:
     assert [tag for tag, _ in outline.tags].count("img") == 3, "two panels and the classes"
 
 
-def test_nothing_in_a_page_is_fetched_or_run(report: Path) -> None:
-    outline = Outline(report.read_text(encoding="utf-8"))
+def test_nothing_in_a_page_is_fetched_and_its_own_script_alone_is_run(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    outline = Outline(text)
     links = [
         value
         for _, attrs in outline.tags
@@ -93,7 +96,26 @@ def test_nothing_in_a_page_is_fetched_or_run(report: Path) -> None:
     ]
     assert links
     assert all(str(link).startswith("data:image/svg+xml;base64,") for link in links)
-    assert not [tag for tag, _ in outline.tags if tag in {"script", "link", "iframe", "object"}]
+    assert not [tag for tag, _ in outline.tags if tag in {"link", "iframe", "object"}]
+    scripts = [attrs.get("type") for tag, attrs in outline.tags if tag == "script"]
+    assert scripts.count(None) == 1
+    assert set(scripts) == {None, "application/json"}, "data are read, and not run"
+    begin, end = "<script>", "</script>\n</body>"
+    code = text[text.index(begin) + len(begin) : text.index(end)]
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    policy = next(attrs["content"] for tag, attrs in outline.tags if attrs.get("http-equiv"))
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'", "what no other rule allows, such as any connection, is refused"
+    assert rules["script-src"] == f"'sha256-{digest}'"
+    assert rules["img-src"] == "data:"
+
+
+def test_the_script_makes_no_markup_and_asks_for_nothing() -> None:
+    code = page_module.script()
+    words = ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "fetch(")
+    words += ("XMLHttp", "WebSocket", "import(", "sendBeacon", "</script", "<!--", "http:", "https:")
+    assert [word for word in words if word in code.replace("http://www.w3.org/2000/svg", "")] == []
 
 
 def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run: WriteRun) -> None:
@@ -117,9 +139,10 @@ def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run
     write_run("b", [0.5], method="$\\frac{", dataset=f"d{evil}", split="$\\frac{" + evil)
     text = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
     outline = Outline(text)
-    assert not [
-        tag for tag, attrs in outline.tags if tag == "script" or "onerror" in attrs or attrs.get("src") == "x"
-    ]
+    assert not [tag for tag, attrs in outline.tags if "onerror" in attrs or attrs.get("src") == "x"]
+    scripts = [attrs.get("type") for tag, attrs in outline.tags if tag == "script"]
+    assert scripts == ["application/json"] * (len(scripts) - 1) + [None]
+    assert "alert('1')" not in text
     assert text.count("&lt;script&gt;") > 10
     assert "<script" not in (tmp_path / "out" / "summary.md").read_text(encoding="utf-8")
 

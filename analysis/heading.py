@@ -1,0 +1,109 @@
+"""Say at the top of a report what was run, when, by which version, and with which commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from .reproduction.item_runs import Reproduction
+from .runs.files import JsonObject
+from .runs.groups import Group, groups
+from .runs.load import Runs, section
+from .runs.titles import method_titles
+
+NAMED = 4  # methods, tasks or items that are named one by one
+COMMIT = 10  # letters of a commit
+
+
+class Heading(NamedTuple):
+    """What a report says of itself.
+
+    Attributes:
+        title: what was run.
+        when: when the runs began; empty if no run says so.
+        versions: the versions of raffed that computed the runs, with their commits.
+        commands: the commands that made the runs, in the order of time.
+        unnamed: how many runs name no command.
+    """
+
+    title: str
+    when: str
+    versions: list[str]
+    commands: list[str]
+    unnamed: int
+
+
+def heading(runs: Runs, items: Sequence[Reproduction] = ()) -> Heading:
+    """Return what stands above a report on these runs and items."""
+    files = [runs.files[str(name)] for name in runs.runs.index]
+    parts = sorted(
+        (part for file in files for part in segments(file)), key=lambda part: _text(part, "started")
+    )
+    begun = [started for part in parts if (started := _text(part, "started"))]
+    return Heading(
+        title(runs, items),
+        _span(begun),
+        _each(_version(part, file) for file in files for part in segments(file)[-1:]),
+        _each(_text(part, "command") for part in parts),
+        sum(not any(_text(part, "command") for part in segments(file)) for file in files),
+    )
+
+
+def title(runs: Runs, items: Sequence[Reproduction] = ()) -> str:
+    """Return what was run, in a few words: the items, or the methods and the tasks."""
+    if items:
+        return listed([item.title for item in items], "items of papers", "; ")
+    return f"{_methods(runs)} on {_tasks(groups(runs))}"
+
+
+def _methods(runs: Runs) -> str:
+    titles = method_titles(runs)
+    found = dict.fromkeys(str(method) for method in runs.runs["method"])
+    return listed([titles.get(method, method) or "an unknown method" for method in found], "methods")
+
+
+def _tasks(found: Sequence[Group]) -> str:
+    tasks = dict.fromkeys(group.task for group in found)
+    texts = [f"{data or 'unknown data'} · {partition or 'unknown partition'}" for data, partition in tasks]
+    return listed(texts, "tasks")
+
+
+def listed(names: Sequence[str], what: str, between: str = ", ") -> str:
+    """Write a few names one by one, and many as their number."""
+    if len(names) > NAMED:
+        return f"{len(names)} {what}"
+    *before, last = names
+    return f"{between.join(before)} and {last}" if before else last
+
+
+def segments(file: JsonObject) -> list[JsonObject]:
+    """Return the parts in which a run was computed. A run of an early version is one part."""
+    found = file.get("segments")
+    parts = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return parts or [file]
+
+
+def _version(part: JsonObject, file: JsonObject) -> str:
+    version, commit = _text(section(part, "versions"), "raffed"), _text(file, "commit")
+    short = commit[:COMMIT] + ("+" if commit.endswith("+") and len(commit) > COMMIT else "")
+    return f"raffed {version or 'of an unknown version'}" + (f", commit {short}" if short else "")
+
+
+def _span(begun: Sequence[str]) -> str:
+    first, last = (_minute(begun[0]), _minute(begun[-1])) if begun else ("", "")
+    return first if first == last else f"{first} to {last}"
+
+
+def _minute(moment: str) -> str:
+    """Write 2026-11-25T10:12:33+00:00 as 2026-11-25 10:12 UTC, and leave other texts as they are."""
+    day, at, time = moment.partition("T")
+    return f"{day} {time[:5]} UTC" if at and moment.endswith(("+00:00", "Z")) else moment
+
+
+def _text(about: JsonObject, name: str) -> str:
+    found = about.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _each(texts: Iterable[str]) -> list[str]:
+    return [text for text in dict.fromkeys(texts) if text]

@@ -1,0 +1,96 @@
+// Charts that stand side by side share which lines are shown, which one is looked at, and one list of names.
+const groups = new Map();
+
+class Group {
+  constructor(place) {
+    this.place = place;
+    this.charts = [];
+    this.hidden = new Set();
+    this.active = null;
+    this.buttons = new Map();
+  }
+
+  activate(label) {
+    if (label === this.active) return;
+    this.active = label;
+    for (const chart of this.charts) if (chart.lines) chart.mark(label);
+    for (const [name, one] of this.buttons) one.classList.toggle("active", name === label);
+  }
+
+  // Shows these lines and hides all others.
+  only(shown) {
+    for (const [name, one] of this.buttons) {
+      const seen = shown.has(name);
+      one.setAttribute("aria-pressed", String(seen));
+      if (seen) this.hidden.delete(name);
+      else this.hidden.add(name);
+    }
+    for (const chart of this.charts) chart.draw();
+    remember();
+  }
+
+  toggle(name) {
+    const shown = new Set([...this.buttons.keys()].filter((one) => !this.hidden.has(one)));
+    if (!shown.delete(name)) shown.add(name);
+    this.only(shown);
+  }
+
+  series() {
+    const found = new Map();
+    for (const chart of this.charts) for (const one of chart.about.series) if (!found.has(one.label)) found.set(one.label, one);
+    return [...found.values()].sort((a, b) => lastOf(b) - lastOf(a));
+  }
+
+  legend() {
+    const series = this.series();
+    if (series.length < 2) return;
+    const list = html("div", { class: "legend", role: "group", "aria-label": "Lines to show" });
+    for (const one of series) {
+      const made = button(undefined, () => this.toggle(one.label), { "aria-pressed": "true" });
+      const key = svg("svg", { width: 26, height: 12, viewBox: "0 0 26 12", "aria-hidden": "true" });
+      const line = { d: "M1,6H25", stroke: colourOf(one), class: "line", ...dashOf(one) };
+      key.append(svg("path", line), mark(one.marker, 13, 6, colourOf(one)));
+      made.append(key, html("span", {}, one.label));
+      for (const event of ["pointerenter", "focus"]) made.addEventListener(event, () => this.activate(one.label));
+      for (const event of ["pointerleave", "blur"]) made.addEventListener(event, () => this.activate(null));
+      this.buttons.set(one.label, made);
+      list.append(made);
+    }
+    const all = () => this.only(new Set(this.buttons.keys()));
+    const foot = html("div", { class: "choose" });
+    foot.append(button("Show all", all), button("Hide all", () => this.only(new Set())));
+    this.place.append(list, foot);
+  }
+}
+
+function drawCharts() {
+  let number = 0;
+  for (const data of document.querySelectorAll("figure > script[type='application/json']")) {
+    const figure = data.parentNode, place = figure.closest(".figures") || figure;
+    if (!groups.has(place)) groups.set(place, new Group(place));
+    const group = groups.get(place), row = html("div", { class: "charts" });
+    for (const about of JSON.parse(data.textContent)) {
+      const chart = new Chart(about, group);
+      chart.number = number;
+      number += 1;
+      group.charts.push(chart);
+      row.append(chart.frame);
+    }
+    figure.classList.add("drawn");
+    figure.prepend(row);
+  }
+  for (const group of groups.values()) {
+    group.legend();
+    for (const chart of group.charts) follow(chart);
+  }
+}
+
+// Draws a chart whenever its width changes, also when its section is unfolded.
+function follow(chart) {
+  let wide = 0;
+  new ResizeObserver(() => requestAnimationFrame(() => {
+    if (chart.frame.clientWidth === wide) return;
+    wide = chart.frame.clientWidth;
+    chart.draw();
+  })).observe(chart.frame);
+}
