@@ -23,10 +23,7 @@ FIRST = [
         "config = raffed.RunConfig(\n    data=DATA,\n    federation=raffed.Federation(rounds=6),\n"
         '    local=raffed.Local(epochs=2),\n    runtime=raffed.Runtime(execution="serial"),\n)',
     ),
-    (
-        TEXT,
-        "`iterate` gives one event for each round. Leaving the loop stops the run, and it can be resumed.",
-    ),
+    (TEXT, "`iterate` gives one event for each round. Leaving the loop stops the run; it can be resumed."),
     (
         CODE,
         'for event in raffed.iterate(config, out="runs/first"):\n'
@@ -35,7 +32,8 @@ FIRST = [
     (TEXT, "The result of the finished run. The hashes are the same whenever the run is repeated here."),
     (
         CODE,
-        'result = raffed.run(config, out="runs/again")\nresult.accuracy, result.personalization, result.hashes',
+        'result = raffed.run(config, out="runs/again")\n'
+        "result.accuracy, result.personalization, result.hashes",
     ),
     (TEXT, "Every measurement is a row of a data frame."),
     (
