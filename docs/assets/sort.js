@@ -34,7 +34,7 @@ function sort(table, column, heading) {
 
 function prepare(table) {
   if (!table.tHead || !table.tBodies[0] || table.tBodies[0].rows.length < 3) return;
-  table.classList.add("sortable");
+  table.dataset.sortable = "";
   Array.from(table.tHead.rows[0].cells).forEach((heading, column) => {
     heading.tabIndex = 0;
     heading.title = "Sort by this column";
