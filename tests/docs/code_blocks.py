@@ -45,6 +45,8 @@ NOT_RUN = {
     ("", "python -m analysis."): "it packs the results of the command before it; tests/analysis runs it",
     ("", "raffed reproduce fedmr/table6 --only fmnist"): "tests/contract runs every item at smoke scale",
     ("docs/reproducing.md", "raffed reproduce --items"): "docs/own_table.md has it, which its test runs",
+    ("docs/reports.md", "raffed report"): "docs/tutorials/tune_and_report.md has it for a sweep of its own",
+    ("docs/reports.md", "from raffed.analysis"): "docs/tutorials/tune_and_report.md has the same program",
     ("", "raffed submit"): CLUSTER,
     ("", "ray "): CLUSTER,
     ("", "export RAY_AUTH_MODE"): CLUSTER,
@@ -82,7 +84,7 @@ class Piece(NamedTuple):
     def reason(self) -> str | None:
         """Why it is not run, or None."""
         for (page, head), why in NOT_RUN.items():
-            if page in ("", self.page) and self.language == "sh" and self.head(head) == head:
+            if page in ("", self.page) and self.head(head) == head:
                 return why
         return None
 

@@ -27,7 +27,7 @@ FIRST = [
     (
         CODE,
         'for event in raffed.iterate(config, out="runs/first"):\n'
-        "    print(event.round, event.accuracy, event.personalization)",
+        "    print(event.round, event.accuracy, event.personal)",
     ),
     (TEXT, "The result of the finished run. The hashes are the same whenever the run is repeated here."),
     (
@@ -38,8 +38,8 @@ FIRST = [
     (TEXT, "Every measurement is a row of a data frame."),
     (
         CODE,
-        "rows = result.to_pandas()\n"
-        'rows[(rows.metric == "accuracy") & (rows.level == "client")].groupby("client").value.last()',
+        "rows = result.to_pandas().query(\"metric == 'accuracy' and model == 'personal'\")\n"
+        'rows[rows["client"].notna() & rows["class"].isna()].groupby("client")["value"].last()',
     ),
     (TEXT, "Rounds can be executed again from checkpoints, and every hash is compared."),
     (CODE, 'raffed.verify("runs/again").ok'),
@@ -48,7 +48,7 @@ OWN = [
     (
         TEXT,
         "# A method of your own, and its report\n\nFedAvg with a pull towards the downloaded weights, "
-        "compared with FedAvg and two other methods over three seeds.",
+        "compared with FedAvg over three seeds.",
     ),
     (
         CODE,

@@ -26,6 +26,7 @@ SHORT = {  # options that make a command cheap, unless it has them
     "compare": {"--execution": "serial", "--epochs": "1", "--rounds": "4"},
     "tune": {"--epochs": "1", "--trials": "2", "--rounds": "4"},
 }
+TREE = typer.main.get_command(app)
 CHEAP = "runtime=raffed.Runtime(execution='serial'), local=raffed.Local(epochs=1), "
 
 
@@ -52,13 +53,11 @@ def test_the_tests_that_are_named_exist_and_name_their_page() -> None:
 @pytest.mark.parametrize("page", sorted({one.page for one in EVERY if one.language == "sh"}))
 def test_every_command_of_a_page_can_be_read(page: str) -> None:
     """Its name and options exist, and its values have the right types."""
-    root = typer.main.get_command(app)
     for piece in pieces(page):
         if piece.language != "sh" or not piece.text.startswith("raffed ") or "|" in piece.text:
             continue
         name, *words = shlex.split(piece.text)[1:]
-        command = root.commands[name]
-        command.make_context(name, list(words)).close()
+        TREE.commands[name].make_context(name, list(words)).close()
 
 
 @pytest.mark.parametrize("piece", [one for one in EVERY if one.language != "sh"], ids=lambda one: one.page)
@@ -75,7 +74,7 @@ def test_what_a_page_shows_runs(page: str, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "mylab"), *sys.path])
-    known: dict[str, object] = {"raffed": raffed, "__name__": "page"}
+    known: dict[str, object] = {"raffed": raffed, "__name__": "__main__"}
     try:
         for piece in pieces(page):
             if piece.text.startswith("cd "):
