@@ -74,12 +74,13 @@ def test_every_program_and_file_can_be_read(piece: Piece) -> None:
 def test_what_a_page_shows_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "mylab"), *sys.path])
+    monkeypatch.syspath_prepend(str(tmp_path))
     known: dict[str, object] = {"raffed": raffed, "__name__": "__main__"}
     try:
         for piece in pieces(page):
             if piece.text.startswith("cd "):
                 monkeypatch.chdir(piece.text.split()[1])
+                monkeypatch.syspath_prepend(str(Path.cwd()))
             if piece.reason is None:
                 _execute(piece, known)
     finally:
