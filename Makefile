@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := .venv-docs
 # Folders of tests whose files start no Ray and train little. CONTRIBUTING.md has what each folder may cost.
 FAST := config core docs models results
 
@@ -44,6 +45,16 @@ check: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+$(DOCS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python .ci/extra.py docs > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --quiet --requirement $(DOCS)/requirements.txt
+	touch $@
+
+docs: $(DOCS)/.installed ## the documentation in site/, from an environment of its own; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet --site-dir site
+	$(DOCS)/bin/python -m tests.docs.check_site site
+
 lock: ## resolve requirements.lock anew (needs uv), around the versions of .ci/pins.txt
 	sed -n '/^#/p' requirements.lock > requirements.lock.new
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
@@ -56,4 +67,4 @@ golden: $(STAMP) ## write tests/golden/wire.txt anew: what leaves a client, meth
 bench: $(STAMP) ## round time as a ratio to a bare PyTorch loop, in bench/ (RAFFED_DATA: the data; RAFFED_PEERS: Flower and pfl)
 	$(BIN)/python -m tests.benchmarks.round_time --out bench/round_time.json
 
-.PHONY: help venv demo test test-fast test-browser test-slow budget check lock golden bench
+.PHONY: help venv demo test test-fast test-browser test-slow budget check docs lock golden bench

@@ -6,6 +6,7 @@ It reads packed records or folders of `raffed reproduce zoo/…`. The diagrams o
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,9 @@ raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox 
 raffed reproduce zoo/fashion-mnist --scale full --out zoo --tables
 python -m analysis.pack_records zoo --out analysis/records/zoo --results
 ```
+
+On the site, a click on a heading sorts a table. The name of a method leads to what is behind its row: the
+accuracy with each seed, the hashes of the final weights, and the command that makes the cell again.
 
 Any part may run by itself: rows and splits are chosen by `--only`, and the same command goes on where it
 stopped. Parts with one `--out` make one table, also if they run at the same time. `--tables` runs nothing and
@@ -82,10 +86,19 @@ def written(records: Sequence[Path], page: Path) -> dict[Path, str]:
             name = f"{item.about['paper']}-{item.about['name']}.svg" if picture else ""
             if picture:
                 files[page.parent / name] = picture
-            parts.append(item_page(item, runs, name))
+            parts.append(item_page(item, runs, name, _addresses(records, page)))
     shown = " ".join(path.as_posix() for path in records)
     head = HEAD.format(records=shown, page=page.as_posix())
     return {page: "\n".join([head, *parts]), **files}
+
+
+def _addresses(records: Sequence[Path], page: Path) -> list[tuple[str, str]]:
+    """Return name and address, seen from the page, of those records that have a page of their own."""
+    return [
+        (path.name, Path(os.path.relpath(path / "README.md", page.parent)).as_posix())
+        for path in records
+        if (path / "README.md").exists()
+    ]
 
 
 def _picture(item: Reproduction, runs: Runs) -> str:

@@ -11,19 +11,21 @@ from ..metrics.rank_tests import friedman, holm_ranking
 from ..reproduction.item_runs import Reproduction
 from ..runs.load import Runs, section
 from ..table import TextTable, as_markdown
+from .cells import Records, details, linked
 from .rows import Compared, RowCost, Scores, against, columns, cost, mean, scores, tried
 
 SLOW = 1.5  # times the seconds of the baseline's round from which a row is named as costly
 MORE = 1.05  # times its bytes
 
 
-def item_page(item: Reproduction, runs: Runs, diagram: str = "") -> str:
+def item_page(item: Reproduction, runs: Runs, diagram: str = "", records: Records = ()) -> str:
     """Return the part of the page on one table.
 
     Args:
         item: The table, with a search.
         runs: Its runs.
         diagram: Address of the picture of the ranks, or "".
+        records: Name and address of the packed records that the runs come from.
     """
     baseline = str(item.about["baseline"])
     names = columns(item)
@@ -34,7 +36,12 @@ def item_page(item: Reproduction, runs: Runs, diagram: str = "") -> str:
         f"## {item.title}",
         _protocol(item, found),
         *_summary(found, compared, costs, baseline),
-        *(_column(item, name, found[name], compared[name], costs[name]) for name in names if found[name]),
+        *(
+            f"{_column(item, name, found[name], compared[name], costs[name])}\n\n"
+            f"{details(item, runs, name, found[name], records)}"
+            for name in names
+            if found[name]
+        ),
         _ranks(found, diagram, baseline),
         _left_out(item),
     ]
@@ -148,7 +155,8 @@ def _column(
     titles += ["s/round, ratio", "MB up", "MB down", "Setting"]
     base = costs.get(baseline)
     lines = []
-    for row in sorted(found, key=lambda one: -mean(found[one])):
+    ordered = sorted(found, key=lambda one: -mean(found[one]))
+    for row in ordered:
         one, price = compared.get(row), costs[row]
         setting = str(trials.get((row, name), {}).get("chosen") or "–")
         lines.append(
@@ -165,7 +173,7 @@ def _column(
             ]
         )
     table = TextTable(titles, lines, frozenset({"Method", "Verdict", "Setting"}))
-    return f"### {name}\n\n{as_markdown(table).strip()}"
+    return f"### {name}\n\n{linked(item, name, ordered, as_markdown(table).strip())}"
 
 
 def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,23 @@ def test_the_page_says_what_gains_what_falls_what_is_not_separated_and_what_it_c
         "- Late, P10C2: not finished.",
     ):
         assert line in page.splitlines(), line
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| Better")]
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| [Better](#")]
     assert len(rows) == 1
     assert rows[0][1] == "60.30 ± 1.91"  # s² = 9.5/4 points², and t(4) = 2.776 times s/√5
     assert rows[0][2] == "+10.30 ± 0.20"  # seed/10 points: s = 0.158, half = 2.776 · 0.158/√5
+
+
+def test_every_row_leads_to_its_seeds_its_record_and_the_command_that_makes_it_again(table: Path) -> None:
+    item = load_item(table)
+    page = item_page(item, read_runs(run_folders(item)), records=[("t", "records/t/README.md")])
+    links = re.findall(r"^\| \[(\w+)\]\(#([\w-]+)\)", page, re.MULTILINE)
+    places = dict(re.findall(r'<a id="([\w-]+)"></a>(\w+)', page))
+    assert len(links) == len(ROWS)
+    assert {place: row for row, place in links} == places
+    [line] = [line for line in page.splitlines() if "</a>Better" in line]
+    assert "1: 60.10, 2: 62.20, 3: 58.30" in line  # 50 + 10 + 1/10 points, and so on
+    assert "raffed reproduce zoo/t --scale full --only better --only p10c2 --out zoo" in line
+    assert "[t](records/t/README.md)" in page
 
 
 def test_a_folder_without_a_tuned_table_is_refused_in_one_line(

@@ -163,7 +163,8 @@ def arguments(known: Sequence[Declaration]) -> str:
     rows = ["| argument | default | values | meaning |", "|---|---|---|---|"]
     for one in known:
         allowed = " ".join(filter(None, (one.shown_kind, str(one.range or ""))))
-        cells = (f"`{one.name}`", f"`{one.shown_default}`", allowed, one.doc)
+        default = f"`{one.shown_default}`" if one.default else "required"
+        cells = (f"`{one.name}`", default, allowed, one.doc)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 

@@ -36,6 +36,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    listed.remove("records/index.md")  # tests/docs/site_hooks.py makes it
     assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
 
 

@@ -1,0 +1,100 @@
+"""The code blocks of README and docs: what they are, which test runs them, and why some are not run.
+
+A block is divided into pieces: each command of an `sh` block, and every other block as a whole. Blocks of the
+language `text` are output, formulas or trees of files, and no code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
+BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"sh", "python", "toml", "text"}
+
+# Pages whose own tests run all their blocks
+OWN_TESTS = {
+    "docs/metrics.md": "test_own_pages.py",
+    "docs/own_data.md": "test_own_data.py",
+    "docs/own_loss.md": "test_own_pages.py",
+    "docs/own_model.md": "test_own_model_page.py",
+    "docs/own_table.md": "test_own_table_page.py",
+    "docs/partition_file.md": "test_readme.py",
+}
+CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"
+ENVIRONMENT = "it makes an environment or installs into one, as CI does"
+HOURS = "it takes hours and needs real data; analysis/records has its results"
+# Page or "" for all of them, beginning of a command → why it is not run
+NOT_RUN = {
+    ("", "make "): ENVIRONMENT,
+    ("", "python3 -m venv"): ENVIRONMENT,
+    ("", ".venv/bin/pip"): ENVIRONMENT,
+    ("", "source .venv"): ENVIRONMENT,
+    ("", "cd mylab && pip install"): ENVIRONMENT,
+    ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
+    ("", ".venv/bin/python -m pytest"): "it is the suite itself",
+    ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_help.py runs",
+    ("", "raffed doctor"): "it measures the machine; tests/cli runs it on a small one",
+    ("README.md", "raffed run --dataset"): "docs/own_data.md has the same command, which its test runs",
+    ("", "raffed reproduce map/table1 --scale full"): HOURS,
+    ("", "raffed reproduce zoo/"): HOURS,
+    ("", "python -m analysis."): "it packs the results of the command before it; tests/analysis runs it",
+    ("", "raffed reproduce fedmr/table6 --only fmnist"): "tests/contract runs every item at smoke scale",
+    ("docs/reproducing.md", "raffed reproduce --items"): "docs/own_table.md has it, which its test runs",
+    ("docs/reports.md", "raffed report"): "docs/tutorials/tune_and_report.md has it for a sweep of its own",
+    ("docs/reports.md", "from raffed.analysis"): "docs/tutorials/tune_and_report.md has the same program",
+    ("", "raffed submit"): CLUSTER,
+    ("", "ray "): CLUSTER,
+    ("", "export RAY_AUTH_MODE"): CLUSTER,
+    ("", "raffed report s3:"): CLUSTER,
+    ("", "raffed report /shared"): CLUSTER,
+}
+# Blocks of Python that are files for later commands: page, first words of the block → name of the file
+FILES = {
+    ("README.md", "import raffed\nfrom raffed import Method, Term"): "prox.py",
+    ("docs/own_split.md", "import numpy"): "splits.py",
+    ("docs/tutorials/own_data_and_model.md", "# wardnet.py"): "wardnet.py",
+}
+
+
+class Piece(NamedTuple):
+    """A command, or a block in another language than `sh`."""
+
+    page: str
+    language: str
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        """The name under which the block is saved, if later commands need it."""
+        names = [
+            name for (page, head), name in FILES.items() if page == self.page and head == self.head(head)
+        ]
+        return names[0] if names else None
+
+    def head(self, like: str) -> str:
+        """Return as much of the beginning as another text is long."""
+        return self.text[: len(like)]
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not run, or None."""
+        for (page, head), why in NOT_RUN.items():
+            if page in ("", self.page) and self.head(head) == head:
+                return why
+        return None
+
+
+def pieces(page: str) -> Iterator[Piece]:
+    """Yield what is code on a page, in order."""
+    for language, text in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        if language == "sh":
+            joined = re.sub(r"\\\n\s*", "", text)
+            lines = (re.sub(r"\s+#.*", "", line).strip() for line in joined.splitlines())
+            yield from (Piece(page, "sh", line) for line in lines if line)
+        elif language != "text":
+            yield Piece(page, language, text)

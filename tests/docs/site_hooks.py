@@ -1,0 +1,48 @@
+"""What the site has beyond docs/: a page for each packed record. mkdocs.yml names this file.
+
+Pages of docs/ link to `../analysis/records/NAME/README.md`, which works where the repository is browsed.
+On the site the same link leads to the page that is made here from that file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "analysis" / "records"
+TO_RECORD = re.compile(r"\]\((?:\.\./)+analysis/records/(?:([\w-]+)/)?README\.md(#[\w-]+)?\)")
+TO_DOCS = re.compile(r"\]\((?:\.\./)+docs/([\w/-]+\.md)(#[\w-]+)?\)")
+TO_SOURCE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:raffed|analysis|tests|cluster)/[\w./-]+)\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages of records, below `records/`."""
+    for path in (RECORDS / "README.md", *sorted(RECORDS.glob("*/README.md"))):
+        name = "index" if path.parent == RECORDS else path.parent.name
+        files.append(File.generated(config, f"records/{name}.md", content=record_page(path)))
+    return files
+
+
+def record_page(path: Path) -> str:
+    """Return the page of a record: its links lead to pages of the site, or name the file that they meant."""
+    text = path.read_text(encoding="utf-8")
+    text = TO_DOCS.sub(lambda found: f"](../{found[1]}{found[2] or ''})", text)
+    text = TO_SOURCE.sub(lambda found: f"{found[1]} (`{found[2]}`)", text)
+    if path.parent == RECORDS:
+        text = re.sub(r"\]\(([\w-]+)/README\.md\)", r"](\1.md)", text)
+        names = sorted(one.parent.name for one in RECORDS.glob("*/README.md"))
+        links = "".join(f"- [{one}]({one}.md)\n" for one in names)
+        return f"{text}\n## Tables of each record\n\n{links}"
+    text = text.replace("](../README.md)", "](index.md)")
+    return f"{text}\nThe files of this record are in `analysis/records/{path.parent.name}/`.\n"
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links to records into links to their pages."""
+    up = "../" * page.file.src_uri.count("/")
+    return TO_RECORD.sub(lambda found: f"]({up}records/{found[1] or 'index'}.md{found[2] or ''})", markdown)
