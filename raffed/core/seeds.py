@@ -45,6 +45,7 @@ Purpose = Literal[
     "epochs",
     "opening",
     "head",
+    "strength",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 
