@@ -18,6 +18,7 @@ from .cost_views import cost_view, speed_view
 from .differences import difference_table
 from .gain_views import gain_bars_view, gain_curves_view
 from .item_runs import Reproduction, measure_of, run_folders
+from .term_strength import strength_view
 from .verdicts import shown
 from .view import WORDS, View, Viewer, cells_with_runs
 
@@ -52,7 +53,8 @@ def item_view(item: Reproduction, runs: Runs) -> View:
 
     The result can be empty if there are no runs.
     """
-    viewers = [PICTURES.get(item.about.get("picture", "")), MEASURED.get(item.about["measure"])]
+    pictures = PICTURES.get(item.about.get("picture", ""))
+    viewers = [pictures, MEASURED.get(item.about["measure"]), strength_view]
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
     tables = {name: table for view in found for name, table in view.tables.items()}
     printed = difference_table(item, runs)

@@ -20,6 +20,7 @@ from ..table import TextTable, without_blank
 from .cell_values import DIGITS, values_of
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
 from .printed import printed_places, printed_value
+from .term_strength import NO_TEST, untested
 
 LEFT_OUT = "Runs left out"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
@@ -37,6 +38,7 @@ class Line(NamedTuple):
         printed_gain: the printed difference to the baseline; NaN if there is none.
         gains: our differences to the baseline, paired by seed.
         target: whether the printed value is to be reproduced.
+        no_test: whether the method's terms are too weak to test anything.
     """
 
     row: str
@@ -46,6 +48,7 @@ class Line(NamedTuple):
     printed_gain: float
     gains: list[float]
     target: bool = True
+    no_test: bool = False
 
     @property
     def mean(self) -> float:
@@ -59,6 +62,7 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     ours = {key: values_of(item, key, runs) for key in printed}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
+    weak = untested(item, runs)
     lines = []
     for (row, column), values in ours.items():
         against = ours.get((baseline, column), {})
@@ -69,7 +73,9 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
             math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
         )
         target = not any((row, part) in aside for part in parts.get(column, (column,)))
-        lines.append(Line(row, column, printed[row, column], list(values.values()), gain, gains, target))
+        found = list(values.values())
+        idle = any((row, part) in weak for part in parts.get(column, (column,)))
+        lines.append(Line(row, column, printed[row, column], found, gain, gains, target, idle))
     return lines
 
 
@@ -77,6 +83,8 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
     """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
     if not line.ours:
         return "not run"
+    if line.no_test and scale != "smoke":
+        return NO_TEST
     if scale == "full":
         if math.isnan(line.printed):
             return "not printed"

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
-from raffed.experiments.papers.fedmr.settings import LOCAL, NETS_TESTED, PRINTED, config
+from raffed.experiments.papers.fedmr.settings import LOCAL, NETS_TESTED, config
 from raffed.experiments.reproduction.catalogue import Argument
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 from raffed.experiments.reproduction.scales import shortened
@@ -187,14 +187,11 @@ def _fedvls() -> Item:
 
 
 def _paper() -> Item:
-    printed = {"table": "Table1", "dataset": "FMNIST", "split": "P5C2", **PRINTED}
-
     def cells() -> Iterator[Cell]:
         for row, (method, args) in PAPER.items():
             run = config(method, "FMNIST", "P5C2", **args)
             run = replace(run, federation=replace(run.federation, measures=MEASURED))
-            name = "FedAvg" if row == "FedAvg" else "FedMR" if row.startswith("both") else ""
-            yield Cell(row, "FMNIST P5C2", run, {**printed, "method": name} if name else {})
+            yield Cell(row, "FMNIST P5C2", run, {})
 
     return Item(
         "fedmr",
