@@ -1,8 +1,9 @@
-"""Make the rows of the measure `term_strength`: of each participant, and the means over participants."""
+"""Make the rows of the measure `term_strength`: of each participant, and the medians over participants."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from raffed.core.measures.term_strength import ALL
@@ -14,7 +15,8 @@ from raffed.runtime.reports import Report
 def strength_rows(number: int, reports: Sequence[Report]) -> list[Row]:
     """Return the rows of an evaluated round; none if nobody measured.
 
-    The mean is unweighted and leaves out NaN.
+    The common row is the median and leaves out NaN. A mean would be decided by a client whose cross-entropy
+    is all but 0 after training, as with a single class, where a ratio can be 10^10.
 
     Args:
         number: Number of rounds done.
@@ -27,8 +29,8 @@ def strength_rows(number: int, reports: Sequence[Report]) -> list[Row]:
         found = [(client, one) for client, one in own if one is not None]
         rows += [metric.row(number, one.value, part=part, client=client, n=one.n) for client, one in found]
         known = [one.value for _, one in found if not math.isnan(one.value)]
-        mean = sum(known) / len(known) if known else math.nan
-        rows.append(metric.row(number, mean, part=part, n=len(known)))
+        middle = statistics.median(known) if known else math.nan
+        rows.append(metric.row(number, middle, part=part, n=len(known)))
     return rows
 
 

@@ -129,9 +129,10 @@ TERM_STRENGTH = {
         ("client", "mean"),
         "neither",
         "evaluated rounds, with measures = term_strength, of methods with terms",
-        "batches; of the mean: clients",
+        "batches; of the median: clients",
         f"norm of the gradient of all terms, relative to that of the cross-entropy, in the shared layers "
-        f"below the head, at {where}. term_strength_NAME is that of one term",
+        f"below the head, at {where}. The common row is the median over participants. term_strength_NAME is "
+        "that of one term",
         named=True,
     )
     for model, where in {

@@ -151,10 +151,10 @@ def test_the_strength_of_terms_is_measured_in_every_evaluated_round_and_changes_
         "term_strength_intra_class",
         "term_strength_inter_class",
     }
-    assert len(found) == 2 * 2 * 3 * (5 + 1)  # rounds, models, names; participants and their mean
+    assert len(found) == 2 * 2 * 3 * (5 + 1)  # rounds, models, names; participants and their median
     for _, one in found.groupby(["round", "model", "metric"]):
-        mean, own = one[one["client"].isna()]["value"].item(), one[one["client"].notna()]["value"]
-        assert mean == pytest.approx(own.mean())
+        middle, own = one[one["client"].isna()]["value"].item(), one[one["client"].notna()]["value"]
+        assert middle == pytest.approx(own.median())
 
 
 def test_a_method_without_terms_has_no_strengths() -> None:
