@@ -15,6 +15,7 @@ from ..runs.load import Runs
 from ..table import TextTable
 from .cell_values import values_of
 from .item_runs import Reproduction
+from .term_strength import no_test
 from .verdict_marks import FEW_SEEDS
 
 
@@ -27,12 +28,14 @@ class ClaimResult(NamedTuple):
         given: the same of the claim's premise; empty if it has none.
         within: how far from 0 the left-hand side may be; 0 for values that must be equal, None if it must be
             above 0.
+        no_test: why the settings test nothing; empty if they do.
     """
 
     text: str
     values: Sequence[float]
     given: Sequence[float] = ()
     within: float | None = None
+    no_test: str = ""
 
     @property
     def mean(self) -> float:
@@ -57,6 +60,8 @@ class ClaimResult(NamedTuple):
             return FEW_SEEDS.get(len(self.values), "not run")
         if self.given and ClaimResult("", self.given).verdict != "holds":
             return "says nothing: its premise does not hold"
+        if self.no_test:
+            return self.no_test
         if self.within is not None:
             near, far = abs(self.mean) - self.half, abs(self.mean) + self.half
             return "holds" if far <= self.within else "fails" if near > self.within else "not separated"
@@ -73,7 +78,13 @@ def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
         seeds = sorted(left.keys() & given.keys() if claim.get("given") else left)
         values = [left[seed] - claim.get("minus", 0.0) for seed in seeds]
         found.append(
-            ClaimResult(claim["text"], values, [given[seed] for seed in seeds if given], claim.get("within"))
+            ClaimResult(
+                claim["text"],
+                values,
+                [given[seed] for seed in seeds if given],
+                claim.get("within"),
+                no_test(claim["terms"], item, runs),
+            )
         )
     return found
 

@@ -32,6 +32,7 @@ MARKS = {
     "one seed": Mark("?", "open", "one seed is too few for an interval"),
     "two seeds": Mark("?", "open", "two seeds are too few for an interval"),
     "no claim": Mark("○", "plain", "the paper's own difference is below the tolerance"),
+    "no test": Mark("○", "plain", "the method's terms are below 5 % of the cross-entropy"),
     "no target": Mark("○", "plain", "ours is not held to what is printed"),
     "runs": Mark("✓", "plain", "the cell runs"),
     "not printed": Mark("", "plain", "the paper prints no number"),

@@ -24,6 +24,7 @@ from .item_runs import Reproduction, best_setting, cell_names, measure_of, setti
 from .numbers import shown
 from .printed import printed_places, printed_value
 from .table_order import table_order
+from .term_strength import NO_TEST, untested
 from .verdict_marks import FEW_SEEDS
 
 LEFT_OUT = "Runs left out"
@@ -43,6 +44,7 @@ class Line(NamedTuple):
         gains: our differences to the baseline, paired by seed.
         target: whether the printed value is to be reproduced.
         room: how the line is judged, if not by the item's tolerance.
+        no_test: whether the method's terms are too weak to test anything.
     """
 
     row: str
@@ -53,6 +55,7 @@ class Line(NamedTuple):
     gains: list[float]
     target: bool = True
     room: Room | None = None
+    no_test: bool = False
 
     @property
     def mean(self) -> float:
@@ -69,7 +72,7 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     ours = {key: values_of(item, key, runs) for key in printed}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
-    lines, room = [], rooms(item)
+    lines, room, weak = [], rooms(item), untested(item, runs)
     for row, column in _ordered(item, ours):
         values = ours[row, column]
         against = ours.get((baseline, column), {})
@@ -81,7 +84,9 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         )
         target = not any((row, part) in aside for part in parts.get(column, (column,)))
         told, judged = printed[row, column], room.get((row, column))
-        lines.append(Line(row, column, told, list(values.values()), gain, gains, target, judged))
+        found = list(values.values())
+        idle = any((row, part) in weak for part in parts.get(column, (column,)))
+        lines.append(Line(row, column, told, found, gain, gains, target, judged, idle))
     return lines
 
 
@@ -94,6 +99,8 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
     """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
     if not line.ours:
         return "not run"
+    if line.no_test and scale != "smoke":
+        return NO_TEST
     if scale == "full":
         if math.isnan(line.printed):
             return "not printed"

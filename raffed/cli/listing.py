@@ -162,9 +162,9 @@ def metrics(
     if is_reference(name.strip()):
         _show_own_metric(name.strip())
         return
-    known = [f"{one.name}N" if one.numbered else one.name for one in METRICS]
-    key = check_choice("metric", name.strip(), dict.fromkeys(known))
-    for line in metric_lines(METRICS.named(key.removesuffix("N"))):
+    known = {one.name if one.named else one.title: one.name for one in METRICS}
+    key = check_choice("metric", name.strip(), known)
+    for line in metric_lines(METRICS.named(known[key])):
         show_pairs(zip(titles, line, strict=True))
 
 

@@ -61,10 +61,12 @@ class Federation:
     ] = 0
     measures: Annotated[
         str,
-        Words("memory", "spectrum", "calibration", "fairness", "training"),  # docs/metrics.md explains them
+        Words(
+            "memory", "spectrum", "calibration", "fairness", "training", "term_strength"
+        ),  # docs/metrics.md
         Doc(
-            "Additional measurements, separated by commas. `training` is made whenever the global model is "
-            "evaluated, the others after the last round."
+            "Additional measurements, separated by commas. `training` and `term_strength` are made whenever "
+            "the global model is evaluated, the others after the last round."
         ),
     ] = ""
     metrics: Annotated[

@@ -47,6 +47,7 @@ Purpose = Literal[
     "head",
     "compression",
     "clock",
+    "strength",
 ]
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 

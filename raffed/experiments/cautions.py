@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from raffed.core.ingredients import Ingredient
 from raffed.core.training.overrides import override_line
 from raffed.runtime.machine import bf16_gain, bf16_in_hardware
+from raffed.runtime.network_setup import has_normalisation
 from raffed.runtime.run_network import network_line
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ def warn(setup: Setup, resumed: bool = False) -> None:
     if not resumed and (line := override_line(setup.method, config.local)):
         log.warning("%s", line)
     if not resumed and (line := network_line(setup.method)):
+        log.warning("%s", line)
+    for line in () if resumed else _about_network(setup):
         log.warning("%s", line)
     if note := setup.dataset.transform_in(setup.style).note:
         log.warning("%s", note)
@@ -67,3 +71,12 @@ def warn(setup: Setup, resumed: bool = False) -> None:
             why,
             1 / gain,
         )
+
+
+def _about_network(setup: Setup) -> list[str]:
+    """Return what the method's ingredients say about the run's network, with the names of both."""
+    asked = [one for _, one in setup.method.ingredients() if type(one).caution is not Ingredient.caution]
+    if not asked:
+        return []
+    found = [one.caution(has_normalisation(setup)) for one in asked]
+    return [f"{setup.method.name} with {setup.config.model.name}: {line}" for line in found if line]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from raffed.core.measures.scores import ScoreCounts
+from raffed.experiments.strength_rows import strength_rows
 from raffed.results import score_metrics as scores
 from raffed.results.evaluation_metrics import UNSEEN
 from raffed.results.metric import Metric
@@ -40,7 +41,7 @@ def round_rows(number: int, reports: list[Report], test: ScoreCounts | None, sec
     rows = [_training_row(number, reports, seconds)]
     for report in reports:
         rows += _participant_rows(number, report)
-    rows += _extra_means(number, reports)
+    rows += _extra_means(number, reports) + strength_rows(number, reports)
     for model in ACCURACY:
         rows += _means(number, model, [found for _, found in _own(reports, model)])
     rows += _each_and_mean(number, scores.PRIVATE_ACCURACY, _own(reports, "private"))
@@ -61,8 +62,12 @@ def _training_row(number: int, reports: Sequence[Report], seconds: float) -> Row
 
 def _participant_rows(number: int, r: Report) -> list[Row]:
     """Return the rows of one participant."""
-    sent = {"bytes_up": r.bytes_up, "bytes_down": r.bytes_down}
-    rows = [CLIENT_LOSS.row(number, r.loss, client=r.client, n=r.n, seconds=r.seconds, **sent)]
+    up, down = r.bytes_up, r.bytes_down
+    rows = [
+        CLIENT_LOSS.row(
+            number, r.loss, client=r.client, n=r.n, bytes_up=up, bytes_down=down, seconds=r.seconds
+        )
+    ]
     for model, metric in ACCURACY.items():
         if model in r.scores.models:
             found = r.scores.models[model]

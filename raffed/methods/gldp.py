@@ -68,12 +68,16 @@ class Relations(Personal[Remembered, ClassSums, Prototypes]):
         return Remembered(empty.mean.to(device), empty.known.to(device))
 
     def loss(self, f: Forward, k: Context[Remembered, Prototypes]) -> Tensor:
-        total = torch.zeros((), device=f.z.device)
+        return sum(self.loss_parts(f, k).values(), torch.zeros((), device=f.z.device))
+
+    def loss_parts(self, f: Forward, k: Context[Remembered, Prototypes]) -> dict[str, Tensor]:
+        found = {}
         if self.lam and self.lp != "none":
-            total = total + self.lam * self._local(f, k)
+            found["local_relation"] = self.lam * self._local(f, k)
         if self.lam < 1 and self.gp != "none":
-            total = total + (1 - self.lam) * global_relation(f.z, f.y, k.server.mean, k.server.known, self.gp)
-        return total
+            relation = global_relation(f.z, f.y, k.server.mean, k.server.known, self.gp)
+            found["global_relation"] = (1 - self.lam) * relation
+        return found
 
     def _local(self, f: Forward, k: Context[Remembered, Prototypes]) -> Tensor:
         old = k.mine.mean.masked_fill(~k.mine.known[:, None], 0.0)

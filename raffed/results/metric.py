@@ -43,6 +43,7 @@ VARIANCE = Unit("variance", 0.0)
 EPSILON = Unit("ε", 0.0)
 SECONDS = Unit("seconds", 0.0)
 ROUNDS = Unit("rounds", 0.0)
+RATIO = Unit("ratio", 0.0)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Metric:
         meaning: What is measured.
         n: What the column `n` counts.
         numbered: Whether a number follows the name, as in accuracy_stage0.
+        named: Whether the name of a part may follow the name, as in term_strength_proximal.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Metric:
     meaning: str
     n: str
     numbered: bool = False
+    named: bool = False
 
     def __post_init__(self) -> None:
         """Check the words.
@@ -97,6 +100,11 @@ class Metric:
         """The columns model, split and metric, which no two metrics share."""
         return self.model, self.split, self.name
 
+    @property
+    def title(self) -> str:
+        """The name as lists show it, such as accuracy_stageN."""
+        return f"{self.name}N" if self.numbered else f"{self.name}[_NAME]" if self.named else self.name
+
     def row(
         self,
         round: int,
@@ -106,6 +114,7 @@ class Metric:
         client: int | None = None,
         class_: int | None = None,
         number: int | None = None,
+        part: str = "",
         bytes_up: int | None = None,
         bytes_down: int | None = None,
         seconds: float | None = None,
@@ -119,6 +128,7 @@ class Metric:
             client: Number of the client, or None if the row is the server's or a mean.
             class_: The class, or None for all classes together.
             number: The number of a numbered metric.
+            part: The name of a part, for a metric that has named parts; "" for the whole.
             bytes_up: Bytes sent from clients to the server.
             bytes_down: Bytes sent from the server to clients.
             seconds: Wall time in s.
@@ -131,7 +141,9 @@ class Metric:
             raise UsageError(f"metric {self.name} of {self.model} models has no {level or 'common'} rows")
         if self.numbered != (number is not None):
             raise UsageError(f"metric {self.name}: only a numbered metric takes a number, and it needs one")
-        name = f"{self.name}{number}" if self.numbered else self.name
+        if part and not self.named:
+            raise UsageError(f"metric {self.name} has no named parts, but {part!r} was given; leave it out")
+        name = f"{self.name}{number}" if self.numbered else f"{self.name}_{part}" if part else self.name
         return Row(
             round, self.model, self.split, name, value, client, None, class_, n, bytes_up, bytes_down, seconds
         )

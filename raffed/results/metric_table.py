@@ -73,7 +73,10 @@ class MetricTable:
         if found is not None:
             return None if found.numbered else found
         family = known.get((model, split, name.rstrip("0123456789")))
-        return family if family is not None and family.numbered else None
+        if family is not None and family.numbered:
+            return family
+        wholes = (one for one in known.values() if one.named and one.place[:2] == (model, split))
+        return next((one for one in wholes if name.startswith(f"{one.name}_")), None)
 
     def at(self, model: str, split: str, name: str) -> Metric:
         """Return the metric of rows with these words.
@@ -111,10 +114,11 @@ def declare(
     meaning: str,
     *,
     numbered: bool = False,
+    named: bool = False,
 ) -> Metric:
     """Register one of raffed's own metrics, and return it. `where` is its model and its split."""
     model, split = where.split()
     several: tuple[Level, ...] = (levels,) if isinstance(levels, str) else levels
     return METRICS.register(
-        Metric(name, model, split, unit, several, better, when, meaning, n, numbered=numbered)
+        Metric(name, model, split, unit, several, better, when, meaning, n, numbered=numbered, named=named)
     )

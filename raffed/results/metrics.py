@@ -28,7 +28,7 @@ def metric_lines(metrics: Iterable[Metric] = METRICS) -> list[tuple[str, ...]]:
     """Return metrics as lines of a table: name, model, split, rows, unit, better, when and meaning."""
     return [
         (
-            f"{one.name}N" if one.numbered else one.name,
+            one.title,
             one.model,
             one.split,
             ", ".join(one.levels),

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from raffed.results.metric import CLIENTS, EPSILON, NUMBERS, OBJECTIVE, ROUNDS, SECONDS, VARIANCE
+from raffed.results.metric import (
+    CLIENTS,
+    EPSILON,
+    NUMBERS,
+    OBJECTIVE,
+    RATIO,
+    ROUNDS,
+    SECONDS,
+    VARIANCE,
+)
 from raffed.results.metric_table import declare
 from raffed.results.score_metrics import SURVEYED
 
@@ -140,6 +149,28 @@ FLOATS_KEPT = declare(
     "none",
     "numbers that a client keeps from one round to the next",
 )
+
+# How strong the terms of a method are
+
+TERM_STRENGTH = {
+    model: declare(
+        "term_strength",
+        f"{model} train",
+        RATIO,
+        ("client", "mean"),
+        "neither",
+        "evaluated rounds, with measures = term_strength, of methods with terms",
+        "batches; of the median: clients",
+        f"norm of the gradient of all terms, relative to that of the cross-entropy, in the shared layers "
+        f"below the head, at {where}. The common row is the median over participants. term_strength_NAME is "
+        "that of one term",
+        named=True,
+    )
+    for model, where in {
+        "global": "the model with which a participant's training starts",
+        "local": "the one with which it ends",
+    }.items()
+}
 
 # With faults or with noise
 

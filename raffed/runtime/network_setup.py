@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from raffed.core import seeds
 from raffed.core.context import Spec
@@ -11,10 +11,19 @@ from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK
 from raffed.core.training.network import Network
 from raffed.models import build_for
+from raffed.models.net import Net
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import kernels_enabled, onednn_is_faster
 from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup
+
+_NORMALISING = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.instancenorm._InstanceNorm,
+    nn.GroupNorm,
+    nn.LayerNorm,
+    nn.RMSNorm,
+)
 
 
 def make_spec(setup: Setup, feature_dim: int, norms: tuple[str, ...] = ()) -> Spec:
@@ -42,10 +51,7 @@ def make_spec(setup: Setup, feature_dim: int, norms: tuple[str, ...] = ()) -> Sp
 def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     """Return the run's network with its initial weights, which are the same in every process."""
     model, config = setup.config.model, setup.config
-    value = seeds.seed(config.seed, "weights")
-    classes = setup.dataset.num_classes
-    args = network_args(config, setup.method)
-    module = build_for(model.name, args, setup.input_shape, classes, value, setup.input_dtype)
+    module = _built(setup)
     begin_from(module, setup.initial, model.init)
     return Network(
         module,
@@ -55,6 +61,18 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
         kernels=kernels_enabled() and module.rewritable,
         constants=module.constants,
     )
+
+
+def has_normalisation(setup: Setup) -> bool:
+    """Return whether the run's network has a layer that normalises what it gets."""
+    return any(isinstance(layer, _NORMALISING) for layer in _built(setup).modules())
+
+
+def _built(setup: Setup) -> Net:
+    model, value = setup.config.model, seeds.seed(setup.config.seed, "weights")
+    args = network_args(setup.config, setup.method)
+    classes = setup.dataset.num_classes
+    return build_for(model.name, args, setup.input_shape, classes, value, setup.input_dtype)
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:

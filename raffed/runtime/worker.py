@@ -20,6 +20,7 @@ from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.aggregation.exact_sums import PointSum, together
 from raffed.core.divergence import explained
 from raffed.core.measures import feature_spectrum
+from raffed.core.measures.term_strength import term_strengths
 from raffed.core.messages import Broadcast, Upload
 from raffed.core.params import State
 from raffed.core.round import ClientRound, between_rounds, client_rounds, joined
@@ -111,7 +112,7 @@ class ClientWorker:
             pairs = list(zip(participants, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
             scores = [
-                self._scores(participant, done, last) if share.measure else NO_SCORES
+                self._scores(here, participant, done, last) if share.measure else NO_SCORES
                 for participant, done in pairs
             ]
             for participant, done in pairs:
@@ -213,7 +214,9 @@ class ClientWorker:
             entry.fault.completed_fraction,
         )
 
-    def _scores(self, participant: Participant, done: ClientRound, last: bool) -> ClientScores:
+    def _scores(
+        self, broadcast: Broadcast, participant: Participant, done: ClientRound, last: bool
+    ) -> ClientScores:
         """Return the scores of a client's models after its round.
 
         In the last round, additional measurements are made as well.
@@ -229,6 +232,9 @@ class ClientWorker:
             found = self.scorer.after(done, x, y, observed, partition.test_lengths(client, self.data.stage))
         if last and self._asks("spectrum"):
             found = found._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
+        if self._asks("term_strength"):
+            strengths = term_strengths(self.method, broadcast, participant, done, self.session)
+            found = found._replace(strengths=strengths)
         if partition.val and len(partition.val[client]):
             held = self.scorer.personal(done, *self.data.local_part("val", client), observed)
             found = found._replace(validation=held)

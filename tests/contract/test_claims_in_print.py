@@ -136,7 +136,13 @@ def test_these_are_all_items_of_three_papers_whose_claims_are_of_printed_numbers
     assert {item.key for item in mine} - set(told) == {
         "fedmr/claims",
         "fedmr/claims-variance",
+        "fedmr/drift",
+        "fedmr/fedvls",
+        "fedmr/paper-cell",
+        "fedmr/strength",
+        "gldp/decisive",
         "gldp/fig4",
+        "mpfedcon/decisive",
         "mpfedcon/fig9",
     }
 

@@ -17,7 +17,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.params import Params, State
 from raffed.core.round import joined
 from raffed.core.training.network import Network
-from raffed.core.training.objective import shared_objective
+from raffed.core.training.objective import objective_parts, shared_objective
 from raffed.methods import METHODS
 from raffed.models.net import Net
 from raffed.testing.federation import with_last_layers
@@ -78,6 +78,28 @@ STAGE_2: dict[str, dict[str, Any]] = {
     "scamap": {},
     "scamap, λ = 1": {"lam": 1.0},
 }
+
+
+@pytest.mark.parametrize("case", OBJECTIVES)
+def test_the_parts_of_an_objective_add_up_to_it(case: str) -> None:
+    """The strength of each part is measured alone, so nothing may be counted twice or left out."""
+    tiny = with_memories(*OBJECTIVES[case])
+    parts, views = objective_parts(tiny.method, 0.0), tiny.last[3].views
+    data, state, net = tiny.data[3], tiny.last[3].trained, tiny.net
+    if tiny.method.personal is not None:
+        own = tiny.method.personal.companion(views["personal"]) or Params({})
+    else:
+        own = Params({})
+    logits, z = net.functional.again(state.w, state.b.tensors, data.x, [])
+
+    def through(w: Params) -> tuple[Tensor, Tensor]:
+        return net.functional.again(w, state.b.tensors, data.x, [])
+
+    f = Forward(data.x, data.y, z, logits, state.w, own, through)
+    whole, added = parts.whole(f, views), parts.added(f, views)
+    assert bool(added) or parts.empty
+    assert all(name.replace("_", "").isalnum() and name == name.lower() for name in added)
+    torch.testing.assert_close(parts.base(f, views) + sum(added.values()), whole)
 
 
 def with_memories(name: str, args: dict[str, Any], norm: bool = False) -> Tiny:

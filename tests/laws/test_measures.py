@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.errors import UsageError
 
 BASE = RunConfig(
@@ -129,3 +129,34 @@ def test_a_method_without_a_global_model_has_no_accuracy_on_the_training_samples
     config = replace(BASE, method="fedper", federation=Federation(1, measures="training"))
     rows = raffed.run(config).to_pandas()
     assert not ((rows["split"] == "train") & (rows["metric"] == "accuracy")).any()
+
+
+@pytest.mark.parametrize("cohort", [0, 3])
+def test_the_strength_of_terms_is_measured_in_every_evaluated_round_and_changes_no_other_row(
+    cohort: int,
+) -> None:
+    config = replace(BASE, method="fedmr", args={"mu1": 0.1}, numerics=Numerics(cohort=cohort))
+    plain, asked = (
+        raffed.run(replace(config, federation=Federation(rounds=4, eval_every=2, measures=words)))
+        for words in ("", "term_strength")
+    )
+    rows = asked.to_pandas()
+    new = rows["metric"].str.startswith("term_strength")
+    assert len(rows[~new]) == plain.metrics.num_rows
+    assert asked.hashes["weights"] == plain.hashes["weights"]
+    found = rows[new]
+    assert set(found["round"]) == {2, 4}
+    assert set(found["metric"]) == {
+        "term_strength",
+        "term_strength_intra_class",
+        "term_strength_inter_class",
+    }
+    assert len(found) == 2 * 2 * 3 * (5 + 1)  # rounds, models, names; participants and their median
+    for _, one in found.groupby(["round", "model", "metric"]):
+        middle, own = one[one["client"].isna()]["value"].item(), one[one["client"].notna()]["value"]
+        assert middle == pytest.approx(own.median())
+
+
+def test_a_method_without_terms_has_no_strengths() -> None:
+    rows = raffed.run(replace(BASE, federation=Federation(1, measures="term_strength"))).to_pandas()
+    assert not rows["metric"].str.startswith("term_strength").any()

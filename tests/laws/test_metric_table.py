@@ -21,7 +21,7 @@ from raffed.results import METRICS, Metric, MetricsWriter, Row
 from raffed.results.metric import CLIENTS, FRACTION, Level, Unit
 from raffed.results.metric_table import MetricTable
 from raffed.results.metrics import metric_lines
-from raffed.results.other_metrics import NOISE
+from raffed.results.other_metrics import NOISE, TERM_STRENGTH
 from raffed.results.score_metrics import PERSONAL_F1, STAGE_ACCURACY, TEST_ACCURACY
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +44,7 @@ RUNS = {
     ),
     "new clients": replace(BASE, federation=replace(BASE.federation, unseen_clients=0.25)),
     "private stage": replace(BASE, method="map"),
+    "terms": replace(BASE, method="fedprox", federation=replace(BASE.federation, measures="term_strength")),
     "layers kept": replace(BASE, method="fedrep", federation=ASKED),
     "server with images": replace(BASE, method="feddf", args={"server_steps": 1, "public": 50}),
     "server that does not wait": replace(BASE, clock=Clock(speeds="constant", server="fedasync")),
@@ -124,6 +125,16 @@ def test_a_metric_makes_no_row_of_a_level_that_it_does_not_have() -> None:
     with pytest.raises(UsageError, match="only a numbered metric takes a number"):
         STAGE_ACCURACY.row(1, 0.5, client=0)
     assert STAGE_ACCURACY.row(1, 0.5, client=0, number=3).metric == "accuracy_stage3"
+
+
+def test_a_metric_with_named_parts_has_rows_of_the_whole_and_of_parts() -> None:
+    whole = TERM_STRENGTH["global"]
+    assert whole.row(1, 0.5).metric == "term_strength"
+    assert whole.row(1, 0.5, part="intra_class").metric == "term_strength_intra_class"
+    assert METRICS.at("global", "train", "term_strength_intra_class") == METRICS.at(*whole.place) == whole
+    assert whole.title == "term_strength[_NAME]"
+    with pytest.raises(UsageError, match="accuracy has no named parts"):
+        TEST_ACCURACY.row(1, 0.5, part="x")
 
 
 def own(name: str = "calibration", unit: Unit = FRACTION, **other: str) -> Metric:

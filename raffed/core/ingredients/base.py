@@ -33,6 +33,16 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
     needs_sgd: ClassVar[bool] = False
     needs_one_rate: ClassVar[bool] = False
 
+    def caution(self, normalised: bool) -> str:
+        """Return one line about what may go wrong with the run's network; empty if nothing is known to.
+
+        It is printed before a run begins.
+
+        Args:
+            normalised: Whether the network has a layer that normalises (BatchNorm, GroupNorm, LayerNorm).
+        """
+        return ""
+
     def server_init(self, w: Params, spec: Spec) -> ServerMemory | None:
         """Return the server's memory before the first round.
 

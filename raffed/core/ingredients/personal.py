@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -11,6 +13,15 @@ from raffed.core.ingredients.base import Ingredient
 from raffed.core.messages import Memory, Message, ServerMemory
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget
+
+
+def in_words(name: str) -> str:
+    """Return the name of a class in small letters.
+
+    >>> in_words("IntraClass")
+    'intra_class'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower().lstrip("_")
 
 
 class Personal(Ingredient[Memory, Message, ServerMemory]):
@@ -40,6 +51,19 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
             A tensor without dimensions, [], or None.
         """
         return None
+
+    def loss_parts(self, f: Forward, k: Context[Memory, ServerMemory]) -> Mapping[str, Tensor]:
+        """Return the parts of `loss` by name, each with its weight, whose strengths are measured one by one.
+
+        By default there is one part, called after the class. An ingredient whose loss is a sum of several
+        terms overrides this. Names have small letters, digits and _.
+
+        Args:
+            f: The forward pass on a batch.
+            k: What the client knows.
+        """
+        whole = self.loss(f, k)
+        return {} if whole is None else {in_words(type(self).__name__): whole}
 
     def companion(self, k: Context[Memory, ServerMemory]) -> Params | None:
         """Return parameters that are trained together with the shared ones in every shared pass, or None.

@@ -106,6 +106,7 @@ class ClientScores(NamedTuple):
             far.
         extra: Additional measurements of the trained model, by metric.
         own: Values of the user's own metrics of the personalised model, by split and metric.
+        strengths: Strengths of the method's terms in its training, by model and term.
     """
 
     models: dict[str, ScoreCounts]
@@ -113,6 +114,7 @@ class ClientScores(NamedTuple):
     stages: tuple[ScoreCounts, ...] = ()
     extra: Mapping[str, ExtraMeasure] = {}
     own: Mapping[tuple[str, str], ExtraMeasure] = {}
+    strengths: Mapping[tuple[str, str], ExtraMeasure] = {}
 
 
 NO_SCORES = ClientScores({})

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.context import ClientData, Forward
-from raffed.core.ingredients import Personal, Term
+from raffed.core.ingredients import Head, Personal, Term
+from raffed.core.ingredients.personal import in_words
 from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Pass
 from raffed.core.training.sgd import Solver
-from raffed.core.training.task import ClientTask, Objective, TrainingPhase, Views, draws_of, with_draws
+from raffed.core.training.task import ClientTask, TrainingPhase, Views, draws_of, with_draws
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
@@ -34,20 +36,61 @@ def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor
     return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
 
-def _objective(m: Method, cross_entropy_only: bool, smoothing: float) -> Objective:
-    head, personal = m.head, None if cross_entropy_only else m.personal
-    terms = (
-        [] if cross_entropy_only else [(slot, one) for slot, one in m.ingredients() if isinstance(one, Term)]
-    )
+@dataclass(frozen=True)
+class ObjectiveParts:
+    """The shared objective of a method, taken apart.
 
-    def objective(f: Forward, views: Views) -> Tensor:
-        loss = cross_entropy(f.logits, f.y, smoothing) if head is None else head.loss(f, views["head"])
-        for slot, one in terms:
+    Attributes:
+        head: The head, or None for the cross-entropy of the network's own logits.
+        terms: Terms by slot.
+        personal: The personal ingredient, if it adds something.
+        smoothing: Label smoothing ε of the cross-entropy, in [0, 1].
+    """
+
+    head: Head | None
+    terms: tuple[tuple[str, Term], ...]
+    personal: Personal | None
+    smoothing: float
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is added to the first loss."""
+        return not self.terms and (self.personal is None or type(self.personal).loss is Personal.loss)
+
+    def base(self, f: Forward, views: Views) -> Tensor:
+        """Return the loss to which the others are added, by default CE(head(logits), y)."""
+        if self.head is None:
+            return cross_entropy(f.logits, f.y, self.smoothing)
+        return self.head.loss(f, views["head"])
+
+    def added(self, f: Forward, views: Views) -> dict[str, Tensor]:
+        """Return what is added to it, each with its weight, by names such as "proximal" and "intra_class"."""
+        found = {in_words(type(one).__name__): one.loss(f, views[slot]) for slot, one in self.terms}
+        own = {} if self.personal is None else self.personal.loss_parts(f, views["personal"])
+        return {**found, **own}
+
+    def whole(self, f: Forward, views: Views) -> Tensor:
+        """Return the objective."""
+        loss = self.base(f, views)
+        for slot, one in self.terms:
             loss = loss + one.loss(f, views[slot])
-        extra = None if personal is None else personal.loss(f, views["personal"])
+        extra = None if self.personal is None else self.personal.loss(f, views["personal"])
         return loss if extra is None else loss + extra
 
-    return objective
+
+def objective_parts(m: Method, label_smoothing: float, *, cross_entropy_only: bool = False) -> ObjectiveParts:
+    """Return the parts of a method's shared objective.
+
+    Args:
+        m: The method.
+        label_smoothing: Label smoothing of the run. A head may refuse it.
+        cross_entropy_only: Whether the pass leaves out everything but the first loss.
+    """
+    smoothing = 0.0 if m.head and not m.head.smooths else label_smoothing
+    if cross_entropy_only:
+        return ObjectiveParts(m.head, (), None, smoothing)
+    terms = tuple((slot, one) for slot, one in m.ingredients() if isinstance(one, Term))
+    return ObjectiveParts(m.head, terms, m.personal, smoothing)
 
 
 def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
@@ -63,9 +106,7 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
     draws = {} if one.cross_entropy_only else terms_that_draw(m)
     notes = {} if one.cross_entropy_only else _notes(m)
     return ClientTask(
-        _objective(
-            m, one.cross_entropy_only, 0.0 if m.head and not m.head.smooths else solver.label_smoothing
-        ),
+        objective_parts(m, solver.label_smoothing, cross_entropy_only=one.cross_entropy_only).whole,
         solver,
         one.part,
         correct,

@@ -191,12 +191,13 @@ def test_no_process_is_left_behind_by_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_spectrum_has_the_serial_bits(tmp_path: Path) -> None:
-    config = small("fedavg")
-    config = replace(config, federation=replace(config.federation, rounds=1, measures="spectrum", survey=1))
+def test_the_spectrum_and_the_strength_of_terms_have_the_serial_bits(tmp_path: Path) -> None:
+    config = small("fedprox")
+    asked = replace(config.federation, rounds=1, measures="spectrum,term_strength", survey=1)
+    config = replace(config, federation=asked)
     runs = [raffed.run(on(config, execution=one)) for one in ("serial", "ray")]
     assert runs[0].hashes == runs[1].hashes
-    assert "eigenvalue_variance" in set(runs[1].to_pandas()["metric"])
+    assert {"eigenvalue_variance", "term_strength"} <= set(runs[1].to_pandas()["metric"])
 
 
 def test_a_plan_of_faults_has_the_serial_bits_on_two_actors_and_under_masks(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from raffed.config.run import Federation
 from raffed.experiments.papers.fedmr import claims as fedmr_claims
+from raffed.experiments.papers.fedmr import strength
 from raffed.experiments.papers.fedmr.settings import (
     ABLATION,
     CHOSEN,
@@ -291,4 +292,5 @@ ITEMS = (
         "eigenvalue_variance",
         fedmr_claims.small_variance,
     ),
+    *strength.ITEMS,
 )

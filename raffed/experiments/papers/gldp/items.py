@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raffed.experiments.papers.gldp import claims as gldp_claims
+from raffed.experiments.papers.gldp import decisive
 from raffed.experiments.papers.gldp.settings import (
     ABLATION,
     ALL,
@@ -259,4 +260,5 @@ ITEMS = (
     _claims(),
     _order(),
     _settings(),
+    decisive.ITEM,
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from raffed.config.run import Federation
 from raffed.config.training import Local
 from raffed.experiments.papers.map import claims as map_claims
+from raffed.experiments.papers.map import rates
 from raffed.experiments.papers.map.released import released
 from raffed.experiments.papers.map.settings import (
     BENCHMARKS,
@@ -230,4 +231,5 @@ ITEMS = (
     _figure_10(),
     _figure_11(),
     _figure_12(),
+    rates.ITEM,
 )

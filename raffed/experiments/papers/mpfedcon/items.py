@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raffed.experiments.papers.mpfedcon import claims as mpfedcon_claims
+from raffed.experiments.papers.mpfedcon import decisive
 from raffed.experiments.papers.mpfedcon.settings import FINAL, METHODS, SHARED, TASKS, cell, config, proxy
 from raffed.experiments.reproduction.catalogue import Argument
 from raffed.experiments.reproduction.items import Cell, Claim, Item
@@ -212,4 +213,5 @@ ITEMS = (
     _figure_9(),
     Item("mpfedcon", "fig10", "Gradient leakage", study="leakage"),
     _claims(),
+    decisive.ITEM,
 )

@@ -1,0 +1,114 @@
+"""Find settings whose terms are so weak that they test nothing of a method.
+
+Runs have strengths if they were asked for (`--measures term_strength`): the gradient of each term relative to
+that of the cross-entropy, at the start and at the end of the clients' training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from raffed.results.other_metrics import TERM_STRENGTH
+
+from ..runs.files import JsonObject
+from ..runs.load import Runs
+from ..table import TextTable
+from .item_runs import Reproduction, cell_names
+from .view import WORDS, View, cells_with_runs
+
+LEAST = 0.05  # of the cross-entropy's gradient; below it a term is as good as absent
+NO_TEST = "no test"
+NAME = TERM_STRENGTH["global"].name
+Strengths = dict[str, tuple[float, float]]  # term → at the start and at the end of training
+
+
+def untested(item: Reproduction, runs: Runs) -> dict[tuple[str, str], str]:
+    """Return (row, column) → names of the terms that are weak, for the cells that are no test of any term.
+
+    Cells whose runs did not measure strengths are left out, and so are methods without terms.
+    """
+    found = {}
+    for cell, _ in cells_with_runs(item, runs):
+        terms = cell_strengths(item, cell, runs)
+        weak = weak_terms(terms)
+        if weak and len(weak) == len(terms):
+            found[cell["row"], cell["column"]] = ", ".join(weak)
+    return found
+
+
+def no_test(terms: Sequence[Sequence[float | str]], item: Reproduction, runs: Runs) -> str:
+    """Return why a claim about these cells tests nothing; empty if all of them are tests.
+
+    Args:
+        terms: Terms of the claim: a factor, a row, a column, and perhaps a measure.
+        item: The item.
+        runs: Its runs.
+    """
+    weak = untested(item, runs)
+    rows = [str(row) for _, row, column, *_ in terms if (row, str(column)) in weak]
+    if not rows:
+        return ""
+    return f"{NO_TEST}: the terms of {', '.join(dict.fromkeys(rows))} are below {100 * LEAST:.0f} %"
+
+
+def cell_strengths(item: Reproduction, cell: JsonObject, runs: Runs) -> Strengths:
+    """Return the strength of each term of a cell, as a mean over its seeds and evaluated rounds.
+
+    A first round in which a term is exactly 0, because clients have received nothing yet, does not count.
+    """
+    rows = _rows(runs)
+    mine = rows[rows["run"].isin(cell_names(item, cell, runs))]
+    found: Strengths = {}
+    for name, some in mine.groupby("metric", observed=True):
+        term, at = str(name).removeprefix(f"{NAME}_"), dict[str, float]()
+        for model in TERM_STRENGTH:
+            values = some[some["model"] == model]
+            began = values[(values["round"] > 1) | (values["value"] > 0)]
+            at[model] = float((began if len(began) else values)["value"].mean())
+        found[term] = at["global"], at["local"]
+    return dict(sorted(found.items()))
+
+
+def weak_terms(terms: Strengths) -> list[str]:
+    """Return the terms that are below 5 % both at the start and at the end of training."""
+    return [
+        name
+        for name, both in terms.items()
+        if (known := [one for one in both if not math.isnan(one)]) and max(known) < LEAST
+    ]
+
+
+def strength_view(item: Reproduction, runs: Runs) -> View:
+    """Show the strength of every term of the cells that measured it."""
+    lines = []
+    for cell, _ in cells_with_runs(item, runs):
+        terms = cell_strengths(item, cell, runs)
+        weak = weak_terms(terms)
+        for name, both in terms.items():
+            said = f"{NO_TEST} of it" if name in weak else "strong enough"
+            lines.append([cell["row"], cell["column"], name, *(_per_cent(one) for one in both), said])
+    titles = ["Method", "Column", "Term", "start of training %", "end of training %", "Test"]
+    table = TextTable(titles, lines, WORDS | {"Term", "Test"})
+    return View([], {"Strength of the terms": table} if lines else {})
+
+
+def _per_cent(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def _rows(runs: Runs) -> pd.DataFrame:
+    """Return the server's rows of single terms."""
+
+    def made() -> pd.DataFrame:
+        rows = runs.metrics
+        named = rows["metric"].astype(str).str.startswith(f"{NAME}_") & (rows["split"] == "train")
+        return rows[named & rows["class"].isna()]
+
+    found: pd.DataFrame = runs.once("term strengths", made)
+    return found
+
+
+__all__ = ["LEAST", "NO_TEST", "cell_strengths", "no_test", "strength_view", "untested", "weak_terms"]

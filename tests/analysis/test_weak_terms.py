@@ -1,0 +1,104 @@
+"""A setting whose terms are below 5 % of the cross-entropy's gradient is marked as no test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raffed.analysis.reproduction.claims import ClaimResult, claim_results
+from raffed.analysis.reproduction.item_views import item_view
+from raffed.analysis.reproduction.term_strength import untested, weak_terms
+from raffed.analysis.reproduction.verdicts import paper_table
+
+from raffed.results import Row
+from raffed.results.other_metrics import TERM_STRENGTH
+from raffed.results.score_metrics import TEST_ACCURACY
+from tests.analysis.test_item_views import Written, item
+
+Both = tuple[float, float]  # strengths at the start and at the end
+
+
+def rows(accuracy: float, terms: Mapping[str, Both]) -> list[Row]:
+    """The rows of one run of three rounds; in the first one the clients have received nothing yet."""
+    found = [TEST_ACCURACY.row(3, accuracy, n=100)]
+    for name, both in terms.items():
+        for (model, metric), value in zip(TERM_STRENGTH.items(), both, strict=True):
+            assert model in ("global", "local")
+            found += [
+                metric.row(number, 0.0 if number == 1 else value, part=name, n=5) for number in (1, 2, 3)
+            ]
+    return found
+
+
+def measured(folder: Path, methods: Mapping[str, Mapping[str, Both]], **about: Any) -> Written:
+    """An item with FedAvg and these methods in the column c, one run each, with claims that each is above."""
+    written = {"FedAvg | c": rows(0.5, {})}
+    written |= {f"{name} | c": rows(0.6, terms) for name, terms in methods.items()}
+    found, runs = item(folder, written, "accuracy_last", **about)
+    claims = [
+        {"text": f"{name} above", "terms": [[1.0, name, "c"], [-1.0, "FedAvg", "c"]], "within": 50.0}
+        for name in methods
+    ]
+    return found._replace(about={**found.about, "scale": "proxy", "claims": claims}), runs
+
+
+@pytest.mark.parametrize(
+    ("terms", "weak"),
+    [
+        ({"pull": (0.0, 0.049)}, ["pull"]),
+        ({"pull": (0.0, 0.05)}, []),
+        ({"pull": (0.06, 0.01)}, []),
+        ({"pull": (float("nan"), 0.01)}, ["pull"]),
+        ({"pull": (float("nan"), float("nan"))}, []),
+        ({"intra": (0.3, 0.8), "inter": (0.01, 0.02)}, ["inter"]),
+    ],
+)
+def test_a_term_is_weak_if_it_is_below_5_per_cent_at_both_ends(
+    terms: dict[str, Both], weak: list[str]
+) -> None:
+    assert weak_terms(terms) == weak
+
+
+METHODS = {
+    "Off": {"intra": (0.01, 0.03)},
+    "On": {"intra": (0.2, 0.9)},
+    "Half": {"intra": (0.2, 0.9), "inter": (0.001, 0.02)},
+}
+
+
+def test_a_setting_is_no_test_if_all_of_its_terms_are_weak(tmp_path: Path) -> None:
+    found, runs = measured(tmp_path, METHODS)
+    assert untested(found, runs) == {("Off", "c"): "intra"}
+
+
+def test_the_table_of_the_report_marks_it_and_shows_every_term(tmp_path: Path) -> None:
+    found, runs = measured(tmp_path, METHODS)
+    words = {line[0]: line for line in paper_table(found, runs).rows}
+    assert "no test" in words["Off"]
+    assert "no test" not in words["On"] + words["Half"] + words["FedAvg"]
+    table = item_view(found, runs).tables["Strength of the terms"]
+    assert [(line[0], line[2], line[-1]) for line in table.rows] == [
+        ("Off", "intra", "no test of it"),
+        ("On", "intra", "strong enough"),
+        ("Half", "inter", "no test of it"),
+        ("Half", "intra", "strong enough"),
+    ]
+    assert table.rows[0][3:5] == ["1.0", "3.0"]  # the first round, which has nothing yet, does not count
+
+
+def test_a_claim_about_such_a_setting_neither_holds_nor_fails(tmp_path: Path) -> None:
+    found, runs = measured(tmp_path, METHODS)
+    said = {one.text: one.no_test for one in claim_results(found, runs)}
+    assert said["On above"] == said["Half above"] == ""
+    assert said["Off above"] == "no test: the terms of Off are below 5 %"
+    assert ClaimResult("", [1.0, 1.1, 0.9]).verdict == "holds"
+    assert ClaimResult("", [1.0, 1.1, 0.9], no_test="no test: x").verdict == "no test: x"
+    assert ClaimResult("", [], no_test="no test: x").verdict == "not run"
+
+
+def test_runs_that_did_not_measure_strengths_are_judged_as_before(tmp_path: Path) -> None:
+    found, runs = measured(tmp_path, {"On": {}})
+    assert untested(found, runs) == {}
+    assert "Strength of the terms" not in item_view(found, runs).tables
