@@ -51,12 +51,12 @@ class NumberRange:
         ends = f"{self.low:.10g}..{self.high:.10g}{':log' if self.log else ''}"
         return ends if self.points == POINTS else f"{ends}:{self.points}"
 
-    def values(self) -> list[Value]:
+    def values(self) -> list[int | float]:
         """Return the values that a grid takes, in ascending order, each once."""
         steps = self.points - 1
         return list(dict.fromkeys(self._made(self._at(number / steps)) for number in range(self.points)))
 
-    def draw(self, source: random.Random) -> Value:
+    def draw(self, source: random.Random) -> int | float:
         """Return a number that is drawn evenly, or evenly in its logarithm."""
         return self._made(self._at(source.random()))
 

@@ -14,14 +14,14 @@ from typing import TypeAlias
 
 from raffed.config.number_range import NumberRange, number_range
 from raffed.config.run import SECTIONS
-from raffed.config.validation import Value, declarations
+from raffed.config.validation import Json, Value, declarations
 from raffed.errors import UsageError
 from raffed.experiments.tuning.request import SEED_AXIS, MethodSettings, Request, within_budget
 from raffed.experiments.zoo.protocol import RATE_ARGUMENTS
 from raffed.methods import method_info
 from raffed.tune_spaces import has_space, load_space, points
 
-Axis: TypeAlias = "Sequence[Value] | NumberRange"
+Axis: TypeAlias = "list[Json] | NumberRange"
 Axes: TypeAlias = Mapping[str, Axis]
 RATE = "local.lr"
 RATES = 5  # settings of a method that has nothing else to search, if no other method has more
@@ -59,15 +59,29 @@ def _kinds(name: str) -> Sequence[str]:
     return known[field].kinds if field in known else ()
 
 
-def axis_of(among: Value | Sequence[Value], kinds: Sequence[str] = ()) -> Axis:
+def axis_of(among: Value, kinds: Sequence[str] = ()) -> Axis:
     """Return an axis as it is searched. A range is whole only where whole numbers are needed."""
     if isinstance(among, Mapping) and set(among) == {"grid_search"}:
         among = among["grid_search"]
     one = among[0] if isinstance(among, list | tuple) and len(among) == 1 else among
     found = number_range(one) if isinstance(one, str) else None
     if found is None:
-        return list(among) if isinstance(among, list | tuple) else [among]
+        return [_plain(value) for value in (among if isinstance(among, list | tuple) else [among])]
     return replace(found, whole=found.whole and "float" not in kinds)
+
+
+def _plain(value: Value) -> Json:
+    """Return a value as JSON has it, with lists for tuples."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value
+
+
+def points_of(space: Mapping[str, Value]) -> list[MethodSettings]:
+    """Return every setting of a grid as it is recorded."""
+    return [{name: _plain(value) for name, value in point.items()} for point in points(space)]
 
 
 def axes_of(request: Request, method: str) -> dict[str, Axis]:
@@ -117,16 +131,16 @@ def _rates(request: Request, middle: float, count: int) -> Axis:
     return [float(f"{middle * 10 ** (number * step - DECADES):.2g}") for number in range(count)]
 
 
-def _values(axis: Axis) -> list[Value]:
-    return axis.values() if isinstance(axis, NumberRange) else list(axis)
+def _values(axis: Axis) -> list[Json]:
+    return list(axis.values()) if isinstance(axis, NumberRange) else list(axis)
 
 
-def grid_of(axes: Axes) -> dict[str, list[Value]]:
+def grid_of(axes: Axes) -> dict[str, list[Json]]:
     """Return the values of every axis, those of a range as a grid takes them."""
     return {name: _values(axis) for name, axis in axes.items()}
 
 
-def described(axes: Axes, search: str) -> dict[str, list[Value]]:
+def described(axes: Axes, search: str) -> dict[str, list[Json]]:
     """Return what sweep.json records of the axes: values, or the text of a range that is drawn from."""
     return (
         grid_of(axes)
@@ -145,9 +159,9 @@ def proposed(request: Request, method: str) -> list[MethodSettings]:
     grid = grid_of(axes)
     seeds = grid.pop(SEED_AXIS, None)
     if seeds is None:
-        return within_budget(points(grid), budget, request.base.seed)
+        return within_budget(points_of(grid), budget, request.base.seed)
     # Every setting has all seeds, so that means are over the same seeds
-    kept = within_budget(points(grid), max(1, budget // len(seeds)), request.base.seed)
+    kept = within_budget(points_of(grid), max(1, budget // len(seeds)), request.base.seed)
     return [{name: {**one, SEED_AXIS: seed}[name] for name in axes} for one in kept for seed in seeds]
 
 
@@ -162,7 +176,7 @@ def _drawn(axes: Axes, budget: int, seed: int) -> list[MethodSettings]:
     return list(found.values())
 
 
-def _one(axis: Axis, source: random.Random) -> Value:
+def _one(axis: Axis, source: random.Random) -> Json:
     return axis.draw(source) if isinstance(axis, NumberRange) else source.choice(list(axis))
 
 
@@ -192,5 +206,6 @@ __all__ = [
     "check_axes",
     "described",
     "grid_of",
+    "points_of",
     "proposed",
 ]

@@ -51,7 +51,7 @@ NEVER_RUN, PRUNED, FINISHED = (
 )
 SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score
 NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
-MethodSettings: TypeAlias = dict[str, Value]
+MethodSettings: TypeAlias = dict[str, Json]
 
 
 @dataclass(frozen=True)

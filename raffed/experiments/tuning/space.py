@@ -6,12 +6,12 @@ import importlib.util
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from raffed.config.validation import Value
+from raffed.config.validation import Json
 from raffed.data.partition import Partition
 from raffed.errors import UsageError
-from raffed.experiments.tuning.axes import axes_of, budget_of, check_axes, grid_of
+from raffed.experiments.tuning.axes import axes_of, budget_of, check_axes, grid_of, points_of
 from raffed.experiments.tuning.axes import proposed as settings_of
-from raffed.experiments.tuning.request import Request
+from raffed.experiments.tuning.request import MethodSettings, Request
 from raffed.experiments.tuning.trials import trial_name
 from raffed.methods import build_method
 from raffed.tune_spaces import points
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from raffed.runtime.setup import Setup
 
 
-def space_of(request: Request, method: str) -> dict[str, list[Value]]:
+def space_of(request: Request, method: str) -> dict[str, list[Json]]:
     """Return what is searched for a method as lists of values (raffed/experiments/tuning/axes.py)."""
     return dict(grid_of(axes_of(request, method)))
 
@@ -57,12 +57,14 @@ def check(request: Request) -> None:
     check_axes(request)
 
 
-def _checked_points(request: Request, method: str) -> list[dict[str, Value]]:
+def _checked_points(request: Request, method: str) -> list[MethodSettings]:
     """Return the settings of a method that are checked: those that are drawn, or the whole grid.
 
     Optuna proposes what lies between the values of the grid.
     """
-    return settings_of(request, method) if request.search == "random" else points(space_of(request, method))
+    return (
+        settings_of(request, method) if request.search == "random" else points_of(space_of(request, method))
+    )
 
 
 def check_networks(request: Request, setup: Setup) -> None:
