@@ -255,7 +255,7 @@ def _check_axis(name: str, methods: Sequence[str]) -> None:
 def expanded(among: Sequence[Value]) -> list[Value]:
     """Return the values of an axis, those of a range as a grid takes them."""
     found = number_range(among[0]) if len(among) == 1 else None
-    return list(among) if found is None else found.values()
+    return list(among) if found is None else [*found.values()]
 
 
 def within_budget(points: Sequence[MethodSettings], budget: int, seed: int) -> list[MethodSettings]:
