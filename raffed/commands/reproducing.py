@@ -198,8 +198,8 @@ def plan(
     check_unpacked(asked.out)
     if not asked.accept:
         check_source(asked.item, asked.scale, asked.out)
-    planned = planned_runs if asked.item.search is None else searched_runs
-    runs = planned(asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime)
+    wanted = asked.item, asked.scale, asked.out, asked.only, asked.seeds, asked.runtime
+    runs = planned_runs(*wanted) if asked.item.search is None else searched_runs(*wanted, asked.root)
     runs = [_with_root(job, asked.root) for job in runs]
     if not asked.accept:
         check_code_of(runs)

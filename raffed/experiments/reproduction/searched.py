@@ -34,7 +34,13 @@ from raffed.results.runfile import read_object, read_run
 
 
 def searched_runs(
-    item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None
+    item: Item,
+    scale: str,
+    out: Path,
+    only: Sequence[str],
+    seeds: int,
+    runtime: Runtime | None = None,
+    root: str | None = None,
 ) -> list[PlannedRun]:
     """Return the trials of an item's rows, and before them the runs of the settings that were chosen.
 
@@ -45,6 +51,7 @@ def searched_runs(
         only: Rows and columns that are asked for.
         seeds: Runs of each chosen setting.
         runtime: Where runs are executed.
+        root: Folder of the data sets; without it the one in RAFFED_DATA.
 
     Raises:
         UsageError: None of the rows that are asked for belongs to this table.
@@ -52,7 +59,7 @@ def searched_runs(
     trials: dict[Path, PlannedRun] = {}
     finals: dict[Path, PlannedRun] = {}
     search, below, known = _search(item), out / "runs" / scale, recorded_trials(item, scale, out)
-    cells, why = included(item, scale, only)
+    cells, why = included(item, scale, only, root)
     for cell, config in cells:
         config = config if runtime is None else replace(config, runtime=runtime)
         tries = []
@@ -72,17 +79,24 @@ def searched_runs(
 
 
 def included(
-    item: Item, scale: str, only: Sequence[str]
+    item: Item, scale: str, only: Sequence[str], root: str | None = None
 ) -> tuple[list[tuple[Cell, RunConfig]], dict[str, str]]:
-    """Return the cells that are rows of a table with a search, and row → why others are not."""
+    """Return the cells that are rows of a table with a search, and row → why others are not.
+
+    Args:
+        item: An item with a search.
+        scale: smoke, proxy or full.
+        only: Rows and columns that are asked for.
+        root: Folder of the data sets; without it the one in RAFFED_DATA.
+    """
     from raffed.runtime.data_source import read_once
 
     with read_once():
-        return _included(item, scale, only)
+        return _included(item, scale, only, root)
 
 
 def _included(
-    item: Item, scale: str, only: Sequence[str]
+    item: Item, scale: str, only: Sequence[str], root: str | None
 ) -> tuple[list[tuple[Cell, RunConfig]], dict[str, str]]:
     search = _search(item)
     found: list[tuple[Cell, RunConfig]] = []
@@ -92,7 +106,8 @@ def _included(
         if config is None:
             continue
         if cell.row not in why:
-            why[cell.row] = search.excluded(config)
+            here = config if root is None else replace(config, data=replace(config.data, root=root))
+            why[cell.row] = search.excluded(here)
         if not why[cell.row]:
             found.append((cell, config))
     return found, {row: reason for row, reason in why.items() if reason}
@@ -171,6 +186,7 @@ def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]
         return {}
     folder = out / item.paper / item.name / scale
     search, jobs = item.search, list(found)
+    root = next((job.config.data.root for job in jobs if job.config is not None), None)
     places = {(cell.row, cell.column): cell for job in jobs for cell in job.cells}
     known = recorded_trials(item, scale, out)
     rows: dict[tuple[str, str], Noted] = {
@@ -191,7 +207,7 @@ def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]
         "seeds": search.seeds,
         "rows": [*rows.values()],
         "remarks": [{"row": row, "what": what} for row, what in remarks.items() if what],
-        "excluded": [{"row": row, "why": why} for row, why in included(item, scale, ())[1].items()],
+        "excluded": [{"row": row, "why": why} for row, why in included(item, scale, (), root)[1].items()],
     }
     return {"search": about}
 
