@@ -43,7 +43,7 @@ def test_the_toml_of_the_page_is_a_configuration(block: str) -> None:
 
 
 def test_the_options_of_the_page_exist() -> None:
-    known = {one for flag in FLAGS for one in re.findall(r"--[\w-]+", flag.flag)} | {"--grid"}
+    known = {one for flag in FLAGS for one in re.findall(r"--[\w-]+", flag.flag)} | {"--grid", "--out"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", TEXT)) <= known
 
 
