@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from raffed.results.storage import named
 
+from .figures.budget_curves import BUDGETS, budget_figure
 from .figures.curves import NAMED, PANELS, class_heat_map, curves, panel_figure, tasks
 from .heading import heading, segments, title
 from .metrics.compare import established, seeds_note
@@ -210,6 +211,7 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
         few_seeds=seeds_note(members),
         sure=bool(sure),
         panels=[(panel, _panel(runs, task, panel)) for panel in PANELS],
+        budgets=[one for budget in BUDGETS for one in _budget(runs, task, budget)],
         classes=_classes(runs, task),
         views=task_sections(runs, members),
     )
@@ -224,6 +226,18 @@ def _panel(runs: Runs, task: tuple[str, str], panel: str) -> Picture | None:
     caption += f" The {NAMED} highest last values are named." if len(members) > NAMED else ""
     caption += unlike(runs, members)
     return drawing(figure, caption, alt=f"{panel} against round; the table above has its last values")
+
+
+def _budget(runs: Runs, task: tuple[str, str], budget: str) -> list[Picture]:
+    """The curves of each measure against what was spent, where they say more than those against rounds."""
+    found = []
+    for panel in PANELS:
+        figure = budget_figure(runs, task, panel, budget)
+        if figure is not None:
+            said = BUDGETS[budget].title.lower()
+            caption = f"{panel} against {said}. Line: mean over seeds; band: lowest to highest seed."
+            found.append(drawing(figure, caption, alt=f"{panel} against {said}"))
+    return found
 
 
 def _classes(runs: Runs, task: tuple[str, str]) -> Picture | None:

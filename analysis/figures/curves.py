@@ -22,7 +22,10 @@ from .theme import LIGHT, Theme, dress, look, percent, place, short, spread, sty
 
 
 class Curve(NamedTuple):
-    """A metric of one group against the round: mean, lowest and highest value over seeds, as fractions."""
+    """A metric of one group against the round: mean, lowest and highest value over seeds, as fractions.
+
+    `rounds` may also hold what was spent until a round (budget_curves.py). `steps` is then the last round.
+    """
 
     label: str
     style: int
@@ -30,6 +33,7 @@ class Curve(NamedTuple):
     mean: npt.NDArray[np.float64]
     low: npt.NDArray[np.float64]
     high: npt.NDArray[np.float64]
+    steps: float = 0.0
 
 
 NAMED = 12  # lines of a panel that have their name beside the axes
@@ -65,7 +69,9 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
             for column, panel in enumerate(PANELS):
                 shown = task_curves(runs, task, panel)
                 left, bottom = column * width, (len(found) - 1 - line) * height
-                axes = place(figure, left + 0.7, bottom + 0.6, width - 0.85 - _beside(shown), height - 1.15)
+                axes = place(
+                    figure, left + 0.7, bottom + 0.6, width - 0.85 - names_beside(shown), height - 1.15
+                )
                 draw_curves(axes, shown, theme)
                 axes.set_title(
                     f"{panel} · {short(' · '.join(task), 40)}", loc="left", pad=12, fontsize=10
@@ -73,7 +79,7 @@ def curves(runs: Runs, theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def _beside(shown: Sequence[Curve]) -> float:
+def names_beside(shown: Sequence[Curve]) -> float:
     """Return the inches that the names of the lines need to the right of a panel."""
     return 0.45 + 0.075 * max((len(short(curve.label, 30)) for curve in leading(shown)), default=0)
 
@@ -85,17 +91,23 @@ def panel_figure(runs: Runs, task: tuple[str, str], panel: str, theme: Theme = L
         return None
     with style(theme):
         figure = Figure(figsize=(6.2, 3.9))
-        draw_curves(place(figure, 0.7, 0.55, 6.2 - 0.8 - _beside(found), 3.2), found, theme)
+        draw_curves(place(figure, 0.7, 0.55, 6.2 - 0.8 - names_beside(found), 3.2), found, theme)
     return figure
 
 
 def task_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[Curve]:
     """Return the curves of a panel. A method keeps its look in all tasks and panels."""
+    return [curve for _, curve in group_curves(runs, task, panel)]
+
+
+def group_curves(runs: Runs, task: tuple[str, str], panel: str) -> list[tuple[Group, Curve]]:
+    """Return each group of a task that has a curve in a panel, with its curve."""
     matrix = runs.matrix(PANELS[panel])
     found = (
-        _curve(group, marked(runs, group), looks(runs)[group.label], matrix) for group in tasks(runs)[task]
+        (group, _curve(group, marked(runs, group), looks(runs)[group.label], matrix))
+        for group in tasks(runs)[task]
     )
-    return [curve for curve in found if curve is not None]
+    return [(group, curve) for group, curve in found if curve is not None]
 
 
 def looks(runs: Runs) -> dict[str, int]:

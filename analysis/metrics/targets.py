@@ -1,4 +1,4 @@
-"""Compute how many rounds and bytes a method needs to match the best accuracy of a baseline."""
+"""Compute what a method needs to match the best accuracy of a baseline: rounds, bytes, virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from raffed.results.other_metrics import TRAINING_LOSS
+from raffed.results.other_metrics import TRAINING_LOSS, VIRTUAL_SECONDS
 from raffed.results.score_metrics import TEST_ACCURACY
 
 from ..runs.comparable import differences
@@ -32,30 +32,34 @@ def first_reaching(curve: pd.Series[float], target: float) -> float:
 def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
     """Return the rounds and MB to the baseline's best accuracy of the same seed; None without a baseline.
 
-    The MB count both directions and all participants. The baseline is FedAvg, or the first method of the task
-    if FedAvg was not run. The baseline's own line is noisy, because it crosses its own maximum. A method that
-    may not be compared with the baseline has no numbers.
+    The MB count both directions and all participants. Runs with a virtual clock also have the seconds on it.
+    The baseline is FedAvg, or the first method of the task if FedAvg was not run. The baseline's own line is
+    noisy, because it crosses its own maximum. A method that may not be compared with the baseline has no
+    numbers.
     """
     if len(members) < 2:
         return None
-    matrix, sent = runs.matrix(TEST_ACCURACY), runs.once("bytes by round", lambda: _bytes(runs))
+    matrix, sent = runs.matrix(TEST_ACCURACY), runs.once("bytes by round", lambda: sent_bytes(runs))
     baseline = next((group for group in members if is_baseline(group)), members[0])
     seeds = {str(name): seed for name, seed in runs.runs["seed"].items()}
     targets = {seeds[name]: float(matrix[name].max()) for name in baseline.used if name in matrix}
     if not targets:
         return None
-    lines = []
+    lines, clock = [], runs.matrix(VIRTUAL_SECONDS)
+    timed = any(name in clock for group in members for name in group.used)
     for group in members:
         if differences(runs, group, baseline):
-            lines.append([group.label, "–", "not comparable", "–"])
+            lines.append([group.label, "–", "not comparable", "–", *["–"] * timed])
             continue
         pairs = [
             (name, targets[seeds[name]]) for name in group.used if name in matrix and seeds[name] in targets
         ]
         rounds = {name: first_reaching(matrix[name], target) for name, target in pairs}
         reached = {name: number for name, number in rounds.items() if not math.isnan(number)}
-        lines.append([group.label, f"{len(reached)}/{len(rounds)}", *_means(reached, sent)])
+        line = [group.label, f"{len(reached)}/{len(rounds)}", *_means(reached, sent)]
+        lines.append([*line, _seconds(reached, clock)] if timed else line)
     titles = ["Method", "Seeds that reach it", f"Rounds to {baseline.label}'s best", "MB to it"]
+    titles += ["Virtual seconds to it"] * timed
     return TextTable(titles, lines, frozenset({"Method"}))
 
 
@@ -68,8 +72,14 @@ def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
     return [f"{rounds:.1f}", f"{sum(totals) / len(totals) / 1e6:.1f}" if totals else "–"]
 
 
-def _bytes(runs: Runs) -> pd.DataFrame:
-    """Return round x run: the bytes of all participants in both directions."""
+def _seconds(reached: dict[str, float], clock: pd.DataFrame) -> str:
+    """Return the mean seconds on the virtual clock over the seeds that reach the target."""
+    found = [float(clock[name].loc[number]) for name, number in reached.items() if name in clock]
+    return f"{sum(found) / len(found):.1f}" if found else "–"
+
+
+def sent_bytes(runs: Runs) -> pd.DataFrame:
+    """Return round × run: the bytes of all participants in both directions, in that round."""
     rows = runs.series(TRAINING_LOSS)
     rows = rows.assign(bytes=rows["bytes_up"].fillna(0) + rows["bytes_down"].fillna(0))
     frame: pd.DataFrame = named(rows).pivot_table(index="round", columns="run", values="bytes", observed=True)
