@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from raffed.analysis import load_runs
 
 import raffed
 from analysis.figures.budget_curves import budget_figure
@@ -12,7 +13,6 @@ from analysis.figures.curves import tasks
 from analysis.figures.series import charts
 from analysis.metrics.targets import target_table
 from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.analysis import load_runs
 
 PANEL = "Aggregation accuracy"
 
