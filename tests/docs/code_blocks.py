@@ -27,6 +27,7 @@ OWN_TESTS = {
 }
 CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"
 ENVIRONMENT = "it makes an environment or installs into one, as CI does"
+FLOOR = "it makes an environment of the oldest versions; docs/install.md says what was tried with it"
 HOURS = "it takes hours and needs real data; analysis/records has its results"
 # Page or "" for all of them, beginning of a command → why it is not run
 NOT_RUN = {
@@ -35,6 +36,9 @@ NOT_RUN = {
     ("", ".venv/bin/pip"): ENVIRONMENT,
     ("", "source .venv"): ENVIRONMENT,
     ("", "cd mylab && pip install"): ENVIRONMENT,
+    ("docs/install.md", "python3.10 -m venv"): FLOOR,
+    ("docs/install.md", "uv pip install"): FLOOR,
+    ("docs/install.md", "PYTHONPATH=. floor"): FLOOR,
     ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
     ("", ".venv/bin/python -m pytest"): "it is the suite itself",
     ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_help.py runs",

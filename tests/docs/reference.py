@@ -77,7 +77,7 @@ Every row of a run's Parquet files is one of these metrics. [What a run measures
 ask for more of them, and how to add your own. *n* is the number of samples or clients behind a value.
 """
     rows = []
-    for one in METRICS:
+    for one in sorted(METRICS, key=lambda one: one.place):  # not in the order of imports
         name = f"{one.name}N" if one.numbered else one.name
         cells = (f"`{name}`", one.model, one.split, ", ".join(one.levels), one.unit.name, one.better)
         rows.append((*cells, one.when, f"{one.meaning} (n: {one.n})"))
