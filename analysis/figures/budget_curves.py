@@ -21,7 +21,7 @@ from .theme import LIGHT, Theme, place, style
 ALIKE = 1.01  # methods whose bytes differ by less are told apart by rounds as well
 
 
-class Budget(NamedTuple):
+class SpentAxis(NamedTuple):
     """Something that a federation has only so much of.
 
     Attributes:
@@ -40,13 +40,13 @@ def _megabytes(runs: Runs) -> pd.DataFrame:
     return frame
 
 
-BUDGETS: Mapping[str, Budget] = {
-    "bytes": Budget(
+BUDGETS: Mapping[str, SpentAxis] = {
+    "bytes": SpentAxis(
         "Megabytes sent until then, both directions, all participants",
         _megabytes,
         lambda totals: min(totals) > 0 and max(totals) > ALIKE * min(totals),
     ),
-    "time": Budget(
+    "time": SpentAxis(
         "Seconds on the virtual clock", lambda runs: runs.matrix(VIRTUAL_SECONDS), lambda totals: True
     ),
 }
@@ -101,4 +101,4 @@ def _moved(curve: Curve, group: Group, spent: pd.DataFrame) -> Curve | None:
     )
 
 
-__all__ = ["BUDGETS", "Budget", "budget_figure"]
+__all__ = ["BUDGETS", "SpentAxis", "budget_figure"]

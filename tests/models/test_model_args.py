@@ -103,4 +103,6 @@ def test_the_earlier_function_for_defaults_still_answers_and_names_the_new_one()
     assert {name: value for name, value in found.items() if name not in EVERYWHERE} == {
         "hidden": (64, 64),
         "head_bias": True,
+        "projection": 0,
+        "projection_hidden": 0,
     }
