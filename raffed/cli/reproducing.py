@@ -112,7 +112,7 @@ def reproduce(
         _announce(found, scale, planned, count, timed)
         if plan:
             rows = item_rows(planned)
-            show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json)
+            show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json, screen)
         else:
             check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
