@@ -48,7 +48,8 @@ def seed_process() -> None:
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_command, name="raffed-command", daemon=True).start()
     config, folder = RunConfig.from_dict(table_of(order["config"])), Path(str(order["folder"]))
-    with SeedScreen() as screen, handed_on(screen.warned):
+    screen = SeedScreen()
+    with screen, handed_on(screen.warned):
         begun = partial(screen.start, "", config.method, config.federation.rounds, config.seed)
         begun()
         try:
