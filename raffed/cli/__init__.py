@@ -13,6 +13,7 @@ from raffed.cli.characters import print_everywhere
 from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals
+from raffed.cli.warned import repeated_warnings
 from raffed.errors import RaffedError, UsageError
 from raffed.results.command_line import commanded
 from raffed.results.visible import visible
@@ -62,7 +63,8 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
     try:
         from raffed.cli.app import app
 
-        app(args=words, prog_name="raffed")
+        with repeated_warnings(words):
+            app(args=words, prog_name="raffed")
     except KeyboardInterrupt:  # pressed while the command line itself is loading
         print(NOTHING, file=sys.stderr)
         sys.exit(signals.code or 130)

@@ -93,6 +93,13 @@ def begun_or_new(
     return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun, accept)
 
 
+def followed_by(work: Work, also: RoundWatcher) -> Work:
+    """Return the same work, whose rounds another watcher also receives."""
+    from raffed.experiments.trackers.base import together
+
+    return lambda watch, stop: work(together([watch, also]), stop)
+
+
 @contextlib.contextmanager
 def beginning(screen: Screen) -> Iterator[None]:
     """Listen for signals before a run begins. Ctrl-C then ends the command and leaves nothing behind."""

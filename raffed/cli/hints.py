@@ -51,7 +51,7 @@ def check_settings(methods: Iterable[str], names: Collection[str]) -> None:
     for name, (field, option) in suspects.items():
         if name.rpartition(".")[2] not in known or name == field:
             raise UsageError(
-                f"--set {name}: {', '.join(methods)} has no argument of this name; {field} is set by {option}"
+                f"--set {name}: {', '.join(methods)} does not have this argument; {field} is set by {option}"
             )
 
 

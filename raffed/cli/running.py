@@ -22,11 +22,12 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
-from raffed.cli.execution import beginning, begun_or_new, execute
+from raffed.cli.execution import beginning, begun_or_new, execute, followed_by
 from raffed.cli.following import follow, headline
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, words_of
 from raffed.cli.pace import Overall
+from raffed.cli.profile import Profile, RoundTimes, check_profile
 from raffed.cli.screen import make_screen
 from raffed.cli.seeds import Seeds, asked_seeds, check_single, one_process_each, run_seeds
 from raffed.commands.callbacks import callbacks
@@ -82,11 +83,13 @@ def run(
     tracker: Tracker = None,
     project: Project = None,
     on_round: OnRound = None,
+    profile: Profile = False,
 ) -> None:
     """Run one method on one split of a data set."""
+    check_profile(profile, quiet)
     if (count := asked_seeds(file, seeds)) is not None:
         followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
-        check_single(count, {name: bool(given) for name, given in followed.items()})
+        check_single(count, {name: bool(given) for name, given in followed.items()} | {"--profile": profile})
         _run_seeds(file, flags, out, count, as_json, quiet)
         return
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -97,7 +100,10 @@ def run(
 
             own = callbacks(on_round or [])
             shown = stack.enter_context(sinks(folder, board, tracker, project))
-        follow(partial(raffed.run, config, folder), config, folder, screen, [*shown, *own])
+        times = [RoundTimes()] if profile else []
+        follow(partial(raffed.run, config, folder), config, folder, screen, [*shown, *own, *times])
+        for one in times:
+            one.show(screen, config.method)
 
 
 def _run_seeds(
@@ -157,12 +163,15 @@ def compare(
     plan: Plan = False,
     as_json: Json = False,
     quiet: Quiet = False,
+    profile: Profile = False,
 ) -> None:
     """Run several methods on the same split and seed, and report.
 
     If one diverges, the others still run. The report shows how far it came, and the exit code is 1.
     """
+    check_profile(profile, quiet)
     count = asked_seeds(file, seeds)
+    check_single(count, {"--profile": profile})
     if plan:
         _plan_compared(methods, file, flags, place, count, as_json)
         return
@@ -182,7 +191,10 @@ def compare(
             def run_one(name: str) -> None:
                 config, folder = configs[name], folders[name]
                 begun = partial(screen.start, headline(config, folder), name, config.federation.rounds)
-                execute(begun_or_new(config, folder, screen, begun), folder, screen, again="the same command")
+                work, times = begun_or_new(config, folder, screen, begun), RoundTimes()
+                execute(followed_by(work, times), folder, screen, again="the same command")
+                if profile:
+                    times.show(screen, name)
 
             def failed(name: str, error: NumericsError) -> None:
                 screen.failed(str(folders[name]), error)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from raffed.cli.numbers import percent
 from raffed.cli.pace import Overall, heading
 from raffed.cli.screen import BarScreen, JsonScreen, LineScreen, Screen
+from raffed.cli.warned import count_warning
 from raffed.commands.seeds import SeedRun
 from raffed.commands.side_by_side import Event
 from raffed.config.validation import Json
@@ -55,6 +56,10 @@ class RunsBoard:
     def said(self, line: str) -> None:
         """Show a line that belongs on standard error."""
         print(visible(named(line)), file=sys.stderr, flush=True)
+
+    def warned(self, text: str) -> None:
+        """Count a warning of a run, for the end of the command."""
+        count_warning(text)
 
     def close(self) -> None:
         """Remove what is on the screen. May be called again."""

@@ -14,6 +14,7 @@ import typer
 
 from raffed.cli.execution import begun_or_new, execute
 from raffed.cli.screen import JsonScreen
+from raffed.cli.warned import handed_on
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import RaffedError, UsageError
@@ -33,6 +34,10 @@ class SeedScreen(JsonScreen):
     def unbegun(self) -> None:
         """Show nothing."""
 
+    def warned(self, text: str) -> None:
+        """Hand a warning to the command, which shows it once and counts it."""
+        self._emit("warning", **self._about, text=text)
+
     def failed(self, where: str, error: Exception) -> None:
         kind, message = type(error).__name__, " ".join(str(error).split())
         self._emit("failed", **self._about, folder=where, kind=kind, message=message)
@@ -43,7 +48,8 @@ def seed_process() -> None:
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_command, name="raffed-command", daemon=True).start()
     config, folder = RunConfig.from_dict(table_of(order["config"])), Path(str(order["folder"]))
-    with SeedScreen() as screen:
+    screen = SeedScreen()
+    with screen, handed_on(screen.warned):
         begun = partial(screen.start, "", config.method, config.federation.rounds, config.seed)
         begun()
         try:

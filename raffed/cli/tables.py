@@ -7,13 +7,14 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from raffed.cli.columns import fitted
 from raffed.cli.numbers import duration, percent
 from raffed.results.storage import named
 from raffed.results.visible import visible, visible_lines
@@ -48,18 +49,23 @@ def show(
 ) -> None:
     """Print a table. Cells are not read as markup.
 
-    `right` names the columns that hold numbers, separated by |.
+    `right` names the columns that hold numbers, separated by |. On a terminal that has not room for all
+    columns, the rest follows as a second table with the same first column.
     """
-    table = Table(
-        box=SIMPLE_HEAD, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False
-    )
-    for name in titles:
-        table.add_column(
-            Text(visible(name)), justify="right" if name in right.split("|") else "left", overflow="fold"
+    screen, numbers = console(), right.split("|")
+    safe = [[Text(visible(cell)) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    names = [visible(name) for name in titles]
+    for columns in fitted(names, [[cell.plain for cell in row] for row in safe], screen.width, numbers):
+        table = Table(
+            box=SIMPLE_HEAD, title=_safe(title), title_justify="left", title_style="bold", pad_edge=False
         )
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
-    console().print(table)
+        for at, width in columns:
+            side: Literal["left", "right"] = "right" if titles[at] in numbers else "left"
+            table.add_column(Text(names[at]), justify=side, overflow="fold", width=width)
+        for row in safe:
+            table.add_row(*(row[at] for at, _ in columns))
+        screen.print(table)
+        title = None
 
 
 def _safe(title: str | None) -> Text | None:

@@ -166,6 +166,9 @@ class _Told:
     def said(self, line: str) -> None:
         self._progress.say(line)
 
+    def warned(self, text: str) -> None:
+        """Count nothing: a warning is said once."""
+
 
 def _shown(value: Json) -> str:
     return f"{100 * value:.1f} %" if isinstance(value, int | float) else "–"

@@ -61,6 +61,9 @@ class RunsShown(Protocol):
     def said(self, line: str) -> None:
         """Show a line that a run wrote to its standard error."""
 
+    def warned(self, text: str) -> None:
+        """Count a warning of a run. It is shown by `said` the first time that a run gives it."""
+
 
 def execute_side_by_side(
     runs: Sequence[SeedRun], places: Sequence[Place], shown: RunsShown, stop: Stop
@@ -209,6 +212,9 @@ class _Team:
             self._ended(worker, int(str(event["code"])))
         elif kind == "said":
             self._say(str(event["line"]))
+        elif kind == "warning":
+            self._say(str(event["text"]))
+            self._shown.warned(str(event["text"]))
         else:
             worker.last = dict(event)
             self._shown.heard(worker.run, event)

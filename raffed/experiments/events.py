@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raffed.results.row import Row
+    from raffed.runtime.reports import Report
+    from raffed.runtime.seconds import RoundProfile
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,8 @@ class RoundEvent:
     not measured. Bytes are those of all participants together. `straggling` counts the participants that made
     fewer steps because of the plan of faults.
     `metrics` holds the user's own metrics, "MODEL SPLIT METRIC" → value, such as "global test top2".
+    `profile` says where the time of the round went. It also counts the writing of files, which `seconds` does
+    not.
     """
 
     round: int  # number of rounds done
@@ -31,8 +39,42 @@ class RoundEvent:
     val_personal: float | None = None
     straggling: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    profile: RoundProfile | None = None
 
     def as_dict(self) -> dict[str, int | float | None]:
         """Return the fields by name. The user's own metrics stand beside them under their own names."""
-        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "metrics"}
+        apart = ("metrics", "profile")
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in apart}
         return {**named, **self.metrics}
+
+
+def round_event(
+    round: int, rounds: int, reports: list[Report], rows: list[Row], seconds: float
+) -> RoundEvent:
+    """Return the event of a round, from the rows that were recorded of it.
+
+    Args:
+        round: Number of rounds done.
+        rounds: Number of rounds of the run.
+        reports: What the participants reported.
+        rows: The metric rows of the round; the first one holds the loss and the bytes.
+        seconds: Duration of the round.
+    """
+    means = {
+        (r.model, r.split): r.value
+        for r in rows
+        if r.client is None and r.class_ is None and r.metric == "accuracy"
+    }
+    return RoundEvent(
+        round,
+        rounds,
+        rows[0].value,
+        means.get(("global", "test")),
+        means.get(("personal", "local_test")),
+        len(reports),
+        rows[0].bytes_up or 0,
+        rows[0].bytes_down or 0,
+        seconds,
+        means.get(("global", "val")),
+        means.get(("personal", "val")),
+    )

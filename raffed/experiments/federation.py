@@ -8,16 +8,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from raffed.core.aggregation.accumulator import PartialSum
-from raffed.core.messages import Broadcast, ServerState
+from raffed.core.messages import ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
 from raffed.experiments.aggregation import RoundAggregator
 from raffed.experiments.attack_rows import attack_rows
 from raffed.experiments.best_model import Validation
-from raffed.experiments.events import RoundEvent
+from raffed.experiments.events import RoundEvent, round_event
 from raffed.experiments.final_measures import after_last, before_last, fairness
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.folder_place import of_folder
@@ -26,6 +25,7 @@ from raffed.experiments.metric_rows import round_rows, validation_rows
 from raffed.experiments.own_metrics import OwnMeasures
 from raffed.experiments.participation import RoundPlan
 from raffed.experiments.privacy_accountant import Accountant
+from raffed.experiments.round_phases import RoundInScoring, RoundInTraining
 from raffed.experiments.round_schedule import RoundSchedule, asked_of
 from raffed.experiments.run_state import RunState
 from raffed.experiments.selection import losses_by
@@ -34,47 +34,15 @@ from raffed.experiments.survey import ClientSurvey
 from raffed.references.user_code import user_errors
 from raffed.results.row import Row
 from raffed.results.score_metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
-from raffed.runtime.api import Asked, Backend, RoundOrder
+from raffed.runtime.api import Backend
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.own_selection import needs_losses
-from raffed.runtime.reports import Report, ScoreCounts
+from raffed.runtime.reports import ScoreCounts
+from raffed.runtime.seconds import Stopwatch
 from raffed.runtime.setup import Setup
 from raffed.runtime.torch_settings import check_unchanged
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Training:
-    """A round whose training has been requested. `began` is time.perf_counter() at that moment.
-
-    `pieces` are the parts of the order with one model of the server each.
-    """
-
-    plan: RoundPlan
-    order: RoundOrder
-    began: float
-    asked: Asked[tuple[PartialSum, list[Report]]]
-    pieces: list[RoundOrder]
-
-
-@dataclass(frozen=True)
-class _Scoring:
-    """A round whose uploads have been aggregated and whose scores have been requested.
-
-    `whole` is the global model, or None if there is none. `test` and `val` are its scores. `sent` is the
-    score of the broadcast weights, where a server's rule scores other weights. `attack` is the score of a
-    backdoor, and `train` that on the training samples.
-    """
-
-    training: _Training
-    reports: list[Report]
-    whole: Broadcast | None
-    test: Asked[ScoreCounts] | None
-    val: Asked[ScoreCounts] | None
-    sent: Asked[ScoreCounts] | None
-    attack: Asked[ScoreCounts] | None
-    train: Asked[ScoreCounts] | None
 
 
 class RoundLoop:
@@ -119,6 +87,7 @@ class RoundLoop:
         # The last server whose round has its rows, and the versions and the best model at that time. After a
         # failure, saving any other server would leave a gap in the rows.
         self._safe = self._reached()
+        self._watch = Stopwatch()
 
     def _took_part(self, clients: tuple[int, ...], round: int, setup: Setup) -> None:
         """Note the participants of a round under the setup that it was executed with."""
@@ -158,7 +127,8 @@ class RoundLoop:
                     stop(),
                 )
                 if halt or done % config.runtime.checkpoint_every == 0 or self.over:
-                    self.folder.checkpoint(self._reached())
+                    with self._watch.part("disk"):
+                        self.folder.checkpoint(self._reached())
                 if halt:
                     break  # training ahead is dropped; it has changed nothing that a checkpoint holds
         except BaseException:
@@ -181,7 +151,7 @@ class RoundLoop:
         Actors train a round while the previous one is scored and recorded. They do not do so during a survey,
         because it reads what clients keep, nor if the scores may end the run.
         """
-        ahead: _Training | None = None
+        ahead: RoundInTraining | None = None
         decides = self.validation.rule is not None
         for left in reversed(range(0 if self.over else count)):
             ended = self._trained(ahead or self._begun())
@@ -195,43 +165,50 @@ class RoundLoop:
         [event] = self.next(1)
         return event
 
-    def _begun(self) -> _Training:
+    def _begun(self) -> RoundInTraining:
         """Request the training of the next round."""
         number, ahead = self.server.round, self._ahead
         plan = ahead if ahead is not None and ahead.number == number else self._schedule.plan(number)
         order = self._schedule.order(self.server, plan, self.versions)
         pieces = self._schedule.pieces(self.server, plan, order)
-        asked = asked_of(self.runtime, order, pieces)
-        return _Training(plan, order, time.perf_counter(), asked, pieces)
+        with self._watch.part("messages"):
+            asked = asked_of(self.runtime, order, pieces)
+        return RoundInTraining(plan, order, time.perf_counter(), asked, pieces)
 
-    def _trained(self, training: _Training) -> _Scoring:
+    def _trained(self, training: RoundInTraining) -> RoundInScoring:
         """Aggregate a round and request its scores."""
         order, plan = training.order, training.plan
+        waits = time.perf_counter()
         partial, reports = training.asked()
+        self._watch.waited(time.perf_counter() - waits, (report.share for report in reports))
         check_unchanged()
         for piece in training.pieces or [order]:
             self._took_part(piece.participants, piece.round, self.setup)
         before, past = self.server, self._schedule.past
-        self.server = self.aggregator.next_server(before, partial, plan, past)
+        with self._watch.part("sums"):
+            self.server = self.aggregator.next_server(before, partial, plan, past)
         self._schedule.advance(before, self.server)
         whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
         scored = whole if plan.measure else None
-        asked = {
-            part: self.runtime.evaluate(scored, part)
-            for part in self.setup.scored_rows
-            if scored is not None and (part != "val" or self.setup.partition.val)
-        }
         apart = scored is not None and scored.w is not self.server.w
-        sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
+        with self._watch.part("scoring"):
+            asked = {
+                part: self.runtime.evaluate(scored, part)
+                for part in self.setup.scored_rows
+                if scored is not None and (part != "val" or self.setup.partition.val)
+            }
+            sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
         test, val = asked.get("test"), asked.get("val")
-        return _Scoring(training, reports, whole, test, val, sent, asked.get("attack"), asked.get("train"))
+        return RoundInScoring(
+            training, reports, whole, test, val, sent, asked.get("attack"), asked.get("train")
+        )
 
-    def _recorded(self, scoring: _Scoring, ahead: bool) -> RoundEvent:
+    def _recorded(self, scoring: RoundInScoring, ahead: bool) -> RoundEvent:
         """Record the rows of a round when its scores have arrived.
 
         `ahead` says whether the next round trains meanwhile.
         """
-        training, reports, whole = scoring.training, scoring.reports, scoring.whole
+        training, reports = scoring.training, scoring.reports
         participants, order = training.plan.participants, training.order
         self.round_hashes.append(
             weights_sha256(self.state)
@@ -239,54 +216,56 @@ class RoundLoop:
         later = ahead and self.server.round + 1 < self.setup.config.federation.rounds
         if later and not self._by_loss:
             self._ahead = self._schedule.plan(self.server.round + 1, losses=False)
-        test = scoring.test() if scoring.test is not None else None
-        val = scoring.val() if scoring.val is not None else None
+        with self._watch.part("scoring"):
+            test = scoring.test() if scoring.test is not None else None
+            val = scoring.val() if scoring.val is not None else None
         now = time.perf_counter()
         seconds, self._last = now - max(training.began, self._last), now
         stage, done = self.setup.stage(order.round), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
+        with self._watch.part("scoring"):
+            made += self._further_rows(scoring, test)
+        self.validation.add(done, made, self.server)
+        self.ended_early = self._reason_to_end()
+        with self._watch.part("scoring"):
+            made += self._closing_rows(scoring)
+        rows = made if stage is None else [row._replace(stage=stage) for row in made]
+        with self._watch.part("disk"):
+            self.folder.rows(rows)
+        self._safe = self._reached()
+        event = round_event(done, self.setup.config.federation.rounds, reports, rows, seconds)
+        return replace(
+            event,
+            straggling=participants.straggling,
+            metrics=self._own.means(rows),
+            profile=self._watch.lap(),
+        )
+
+    def _further_rows(self, scoring: RoundInScoring, test: ScoreCounts | None) -> list[Row]:
+        """Return the rows of a round beside those of its reports and of its scores on test data."""
+        training, whole, done = scoring.training, scoring.whole, self.server.round
+        made: list[Row] = []
         if self._clean is not None and test is not None and whole is not None:
             made += self._clean.rows(done, whole, test)
-        made += self._own.rows(done, whole if training.plan.measure else None, reports)
+        made += self._own.rows(done, whole if training.plan.measure else None, scoring.reports)
         for metric, asked in ((BROADCAST_ACCURACY, scoring.sent), (TRAINING_ACCURACY, scoring.train)):
             if asked is not None:
                 counts = asked()
                 made.append(metric.row(done, counts.accuracy, n=counts.n))
-        made += participants.rows(done) if self.setup.config.faults.any else []
+        made += training.plan.participants.rows(done) if self.setup.config.faults.any else []
         made += self._accountant.rows(done) + self._schedule.rows(training.plan)
-        made += attack_rows(self.setup, done, order.participants, scoring.attack)
+        made += attack_rows(self.setup, done, training.order.participants, scoring.attack)
         if training.plan.surveyed:
-            made += self._survey.rows(self.server, self.versions, order, whole)
-        self.validation.add(done, made, self.server)
-        self.ended_early = self._reason_to_end()
-        if training.plan.surveyed or self.over:
-            made += self._survey.unseen_rows(self.server, whole)
-        if self.over:
-            made += before_last(self.setup, self._network, self.spec, order.broadcast)
-            made += after_last(self.setup, self._network, whole)
-            made += fairness(self.setup, done, reports)
-        rows = made if stage is None else [row._replace(stage=stage) for row in made]
-        self.folder.rows(rows)
-        self._safe = self._reached()
-        return replace(self._event(reports, rows, seconds), straggling=participants.straggling)
+            made += self._survey.rows(self.server, self.versions, training.order, whole)
+        return made
 
-    def _event(self, reports: list[Report], rows: list[Row], seconds: float) -> RoundEvent:
-        means = {
-            (r.model, r.split): r.value
-            for r in rows
-            if r.client is None and r.class_ is None and r.metric == "accuracy"
-        }
-        return RoundEvent(
-            self.server.round,
-            self.setup.config.federation.rounds,
-            rows[0].value,
-            means.get(("global", "test")),
-            means.get(("personal", "local_test")),
-            len(reports),
-            rows[0].bytes_up or 0,
-            rows[0].bytes_down or 0,
-            seconds,
-            means.get(("global", "val")),
-            means.get(("personal", "val")),
-            metrics=self._own.means(rows),
-        )
+    def _closing_rows(self, scoring: RoundInScoring) -> list[Row]:
+        """Return the rows that depend on whether this was the last round."""
+        made: list[Row] = []
+        if scoring.training.plan.surveyed or self.over:
+            made += self._survey.unseen_rows(self.server, scoring.whole)
+        if self.over:
+            made += before_last(self.setup, self._network, self.spec, scoring.training.order.broadcast)
+            made += after_last(self.setup, self._network, scoring.whole)
+            made += fairness(self.setup, self.server.round, scoring.reports)
+        return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts
+from raffed.runtime.seconds import NOT_TIMED, ShareSeconds
 
 __all__ = ["NO_SCORES", "ClientScores", "ExtraMeasure", "Report", "ScoreCounts", "SurveyedClient"]
 
@@ -22,6 +23,7 @@ class Report(NamedTuple):
         seconds: Duration of its local round, without scoring, keeping and sending. Clients of a stack have
             equal shares.
         scores: What was measured of its models.
+        share: Seconds of all the work that its worker did for this round, the same for all clients of it.
     """
 
     client: int
@@ -32,6 +34,7 @@ class Report(NamedTuple):
     bytes_down: int
     seconds: float
     scores: ClientScores = NO_SCORES
+    share: ShareSeconds = NOT_TIMED
 
 
 class SurveyedClient(NamedTuple):

@@ -45,6 +45,7 @@ from raffed.runtime.reports import (
     SurveyedClient,
 )
 from raffed.runtime.scoring import ModelScorer
+from raffed.runtime.seconds import Stopwatch
 from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
 
@@ -98,6 +99,7 @@ class ClientWorker:
     @user_errors()
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
+        watch = Stopwatch()
         self.data.enter(self.setup.stage(broadcast.round))
         accumulator, reports = UploadAccumulator(self.method.keeps_uploads), []
         waiting: list[
@@ -109,17 +111,20 @@ class ClientWorker:
         for stack in share.stacks:
             participants = [self._participant(entry) for entry in stack]
             rounds, spent = self._timed_rounds(here, participants)
+            watch.add("training", spent * len(participants))
             pairs = list(zip(participants, rounds, strict=True))
             last = broadcast.round + 1 == self.setup.config.federation.rounds
-            scores = [
-                self._scores(here, participant, done, last) if share.measure else NO_SCORES
-                for participant, done in pairs
-            ]
-            for participant, done in pairs:
-                self.store.put(participant.client, broadcast.round + 1, done.client_state)
+            with watch.part("scoring"):
+                scores = [
+                    self._scores(here, participant, done, last) if share.measure else NO_SCORES
+                    for participant, done in pairs
+                ]
+            with watch.part("disk"):
+                for participant, done in pairs:
+                    self.store.put(participant.client, broadcast.round + 1, done.client_state)
             waiting += zip(stack, [done.upload for done in rounds], strict=True)
             if len(waiting) >= at_once:
-                with explained(self.method):
+                with explained(self.method), watch.part("sums"):
                     self.uploads.send(accumulator, waiting, here, where)
                 waiting = []
             for (participant, done), score in zip(pairs, scores, strict=True):
@@ -129,10 +134,14 @@ class ClientWorker:
                         participant.client, participant.data.n, done.loss, done.steps, up, down, spent, score
                     )
                 )
-        with explained(self.method):
+        with explained(self.method), watch.part("sums"):
             self.uploads.send(accumulator, waiting, here, where)
-        self.uploads.add_mask(accumulator, share, broadcast.round)
-        return accumulator.export(), sorted(reports, key=lambda report: report.client)
+        with watch.part("sums"):
+            self.uploads.add_mask(accumulator, share, broadcast.round)
+            partial = accumulator.export()
+        spent_here = watch.share()
+        reports = [report._replace(share=spent_here) for report in reports]
+        return partial, sorted(reports, key=lambda report: report.client)
 
     def _timed_rounds(
         self, broadcast: Broadcast, participants: list[Participant]

@@ -46,7 +46,7 @@ RETURNED: dict[str, Kind] = {
     "Split": "split",
     "Item": "table",
 }
-MARKED: tuple[Kind, ...] = ("split", "loss", "metric")  # kinds with a decorator
+MARKED: tuple[Kind, ...] = ("method", "split", "loss", "metric")  # kinds with a decorator
 NAMES: dict[Kind, Collection[str]] = {
     "method": METHODS,
     "model": MODELS,

@@ -16,7 +16,7 @@ from tests.cli.conftest import Cli
         ("compare FedMR --method map --out x", "did you mean --method fedmr?"),
         (
             "run --method fedmr --set lr=0.1",
-            "fedmr has no argument of this name; local.lr is set by --lr",
+            "--set lr: fedmr does not have this argument; local.lr is set by --lr",
         ),
         ("run --method fedmr --set local.lr=0.1", "local.lr is set by --lr"),
         ("compare --method fedavg --set rounds=3 --out x", "federation.rounds is set by --rounds"),

@@ -100,6 +100,11 @@ def largest(sizes, count, least: int = 0):
     return sorted(known, key=lambda client: -sizes[client])[:count]
 
 
+@raffed.method
+def averaged():
+    return raffed.Method("Averaged")
+
+
 def unnamed(outputs, y):
     return (y - outputs.logsumexp(-1)).square()
 
@@ -114,6 +119,7 @@ TABLES = {"one": raffed.table("one", "One", {("FedAvg", "digits"): raffed.RunCon
         ("focal", "loss"),
         ("balanced", "loss"),
         ("top2", "metric"),
+        ("averaged", "method"),
         ("halves", "schedule"),
         ("largest", "selection"),
         ("TABLES", "table"),

@@ -1,0 +1,81 @@
+"""Where the time of a round goes: every second is counted once, and the slowest worker decides."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Model, RunConfig, Runtime
+from raffed.experiments.events import RoundEvent
+from raffed.runtime.seconds import NOT_TIMED, ShareSeconds, Stopwatch, slowest_worker
+
+ELSEWHERE = os.getpid() + 1
+SLOW = ShareSeconds(ELSEWHERE, training=6.0, sums=1.0, scoring=2.0, disk=0.5, total=10.0)
+FAST = ShareSeconds(ELSEWHERE + 1, training=3.0, sums=1.0, scoring=2.0, disk=0.5, total=7.0)
+
+
+def test_the_slowest_worker_is_the_one_with_most_seconds_in_all() -> None:
+    assert slowest_worker([FAST, SLOW, FAST]) == SLOW
+    assert slowest_worker([]) == NOT_TIMED
+
+
+def test_two_shares_of_one_worker_are_added_up_and_one_share_of_two_clients_is_not() -> None:
+    second = FAST._replace(training=5.0, total=9.0)
+    both = slowest_worker([FAST, FAST, second, SLOW])
+    assert both == ShareSeconds(ELSEWHERE + 1, 8.0, 2.0, 4.0, 1.0, 16.0)
+
+
+def test_messages_are_what_was_waited_beyond_the_slowest_worker() -> None:
+    watch = Stopwatch()
+    watch.waited(12.0, [SLOW, FAST])
+    found = watch.lap()
+    assert found[:5] == (6.0, 1.0, 2.0, 2.0, 0.5)
+
+
+def test_what_a_worker_did_before_it_was_waited_for_counts_in_proportion() -> None:
+    watch = Stopwatch()
+    watch.waited(5.0, [SLOW])
+    assert watch.lap()[:5] == (3.0, 0.5, 0.0, 1.0, 0.25)
+
+
+def test_nothing_is_a_message_inside_one_process() -> None:
+    watch = Stopwatch()
+    watch.waited(12.0, [SLOW._replace(process=os.getpid())])
+    assert watch.lap().messages == 0.0
+
+
+def test_the_parts_of_a_round_add_up_to_the_time_since_the_round_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    watch = Stopwatch()
+    with watch.part("training"):
+        now[0] += 4.0
+    now[0] += 1.0
+    with watch.part("disk"):
+        now[0] += 2.0
+    first = watch.lap()
+    assert (first.training, first.disk, first.rest, first.total) == (4.0, 2.0, 1.0, 7.0)
+    now[0] += 3.0
+    assert watch.lap() == (0.0, 0.0, 0.0, 0.0, 0.0, 3.0)
+
+
+def test_every_round_of_a_run_has_a_profile_without_messages_in_one_process() -> None:
+    seen: list[RoundEvent] = []
+    raffed.run(
+        RunConfig(
+            method="map",
+            data=Data(split="dirichlet:4:0.5", samples=200),
+            model=Model("mlp", {"hidden": [8]}),
+            federation=Federation(rounds=2),
+            runtime=Runtime(execution="serial"),
+        ),
+        watch=seen.append,
+    )
+    profiles = [event.profile for event in seen if event.profile is not None]
+    assert len(profiles) == 2
+    assert all(one.training > 0 and one.scoring > 0 and one.disk > 0 and one.rest >= 0 for one in profiles)
+    assert not any("profile" in event.as_dict() for event in seen)
