@@ -9,36 +9,29 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from raffed.cli.numbers import counted
+from raffed.cli.numbers import counted, plain
 from raffed.commands.seeds import SeedRun
 from raffed.config.run import RunConfig
-from raffed.config.validation import Json
 from raffed.results.storage import named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    from raffed.cli.screen import Screen
     from raffed.experiments.reproduction.planner import Planned
     from raffed.experiments.tuning.request import Request
 
 Row = Mapping[str, str]
 
 
-def show_plan(rows: Sequence[Row], summary: str, as_json: bool, screen: Screen | None = None) -> None:
+def show_plan(rows: Sequence[Row], summary: str, as_json: bool) -> None:
     """Print what would run.
 
     Args:
         rows: One for each cell, trial or run: column → text.
         summary: A line about all of it.
         as_json: Whether one JSON object is printed in place of a table.
-        screen: The screen that prints it, if there is one: it keeps stdout for itself.
     """
     if as_json:
-        event: dict[str, Json] = {"event": "plan", "summary": summary, "rows": [{**row} for row in rows]}
-        if screen is None:
-            print(json.dumps(event))
-        else:
-            screen.relay(event)
+        print(json.dumps({"event": "plan", "summary": summary, "rows": plain([dict(row) for row in rows])}))
         return
     from raffed.cli.tables import show
 

@@ -110,12 +110,12 @@ def reproduce(
         timed = not plan or seconds is not None  # a budget needs estimates
         planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
         _announce(found, scale, planned, count, timed)
-        if plan:
-            rows = item_rows(planned)
-            show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json, screen)
-        else:
+        if not plan:
             check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
+    if plan:  # here, because within the screen of --json what is printed goes to stderr
+        rows = item_rows(planned)
+        show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json)
 
 
 def _tell(text: str) -> None:

@@ -55,9 +55,6 @@ class Screen:
     def round(self, event: RoundEvent) -> None:
         """Show that a round is done."""
 
-    def relay(self, event: Mapping[str, Json]) -> None:
-        """Print an event that was made elsewhere. Only screens of JSON do."""
-
     def studying(self, what: str, share: float) -> None:
         """Show what a study is doing, and the share of it that is done."""
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from raffed.errors import UnknownNameError, UsageError
@@ -125,10 +126,14 @@ class Declaration:
     words: bool = False  # whether several choices, separated by commas, may be given
     strength: bool = False
 
-    @property
+    @cached_property  # cached, because a table of a paper checks half a million values
     def kinds(self) -> list[str]:
         """The types that are accepted, one for each part of a union."""
         return self.kind.split(" | ")
+
+    @cached_property
+    def _is_checked(self) -> bool:
+        return all(kind in KINDS for kind in self.kinds)
 
     @property
     def shown_kind(self) -> str:
@@ -176,26 +181,33 @@ class Declaration:
         An int is also a float, but a bool is never a number. A tuple is also a list. Types outside KINDS are
         not checked.
         """
-        kinds = self.kinds
-        if not all(kind in KINDS for kind in kinds):
+        if not self._is_checked:
             return
-        label = f"{prefix}{self.name} = {value!r}"
-        if not any(_fits(value, kind) for kind in kinds):
-            shown = LIST in kinds and re.fullmatch(r"[\d, ]*\d[\d, ]*", str(value))
+        if not any(_fits(value, kind) for kind in self.kinds):
+            label = self._label(value, prefix)
+            shown = LIST in self.kinds and re.fullmatch(r"[\d, ]*\d[\d, ]*", str(value))
             remedy = f"; write {self.name}=[{value}]" if shown else ""
             raise UsageError(f"{label} is {_a(type(value).__name__)}, but must be {_a(self.kind)}{remedy}")
         if isinstance(value, list | tuple):
+            label = self._label(value, prefix)
             if self.length is not None and len(value) not in self.length:
                 raise UsageError(f"{label} has {len(value)} numbers, but must have {self.length}")
             for one in value:
-                self._check_number(one, f"{label}: {one!r}")
+                if (why := self._refusal(one)) is not None:
+                    raise UsageError(f"{label}: {one!r} {why}")
         else:
-            self._check_number(value, label)
+            if (why := self._refusal(value)) is not None:
+                raise UsageError(f"{self._label(value, prefix)} {why}")
             self._check_words(value, prefix)
 
-    def _check_number(self, value: T, label: str) -> None:
-        if self.range is not None and isinstance(value, int | float) and value not in self.range:
-            raise UsageError(f"{label} {self.range.refusal(value)}")
+    def _label(self, value: T, prefix: str) -> str:
+        return f"{prefix}{self.name} = {value!r}"
+
+    def _refusal(self, value: T) -> str | None:
+        """Return why a number is refused; None if it lies in the range, or is not a number."""
+        if self.range is not None and isinstance(value, (int, float)) and value not in self.range:
+            return self.range.refusal(value)
+        return None
 
     def _check_words(self, value: T, prefix: str) -> None:
         if not self.choices or not isinstance(value, str):

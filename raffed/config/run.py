@@ -6,6 +6,7 @@ This module imports neither torch nor Ray.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -169,9 +170,9 @@ class RunConfig:
         parts: dict[str, Value] = {"method": run.method, "args": run.args, "seed": run.seed}
         if run.loss:
             parts["loss"] = {"name": run.loss, "args": run.loss_args}
-        for name, kind in SECTIONS.items():
+        for name in SECTIONS:
             section: Section = getattr(run, name)
-            if name not in OMITTED_WHEN_DEFAULT or section != kind():
+            if name not in OMITTED_WHEN_DEFAULT or section != _usual(name):
                 parts[name] = _deciding(name, dataclasses.asdict(section))
         del parts["runtime"]
         rounding = {"threads": self.runtime.threads, "gpu": self.runtime.gpu_fraction > 0}
@@ -212,13 +213,24 @@ def _deciding(section: str, values: dict[str, Value]) -> dict[str, Value]:
     """Return the fields of a section that determine the result. A younger one counts unless it is the usual
     one.
     """
-    usual = dataclasses.asdict(SECTIONS[section]())
-    younger = YOUNGER.get(section, ())
+    usual, younger = _usual_values(section), YOUNGER.get(section, ())
     return {
         name: value
         for name, value in values.items()
         if f"{section}.{name}" not in PLACES and (name not in younger or value != usual[name])
     }
+
+
+@functools.cache
+def _usual(section: str) -> Section:
+    """Return a section with its defaults. It is only compared with."""
+    return SECTIONS[section]()
+
+
+@functools.cache
+def _usual_values(section: str) -> Mapping[str, Value]:
+    values: Mapping[str, Value] = dataclasses.asdict(_usual(section))
+    return values
 
 
 def _check_known(where: str, values: Mapping[str, V], known: Mapping[str, Declaration]) -> None:

@@ -20,7 +20,7 @@ from tests.cli.conftest import QUICK, Cli
 
 def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    done = cli("run", "--method", "fedmr", "--rounds", 3, "--local-test", 0.2, "--json", *QUICK, "--out", out)
+    done = cli("run", "--method", "fedrs", "--rounds", 3, "--local-test", 0.2, "--json", *QUICK, "--out", out)
     assert (done.code, done.err) == (0, "")
     events = done.events
     assert [event["event"] for event in events] == ["round", "round", "round", "finished"]
