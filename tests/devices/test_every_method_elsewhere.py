@@ -99,7 +99,7 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
     setup = prepare_run(config)
     runtime = Posting(setup, path / "vaults", device)
     run = federation.RoundLoop(setup, runtime, RunFolder(path / "run", setup))
-    events = [replace(event, seconds=0.0) for event in run.next(config.federation.rounds)]
+    events = [replace(event, seconds=0.0, profile=None) for event in run.next(config.federation.rounds)]
     digests = runtime.client_state_digests(run.versions)
     runtime.close()
     new = len(set(run.round_hashes)) + (config.method in CLOSING)
