@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ def heading(runs: Runs, items: Sequence[Reproduction] = ()) -> Heading:
     return Heading(
         title(runs, items),
         _span(begun),
-        _each(_version(part, file) for file in files for part in segments(file)[-1:]),
+        few_versions(_each(_version(part, file) for file in files for part in segments(file)[-1:])),
         _each(_text(part, "command") for part in parts),
         sum(not any(_text(part, "command") for part in segments(file)) for file in files),
     )
@@ -87,6 +88,14 @@ def _version(part: JsonObject, file: JsonObject) -> str:
     version, commit = _text(section(part, "versions"), "raffed"), _text(file, "commit")
     short = commit[:COMMIT] + ("+" if commit.endswith("+") and len(commit) > COMMIT else "")
     return f"raffed {version or 'of an unknown version'}" + (f", commit {short}" if short else "")
+
+
+def few_versions(names: Sequence[str]) -> list[str]:
+    """Return versions with their commits, or of many commits their number. Each run names its own."""
+    if len(names) <= NAMED:
+        return list(names)
+    counts = Counter(name.partition(",")[0] for name in names)
+    return [f"{name}, {count} commits" if count > 1 else name for name, count in counts.items()]
 
 
 def _span(begun: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from raffed.analysis import load_runs, write_report
 from raffed.analysis.figures.curves import NAMED, panel_figure, task_curves
 from raffed.analysis.figures.series import charts
-from raffed.analysis.heading import heading, listed
+from raffed.analysis.heading import few_versions, heading, listed
 from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.method_names import METHOD_NAMES
 
@@ -107,3 +107,9 @@ def test_of_many_lines_the_highest_are_named_in_the_picture(tmp_path: Path, writ
     names = [text.get_text() for text in figure.axes[0].texts]
     assert sorted(names) == sorted(f"m{number}" for number in range(20 - NAMED, 20))
     assert len(task_curves(runs, ("digits", "p10c2"), "Aggregation accuracy")) == 20
+
+
+def test_many_commits_are_counted() -> None:
+    names = [f"raffed 0.1.0, commit {number:010d}" for number in range(5)]
+    assert few_versions(names[:4]) == names[:4]
+    assert few_versions([*names, "raffed 0.2.0"]) == ["raffed 0.1.0, 5 commits", "raffed 0.2.0"]
