@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from raffed.config.validation import Doc, Range, Value, check_values, declarations
-from raffed.errors import UsageError
+from raffed.config.named_rules import settled_arguments
+from raffed.config.validation import Doc, Range, Value
 
 CompressionName = Annotated[
     Literal["", "topk", "quantize"],
@@ -99,26 +99,8 @@ COMPRESSIONS: dict[str, Callable[..., CompressionRule]] = {"topk": TopK, "quanti
 
 
 def settled_compression(name: str, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the arguments of a compression in one spelling.
-
-    Args:
-        name: A key of COMPRESSIONS, or "" for none.
-        given: The arguments as they were given.
-
-    Raises:
-        UnknownNameError: It has no such argument.
-        UsageError: An argument has another type or is outside its range.
-    """
-    if not name:
-        if given:
-            raise UsageError(
-                f"federation.compression_args = {dict(given)} has no effect without federation.compression; "
-                f"give --compression too"
-            )
-        return {}
-    known = declarations(COMPRESSIONS[name])
-    check_values(f"compression {name}", known, given)
-    return {key: known[key].canonical(value) for key, value in given.items()}
+    """Return the arguments of a rule in one spelling (`raffed.config.named_rules.settled_arguments`)."""
+    return settled_arguments("compression", COMPRESSIONS, name, given)
 
 
 def compression_rule(name: str, args: Mapping[str, Value]) -> CompressionRule | None:

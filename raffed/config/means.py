@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from raffed.config.validation import Doc, Range, Value, check_values, declarations
-from raffed.errors import UsageError
+from raffed.config.named_rules import settled_arguments
+from raffed.config.validation import Doc, Range, Value
 
 Statistics = Annotated[
     Literal["rule", "mean"],
@@ -144,25 +144,8 @@ MEANS: dict[str, Callable[..., MeanRule]] = {
 
 
 def settled_mean(name: str, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the arguments of a rule in one spelling.
-
-    Args:
-        name: A key of MEANS, or "" for the plain mean.
-        given: The arguments as they were given.
-
-    Raises:
-        UnknownNameError: It has no such argument.
-        UsageError: An argument has another type or is outside its range.
-    """
-    if not name:
-        if given:
-            raise UsageError(
-                f"federation.mean_args = {dict(given)} has no effect without federation.mean; give --mean too"
-            )
-        return {}
-    known = declarations(MEANS[name])
-    check_values(f"mean {name}", known, given)
-    return {key: known[key].canonical(value) for key, value in given.items()}
+    """Return the arguments of a rule in one spelling (`raffed.config.named_rules.settled_arguments`)."""
+    return settled_arguments("mean", MEANS, name, given)
 
 
 def mean_rule(name: str, args: Mapping[str, Value]) -> MeanRule | None:
