@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raffed.config.run import RunConfig
 from raffed.config.selection import UNIFORM
 from raffed.errors import UsageError
+from raffed.runtime.own_selection import needs_losses
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
@@ -30,6 +31,12 @@ def check_clock(config: RunConfig, method: Method, partition: Partition, trainab
     clock.check_together()
     if clock.speeds == "trace":
         clock.traced(partition.num_clients)
+    if clock.speeds and needs_losses(config):
+        raise UsageError(
+            f"clock.speeds = {clock.speeds!r}: the clock must know all participants beforehand, and "
+            f"federation.selection = {config.federation.selection!r} chooses them by their losses; leave one "
+            "of the two out"
+        )
     if not clock.asynchronous:
         return
     at_once = config.federation.participants(len(trainable))

@@ -181,6 +181,12 @@ def test_what_does_not_fit_is_refused(clock: dict, more: dict, message: str) -> 
         prepare_run(run(Clock(speeds="constant", **clock), **more))
 
 
+def test_a_clock_needs_participants_that_are_known_beforehand() -> None:
+    config = run(Clock(speeds="constant"), selection="power_of_choice", participation=0.3)
+    with pytest.raises(UsageError, match="chooses them by their losses"):
+        prepare_run(config)
+
+
 def test_privacy_needs_rounds() -> None:
     config = replace(run(Clock(speeds="constant", server="fedbuff")), privacy=Privacy(clip=1.0))
     with pytest.raises(UsageError, match="clipping, noise or masks"):
