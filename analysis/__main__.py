@@ -15,7 +15,7 @@ from .metrics.summary import summary, to_text
 from .packed.files import DamagedRecordsError, unpacked
 from .report import unhashed, write_loaded
 from .runs.load import NoRunsError, read_runs
-from .sweeps import damaged_sweeps, find_sweeps, trials_of
+from .sweeps import damaged_sweeps, find_sweeps, trials_of, with_missing
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(places: Sequence[Path], out: Path) -> int:
-    runs, sweeps = read_runs(places), find_sweeps(places)
+    sweeps = find_sweeps(places)
+    runs = with_missing(read_runs(places), sweeps, places)
     lost = damaged_sweeps(sweeps)
     for name, reason in {**runs.unreadable, **lost}.items():
         print(visible(f"left out {named(name)}: {reason}"), file=sys.stderr)

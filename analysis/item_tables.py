@@ -8,6 +8,7 @@ from .reproduction.item_runs import Reproduction
 from .reproduction.item_views import has_table
 from .reproduction.matrix import matrix_of
 from .reproduction.matrix_text import matrix_latex, matrix_markdown
+from .reproduction.term_strength import strength_view
 from .reproduction.verdicts import paper_table
 from .runs.load import Runs
 from .studies.painters import check_table
@@ -35,7 +36,8 @@ def item_markdown(item: Reproduction, runs: Runs) -> str:
     said = "" if claims is None else f"{claim_counts(item, runs)}.\n\n{as_markdown(claims)}\n"
     matrix = matrix_markdown(matrix_of(item, runs))
     beside = "".join(
-        f"{title}:\n\n{as_markdown(one)}\n" for title, one in published_tables(item, runs).items()
+        f"{title}:\n\n{as_markdown(one)}\n"
+        for title, one in {**published_tables(item, runs), **strength_view(item, runs).tables}.items()
     )
     fold = f"<details><summary>One line for each cell</summary>\n\n{as_markdown(table)}\n</details>\n"
     return f"{item.title}\n\n{said}{matrix}\n{beside}{fold}"

@@ -24,7 +24,7 @@ from .metrics.summary import marked, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
 from .reproduction.item_runs import Reproduction, load_item, tried_names
 from .reproduction.item_views import showable
-from .runs.comparable import unlike
+from .runs.comparable import apart, unlike
 from .runs.differing import differing, grouped_notices
 from .runs.files import replacing, write_text
 from .runs.groups import Group, groups
@@ -205,6 +205,7 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
         dataset=dataset,
         partition=partition,
         summary=marked(rows, ["dataset", *(["partition"] if len(names) == 1 else [])], sure),
+        apart=apart(runs, members),
         comparable=grouped_notices(runs, members),
         differing=differing(runs, members),
         left_out=[pair for group in members for pair in group.left_out],
@@ -236,6 +237,7 @@ def _budget(runs: Runs, task: tuple[str, str], budget: str) -> list[Picture]:
         if figure is not None:
             said = BUDGETS[budget].title.lower()
             caption = f"{panel} against {said}. Line: mean over seeds; band: lowest to highest seed."
+            caption += unlike(runs, tasks(runs)[task])
             found.append(drawing(figure, caption, alt=f"{panel} against {said}"))
     return found
 

@@ -11,7 +11,7 @@ from .figures.curves import looks
 from .figures.plots import PlotPoint, gains, rank_diagram, scatter
 from .figures.search_plots import SearchedTrial, history, pruning, searched_trials
 from .figures.series import plain_charts
-from .figures.setting_plots import setting_map
+from .figures.setting_plots import setting_map, varied
 from .figures.theme import in_the_dark, svg
 from .metrics.classes import class_table
 from .metrics.compare import HOLM, HOLM_NOTE, paired_tables, ranking
@@ -114,12 +114,13 @@ def sweep_section(sweep: Sweep, runs: Runs) -> Markup:
     """Show which settings a sweep chose, and what the choice cost."""
     pictures = []
     for method, about in sweep.methods.items():
-        figure = setting_map(trials_frame(about))
+        name, frame = runs.names.get(method, method), trials_frame(about)
+        figure = setting_map(frame)
         if figure is not None:
-            caption = f"{runs.names.get(method, method)}: score in per cent of every setting tried; "
-            caption += "of a third setting the best is shown."
+            more = "; of further settings the best is shown" if len(varied(frame)) > 2 else ""
+            caption = f"{name}: score in per cent of every setting tried{more}."
             pictures.append(drawing(figure, caption, css="natural"))
-        pictures += _search_pictures(sweep, method, searched_trials(about.get("trials") or []))
+        pictures += _search_pictures(sweep, name, searched_trials(about.get("trials") or []))
     return render(
         "sweep.html.j2",
         name=sweep.folder.name,

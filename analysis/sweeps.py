@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from .runs.comparable import comparability
 from .runs.files import JsonObject
 from .runs.groups import Group
 from .runs.load import Runs, read_runs, section
-from .table import TextTable, without_blank
+from .table import TextTable, in_four_digits, without_blank
 
 NOTES = {
     "validation": "Settings were chosen on a validation part of the clients' training data, never on test data; the accuracies "  # noqa: E501
@@ -84,6 +85,31 @@ def damaged_sweeps(sweeps: Iterable[Sweep]) -> dict[str, str]:
     """Map the path of every unreadable sweep.json to the reason and its consequence for the report."""
     then = "what was chosen is not known, and of its runs the final ones alone count as results"
     return {str(sweep.folder / SWEEP_FILE): f"{sweep.damage}; {then}" for sweep in sweeps if sweep.damage}
+
+
+def with_missing(runs: Runs, sweeps: Iterable[Sweep], paths: Iterable[Path | str]) -> Runs:
+    """Return the same runs, whose `unreadable` also names the results of sweeps that are not there.
+
+    A folder without run.json is not a run, so nothing else notices a final run whose run.json was removed.
+
+    Args:
+        runs: The runs that were found at or below `paths`.
+        sweeps: The sweeps that were found there.
+        paths: Only runs at or below these are missed.
+    """
+    above = [Path(path).resolve() for path in paths]
+    found = {Path(folder).resolve() for folder in runs.runs["folder"]}
+    named = {Path(path).resolve() for path in runs.unreadable}
+    missing = {
+        str(folder): f"not there, although {SWEEP_FILE} says that this run is finished"
+        for sweep in sweeps
+        for method, about in sweep.methods.items()
+        for folder in _results(sweep, method, about)
+        if folder not in found
+        and not any(one.is_relative_to(folder) for one in named)
+        and any(folder.is_relative_to(path) for path in above)
+    }
+    return replace(runs, unreadable={**runs.unreadable, **missing}) if missing else runs
 
 
 def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:
@@ -210,19 +236,29 @@ def _final_scores(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> p
 
 def _final_names(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
     """Return the final runs of a method. With the papers' protocol this is the chosen trial."""
-    wanted = {(sweep.folder / str(one.get("folder"))).resolve() for one in about.get("final") or []}
-    if sweep.protocol == "paper" and about.get("chosen"):
-        wanted = {
-            (sweep.folder / folder_name(method) / "trials" / str(about["chosen"].get("name"))).resolve()
-        }
+    wanted = _results(sweep, method, about, finished=False)
     return [str(name) for name, folder in runs.runs["folder"].items() if Path(folder).resolve() in wanted]
+
+
+def _results(sweep: Sweep, method: str, about: JsonObject, finished: bool = True) -> set[Path]:
+    """Return the folders of a method's final runs, or of its chosen trial with the papers' protocol.
+
+    `finished`: only of runs that sweep.json says are finished.
+    """
+    if sweep.protocol == "paper" and about.get("chosen"):
+        return {(sweep.folder / folder_name(method) / TRIALS / str(about["chosen"].get("name"))).resolve()}
+    return {
+        (sweep.folder / str(one.get("folder"))).resolve()
+        for one in about.get("final") or []
+        if not finished or one.get("state") == "finished"
+    }
 
 
 def settings_text(settings: object) -> str:
     """Write settings as `mu1=0.01, mu2=0.1`. Return a dash if nothing was chosen."""
     if not isinstance(settings, Mapping):
         return "–"
-    return ", ".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
+    return ", ".join(f"{name}={in_four_digits(value)}" for name, value in settings.items()) or "defaults"
 
 
 def _percent(values: Iterable[float | None]) -> str:

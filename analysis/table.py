@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from raffed.results.visible import visible
 
 from .render.cells import for_latex, for_markdown
+
+T = TypeVar("T")
+LONGEST_NUMBER = 8  # characters of a number that is shown with all its digits
 
 
 class TextTable(NamedTuple):
@@ -40,6 +43,17 @@ def without_blank(table: TextTable, titles: Collection[str]) -> TextTable:
     strong = frozenset((i, kept.index(j)) for i, j in table.strong if j in kept)
     hints = {(i, kept.index(j)): text for (i, j), text in table.hints.items() if j in kept}
     return TextTable([table.titles[j] for j in kept], rows, table.left_aligned, strong, hints)
+
+
+def in_four_digits(value: T) -> str:
+    """Write a setting for people: a number of many digits, as searches draw them, with four of them.
+
+    sweep.json has all digits.
+    """
+    text = str(value)
+    if not isinstance(value, float) or len(text) <= LONGEST_NUMBER:
+        return text
+    return f"{value:.4g}"
 
 
 def as_text(table: TextTable) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from raffed.commands.verifying import verify
     from raffed.config.clock import Clock
     from raffed.config.faults import Faults
+    from raffed.config.portable import portable
     from raffed.config.privacy import Privacy
     from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
     from raffed.config.training import Local
@@ -115,6 +116,7 @@ __all__ = [
     "loss",
     "method",
     "metric",
+    "portable",
     "replay",
     "report",
     "reproduce",
@@ -136,6 +138,7 @@ _NAMES = {
     "raffed.commands.verifying": ("verify",),
     "raffed.config.clock": ("Clock",),
     "raffed.config.faults": ("Faults",),
+    "raffed.config.portable": ("portable",),
     "raffed.config.privacy": ("Privacy",),
     "raffed.config.run": (
         "Data",

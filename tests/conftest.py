@@ -1,23 +1,18 @@
-"""What every test shares: one torch thread, bounded hypothesis, and no test may move torch's global
-generator.
+"""What every test shares: one torch thread, bounded hypothesis, no waiting for the disk, and no test may move
+torch's global generator.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
-from tests.devices import elsewhere
-
-if (
-    not torch.cuda.is_available()
-):  # torch has one accelerator at a time, and takes the one registered here for it
-    elsewhere.register()
 settings.register_profile(
     "raffed", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -26,7 +21,7 @@ settings.load_profile("raffed")
 START_RAY = tuple(
     f"tests/{place}"
     for place in (
-        "chaos/",
+        "reliability/",
         "cli/test_cli_ray.py",
         "cluster/test_nodes.py",
         "devices/test_actors_elsewhere.py",
@@ -44,6 +39,22 @@ START_RAY = tuple(
 SHARE_ROUNDS = tuple(
     f"tests/contract/test_{name}.py" for name in ("every_method", "cohort", "objectives", "wire")
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """torch has one accelerator at a time. Where no GPU is, it takes the device of tests/devices.
+
+    The process that only hands out tests to others (pytest-xdist) does not import torch, for which they would
+    wait.
+    """
+    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        return
+    import torch
+
+    from tests.devices import elsewhere
+
+    if not torch.cuda.is_available():
+        elsewhere.register()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -85,4 +96,32 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """One torch thread in every test, whatever the test before it left."""
+    import torch
+
     torch.set_num_threads(1)
+
+
+FSYNC, SYNC = os.fsync, os.sync
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Runs in this process flush their files by name only.
+
+    A test's files need not survive a loss of power, and a run flushes some 30 files, each of which waits 5 ms
+    for the disk. What must be flushed, and before what, is held by tests that see every call. Those whose
+    subject is the disk use `real_disk`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            os, "fsync", lambda file: os.fstat(file if isinstance(file, int) else file.fileno()) and None
+        )
+        patch.setattr(os, "sync", lambda: None)
+        yield
+
+
+@pytest.fixture
+def real_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are flushed to the disk, as outside the tests."""
+    monkeypatch.setattr(os, "fsync", FSYNC)
+    monkeypatch.setattr(os, "sync", SYNC)

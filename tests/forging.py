@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raffed.results.seal import SEAL, sealed
+
 FEWEST = {  # fields that a run's run.json may have
     "schema": 1,
     "run_id": "a",
@@ -24,9 +26,11 @@ FEWEST = {  # fields that a run's run.json may have
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what a JSON file says."""
+    """Change what a JSON file says, also its hash of its own contents if it has one."""
     found = json.loads(path.read_text())
     change(found)
+    if SEAL in found:
+        found = sealed(found)
     path.write_text(json.dumps(found))
 
 

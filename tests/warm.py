@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -39,6 +40,9 @@ IMPORTED = (
     "raffed.models.mlp",
     "raffed.runtime.serial",
 )
+
+
+MORE = "RAFFED_WARM"  # a variable that names modules that are imported as well
 
 
 def python(
@@ -62,6 +66,45 @@ def python(
             file.seek(0)
             texts.append(file.read().decode())
     return subprocess.CompletedProcess(list(words), code, *texts)
+
+
+def begin(
+    words: Sequence[str],
+    out: Path,
+    err: Path,
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """Start `python WORDS...` as the leader of a session, with default signal handlers. Do not wait for it.
+
+    Args:
+        words: As those of `python`.
+        out: The file that gets its standard output.
+        err: The file that gets its standard error.
+        cwd: Its working folder.
+        env: Its environment.
+
+    Returns:
+        Its process id. The process stays a zombie until `reap` is called.
+    """
+    wanted = {
+        "words": list(words),
+        "cwd": str(cwd or Path.cwd()),
+        "env": dict(env or os.environ),
+        "leads": True,
+    }
+    line = _server()
+    with out.open("ab") as out_file, err.open("ab") as err_file:
+        socket.send_fds(line, [json.dumps(wanted).encode()], [out_file.fileno(), err_file.fileno()])
+    return int(line.recv(100))
+
+
+def reap(pid: int) -> int:
+    """Wait until a process that `begin` started has ended. Returns its exit code, negative for a signal."""
+    line = _server()
+    line.send(json.dumps({"reap": pid}).encode())
+    return int(line.recv(100))
 
 
 def _answer(line: socket.socket, words: list[str], timeout: float) -> int:
@@ -104,14 +147,17 @@ def _serve(line: socket.socket) -> None:
         asked, streams, *_ = socket.recv_fds(line, 1 << 20, 2)
         if not asked:
             return
-        pid = os.fork()
+        wanted = json.loads(asked)
+        pid = wanted.get("reap") or os.fork()
         if pid == 0:
             line.close()
-            _become(json.loads(asked), streams)
+            _become(wanted, streams)
         for stream in streams:
             os.close(stream)
-        line.send(str(pid).encode())
-        line.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+        if "reap" not in wanted:
+            line.send(str(pid).encode())
+        if "leads" not in wanted:
+            line.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
 
 
 def _become(wanted: dict[str, object], streams: list[int]) -> None:
@@ -123,16 +169,32 @@ def _become(wanted: dict[str, object], streams: list[int]) -> None:
     for at, stream in enumerate(streams, start=1):
         os.dup2(stream, at)
         os.close(stream)
-    os.environ.clear()
-    os.environ.update(wanted["env"])  # type: ignore[call-overload]
-    os.chdir(str(wanted["cwd"]))
+    if "leads" in wanted:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # nohup ignores them
+            signal.signal(number, signal.SIG_DFL)
+    settle(wanted["env"], str(wanted["cwd"]))  # type: ignore[arg-type]
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*(one for one in path if one), *sys.path[1:]]
-    CODE.append(_code_of(list(wanted["words"])))  # type: ignore[call-overload]
+    CODE.append(code_of(list(wanted["words"])))  # type: ignore[call-overload]
     sys.exit()
 
 
-def _code_of(words: list[str]) -> int:
+def settle(env: Mapping[str, str], folder: str) -> None:
+    """Take an environment and a working folder, and forget what was derived from the former ones.
+
+    A module that was imported before the fork may have asked for the folder of temporary files, as dill does
+    when it is imported. Python keeps the answer, and a fresh process would find its own.
+    """
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    tempfile.tempdir = None
+    time.tzset()
+
+
+def code_of(words: list[str]) -> int:
     """Execute the words as Python does. Returns the exit code."""
     try:
         _execute(words)
@@ -164,7 +226,8 @@ def _execute(words: list[str]) -> None:
 CODE: list[int] = []  # the exit code of a forked process, once it is known
 
 
-def _leave() -> None:
+def leave() -> None:
+    """End a forked process, where Python would begin to tidy up."""
     if CODE:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -172,8 +235,8 @@ def _leave() -> None:
 
 
 if __name__ == "__main__":
-    atexit.register(_leave)  # first, so that it is called last
-    for module in IMPORTED:
+    atexit.register(leave)  # first, so that it is called last
+    for module in (*IMPORTED, *os.environ.pop(MORE, "").split()):
         importlib.import_module(module)
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))

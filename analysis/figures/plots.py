@@ -143,11 +143,15 @@ def _draw_cliques(axes: Axes, spans: Sequence[tuple[float, float]], line: float,
 
 
 def _draw_ranks(axes: Axes, places: Sequence[float], line: float, theme: Theme) -> None:
-    """Draw the line of ranks with a tick and a number at each whole rank, of which there are two or more."""
+    """Draw the line of ranks, of which there are two or more, with a tick at each whole one.
+
+    Where numbers would touch each other, every fifth tick has one, and the first.
+    """
     axes.plot([places[0], places[-1]], [line, line], color=theme.ink, linewidth=1.2)
     for rank, x in enumerate(places, start=1):
         axes.plot([x] * 2, [line - 0.06, line], color=theme.ink, linewidth=1)
-        axes.text(x, line - 0.1, str(rank), ha="center", va="bottom", fontsize=8, color=theme.ink)
+        if rank == 1 or rank % 5 == 0 or places[1] - places[0] > 0.25:
+            axes.text(x, line - 0.1, str(rank), ha="center", va="bottom", fontsize=8, color=theme.ink)
 
 
 def _ranked(
@@ -201,7 +205,7 @@ def gains(
             axes.set_xlabel(f"Gain over {short(baseline, 24)}, points", fontsize=9)
             axes.set_ylabel("Clients" if of == 1 else f"Clients, mean of {of} seeds", fontsize=9)
             axes.xaxis.set_major_formatter(FuncFormatter(_gain))
-            axes.xaxis.set_major_locator(MaxNLocator(5))
+            axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))  # whole points
             axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             axes.margins(y=0.15)
             dress(axes, theme, grid=False)

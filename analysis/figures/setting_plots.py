@@ -9,20 +9,71 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ..table import in_four_digits
 from .theme import LIGHT, MARKERS, Theme, dress, percent, place, plain_decades, style
+
+FILLED = 1 / 2  # a heat map is drawn if more than this share of its cells was tried
+
+
+def varied(trials: pd.DataFrame) -> list[str]:
+    """Return the settings that have several values, that with the most of them first."""
+    names = [name for name in trials.columns if name != "score" and trials[name].nunique() > 1]
+    return sorted(names, key=lambda name: -trials[name].nunique())
 
 
 def setting_map(trials: pd.DataFrame, theme: Theme = LIGHT) -> Figure | None:
-    """Draw the score against two settings as a heat map, or against one setting as points.
+    """Draw the score against two settings, or against one setting as points.
 
-    For a third setting the best score is shown. Return None if no setting was varied.
+    A grid becomes a heat map, in which a cell has the best score of further settings. Settings that were
+    drawn from ranges become points in the plane. Return None if no setting was varied.
     """
-    names = [name for name in trials.columns if name != "score" and trials[name].nunique() > 1]
-    if not names:
-        return None
-    names = sorted(names, key=lambda name: -trials[name].nunique())[:2]
-    gridded = len(names) == 2 and len(trials) <= 2 * trials[names[0]].nunique() * trials[names[1]].nunique()
-    return _heat(trials, names, theme) if gridded else _strip(trials, names, theme)
+    names = varied(trials)[:2]
+    if len(names) < 2:
+        return _strip(trials, names, theme) if names else None
+    tried = len(trials.drop_duplicates(subset=names))
+    cells = trials[names[0]].nunique() * trials[names[1]].nunique()
+    if len(trials) <= 2 * cells and tried > FILLED * cells:
+        return _heat(trials, names, theme)
+    numeric = all(pd.api.types.is_numeric_dtype(trials[name]) for name in names)
+    return _plane(trials, names, theme) if numeric else _strip(trials, names, theme)
+
+
+def _plane(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
+    """Draw a point for each trial at its two settings. The colour is the score; the best is ringed."""
+    ordered = trials.sort_values("score")  # of two at one place the better one lies above
+    with style(theme):
+        figure = Figure(figsize=(5.2, 3.4))
+        axes = place(figure, 1.0, 0.7, 3.1, 2.5)
+        x, y, scores = (ordered[name] for name in (names[1], names[0], "score"))
+        points = axes.scatter(x, y, c=scores, cmap="cividis", s=42, zorder=3)
+        best = int(trials["score"].argmax())  # of equal scores the first, as the search chooses
+        axes.plot(
+            trials[names[1]].iloc[[best]],
+            trials[names[0]].iloc[[best]],
+            linestyle="",
+            marker="o",
+            markersize=11,
+            markerfacecolor="none",
+            color=theme.colours[1],
+            zorder=4,
+        )
+        for name, set_scale, axis in (
+            (names[1], axes.set_xscale, axes.xaxis),
+            (names[0], axes.set_yscale, axes.yaxis),
+        ):
+            if _spans_decades(trials[name]):
+                set_scale("log")
+                plain_decades(axis)
+        axes.set(xlabel=names[1], ylabel=names[0])
+        bar = figure.colorbar(points, cax=place(figure, 4.25, 0.7, 0.12, 2.5), format=FuncFormatter(percent))
+        bar.outline.set(visible=False)
+        dress(axes, theme, grid=True)
+        dress(bar.ax, theme, grid=False)
+    return figure
+
+
+def _spans_decades(values: pd.Series[float]) -> bool:
+    return bool(values.min() > 0 and values.max() / values.min() >= 10)
 
 
 def _heat(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
@@ -35,8 +86,8 @@ def _heat(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
         figure = Figure(figsize=(width + 1.3, height + 1.0))
         axes = place(figure, 1.05, 0.75, width, height)
         axes.imshow(values, cmap="cividis", vmin=low, vmax=high, aspect="auto")
-        axes.set_xticks(range(columns), [str(name) for name in table.columns])
-        axes.set_yticks(range(rows), [str(name) for name in table.index])
+        axes.set_xticks(range(columns), [in_four_digits(name) for name in table.columns])
+        axes.set_yticks(range(rows), [in_four_digits(name) for name in table.index])
         axes.set(xlabel=names[1], ylabel=names[0])
         dress(axes, theme, grid=False)
         for (i, j), value in np.ndenumerate(values):
@@ -72,8 +123,7 @@ def _strip(trials: pd.DataFrame, names: Sequence[str], theme: Theme) -> Figure:
                 color=theme.colours[number],
                 alpha=0.85,
             )
-            positive = not plain.isna().any() and plain.min() > 0 and plain.max() / plain.min() >= 10
-            if positive:
+            if not plain.isna().any() and _spans_decades(plain):
                 axes.set_xscale("log")
                 plain_decades(axes.xaxis)
             axes.set_xlabel(name)

@@ -20,6 +20,8 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from raffed.results.visible import visible
 
+from ..runs.comparable import MARK
+
 MARKERS = "osD^vPX*<>ph"
 
 
@@ -154,5 +156,9 @@ def percent(value: float, _: object) -> str:
 
 
 def short(text: str, length: int) -> str:
+    """Return a text with at most so many characters. The mark of what is not comparable stays at its end."""
     shown = visible(text)
-    return shown if len(shown) <= length else shown[: length - 1] + "…"
+    if len(shown) <= length:
+        return shown
+    end = MARK if shown.endswith(MARK) else ""
+    return f"{shown[: length - 1 - len(end)]}…{end}"

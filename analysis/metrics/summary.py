@@ -10,7 +10,7 @@ import pandas as pd
 
 from ..render.cells import for_csv
 from ..render.page import render
-from ..runs.comparable import stated
+from ..runs.comparable import MARK, PREFIX, stated
 from ..runs.groups import Group, groups
 from ..runs.load import Runs
 from ..table import TextTable, as_latex, as_markdown, as_text
@@ -193,7 +193,33 @@ def marked(table: pd.DataFrame, hide: Collection[str], only: Collection[str]) ->
     text_table = _text_table(table.drop(columns=list(hide)))
     best = {(row, list(text_table.titles).index(title)) for row, title in _best(table) if title in only}
     hints = _hints(table, list(text_table.titles).index("Method"))
-    return text_table._replace(strong=frozenset(best), hints=hints)
+    return _short_reasons(text_table._replace(strong=frozenset(best), hints=hints))
+
+
+def _short_reasons(table: TextTable) -> TextTable:
+    """Move the reasons why rows may not be compared, and notes, into hints, and mark such rows.
+
+    The reasons made rows taller than a screen. A page lists all of them below its table. The mark is in the
+    first column, because on most screens the last one is scrolled out of sight.
+    """
+    if COMPARABLE not in table.titles:
+        return table
+    at, method = (list(table.titles).index(title) for title in (COMPARABLE, "Method"))
+    long = {(row, at): line[at] for row, line in enumerate(table.rows) if _in_short(line[at]) != line[at]}
+    rows = []
+    for line in table.rows:
+        shown = list(line)
+        shown[at] = _in_short(line[at])
+        shown[method] += MARK if line[at].startswith(PREFIX) else ""
+        rows.append(shown)
+    return table._replace(rows=rows, hints={**table.hints, **long})
+
+
+def _in_short(said: str) -> str:
+    if said.startswith(PREFIX):
+        return PREFIX.removesuffix(": ")
+    verdict, _, note = said.partition("; ")
+    return f"{verdict}, with a note" if note else said
 
 
 def _hints(table: pd.DataFrame, column: int) -> dict[tuple[int, int], str]:

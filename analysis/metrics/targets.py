@@ -54,6 +54,9 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
         pairs = [
             (name, targets[seeds[name]]) for name in group.used if name in matrix and seeds[name] in targets
         ]
+        if not pairs:
+            lines.append([group.label, "–", "no common seed", "–", *["–"] * timed])
+            continue
         rounds = {name: first_reaching(matrix[name], target) for name, target in pairs}
         reached = {name: number for name, number in rounds.items() if not math.isnan(number)}
         line = [group.label, f"{len(reached)}/{len(rounds)}", *_means(reached, sent)]

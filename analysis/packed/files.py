@@ -21,6 +21,8 @@ import pyarrow.parquet as pq
 
 from raffed.results.metrics_part import write_part
 from raffed.results.packed_records import RECORDS_FILE
+from raffed.results.parquet import open_table
+from raffed.results.seal import SEAL, sealed
 from raffed.results.storage import known_as
 
 from ..runs.files import read_bytes, read_object, replacing, write_text
@@ -158,7 +160,7 @@ def _read_folder(folder: Path, without: Collection[str]) -> PackedFolder:
                 found.texts[name] = read_bytes(path).decode()
             elif path.suffix == ".parquet":
                 raw = read_bytes(path)
-                found.tables[name] = pq.ParquetFile(pa.BufferReader(raw)).read()
+                found.tables[name] = open_table(raw).read()
                 found.made_of[name] = _sha256(raw)
     return found
 
@@ -175,7 +177,7 @@ def _read_rows(folder: Path, index: Mapping[str, Any]) -> pa.Table:
     raw = read_bytes(folder / ROWS_FILE)
     if _sha256(raw) != index["sha256"]:
         raise ValueError(f"{ROWS_FILE} does not belong to this {RECORDS_FILE}")
-    return pq.ParquetFile(pa.BufferReader(raw)).read()
+    return open_table(raw).read()
 
 
 def _write_rows(rows: pa.Table, path: Path) -> None:
@@ -206,7 +208,8 @@ def _rehashed(about: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     if path.name != RUN_FILE or not isinstance(files, Mapping):
         return about
     there = {name: path.parent / name for name in files if (path.parent / name).is_file()}
-    return {**about, "files": {**files, **{name: _sha256(one.read_bytes()) for name, one in there.items()}}}
+    about = {**about, "files": {**files, **{name: _sha256(one.read_bytes()) for name, one in there.items()}}}
+    return sealed(about) if SEAL in about else about
 
 
 def _text(about: Mapping[str, Any]) -> str:

@@ -14,30 +14,8 @@ from markupsafe import Markup
 
 from raffed.results.visible import visible, visible_lines
 
-_LATEX = {letter: f"\\{letter}" for letter in "#$%&_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "Δ": r"$\Delta$",
-    "μ": r"$\mu$",
-    "α": r"$\alpha$",
-    "λ": r"$\lambda$",
-    "τ": r"$\tau$",
-    "−": "$-$",
-    "✓": r"$\surd$",
-    "✗": r"$\times$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "○": r"$\circ$",
-    "≈": r"$\approx$",
-    "×": r"$\times$",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "≠": r"$\neq$",
-    "…": r"\ldots{}",
-}
+from .latex_characters import LATEX
+
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
 _FORMULA = "=+-@＝＋－＠"  # a spreadsheet reads a cell that begins with one of these as a formula
 
@@ -78,5 +56,5 @@ def for_latex(text: str) -> str:
     LaTeX reads a bracket or a star after `\\` as an option of that line break, so braces protect both.
     """
     plain = visible(" ".join(text.split()))
-    escaped = "".join(_LATEX.get(letter, letter) for letter in plain)
+    escaped = "".join(LATEX.get(letter, letter) for letter in plain)
     return f"{{{escaped[0]}}}{escaped[1:]}" if escaped[:1] in ("[", "*") and escaped else escaped

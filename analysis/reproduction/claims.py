@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..metrics.intervals import LEAST_SEEDS, reported_interval
 from ..runs.load import Runs
 from ..table import TextTable
+from .absent import NOT_RUN, absence, first_said
 from .cell_values import values_of
 from .item_runs import Reproduction
 from .term_strength import no_test
@@ -29,6 +30,7 @@ class ClaimResult(NamedTuple):
         within: how far from 0 the left-hand side may be; 0 for values that must be equal, None if it must be
             above 0.
         no_test: why the settings test nothing; empty if they do.
+        absent: the verdict if there are no values.
     """
 
     text: str
@@ -36,6 +38,7 @@ class ClaimResult(NamedTuple):
     given: Sequence[float] = ()
     within: float | None = None
     no_test: str = ""
+    absent: str = NOT_RUN
 
     @property
     def mean(self) -> float:
@@ -57,7 +60,7 @@ class ClaimResult(NamedTuple):
         if self.within == 0 and self.values:
             return "fails" if any(self.values) else "holds"
         if len(self.values) < LEAST_SEEDS:
-            return FEW_SEEDS.get(len(self.values), "not run")
+            return FEW_SEEDS.get(len(self.values), self.absent)
         if self.given and ClaimResult("", self.given).verdict != "holds":
             return "says nothing: its premise does not hold"
         if self.no_test:
@@ -84,9 +87,16 @@ def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
                 [given[seed] for seed in seeds if given],
                 claim.get("within"),
                 no_test(claim["terms"], item, runs),
+                NOT_RUN if values else _absent(item, [*claim["terms"], *claim.get("given", ())], runs),
             )
         )
     return found
+
+
+def _absent(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
+    """Return why a claim about these cells has no values."""
+    places = dict.fromkeys((str(row), str(column)) for _, row, column, *_ in terms)
+    return first_said([absence(item, place, runs) for place in places]).word or NOT_RUN
 
 
 def _sums(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> dict[int, float]:

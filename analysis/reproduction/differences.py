@@ -13,12 +13,11 @@ from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
 from .cell_values import values_of
-from .item_runs import Reproduction
+from .item_runs import Place, Reproduction
 from .numbers import shown
 from .printed import printed_column, printed_places, printed_value, printed_values
 
 Scores = Mapping[str, Mapping[int, float]]  # of a column: row → seed → value
-Place = tuple[str, str]  # row, column
 
 
 class Difference(NamedTuple):

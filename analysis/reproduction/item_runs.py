@@ -16,6 +16,8 @@ from ..runs.load import Runs, section
 # Settings in which the rows of a paper's own table may differ, because its code or text treats them so.
 DECLARED = frozenset({"federation.weighting", "local.clip_norm"})
 
+Place = tuple[str, str]  # row, column
+
 
 class Reproduction(NamedTuple):
     """The contents of an item.json, and its folder."""
@@ -107,9 +109,9 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
     """Map runs to the reason why they are left out.
 
     A run is left out if most runs of its column and seed have another partition, other data or another
-    budget. The rows of an item may differ in the method, its arguments and the clipping of gradients, and in
-    what the item says of itself. Rows that were tuned may differ in everything, because each has the settings
-    that its trials chose.
+    budget, or if most seeds of its own cell have. The rows of an item may differ in the method, its arguments
+    and the clipping of gradients, and in what the item says of itself. Rows that were tuned may differ in
+    everything, because each has the settings that its trials chose.
     """
     if item.about.get("search"):
         return {}
@@ -117,20 +119,25 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
     declared = DECLARED | frozenset(section(item.about, "published").get("may_differ", ()))
 
     def made() -> dict[str, str]:
-        found = {}
-        for members in _by_column(item, runs):
-            first, *rest = classes(runs, members, declared)
-            for group in (group for one in rest for group in one):
-                told, than = next(
-                    (told, one) for one in first if (told := differences(runs, group, one, declared))
-                )
-                found[group.used[0]] = (
-                    f"{PREFIX}{'; '.join(map(str, told))}; the second value is that of {than.label}"
-                )
+        found: dict[str, str] = {}
+        for find in (_by_column, _by_seed):
+            for members in find(item, runs):
+                found |= _odd_ones(runs, [one for one in members if one.used[0] not in found], declared)
         return found
 
     left: dict[str, str] = runs.once(("strays", str(item.folder)), made)
     return left
+
+
+def _odd_ones(runs: Runs, members: Sequence[Group], declared: frozenset[str]) -> dict[str, str]:
+    """Return the runs that may not be compared with the largest set of `members`, and why."""
+    first, *rest = classes(runs, members, declared) or [[]]
+    found = {}
+    for group in (group for one in rest for group in one):
+        told, than = next((told, one) for one in first if (told := differences(runs, group, one, declared)))
+        said = "; ".join(map(str, told))
+        found[group.used[0]] = f"{PREFIX}{said}; the second value is that of {than.label}"
+    return found
 
 
 def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
@@ -138,28 +145,49 @@ def _by_column(item: Reproduction, runs: Runs) -> list[list[Group]]:
     found: dict[tuple[str, str], dict[str, Group]] = {}
     cells = sorted(item.about["cells"], key=lambda cell: cell["row"] != item.about["baseline"])
     for cell in cells:
-        for name in _loaded(item, cell["runs"], runs):
-            dataset, partition, seed = (
-                str(runs.runs.at[name, one]) for one in ("dataset", "partition", "seed")
-            )
-            found.setdefault((cell["column"], seed), {}).setdefault(
-                name, Group(cell["row"], dataset, partition, (name,), "")
-            )
+        for name in loaded_names(item, cell["runs"], runs):
+            place = cell["column"], str(runs.runs.at[name, "seed"])
+            found.setdefault(place, {}).setdefault(name, _alone(runs, name, cell["row"]))
     return [list(one.values()) for one in found.values()]
+
+
+def _by_seed(item: Reproduction, runs: Runs) -> list[list[Group]]:
+    """Return the runs of every cell and setting, each alone, with its seed as the label."""
+
+    def of(name: str) -> Group:
+        return _alone(runs, name, f"seed {runs.runs.loc[name]['seed']:.0f}")
+
+    return [
+        [of(name) for name in loaded_names(item, one["runs"], runs)]
+        for cell in item.about["cells"]
+        for one in cell.get("settings") or [cell]
+    ]
+
+
+def _alone(runs: Runs, name: str, label: str) -> Group:
+    dataset, partition = (str(runs.runs.at[name, one]) for one in ("dataset", "partition"))
+    return Group(label, dataset, partition, (name,), "")
+
+
+def cell_at(item: Reproduction, place: Place) -> JsonObject | None:
+    """Return the cell at a place of an item's table, or None if the table has none there."""
+    return next((cell for cell in item.about["cells"] if (cell["row"], cell["column"]) == place), None)
 
 
 def stray_of(item: Reproduction, cell: JsonObject, runs: Runs) -> str:
     """Return why runs behind a cell are left out; empty if none is."""
     left = strays(item, runs)
-    return "; ".join(dict.fromkeys(left[name] for name in _loaded(item, cell["runs"], runs) if name in left))
+    names = loaded_names(item, cell["runs"], runs)
+    return "; ".join(dict.fromkeys(left[name] for name in names if name in left))
 
 
 def _names(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
     left = strays(item, runs)
-    return [name for name in _loaded(item, folders, runs) if name not in left]
+    return [name for name in loaded_names(item, folders, runs) if name not in left]
 
 
-def _loaded(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
+def loaded_names(item: Reproduction, folders: Iterable[str], runs: Runs) -> list[str]:
+    """Return the loaded runs in these folders of an item, also those that are left out of its cells."""
     wanted = {str((item.folder / run).resolve()) for run in folders}
     places = runs.once(
         "places",

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..runs.load import Runs
-from .item_runs import Reproduction, stray_of
+from .absent import NOT_RUN, ORDER, absence, remark
+from .item_runs import Reproduction
 from .numbers import shown
 from .table_order import table_order
 from .verdicts import Line, column_name, digits_of, result_lines, verdict
 
-ABSENT = "not run"
 UNCOUNTED = ("–", "baseline")
 
 
@@ -30,7 +30,7 @@ class MatrixCell(NamedTuple):
         printed: what the paper prints; empty if it prints nothing, or if ours is not compared with it.
         word: the verdict, one of MARKS.
         hint: everything that is known of the cell, in words.
-        note: the letter of the reason why there is no run; empty if there is one.
+        note: the letter of the reason why there is no number, or why runs are left out of it; else empty.
         value: our number, by which a page may sort; NaN without one.
     """
 
@@ -51,7 +51,7 @@ class Matrix(NamedTuple):
         columns: the columns.
         cells: one list for each row, with one cell for each column.
         counts: verdict → number of cells, in the order of MARKS.
-        notes: letter → why cells have no run, and how many.
+        notes: letter → why cells have no number, or runs are left out of it, and how many cells.
     """
 
     meaning: str
@@ -71,7 +71,10 @@ def matrix_of(item: Reproduction, runs: Runs) -> Matrix:
     """Return the matrix of an item."""
     lines = {(line.row, line.column): line for line in result_lines(item, runs)}
     rows, columns = table_order(item)
-    why = {key: _why_absent(item, key, runs) for key, line in lines.items() if not line.ours}
+    why = {
+        key: remark(item, key, runs) if line.ours else absence(item, key, runs).why
+        for key, line in lines.items()
+    }
     notes = {reason: _letter(at) for at, reason in enumerate(dict.fromkeys(filter(None, why.values())))}
     gains = item.about["scale"] == "proxy" and any(not math.isnan(one.printed_gain) for one in lines.values())
     cells = [
@@ -84,7 +87,10 @@ def matrix_of(item: Reproduction, runs: Runs) -> Matrix:
         for row in rows
     ]
     found = Counter(cell.word for line in cells for cell in line if cell.word not in UNCOUNTED)
-    counts = {word: found[word] for word in sorted(found, key=lambda word: (word == ABSENT, -found[word]))}
+    places = {word: number for number, word in enumerate(ORDER, start=1)}  # what has no number comes last
+    counts = {
+        word: found[word] for word in sorted(found, key=lambda word: (places.get(word, 0), -found[word]))
+    }
     many = Counter(why.values())
     return Matrix(
         _meaning(item, gains),
@@ -101,11 +107,9 @@ def _meaning(item: Reproduction, gains: bool) -> str:
     if item.about["scale"] == "smoke":
         return "Whether each cell runs. Seconds of training on digits say nothing else."
     if gains:
-        return (
-            f"Above: our difference to {baseline}. Below: the printed one. The row {baseline} has our level."
-        )
+        return f"First our difference to {baseline}; then the printed one. The row {baseline} has our level."
     if any(cell["printed"] for cell in item.about["cells"]):
-        return "Above: ours, the mean over seeds. Below: the printed number."
+        return "First ours, the mean over seeds; then the printed number."
     return "Ours, the mean over seeds. The paper prints no number here."
 
 
@@ -115,39 +119,33 @@ def _cell(item: Reproduction, line: Line, gains: bool, why: str, notes: Mapping[
     compared = scale == "full" or gains
     printed, signed = (line.printed_gain, True) if gains else (line.printed, False)
     below = "" if math.isnan(printed) or not compared else shown([printed], digits, sign=signed)
+    note = notes.get(why, "")
     if not line.ours:
-        return MatrixCell("", below, ABSENT, f"{ABSENT}: {why}" if why else ABSENT, notes.get(why, ""))
+        said = "" if word == NOT_RUN else word
+        return MatrixCell(said, below, word, _stated(word, why), note)
     level = shown(line.ours, digits)
     if scale == "smoke":
-        return MatrixCell("runs", "", word, _hint(line, word, digits, ""))
+        return MatrixCell("runs", "", word, _hint(line, word, digits, "", why), note)
     if gains and line.row != item.about["baseline"]:
         above = shown(line.gains, digits, sign=True)
         mean = sum(line.gains) / len(line.gains) if line.gains else math.nan
-        return MatrixCell(above, below, word, _hint(line, word, digits, f"level {level}"), value=mean)
+        hint = _hint(line, word, digits, f"level {level}", why)
+        return MatrixCell(above, below, word, hint, note, mean)
     word = "baseline" if gains else word
-    return MatrixCell(
-        level, below, word, _hint(line, word, digits, below and f"printed {below}"), value=line.mean
-    )
+    hint = _hint(line, word, digits, below and f"printed {below}", why)
+    return MatrixCell(level, below, word, hint, note, line.mean)
 
 
-def _hint(line: Line, word: str, digits: int, more: str) -> str:
-    """Return the verdict, the number beside ours, and our number of each seed."""
+def _hint(line: Line, word: str, digits: int, more: str, why: str) -> str:
+    """Return the verdict, the number beside ours, our number of each seed, and what is left out."""
     seeds = ", ".join(shown([value], digits) for value in line.ours)
-    said = [f"{line.row}, {line.column}", "" if word == "–" else word, more, f"seeds: {seeds}"]
+    said = [f"{line.row}, {line.column}", "" if word == "–" else word, more, f"seeds: {seeds}", why]
     return "; ".join(filter(None, said))
 
 
-def _why_absent(item: Reproduction, key: tuple[str, str], runs: Runs) -> str:
-    """Return why a cell has no number: the plan's reason, or why its runs are left out."""
-    cell = next((one for one in item.about["cells"] if (one["row"], one["column"]) == key), None)
-    if cell is None:
-        return ""
-    place = ", ".join(key)
-    ends = (": ", ", ") if cell.get("settings") else (": ",)
-    for text in item.about["left_out"]:
-        if text.startswith(tuple(place + end for end in ends)):
-            return str(text[len(place) :]).partition(": ")[2]
-    return stray_of(item, cell, runs)
+def _stated(word: str, why: str) -> str:
+    """Return a verdict with its reason, which may begin with the verdict."""
+    return why if why.startswith(word) else ": ".join(filter(None, (word, why)))
 
 
 def unplaced(item: Reproduction) -> list[str]:

@@ -89,13 +89,14 @@ def strength_view(item: Reproduction, runs: Runs) -> View:
         weak = weak_terms(terms)
         for name, both in terms.items():
             said = f"{NO_TEST} of it" if name in weak else "strong enough"
-            lines.append([cell["row"], cell["column"], name, *(_per_cent(one) for one in both), said])
+            lines.append([cell["row"], cell["column"], name, *(per_cent(one) for one in both), said])
     titles = ["Method", "Column", "Term", "start of training %", "end of training %", "Test"]
     table = TextTable(titles, lines, WORDS | {"Term", "Test"})
     return View([], {"Strength of the terms": table} if lines else {})
 
 
-def _per_cent(value: float) -> str:
+def per_cent(value: float) -> str:
+    """Write a share in per cent with one decimal place."""
     return "–" if math.isnan(value) else f"{100 * value:.1f}"
 
 
@@ -111,4 +112,14 @@ def _rows(runs: Runs) -> pd.DataFrame:
     return found
 
 
-__all__ = ["LEAST", "NO_TEST", "cell_strengths", "no_test", "strength_view", "untested", "weak_terms"]
+__all__ = [
+    "LEAST",
+    "NO_TEST",
+    "Strengths",
+    "cell_strengths",
+    "no_test",
+    "per_cent",
+    "strength_view",
+    "untested",
+    "weak_terms",
+]

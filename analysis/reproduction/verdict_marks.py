@@ -37,6 +37,8 @@ MARKS = {
     "runs": VerdictMark("✓", "plain", "the cell runs"),
     "not printed": VerdictMark("", "plain", "the paper prints no number"),
     "baseline": VerdictMark("", "plain", "the row with which the others are compared"),
+    "not comparable": VerdictMark("≠", "apart", "its runs differ from the others in more than the method"),
+    "not measured": VerdictMark("", "absent", "its runs have no values of the measure"),
     "not run": VerdictMark("", "absent", "no finished run"),
     "–": VerdictMark("", "plain", "not judged"),
 }

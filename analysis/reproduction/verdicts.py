@@ -18,6 +18,7 @@ from ..metrics.intervals import reported_interval
 from ..metrics.stages import a_glo, a_loc
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
+from .absent import NOT_RUN, absence, setting_absence
 from .bands import Room, rooms
 from .cell_values import DIGITS, values_of
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
@@ -45,6 +46,7 @@ class Line(NamedTuple):
         target: whether the printed value is to be reproduced.
         room: how the line is judged, if not by the item's tolerance.
         no_test: whether the method's terms are too weak to test anything.
+        absent: the verdict if there are no values of ours.
     """
 
     row: str
@@ -56,6 +58,7 @@ class Line(NamedTuple):
     target: bool = True
     room: Room | None = None
     no_test: bool = False
+    absent: str = NOT_RUN
 
     @property
     def mean(self) -> float:
@@ -86,7 +89,8 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         told, judged = printed[row, column], room.get((row, column))
         found = list(values.values())
         idle = any((row, part) in weak for part in parts.get(column, (column,)))
-        lines.append(Line(row, column, told, found, gain, gains, target, judged, idle))
+        why = NOT_RUN if found else absence(item, (row, column), runs).word
+        lines.append(Line(row, column, told, found, gain, gains, target, judged, idle, why))
     return lines
 
 
@@ -98,7 +102,7 @@ def _ordered(item: Reproduction, places: Collection[tuple[str, str]]) -> list[tu
 def verdict(line: Line, scale: str, tolerance: float) -> str:
     """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
     if not line.ours:
-        return "not run"
+        return line.absent
     if line.no_test and scale != "smoke":
         return NO_TEST
     if scale == "full":
@@ -202,7 +206,7 @@ def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str]
             continue
         best = best_setting(item, cell, runs)
         others = ", ".join(
-            "not run" if math.isnan(mean) else f"{mean:.2f}"
+            setting_absence(item, cell, setting, runs) if math.isnan(mean) else f"{mean:.2f}"
             for setting, mean in means.items()
             if setting != best
         )

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..table import in_four_digits
 from .conditions import PARTITION_NAMES, conditions, tuned_fields
-from .groups import Group, experiment, groups
+from .experiment import experiment
+from .groups import Group, groups
 from .load import Runs, flatten
 
 PREFIX = "not comparable: "
@@ -59,7 +61,7 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
     a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
     for name in sorted(tuned_fields(runs, one) & tuned_fields(runs, other)):
         if a.get(name) != b.get(name):
-            values = f"{a.get(name, 'none')} / {b.get(name, 'none')}"
+            values = " / ".join(in_four_digits(one.get(name, "none")) for one in (a, b))
             found.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
     return found
 
@@ -135,7 +137,8 @@ def stated(runs: Runs, group: Group) -> tuple[str, int]:
         len({one.set for one in comparability(runs, _task(runs, group)).values()}) > 1,
     )
     said = verdict.against or ("with none of these" if several and not verdict.rivals else "yes")
-    others = f"comparable with the {verdict.rivals} others of which this is said"
+    which = "other row" if verdict.rivals == 1 else f"{verdict.rivals} others"
+    others = f"comparable with the {which} of which this is said"
     return "; ".join(
         [said, *([others] if verdict.against and verdict.rivals else []), *verdict.notes]
     ), verdict.set
@@ -144,6 +147,16 @@ def stated(runs: Runs, group: Group) -> tuple[str, int]:
 def unlike(runs: Runs, members: Sequence[Group]) -> str:
     """Return a sentence for the caption of a figure whose experiments may not all be compared; else ""."""
     return f" {UNLIKE}" if any(one.against for one in comparability(runs, members).values()) else ""
+
+
+def apart(runs: Runs, members: Sequence[Group]) -> str:
+    """Return a sentence about how many rows of a task's table carry the mark; "" if none does."""
+    count = sum(bool(one.against) for one in comparability(runs, members).values())
+    if not count:
+        return ""
+    they, rest = "it" if count == 1 else "they", len(members) - count
+    other = f"the other {rest}" if rest > 1 else "the other one"
+    return f"≠ marks {count} of {len(members)} rows: {they} may not be compared with {other}."
 
 
 def marked(runs: Runs, group: Group) -> str:

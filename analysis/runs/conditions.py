@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from .groups import Group, experiment
+from .experiment import experiment
+from .groups import Group
 from .load import Runs, flatten, section
 
 # These decide what is measured, not what is trained.
@@ -38,9 +39,9 @@ def conditions(runs: Runs, group: Group) -> dict[str, str]:
             if name not in aside and not name.startswith(("args.", "method_args."))
         }
         if "auto" in file:
-            found.pop(
-                "numerics.cohort", None
-            )  # chosen by a probe of the machine; it decides on rounding alone
+            # Chosen by a probe of the machine; they decide on rounding alone
+            for name in ("numerics.cohort", "numerics.convolutions"):
+                found.pop(name, None)
         found["data.transform"] = _preprocessing(
             section(section(file, "config"), "data"), file.get("transform")
         )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .comparable import notices
-from .groups import Group, experiment
+from .experiment import experiment
+from .groups import Group
 from .load import Runs, flatten
 
 

@@ -7,40 +7,11 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .files import JsonDict, JsonObject
-from .load import Runs, flatten, section
+from .experiment import experiment
+from .files import JsonObject
+from .load import Runs, flatten
 from .titles import method_titles
 
-_NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
-_WHERE_DATA_ARE = ("root", "download")
-# What is in run.json where nothing was asked for; older runs do not have all of it
-_USUAL: Mapping[str, JsonDict] = {
-    "data": {"validation": 0, "samples": 0, "transform": "auto", "pool": "train"},
-    "local": {
-        "schedule": "constant",
-        "schedule_by": "round",
-        "optimizer": "sgd",
-        "keep_optimizer": False,
-        "label_smoothing": 0,
-        "epochs_to": 0,
-    },
-    "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0, "selection": "uniform"},
-    "numerics": {"cohort": 0, "precision": "fp32"},
-    "faults": {
-        "drop": 0,
-        "late": 0,
-        "corrupt": 0,
-        "straggle": 0,
-        "straggle_share": 0.5,
-        "corrupt_kind": "nan",
-        "at": "",
-        "attackers": 0,
-        "backdoor_target": 0,
-        "backdoor_share": 0.5,
-    },
-    "privacy": {"noise": 0, "noise_at": "server", "delta": 1e-05, "masks": False},
-}
-_SECTIONS = ("data", "model", "local", "federation", "numerics", "faults", "privacy")
 _NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
@@ -179,38 +150,6 @@ def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str
         else ""
         for key, one in names.items()
     }
-
-
-def experiment(file: JsonObject) -> JsonDict:
-    """Return the configuration without what does not distinguish experiments.
-
-    5.0 counts as 5, and a null, an empty text or an empty table of a section as a missing setting. A setting
-    that older runs lack also counts as missing if it has its default value. The folder of the data is
-    ignored.
-    """
-    config = {
-        key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
-    }
-    for name in ("loss", "loss_args"):
-        if not config.get(name):
-            config.pop(name, None)
-    for name in _SECTIONS:
-        usual = _USUAL.get(name, {})
-        config[name] = {
-            key: value
-            for key, value in section(config, name).items()
-            if value != usual.get(key) and value not in ("", {})
-        }
-    config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
-    return config
-
-
-def _spelt(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _spelt(one) for key, one in value.items() if one is not None}
-    if isinstance(value, list):
-        return [_spelt(one) for one in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _labels(keys: Sequence[_Key], configs: Sequence[JsonObject], titles: Mapping[str, str]) -> list[str]:

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from raffed.results.by_samples import by_samples
+from raffed.results.parquet import open_table
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.schema import SCHEMA_VERSION
+from raffed.results.seal import BROKEN, is_broken
 
 from .clients import last_scores, local_seconds
 from .files import JsonDict, JsonObject, as_written, read_bytes, read_object
@@ -70,6 +71,8 @@ def read_run_file(folder: Path) -> JsonObject:
         raise ValueError(
             f"it has schema {schema}, but this raffed reads schemas 1 to {RUN_SCHEMA}; update raffed"
         )
+    if is_broken(file):
+        raise ValueError(BROKEN)
     return file
 
 
@@ -135,7 +138,7 @@ def _parts(folder: Path) -> list[Path]:
 
 def _read_part(raw: bytes) -> tuple[pa.Table, JsonDict]:
     # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
-    with pq.ParquetFile(pa.BufferReader(raw)) as file:
+    with open_table(raw) as file:
         version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", SCHEMA_VERSION))
         if version > SCHEMA_VERSION:
             raise ValueError(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow.parquet as pq
 from matplotlib.figure import Figure
+
+from raffed.results.parquet import open_table
 
 from ..reproduction.item_runs import Reproduction
 from ..runs.files import JsonDict, read_object
@@ -93,7 +94,7 @@ def load_study(folder: Path | str) -> Study:
         path = Path(folder) / f"{name}.parquet"
         if path.exists():
             # Not read_table: a folder named `mu=0.1` above would become a column
-            with pq.ParquetFile(path) as file:
+            with open_table(path) as file:
                 frames[name] = file.read().to_pandas()
         else:
             frames[name] = pd.DataFrame(columns=COLUMNS[name])

@@ -129,6 +129,8 @@ def _costly(costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], ba
     slow, wide = _above(times, SLOW), _above(more, MORE)
     return [
         f"- Take at least {SLOW} times the seconds of {baseline}'s round: {slow}.",
+        "- Seconds are wrong by several times if other work ran meanwhile, as it did for raffed's own "
+        "records. [The cost of methods](cost.md) was measured in turns.",
         f"- Send at least {MORE} times its bytes: {wide}.",
     ]
 
@@ -190,16 +192,32 @@ def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:
         f"and the seeds of a split share one data set, so the differences to {baseline} above come first.\n\n"
     )
     text += ", ".join(f"{row} {rank:.2f}" for row, rank in ordered) + "."
+    if unfinished := _unfinished(_blocks(found)):
+        text += f" Without ranks, because some of their seeds are not finished: {', '.join(unfinished)}."
     return text + (f"\n\n![Critical-difference diagram]({diagram})" if diagram else "")
 
 
 def ranks_of(found: Mapping[str, Scores]) -> Ranking | None:
-    """Return the ranks of the rows over all columns and seeds."""
+    """Return the ranks over all columns and seeds of the rows that have all of them.
+
+    A row whose seeds are not finished would otherwise take away from all rows the blocks that it lacks.
+    """
+    blocks = _blocks(found)
+    return holm_ranking({row: one for row, one in blocks.items() if row not in _unfinished(blocks)})
+
+
+def _blocks(found: Mapping[str, Scores]) -> dict[str, dict[str, float]]:
     blocks: dict[str, dict[str, float]] = {}
     for name, rows in found.items():
         for row, values in rows.items():
             blocks.setdefault(row, {}).update({f"{name} {seed}": one for seed, one in values.items()})
-    return holm_ranking(blocks)
+    return blocks
+
+
+def _unfinished(blocks: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the rows that have fewer blocks than others."""
+    most = max(map(len, blocks.values()), default=0)
+    return [row for row, one in blocks.items() if len(one) < most]
 
 
 def _left_out(item: Reproduction) -> str:

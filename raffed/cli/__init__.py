@@ -9,12 +9,15 @@ import errno
 import sys
 from collections.abc import Sequence
 
+from raffed.cli.bits import begin_again, may_begin_again
 from raffed.cli.characters import print_everywhere
 from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.lost_streams import Streams
-from raffed.cli.signals import NOTHING, StopSignals
+from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
 from raffed.cli.warned import repeated_warnings
+from raffed.config.portable import BitsTooLateError
 from raffed.errors import RaffedError, UsageError
+from raffed.results.atomic import is_full
 from raffed.results.command_line import commanded
 from raffed.results.visible import visible
 from raffed.runtime.memory_limit import no_memory
@@ -42,15 +45,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     Exit codes: 0 done, 1 the run failed, 2 the request is refused, 129, 130 and 143 stopped by a signal.
     Errors that raffed raises on purpose become one line on stderr. Every other error keeps its traceback.
     """
+    words = sys.argv[1:] if argv is None else list(argv)
+    # Only words that may name that Ray are worth the imports that find out
+    if argv is None and "warm" in " ".join(words) and (code := _continued(words)) is not None:
+        sys.exit(code)
     print_everywhere()
     streams = Streams()
-    words = sys.argv[1:] if argv is None else list(argv)
     try:
         with Deadlines(), commanded(words), StopSignals(lambda: None) as signals:
-            _carried_out(words, signals)
+            _carried_out(words, signals, again=argv is None and may_begin_again())
+    except BitsTooLateError:
+        begin_again()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         code = _seen(streams, words, code)
+        forget_interruption()
         if unfinished():  # a thread that waits for an unresponsive Ray would keep the process alive
             leave(code)
         if code != ended.code:
@@ -58,8 +67,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise
 
 
-def _carried_out(words: list[str], signals: StopSignals) -> None:
-    """Run one command. Always raises SystemExit, or an error that is a mistake in raffed."""
+def _continued(words: list[str]) -> int | None:
+    """Return the exit code of a command that a process which has imported torch has executed, or None."""
+    from raffed.runtime.ray_backend.warm_command import continued
+
+    return continued(words)
+
+
+def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
+    """Run one command.
+
+    Always raises SystemExit, or an error that is a mistake in raffed, or a BitsTooLateError if `again`.
+    """
     try:
         from raffed.cli.app import app
 
@@ -76,16 +95,28 @@ def _carried_out(words: list[str], signals: StopSignals) -> None:
             sys.exit(signals.code)
         raise
     except RaffedError as error:
+        if again and isinstance(error, BitsTooLateError):
+            raise
         print(f"raffed: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             print(f"raffed: {_too_long(str(error.filename))}", file=sys.stderr)
             sys.exit(2)
+        if is_full(error):
+            print(f"raffed: {_no_space(error)}", file=sys.stderr)
+            sys.exit(1)
         if (why := no_memory(error)) is None:
             raise
         print(f"raffed: {why}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ImportError) else 1)  # no work begins before everything is loaded
+
+
+def _no_space(error: BaseException) -> str:
+    """Return what to do about a full disk, where the command that met it does not say so itself."""
+    name = getattr(error, "filename", None)
+    where = f" at {visible(str(name))}" if name else ""
+    return f"there is no space left{where}; free some space, then repeat the command"
 
 
 def _too_long(name: str) -> str:

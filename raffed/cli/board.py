@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from raffed.cli.numbers import counted, duration, percent, plain
+from raffed.cli.warned import count_warning
 from raffed.results.storage import named
 from raffed.results.visible import visible
 
@@ -73,7 +74,12 @@ class Board:
         return f"{told}, about {duration(left)} left" if ended and left > 0 else told
 
     def trial(self, method: str, trial: Trial, rounds: int) -> None:
-        """Show that a trial began, reported a round, or ended."""
+        """Show that a trial began, reported a round, or ended, and count its warnings."""
+        for text in trial.warnings:
+            count_warning(text)
+        self._show(method, trial, rounds)
+
+    def _show(self, method: str, trial: Trial, rounds: int) -> None:
         self._trials[method, trial.name] = trial
         if trial.state != "running":
             # Final runs have no validation part
@@ -108,7 +114,7 @@ class JsonBoard(Board):
     def start(self, request: Request, out: Path) -> None:
         self._emit("tune", request=request.as_dict(), folder=named(out))
 
-    def trial(self, method: str, trial: Trial, rounds: int) -> None:
+    def _show(self, method: str, trial: Trial, rounds: int) -> None:
         self._emit("trial", method=method, **trial.as_dict())
 
     def stopped(self, again: str) -> None:
@@ -131,7 +137,7 @@ class LiveBoard(Board):
         super().__init__()
         self._live: Live | None = None
 
-    def trial(self, method: str, trial: Trial, rounds: int) -> None:
+    def _show(self, method: str, trial: Trial, rounds: int) -> None:
         from rich.live import Live
 
         self._trials[method, trial.name] = trial

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raffed.cli.bits import set_as_recorded
 from raffed.cli.config import read_config
 from raffed.cli.numbers import counted, duration, plain
 from raffed.cli.options import AcceptChangedCode, Flags, run_options, text_of
@@ -39,9 +40,10 @@ def verify(
 
     The exit code is 0 if everything has the recorded bits, else 1. Nothing in the folder is changed.
     """
-    from raffed.experiments.verify import verify as verified
-
     with fetched(place, whole=True) as run_folder:
+        set_as_recorded(run_folder)
+        from raffed.experiments.verify import verify as verified
+
         with _counting(as_json) as watch:
             certificate = verified(run_folder, rounds, watch, accept)
         if as_json:

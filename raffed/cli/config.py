@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from raffed.cli.hints import check_file, check_settings
 from raffed.cli.options import Flags, Typed, words_of
+from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.toml import parse_toml, read_toml
 from raffed.config.validation import Json, declarations, table_of
@@ -146,6 +147,7 @@ def canonical(tables: Tables) -> None:
 
     So equal configurations have the same identity, however they are spelt.
     """
+    set_where_possible(tables)  # before anything loads NumPy
     if isinstance(method := tables.get("method"), str):
         tables["method"] = method_name(method)
     data, model = table_of(tables.get("data")), table_of(tables.get("model"))

@@ -110,6 +110,8 @@ def _signals(heard: FileIO) -> list[int]:
 def leave(code: int, signals: StopSignals | None = None) -> None:
     """End this process now, after the last messages about its work."""
 
+    endings.own.hush()
+
     def last_words() -> None:
         if signals is not None and signals.part is not None:
             signals.part()

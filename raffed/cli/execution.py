@@ -15,6 +15,7 @@ from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals
 from raffed.commands.running import holds_run, start_or_continue
 from raffed.config.run import RunConfig
+from raffed.results.folder_names import RUN_FILE
 from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) 
         _told_end(folder, screen, continues)  # first, because on a busy machine there is no time for both
         ended_here(folder)
 
+    own.speak_for(folder / RUN_FILE, continues)
     with StopSignals(screen.stopping, part) as signals:
 
         def watch(event: object) -> None:

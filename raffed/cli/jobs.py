@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from raffed.cli.numbers import duration
-from raffed.results.remote import check_url
 from raffed.results.storage import is_url
+from raffed.results.url import check_url
 from raffed.results.visible import visible
 
 Address = Annotated[

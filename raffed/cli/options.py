@@ -141,6 +141,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("clock.staleness_b", "--staleness-b", CLOCK),
     Flag("numerics.cohort", "--cohort", NUMBERS),
     Flag("numerics.precision", "--precision", NUMBERS),
+    Flag("numerics.bits", "--numerics", NUMBERS),
+    Flag("numerics.convolutions", "--convolutions", NUMBERS),
     Flag("runtime.threads", "--threads", NUMBERS),
     Flag("runtime.gpu_fraction", "--gpu-fraction", NUMBERS),
     Flag("runtime.execution", "--execution", WHERE),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,19 +13,21 @@ import typer
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import begun_or_new
 from raffed.cli.execution import execute as run_one
+from raffed.cli.left_out import as_wide_as_stderr, finished_folders, stated
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, text_of
 from raffed.cli.pace import Overall
-from raffed.cli.planning import item_rows, show_plan
+from raffed.cli.planning import item_rows, show_plan, without_collector
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.seeds import execute_at_once
 from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
 from raffed.commands.reproducing import Asked, check_possible, diverged, in_stages, item_of, written
 from raffed.commands.reproducing import plan as make_plan
 from raffed.commands.tuning import seconds_of
+from raffed.config.portable import set_where_possible
 from raffed.config.run import Runtime
 from raffed.errors import NumericsError, UsageError, check_choice
-from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy, unchosen
+from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.visible import visible, visible_lines
@@ -32,7 +35,8 @@ from raffed.results.visible import visible, visible_lines
 if TYPE_CHECKING:
     from raffed.experiments.reproduction.items import Item
 
-PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field != "data.root"]
+KEPT = ("data.root", "numerics.cohort", "numerics.bits")
+PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field not in KEPT]
 
 
 @run_options(without=PLACES)
@@ -91,6 +95,7 @@ def reproduce(
     The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
     command to continue where it stopped.
     """
+    set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
     from raffed.experiments.reproduction.released import as_released
     from raffed.experiments.reproduction.scales import SCALES
 
@@ -103,19 +108,33 @@ def reproduce(
     if count < 1:
         raise UsageError(f"--seeds {count} is below 1")
     found = as_released(found) if released else found
+    found = _computed(found, flags)
     seconds = None if budget is None else seconds_of(budget)
-    with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
+    collected = without_collector() if plan else contextlib.nullcontext()
+    with collected, make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
         asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
         timed = not plan or seconds is not None  # a budget needs estimates
         planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
-        _announce(found, scale, planned, count, timed)
+        done = finished_folders(planned)
+        _announce(found, scale, planned, done, count, timed)
         if not plan:
             check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
     if plan:  # here, because within the screen of --json what is printed goes to stderr
-        rows = item_rows(planned)
+        rows = item_rows(planned, done, brief=not as_json)
         show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json)
+
+
+def _computed(found: Item, flags: Flags) -> Item:
+    """Return the item with the arithmetic that the flags ask for."""
+    from raffed.experiments.reproduction.arithmetic import in_bits, in_stacks
+
+    if (cohort := text_of(flags, "numerics.cohort")) is not None:
+        found = in_stacks(found, int(cohort))
+    if (bits := text_of(flags, "numerics.bits")) is not None:
+        found = in_bits(found, bits)
+    return found
 
 
 def _tell(text: str) -> None:
@@ -169,12 +188,14 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), screen.studying)
 
 
-def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int, timed: bool) -> None:
+def _announce(
+    item: Item, scale: str, found: Sequence[Planned], finished: Collection[Path], seeds: int, timed: bool
+) -> None:
     """Say on stderr, before anything starts, what will run, how long it may take if that was estimated
-    (`timed`), and what is left out and why.
+    (`timed`), and what is left out and why. `finished` are the folders of the jobs that are done.
     """
-    to_run = [job for job in found if not job.left_out and not job.done]
-    done = sum(job.done for job in found)
+    to_run = [job for job in found if not job.left_out and job.folder not in finished]
+    ended = [job for job in found if job.folder in finished]
     lines = [f"{item.key} ({item.title}), {scale}: {item.meaning(scale)}"]
     time = f"about {duration(sum(job.seconds for job in to_run))} on this machine"
     time = time if timed else "whose time and data are looked at when they begin"
@@ -185,14 +206,16 @@ def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int, time
         if item.study
         else []
     )
-    lines.append(f"  {' and '.join(what)}, {time}; {done} are finished already")
+    lines.append(f"  {' and '.join(what)}, {time}; {len(ended)} are finished already")
+    otherwise = sum(isinstance(job, PlannedRun) and job.folder.name != run_name(job.config) for job in ended)
+    if otherwise:
+        said = counted(otherwise, "finished run")
+        lines.append(
+            f"  computed in another way (in stacks, on a GPU, with more threads, or other bits): {said}"
+        )
     if later := unchosen(found) * seeds:
         lines.append(f"  then {counted(later, 'run')} of the settings that these choose")
-    reasons: dict[str, int] = {}
-    for job in found:
-        if job.left_out and not job.done:
-            reasons[job.left_out] = reasons.get(job.left_out, 0) + 1
-    lines += [f"  {count} left out: {reason}" for reason, count in reasons.items()]
+    lines += [f"  {line}" for line in stated(found, finished)]
     lines += [f"  {line}" for line in (item.published.stated() if item.published else ())]
     total, here = (
         len({(c.row, c.column) for c in cells})
@@ -202,7 +225,9 @@ def _announce(item: Item, scale: str, found: Sequence[Planned], seeds: int, time
         lines.append(
             f"  {total - here} of {total} cells are not part of what was asked, or not of this scale"
         )
-    typer.echo(visible_lines("\n".join(lines)), err=True)
+    typer.echo(
+        as_wide_as_stderr([one for line in lines for one in visible_lines(line).split("\n")]), err=True
+    )
 
 
 def _runtime(item: Item, scale: str, flags: Flags) -> Runtime:

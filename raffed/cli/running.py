@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from raffed.cli.bits import set_as_recorded
 from raffed.cli.config import (
     args_for,
     assignments,
@@ -135,6 +136,7 @@ def resume(
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
             run_folder = stack.enter_context(mirrored(place))
+            set_as_recorded(run_folder)
             own = callbacks(on_round or [])
             shown = stack.enter_context(sinks(run_folder, board, tracker, project))
             import raffed

@@ -218,16 +218,10 @@ class LineScreen(Screen):
         show_differences(tables, note)
 
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
-        from raffed.cli.tables import show
+        from raffed.cli.tables import show_item
 
         self.close()
-        titles = list(rows[0])
-        show(
-            titles,
-            [list(row.values()) for row in rows],
-            title=title,
-            right="|".join(set(titles) - set(words)),
-        )
+        show_item(title, rows, words)
         print(visible(f"report: {path}"))
 
 

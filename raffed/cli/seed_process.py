@@ -14,10 +14,10 @@ import typer
 
 from raffed.cli.execution import begun_or_new, execute
 from raffed.cli.screen import JsonScreen
-from raffed.cli.warned import handed_on
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import RaffedError, UsageError
+from raffed.experiments.handing_on import handed_on
 
 COMMAND = "seed-process"
 

@@ -13,8 +13,8 @@ import typer
 
 from raffed.cli.numbers import counted
 from raffed.errors import UsageError, check_choice
-from raffed.results.remote import check_url
 from raffed.results.storage import is_url
+from raffed.results.url import check_url
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
@@ -129,12 +129,9 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
     context = group.commands[command].make_context(command, list(arguments))
     given: dict[str, Any] = context.params
     if command == "run":
-        typed = typed_flags(given)
-        check_names(
-            read_config(
-                given["file"], {field: one for field, one in typed.items() if one not in (None, [], ())}
-            )
-        )
+        typed = {field: one for field, one in typed_flags(given).items() if one not in (None, [], ())}
+        file = given["file"]  # typer before 0.28 leaves it a text here
+        check_names(read_config(None if file is None else Path(file), typed))
     return given
 
 

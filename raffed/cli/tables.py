@@ -6,7 +6,7 @@ import hashlib
 import math
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.box import SIMPLE_HEAD
@@ -35,6 +35,9 @@ SHORT = {
     "MB down/round": "MB down",
 }
 NO_TEST_PARTS = "no client has a test part of its own: --local-test 0.2"
+UNLIKE = "not comparable: "  # begins the reasons, as in raffed.analysis
+NOTED = "yes; "  # begins what else differs
+LISTED = 4  # names before a reason that many rows have
 WIDE = 200  # columns assumed if no terminal limits them
 
 
@@ -186,13 +189,62 @@ def show_summary(path: str, runs: list[dict[str, str]]) -> None:
     shared = [name for name in COMMON if len({run[name] for run in runs}) == 1]
     about = [f"{name.lower()} {runs[0][name]}" for name in shared] if runs else []
     titles = [name for name in (runs[0] if runs else ()) if name not in shared]
-    rows = [[str(run[name]) for name in titles] for run in runs]
+    rows = [[_in_short(str(run[name])) for name in titles] for run in runs]
     words = [SHORT.get(name, name) for name in titles]
     numbers = [word for word, name in zip(words, titles, strict=True) if name not in WORDS]
     if runs:
         show(words, rows, title=", ".join(about) or None, right="|".join(numbers))
         print("agg: global model, test set, last round; pers: clients' own models, own tests")
+    for reason, names in _reasons(runs).items():
+        print(visible(f"{_listed(names)}: {reason}"))
     print(visible(f"report: {path}"))
+
+
+def _reasons(runs: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Map each reason why runs may not be compared, and each note, to the methods of which it is said."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        said = str(run.get("Comparable", ""))
+        if said.startswith((UNLIKE, NOTED)) and run["Method"] not in found.setdefault(said, []):
+            found[said].append(run["Method"])
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as they stand before a reason. Of many only the first are listed."""
+    more = len(names) - LISTED
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:LISTED])} and {more} more"
+
+
+def show_item(title: str, rows: Sequence[Mapping[str, str]], words: Collection[str]) -> None:
+    """Print a table of a reproduction, and below it why rows may not be compared, each reason once.
+
+    `words` names the columns that hold words.
+    """
+    titles = list(rows[0])
+    show(
+        titles,
+        [[_in_short(cell) for cell in row.values()] for row in rows],
+        title=title,
+        right="|".join(set(titles) - set(words)),
+    )
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        for cell in row.values():
+            if cell.startswith(UNLIKE):
+                places.setdefault(cell, []).append(" · ".join(list(row.values())[:2]))
+    for reason, where in places.items():
+        print(visible(f"{_listed(where)}: {reason}"))
+
+
+def _in_short(cell: str) -> str:
+    """Return a cell without the reasons why a row may not be compared, and without notes.
+
+    They are printed below the table.
+    """
+    if cell.startswith(NOTED):
+        return "yes, with a note"
+    return UNLIKE.rstrip(": ") if cell.startswith(UNLIKE) else cell
 
 
 def show_differences(tables: Mapping[str, pd.DataFrame], note: str) -> None:

@@ -46,7 +46,8 @@ from raffed.errors import RaffedError, UsageError
 from raffed.experiments.tuning.request import Request
 from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
-from raffed.runtime.ray_backend.endings import lost
+from raffed.results.sweep_file import SWEEP_FILE
+from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
     from raffed.experiments.tuning.folder import SweepFolder
@@ -200,6 +201,7 @@ def _sweep(
         if not opened:
             print(NOTHING, file=sys.stderr)
 
+    own.speak_for(out / SWEEP_FILE, _again(out))
     with StopSignals(lambda: None, part) as signals:
         try:
             complete = searched(request, out, resume, board, at_once, seconds, opened, accept=accept)

@@ -6,13 +6,13 @@ import contextlib
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from raffed.cli.numbers import counted
+from raffed.experiments.handing_on import LOGGER
 from raffed.results.visible import visible
 
 REPEATED = ("run", "resume", "compare", "tune", "reproduce", "extend", "fork")  # commands that end with them
-LOGGER = "raffed"
 
 
 class WarningCount(logging.Handler):
@@ -69,23 +69,6 @@ def count_warning(text: str) -> None:
             one.count(text)
 
 
-@contextlib.contextmanager
-def handed_on(take: Callable[[str], None]) -> Iterator[None]:
-    """Hand the text of each warning on instead of showing it, unless logs are for programs."""
-
-    class Handing(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            take(record.getMessage())
-
-    logger, handler = logging.getLogger(LOGGER), Handing(logging.WARNING)
-    if logger.propagate:
-        logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
 def summary(texts: Counter[str]) -> list[str]:
     """Return the lines that repeat warnings, in the order in which they came; none without warnings.
 
@@ -98,4 +81,4 @@ def summary(texts: Counter[str]) -> list[str]:
     return [f"raffed: {counted(sum(texts.values()), 'warning')}:", *lines]
 
 
-__all__ = ["count_warning", "handed_on", "repeated_warnings", "summary"]
+__all__ = ["count_warning", "repeated_warnings", "summary"]

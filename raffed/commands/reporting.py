@@ -102,9 +102,10 @@ def reported(
     from raffed.analysis.metrics.summary import cells, summary
     from raffed.analysis.report import find_items, unhashed, write_loaded
     from raffed.analysis.runs.load import NoRunsError, read_runs
-    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of
+    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of, with_missing
 
-    loaded, items, sweeps = read_runs(runs, read_run), find_items(runs), find_sweeps(runs)
+    items, sweeps = find_items(runs), find_sweeps(runs)
+    loaded = with_missing(read_runs(runs, read_run), sweeps, runs)
     lost = damaged_sweeps(sweeps)
     unreadable = {} if loaded.runs.empty else loaded.unreadable  # without any run the error says everything
     left_out = {named(name): named(str(reason)) for name, reason in {**unreadable, **lost}.items()}

@@ -19,6 +19,7 @@ from raffed.errors import UsageError, check_choice, check_range
 from raffed.experiments.reproduction.items import Item
 from raffed.experiments.reproduction.planner import (
     DIVERGED,
+    OVER_BUDGET,
     Planned,
     PlannedRun,
     PlannedStudy,
@@ -71,6 +72,8 @@ def reproduce(
     progress: bool = True,
     items: str | None = None,
     accept_changed_code: bool = False,
+    cohort: int = 0,
+    bits: Literal["machine", "portable"] | None = None,
 ) -> Reproduced:
     """Reproduce a table or figure of a paper, or a table of one's own, as `raffed reproduce` does.
 
@@ -91,6 +94,9 @@ def reproduce(
         items: Reference to tables of one's own, such as "mylab.items:TABLE" or "./items.py:TABLE".
         accept_changed_code: Whether to go on with own code, or a description of the table, that has changed
             since runs of it were made. item.json and run.json record it.
+        cohort: Most clients that are stacked and stepped together; 0: one client after the other.
+        bits: "portable" for bits that hold on other processors too (`raffed.portable`); None: those that the
+            table says, which are the machine's.
 
     Returns:
         The tables of the item.
@@ -102,12 +108,15 @@ def reproduce(
     Example:
         >>> raffed.reproduce("fedmr/table6", only=["fmnist"]).tables  # doctest: +SKIP
     """
+    from raffed.experiments.reproduction.arithmetic import in_bits, in_stacks
     from raffed.experiments.reproduction.released import as_released
 
     found = item if isinstance(item, Item) else item_of(item, items)
     count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     check_range("seeds", count, 1, 10_000)
     found = as_released(found) if released else found
+    found = in_stacks(found, cohort) if cohort else found
+    found = in_bits(found, bits) if bits else found
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
     small = scale == "smoke" or found.search is not None
     where = runtime or Runtime(execution="serial" if small else "ray")
@@ -206,7 +215,22 @@ def plan(
     runs = estimated(runs, tell) if probe and not tables_only else runs
     studies = planned_studies(asked.item, asked.scale, asked.out, asked.seeds, asked.root)
     jobs: list[Planned] = [*studies, *runs]
-    return finished(jobs) if tables_only else within_budget(jobs, seconds)
+    if tables_only:
+        return finished(jobs)
+    kept = within_budget(jobs, seconds)
+    if too_long := [job.seconds for job in kept if job.left_out == OVER_BUDGET]:
+        tell(_over_budget(too_long))
+    return kept
+
+
+def _over_budget(seconds: Sequence[float]) -> str:
+    """Say what a budget keeps from running, and how it runs all the same."""
+    runs = "1 run does" if len(seconds) == 1 else f"{len(seconds)} runs do"
+    return (
+        f"{runs} not fit into the budget: the shortest is estimated at {min(seconds) / 60:.0f} minutes. "
+        "Without --budget they run; a command that is stopped ends with a checkpoint, and the same command "
+        "goes on"
+    )
 
 
 def in_stages(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.errors import RunFolderError
 
@@ -66,6 +67,7 @@ def one_ray(config: RunConfig) -> Iterator[None]:
     """Start Ray once for several runs. Impossible requests are refused while it starts."""
     from raffed.runtime.setup import prepare_run
 
+    check_set(config.numerics.bits)
     if config.runtime.execution != "ray":
         yield
         return

@@ -13,6 +13,7 @@ from raffed.commands.comparing import Named, arguments_by_method
 from raffed.commands.progress import CommandProgress, make_progress
 from raffed.commands.reporting import as_frame, write_sweep_tables
 from raffed.commands.running import PLACED
+from raffed.config.portable import check_set
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Value
 from raffed.errors import UsageError
@@ -199,6 +200,7 @@ def searched(
     from raffed.experiments.tuning.space import check, check_networks, check_parts, check_search
     from raffed.runtime.ray_backend.session import RaySession
 
+    check_set(request.base.numerics.bits)
     check_search(request)
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     check_trials(out, accept)

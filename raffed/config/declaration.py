@@ -135,6 +135,26 @@ class Declaration:
     def _is_checked(self) -> bool:
         return all(kind in KINDS for kind in self.kinds)
 
+    @cached_property
+    def _accepted(self) -> frozenset[type]:
+        """The types of which every value is accepted, so that most values need no further look."""
+        if self.range is not None or self.choices:
+            return frozenset()
+        found = {PLAIN[kind] for kind in self.kinds if kind in PLAIN}
+        return frozenset({type(None), *found} if "None" in self.kinds else found)
+
+    @cached_property
+    def _ranged(self) -> frozenset[type]:
+        """The types of numbers that are accepted if they lie in the range."""
+        numbers = {"int": int, "float": float}
+        return frozenset(numbers[kind] for kind in self.kinds if kind in numbers and not self.choices)
+
+    def _is_usual(self, value: T) -> bool:
+        """Whether a value is accepted at first sight, as most are: a number in the range, or a choice."""
+        if type(value) in self._ranged and isinstance(value, int | float):
+            return self.range is None or value in self.range
+        return isinstance(value, str) and not self.words and value in self.choices and "str" in self.kinds
+
     @property
     def shown_kind(self) -> str:
         """The choices if there are any, otherwise the type."""
@@ -181,7 +201,7 @@ class Declaration:
         An int is also a float, but a bool is never a number. A tuple is also a list. Types outside KINDS are
         not checked.
         """
-        if not self._is_checked:
+        if type(value) in self._accepted or not self._is_checked or self._is_usual(value):
             return
         if not any(_fits(value, kind) for kind in self.kinds):
             label = self._label(value, prefix)

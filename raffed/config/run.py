@@ -17,8 +17,17 @@ from raffed.config.clock import Clock
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
 from raffed.config.names import Importable, Name, keep
+from raffed.config.portable import check_portable
 from raffed.config.privacy import Privacy
-from raffed.config.sections import SECTIONS, Data, Model, Numerics, Runtime, Section
+from raffed.config.sections import (
+    SECTIONS,
+    Data,
+    Model,
+    Numerics,
+    Runtime,
+    Section,
+    check_convolutions,
+)
 from raffed.config.training import Local
 from raffed.config.validation import Declaration, Doc, Range, Value, check_fields, declarations
 from raffed.errors import UnknownNameError, UsageError
@@ -41,6 +50,7 @@ YOUNGER = {
     ),
     "data": ("validation", "samples", "split_args", "transform_args", "pool"),
     "model": ("init_sha256",),
+    "numerics": ("bits", "convolutions"),
     "federation": (
         *("survey", "measures", "metrics", "unseen_clients", "weighting"),
         *("stop_when", "forked_at", "fork_sha256"),
@@ -84,7 +94,7 @@ class RunConfig:
     federation: Annotated[Federation, Doc("Rounds, participation and evaluation.")] = field(
         default_factory=Federation
     )
-    numerics: Annotated[Numerics, Doc("Precision, and whether clients are stacked.")] = field(
+    numerics: Annotated[Numerics, Doc("Precision, stacks of clients, and where bits hold.")] = field(
         default_factory=Numerics
     )
     faults: Annotated[Faults, Doc("Faults that are planned: a TOML file with the table [faults].")] = field(
@@ -134,6 +144,8 @@ class RunConfig:
                 "numerics.cohort stacks clients of one actor, but runtime.clients_per_actor = 1 gives "
                 "each client its own; leave one of them out"
             )
+        check_convolutions(self.numerics, self.runtime)
+        check_portable(self.numerics, self.runtime)
 
     def as_dict(self) -> dict[str, Value]:
         """Return the configuration as nested tables, as they are written into run.json."""
@@ -162,18 +174,18 @@ class RunConfig:
     def identity(self) -> str:
         """Return the SHA-256 of all settings that determine the result.
 
-        Two runs with the same identity have the same result, bit for bit, on the same kind of machine.
+        Two runs with the same identity have the same result, bit for bit, on the same kind of machine, and
+        those with portable bits on every machine.
         Settings that were added later are left out while they have their default, so that the identities of
         older runs stay valid.
         """
-        run = self.canonical()
-        parts: dict[str, Value] = {"method": run.method, "args": run.args, "seed": run.seed}
-        if run.loss:
-            parts["loss"] = {"name": run.loss, "args": run.loss_args}
+        parts: dict[str, Value] = {"method": self.method, "args": dict(self.args), "seed": self.seed}
+        if self.loss:
+            parts["loss"] = {"name": self.loss, "args": dict(self.loss_args)}
         for name in SECTIONS:
-            section: Section = getattr(run, name)
-            if name not in OMITTED_WHEN_DEFAULT or section != _usual(name):
-                parts[name] = _deciding(name, dataclasses.asdict(section))
+            values = _canonical(SECTIONS[name], dataclasses.asdict(getattr(self, name)))
+            if name not in OMITTED_WHEN_DEFAULT or values != _usual_values(name):
+                parts[name] = _deciding(name, values)
         del parts["runtime"]
         rounding = {"threads": self.runtime.threads, "gpu": self.runtime.gpu_fraction > 0}
         if rounding != {"threads": 1, "gpu": False}:
@@ -222,14 +234,9 @@ def _deciding(section: str, values: dict[str, Value]) -> dict[str, Value]:
 
 
 @functools.cache
-def _usual(section: str) -> Section:
-    """Return a section with its defaults. It is only compared with."""
-    return SECTIONS[section]()
-
-
-@functools.cache
 def _usual_values(section: str) -> Mapping[str, Value]:
-    values: Mapping[str, Value] = dataclasses.asdict(_usual(section))
+    """Return the defaults of a section. They are only compared with."""
+    values: Mapping[str, Value] = dataclasses.asdict(SECTIONS[section]())
     return values
 
 
@@ -257,6 +264,12 @@ def _made(kind: Callable[..., T], values: Mapping[str, V]) -> T:
     """Make a section or a configuration. An int that stands for a float becomes that float."""
     fields = declarations(kind)
     return kind(**{name: fields[name].canonical(value) for name, value in values.items()})
+
+
+def _canonical(kind: type[Section], values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the fields of a section with one spelling of every number."""
+    fields = declarations(kind)
+    return {name: fields[name].canonical(value) for name, value in values.items()}
 
 
 __all__ = ["SECTIONS", "Data", "Federation", "Local", "Model", "Numerics", "RunConfig", "Runtime"]

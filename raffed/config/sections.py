@@ -26,6 +26,7 @@ from raffed.errors import UsageError
 from raffed.references.names import as_name
 
 Execution: TypeAlias = Literal["ray", "serial", "auto"]
+Convolutions: TypeAlias = Literal["torch", "compiled"]
 Transport: TypeAlias = Literal["auto", "ray", "socket"]
 
 
@@ -63,8 +64,8 @@ class Data:
         Mapping[str, Value],
         Doc(
             "Number of the preparation that replaces that of the style, such as mean=[0.1307] or "
-            "std=[0.3081]; repeat for more. Also size, centre, crop_padding, padding_mode, flip and "
-            "rotation_degrees."
+            "std=[0.3081]; repeat for more. Also size, centre, crop_padding, padding_mode, flip, "
+            "rotation_degrees and autoaugment."
         ),
     ] = field(default_factory=dict)
     pool: Annotated[
@@ -168,6 +169,21 @@ class Numerics:
             "stay in float32."
         ),
     ] = "fp32"
+    bits: Annotated[
+        Literal["machine", "portable"],
+        Doc(
+            "machine: the fastest instructions of each processor, so bits hold on one kind of processor. "
+            "portable: the same bits on every x86-64 processor with AVX2, on Linux, on one thread of the CPU."
+        ),
+    ] = "machine"
+    convolutions: Annotated[
+        Convolutions,
+        Doc(
+            "Who computes convolutions. torch: its own libraries. compiled: a kernel of raffed, which is "
+            "faster for small and middle-sized ones of stride 1 on a CPU, and needs a C compiler at "
+            "installation."
+        ),
+    ] = "torch"
 
 
 @dataclass(frozen=True)
@@ -175,14 +191,14 @@ class Runtime:
     """Where and how a run is executed.
 
     These settings change no bit of the result, with three exceptions that change rounding: `threads`, whether
-    GPUs compute, and the cohort that `execution="auto"` may choose.
+    GPUs compute, and the cohort and the convolutions that `execution="auto"` may choose.
     """
 
     execution: Annotated[
         Execution,
         Doc(
             "ray: client actors, serial: this process, auto: what a short probe finds fastest. The probe "
-            "also tries whether stacking clients (`cohort`) helps."
+            "also tries whether stacking clients (`cohort`) and compiled convolutions help."
         ),
     ] = "ray"
     actors: Annotated[
@@ -200,8 +216,8 @@ class Runtime:
     address: Annotated[
         str | None,
         Doc(
-            "Address of a Ray cluster, or auto for the one to which this machine belongs; without it: a Ray "
-            "is started on this machine for the run."
+            "Address of a Ray cluster, auto for the one to which this machine belongs, or warm for the Ray "
+            "of `raffed up`; without it: a Ray is started on this machine for the run."
         ),
     ] = None
     transport: Annotated[
@@ -225,6 +241,25 @@ class Runtime:
                 f"runtime.gpu_fraction = {share} is not 1/k: Ray may never start actors that do not fill "
                 f"a GPU; nearest allowed: {1 / math.ceil(1 / share):.4f} or "
                 f"{1 / max(1, math.floor(1 / share)):.4f}"
+            )
+
+
+def check_convolutions(numerics: Numerics, runtime: Runtime) -> None:
+    """Check that compiled convolutions are asked for only where they are computed: in float32 on a CPU.
+
+    Raises:
+        UsageError: They are not.
+    """
+    if numerics.convolutions == "torch":
+        return
+    for name, given, needed in (
+        ("numerics.precision", numerics.precision, "fp32"),
+        ("runtime.gpu_fraction", runtime.gpu_fraction, 0.0),
+    ):
+        if given != needed:
+            raise UsageError(
+                f"numerics.convolutions = {numerics.convolutions!r} has no effect with {name} = {given!r}: "
+                f"the kernel computes in float32 on a CPU; use {name} = {needed!r}, or convolutions = 'torch'"
             )
 
 

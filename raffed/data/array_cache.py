@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -19,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from raffed.data.cache_place import FOLDER, cache_folder
 from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import DataFileError, UsageError
 
 ABOUT = "about.json"
 CACHED = "cache:"  # a reference to an entry is this and its hash
-FOLDER, LIMIT = "RAFFED_CACHE", "RAFFED_CACHE_GB"
+LIMIT = "RAFFED_CACHE_GB"
 DEFAULT_GB = 20.0
 _TEMP = ".new-"
 _STALE_SECONDS = 24 * 3600.0
@@ -48,17 +48,6 @@ class CacheEntry:
     size: int
     used: float
     shapes: Mapping[str, str]
-
-
-def cache_folder() -> Path:
-    """Return the folder of the cache: $RAFFED_CACHE, or `raffed` in the user's folder for caches."""
-    if given := os.environ.get(FOLDER):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "raffed"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", str(Path.home()))) / "raffed" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raffed"
 
 
 def limit_bytes() -> int:
@@ -154,12 +143,12 @@ class ArrayCache:
         """Return all entries, the most recently used first."""
         made = []
         for path in self._folders():
-            about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-            made.append(
-                CacheEntry(
-                    path.name, about["name"], about["source"], _size(path), _used(path), dict(about["arrays"])
+            with contextlib.suppress(FileNotFoundError):  # another process may remove an entry at any time
+                about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+                arrays = dict(about["arrays"])
+                made.append(
+                    CacheEntry(path.name, about["name"], about["source"], _size(path), _used(path), arrays)
                 )
-            )
         return sorted(made, key=lambda one: (-one.used, one.sha256))
 
     def clear(self, beginning: str = "") -> tuple[int, int]:
@@ -276,11 +265,20 @@ def _touch(entry: Path) -> None:
 
 
 def _used(entry: Path) -> float:
-    return (entry / ABOUT).stat().st_mtime
+    """Return when an entry was last used, or 0 if another process has removed it."""
+    with contextlib.suppress(FileNotFoundError):
+        return (entry / ABOUT).stat().st_mtime
+    return 0.0
 
 
 def _size(entry: Path) -> int:
-    return sum(path.stat().st_size for path in entry.iterdir())
+    """Return the bytes of an entry's files, without those that another process removes meanwhile."""
+    total = 0
+    with contextlib.suppress(FileNotFoundError):
+        for path in entry.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
+    return total
 
 
 def _remedy(sha256: str) -> str:

@@ -7,6 +7,7 @@ again from where they came from and checks that they are the same.
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ from raffed.data.array_cache import CACHED, ArrayCache
 from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
 from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
+from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.references.names import entry_points, reference_of
 from raffed.references.resolve import load
@@ -91,7 +93,7 @@ def load_own(text: str, sha256: str = "") -> OwnData:
         found = text.removeprefix(CACHED)
         return OwnData(Dataset.restored(cache.get(found)), found)
     if sha256 and cache.holds(sha256):
-        return OwnData(Dataset.restored(cache.get(sha256)), sha256)
+        return OwnData(Dataset.restored(_named(cache.get(sha256), text)), sha256)
     try:
         dataset = _imported(text, again=bool(sha256))
     except DataFileError as error:
@@ -108,6 +110,16 @@ def load_own(text: str, sha256: str = "") -> OwnData:
             f"put the old data back, or start a new run"
         )
     return OwnData(dataset, cache.put(dataset.stored()))
+
+
+def _named(stored: StoredArrays, text: str) -> StoredArrays:
+    """Return arrays of the cache under the name that reading `text` gives them.
+
+    An entry has the name under which it was first stored, but the same arrays may lie in several files. The
+    rows of a run that is resumed would then have two names.
+    """
+    found = parse_reference(text)
+    return stored if found is None else replace(stored, name=found.place, source=found.text)
 
 
 def _imported(text: str, again: bool) -> Dataset:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterable, Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +48,8 @@ def hash_of_lists(
     digest = hashlib.sha256()
     for role, parts in (("train", train), ("test", test), *([("val", val)] if val else [])):
         digest.update(role.encode())
-        for values in (_lengths(parts), *parts):
-            digest.update(np.ascontiguousarray(values, dtype="<i8").tobytes())
+        for values in (_lengths(parts), _joined(parts)):
+            digest.update(values.astype("<i8", copy=False).tobytes())
     if test_pool != "train":
         digest.update(f"test pool {test_pool}".encode())
     if stages is not None:
@@ -72,31 +74,42 @@ def write_partition(
     An empty `val` is not written.
     """
     none = np.zeros((len(train), 0), dtype=np.int64)
-    timed: dict[str, Any] = {
-        "test_pool": np.str_(test_pool),
-        "stage_order": np.str_(ORDERS[0] if stages is None else stages.order),
+    timed: Stored = {
+        "test_pool": np.asarray(test_pool),
+        "stage_order": np.asarray(ORDERS[0] if stages is None else stages.order),
         "train_stages": none if stages is None else stages.train,
         "test_stages": none if stages is None else stages.test,
     }
     plain = test_pool == "train" and stages is None
-    validation: dict[str, Any] = {"val_lengths": _lengths(val), "val_indices": _joined(val)} if val else {}
+    validation: Stored = {"val_lengths": _lengths(val), "val_indices": _joined(val)} if val else {}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     with temporary.open("xb") as target:  # creates a new file, so that a link of that name is not followed
-        np.savez_compressed(
-            target,
-            format=np.int64(FORMAT if plain else TIMED),
-            num_classes=np.int64(num_classes),
-            train_lengths=_lengths(train),
-            train_indices=_joined(train),
-            test_lengths=_lengths(test),
-            test_indices=_joined(test),
-            recipe=np.str_(json.dumps(recipe, sort_keys=True)),
-            sha256=np.str_(hash_of_lists(train, test, test_pool, stages, val)),
+        arrays: Stored = {
+            "format": np.asarray(FORMAT if plain else TIMED, np.int64),
+            "num_classes": np.asarray(num_classes, np.int64),
+            "train_lengths": _lengths(train),
+            "train_indices": _joined(train),
+            "test_lengths": _lengths(test),
+            "test_indices": _joined(test),
+            "recipe": np.asarray(json.dumps(recipe, sort_keys=True)),
+            "sha256": np.asarray(hash_of_lists(train, test, test_pool, stages, val)),
             **({} if plain else timed),
             **validation,
-        )
+        }
+        _write_npz(target, arrays)
     os.replace(temporary, path)
+
+
+def _write_npz(target: IO[bytes], arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
+    """Write arrays as np.savez_compressed does, with the fastest compression.
+
+    For the shuffled indices of 100,000 clients it takes an eighth of the time and makes the file 4 % larger.
+    """
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, values in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
 
 
 def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> Whole:
@@ -163,11 +176,11 @@ def _stages(path: Path, stored: Stored, train: Lists, test: Lists) -> Stages | N
 
 
 def _lengths(parts: Sequence[IntArray]) -> IntArray:
-    return np.array([len(part) for part in parts], dtype=np.int64)
+    return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
 def _joined(parts: Sequence[IntArray]) -> IntArray:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts], dtype=np.int64, casting="unsafe")
 
 
 def _one_integer(path: Path, name: str, stored: Stored) -> int:
@@ -193,12 +206,24 @@ def _cut(path: Path, role: str, rows: dict[str, IntArray]) -> Lists:
         raise UsageError(
             f"{path}: {role}_lengths add up to {sum(lengths)}, but there are {len(indices)} indices"
         )
-    return tuple(np.split(indices, np.cumsum(lengths)[:-1])) if lengths else ()
+    ends = itertools.accumulate(lengths)  # np.split takes fifty times as long for 100,000 clients
+    return tuple(indices[end - length : end] for end, length in zip(ends, lengths, strict=True))
 
 
-def repeats(parts: Iterable[IntArray]) -> int:
+def repeats(parts: Sequence[IntArray]) -> int:
     """Count how often an index occurs again in its own list."""
-    return sum(len(part) - len(np.unique(part)) for part in parts)
+    listed = _joined(parts)
+    if not _again(np.sort(listed)).any():  # no index occurs twice anywhere
+        return 0
+    owner = np.repeat(np.arange(len(parts)), _lengths(parts))
+    order = np.lexsort((listed, owner))
+    return int((_again(listed[order]) & _again(owner[order])).sum())
+
+
+def _again(values: IntArray) -> npt.NDArray[np.bool_]:
+    """Return which of the values but the first equal the one before them."""
+    equal: npt.NDArray[np.bool_] = values[1:] == values[:-1]
+    return equal
 
 
 def _check_lists(
@@ -227,8 +252,9 @@ def _check_lists(
         raise UsageError(
             f"{path}: a sample is listed twice for one client, but the recipe says doubled = {doubled}"
         )
+    # Where samples may be listed again, it must not be for one client
     for own, *held_out in zip(train, *((test,) if test else ()), *((val,) if val else ()), strict=True):
-        if held_out and repeats([_joined([np.unique(own), *held_out])]):
+        if reused and held_out and repeats([_joined([np.unique(own), *held_out])]):
             raise UsageError(f"{path}: a sample is listed twice for one client")
     if pool_size is not None and int(everything.max()) >= pool_size:
         raise UsageError(f"{path}: index {everything.max()}, but the data has {pool_size} training samples")

@@ -60,6 +60,8 @@ class Transform:
         flip: Whether images are mirrored left to right with probability 1/2.
         rotation_degrees: The angle is uniform in ± that; nearest pixel.
         flamby: FLamby's augmentation, if any.
+        autoaugment: Whether two changes of colour or geometry follow crop and flip, drawn from AutoAugment's
+            25 pairs for CIFAR-10. For grey or coloured images.
 
     Raises:
         UsageError: A number is out of range, or mean and std do not fit together.
@@ -74,6 +76,7 @@ class Transform:
     rotation_degrees: float = 0.0
     centre: int | None = None
     flamby: FlambyAugment | None = None
+    autoaugment: bool = False
 
     def __post_init__(self) -> None:
         if self.size is not None:
@@ -85,13 +88,19 @@ class Transform:
         check_range("rotation_degrees", self.rotation_degrees, 0, 180)
         if len(self.mean) != len(self.std) or min(self.std, default=1.0) <= 0:
             raise UsageError(f"mean {self.mean} and std {self.std}: each channel needs a mean and a std > 0")
+        if self.autoaugment and len(self.mean) not in (0, 1, 3):
+            raise UsageError(
+                f"autoaugment is for images of 1 or 3 channels, and the transform is for {len(self.mean)}; "
+                "leave it out"
+            )
         if not self.mean and (self.augments or self.size is not None or self.centre is not None):
             raise UsageError("a transform that changes images needs a mean and a std for each channel")
 
     @property
     def augments(self) -> bool:
         """Whether batches are changed at random in training."""
-        return self.crop_padding > 0 or self.flip or self.rotation_degrees > 0 or self.flamby is not None
+        moved = self.crop_padding > 0 or self.flip or self.rotation_degrees > 0
+        return moved or self.autoaugment or self.flamby is not None
 
     def prepared_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of one prepared input whose stored shape is `shape`."""

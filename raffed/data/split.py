@@ -227,11 +227,10 @@ class Split(TypedRecord):
 def unused(parts: list[IntArray], samples: int) -> Recipe:
     """Count the samples that nobody has, and how often a sample is listed again."""
     listed = np.concatenate(parts)
-    used = len(np.unique(listed))
-    doubled = repeats(parts)
+    reused, doubled = repeats([listed]), repeats(parts)
     return {
-        "leftovers": samples - used,
-        "reused": len(listed) - used,
+        "leftovers": samples - (len(listed) - reused),
+        "reused": reused,
         **({"doubled": doubled} if doubled else {}),
     }
 

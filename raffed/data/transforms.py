@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from raffed.data import autoaugment
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.files import InputArray
 from raffed.data.flamby_augment import apply
@@ -105,19 +106,22 @@ def augment(x: Tensor, t: Transform, generator: torch.Generator) -> Tensor:
 def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tensor:
     """Draw the random numbers of a batch: uniform float64 [B, 4] for row, column, flip and angle.
 
-    Those of `flamby` follow in further columns.
+    Those of `flamby` and then those of `autoaugment` follow in further columns.
     """
-    return torch.rand(
-        (batch, 4 + (t.flamby.draws if t.flamby else 0)), generator=generator, dtype=torch.float64
-    )
+    more = (t.flamby.draws if t.flamby else 0) + (autoaugment.DRAWS if t.autoaugment else 0)
+    return torch.rand((batch, 4 + more), generator=generator, dtype=torch.float64)
 
 
 def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
     """Augment the batch x [B, C, H, W] by the numbers `draws` [B, ...], image by image."""
     if t.flamby is not None:
-        x = apply(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), draws[:, 4:])
+        own = draws[:, 4 : 4 + t.flamby.draws]
+        x = apply(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), own)
     if t.crop_padding or t.flip:
         x = _crop_and_flip(x, t, draws)
+    if t.autoaugment:
+        own = draws[:, -autoaugment.DRAWS :]
+        x = autoaugment.apply(x, _per_channel(t.mean, x), _per_channel(t.std, x), own)
     if t.rotation_degrees:
         x = _rotate(x, t, (2 * draws[:, 3] - 1) * t.rotation_degrees)
     return x

@@ -17,8 +17,8 @@ from raffed.experiments.best_model import BEST, BestModel
 from raffed.experiments.integrity import check_file
 from raffed.results.json_files import Json, JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
-from raffed.runtime.client_state_store import UNREADABLE, saved_client_states, saved_hashes
 from raffed.runtime.record_codec import digest, load_record, load_server
+from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states, saved_hashes
 
 CLIENT_STATES = "vaults"
 CHECKPOINTS = "checkpoints"
@@ -185,6 +185,12 @@ def past_in(checkpoint: Path, about: CheckpointState) -> dict[int, ServerState]:
         if digest(found[int(number)]) != sha256:
             raise RunFolderError(f"{file}: does not have the hash in state.json; delete {checkpoint}")
     return found
+
+
+def other_states(about: CheckpointState) -> dict[str, str]:
+    """Return file → recorded hash of the other states of the server in a checkpoint: best and earlier."""
+    best = {BEST: about["best"]["sha256"]} if "best" in about else {}
+    return best | {past_name(int(number)): sha256 for number, sha256 in about.get("past", {}).items()}
 
 
 def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:

@@ -28,9 +28,9 @@ from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, rows_until
-from raffed.runtime.client_state_store import restore_client_states, save_client_states
 from raffed.runtime.own_selection import needs_losses
 from raffed.runtime.record_codec import digest, save_record
+from raffed.runtime.saved_client_states import restore_client_states, save_client_states
 from raffed.runtime.setup import Setup
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Collection
 
+from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import own_metrics
 from raffed.core.training.own_loss import loss_function
@@ -38,6 +39,16 @@ def check_names(config: RunConfig) -> None:
         raise UsageError(
             f"privacy.noise = {config.privacy.noise} needs opacus to compute ε: pip install 'raffed[privacy]'"
         )
+
+
+def check_here(config: RunConfig) -> None:
+    """Check the names, and that this process computes the bits that the run asks for.
+
+    Raises:
+        UsageError: A name does not exist, or the process is set up for other bits.
+    """
+    check_set(config.numerics.bits)
+    check_names(config)
 
 
 def check_space(method: str, axes: Collection[str]) -> None:

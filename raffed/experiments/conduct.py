@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 from raffed.errors import RaffedError, RunFolderError
 from raffed.experiments.events import RoundEvent
@@ -16,7 +17,8 @@ from raffed.experiments.federation import RoundLoop
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.folder_place import of_folder, written
 from raffed.experiments.hashes import weights_sha256
-from raffed.results.lock import held
+from raffed.results.command_line import command_line, work_for
+from raffed.results.lock import held, this_process
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.runtime.api import Backend
 from raffed.runtime.json_logs import of_run
@@ -26,14 +28,33 @@ log = logging.getLogger(__name__)
 Stop = Callable[[], bool]
 
 
+class Asker(NamedTuple):
+    """The process for which another one conducts a run.
+
+    Attributes:
+        process: What holds the run's folder, as messages name it.
+        command: The command that was typed; empty if there is none.
+    """
+
+    process: str
+    command: str
+
+
+def this_asker() -> Asker:
+    """Return this process as one that asks another one to conduct a run."""
+    return Asker(this_process(), command_line())
+
+
 def conduct_at(
-    setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, who: str | None = None
+    setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, asker: Asker | None = None
 ) -> Iterator[RoundEvent]:
     """Open the run's folder and execute the rounds on a backend, in this process or in the driver actor.
 
-    The folder is locked for this process meanwhile. `who` names the command if it runs in another process.
+    The folder is locked meanwhile, for this process or for the one that has asked for the run.
     """
-    with closing(runtime), held(path, who), written(path):
+    if asker is not None:
+        work_for(asker.command)
+    with closing(runtime), held(path, asker.process if asker else None), written(path):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
         of_run(read_run(path)["run_id"])
         yield from conduct(setup, folder, runtime, stop)

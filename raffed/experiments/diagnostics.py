@@ -60,6 +60,7 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
     if torch_works.state == "ok":
         yield _bf16()
         yield _max_pools()
+        yield _convolutions()
     yield from _gpus()
     yield from _data(data_root)
     if ray:
@@ -70,18 +71,22 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
 
 def sized(config: RunConfig) -> Iterator[Finding]:
     """Measure in a few seconds what one client of a run costs here, and propose how to place the run."""
-    from raffed.runtime.autosize import choose, decided, measure, repeats
+    from raffed.runtime.autosize import decided, fastest, measure_all, repeats
     from raffed.runtime.setup import prepare_run
 
     setup = prepare_run(config)
-    probe = measure(setup, "cuda" if config.runtime.gpu_fraction else "cpu")
+    probes = measure_all(setup, "cuda" if config.runtime.gpu_fraction else "cpu")
+    probe = probes[0]
     first = next(iter(probe.seconds.values()))
-    for size, seconds in probe.seconds.items():
-        what = "one by one" if size == 1 else f"stacks of {size}"
-        yield Finding(what, f"{1e3 * seconds:.2f} ms a step and client, {seconds / first:.2f} of one by one")
+    for one in probes:
+        how = "" if one is probe else ", compiled"
+        for size, seconds in one.seconds.items():
+            what = ("one by one" if size == 1 else f"stacks of {size}") + how
+            share = f"{seconds / first:.2f} of one by one"
+            yield Finding(what, f"{1e3 * seconds:.2f} ms a step and client, {share}")
     cost = f"{probe.steps} steps, {probe.steps * first:.2g} s one by one"
     yield Finding("a client", f"{cost}, {probe.client_bytes / 1e6:.0f} MB at its peak")
-    chosen = choose(setup, probe)
+    chosen, _ = fastest(setup, probes)
     yield Finding("fastest here", chosen.why, "ok", repeats(decided(config, chosen)))
 
 
@@ -141,6 +146,20 @@ def _max_pools() -> Finding:
         "by torch",
         "note",
         "with a C compiler, pip install --force-reinstall --no-deps raffed is faster",
+    )
+
+
+def _convolutions() -> Finding:
+    """Report whether a run can have compiled convolutions, which have bits of their own."""
+    from raffed.core.kernels import convolution
+
+    if convolution.built:
+        return Finding("compiled convolutions", "can be had (--convolutions compiled)")
+    return Finding(
+        "compiled convolutions",
+        "cannot be had",
+        "note",
+        "with a C compiler and AVX2, pip install --force-reinstall --no-deps raffed brings them",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -71,7 +72,8 @@ class RoundLoop:
         self._last = 0.0  # the time when a round was last scored
         self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
         self._accountant = Accountant(setup.config.privacy)
-        self._losses = losses_by(runtime, lambda: self.server, self.versions)
+        present = weakref.proxy(self)  # a cycle would keep the data of a finished run in memory
+        self._losses = losses_by(runtime, lambda: present.server, self.versions)
         self._by_loss = needs_losses(setup.config)
         self._schedule = RoundSchedule(setup, self._losses, folder.past)
         self.versions.update(folder.versions)

@@ -115,7 +115,8 @@ class RunFolder:
         if not resume:
             self._record.write({"state": "running", "error": None})  # from here on the run can be resumed
         write_notebook(path, setup.code)
-        self._save_partition()
+        if not verifies:  # it was compared with the one that is drawn, and nothing reads a copy
+            self._save_partition()
         self._writer = MetricsWriter(
             path,
             self._record.contents["run_id"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,7 +122,7 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     contents["segments"], contents["state"], contents["rounds_done"] = earlier["segments"], "stopped", at
     contents["seconds"], contents["error"] = 0.0, None
     contents["earlier"] = superseded(run.contents, at)
-    with held(out):
+    with held(out), _removed_on_failure(out):
         shutil.copytree(source, out / CHECKPOINTS / source.name)
         rows = _rows(run.path, contents, setup, at)
         part = out / METRICS_FOLDER / f"part-{1:06d}-{at:06d}.parquet"
@@ -131,6 +133,16 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         names = (part, out / PARTITION, out / CHECKPOINTS / source.name / STATE_FILE)
         contents["files"] = {one.relative_to(out).as_posix(): file_sha256(one) for one in names}
         write_json(out / RUN_FILE, contents)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(out: Path) -> Iterator[None]:
+    """Remove what was written of a fork if the block fails, as on a full disk, so that it can be repeated."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
 
 
 def _columns(contents: RunContents, setup: Setup) -> dict[str, str | int]:

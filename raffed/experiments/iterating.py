@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.config.run import RunConfig
-from raffed.experiments.checks import check_names
+from raffed.experiments.checks import check_here
 from raffed.experiments.result import RunResult, result_there
 from raffed.experiments.run import run_events
 from raffed.results.storage import is_url, local_folder
@@ -42,7 +42,7 @@ def iterate(config: RunConfig, out: Path | str | None = None) -> Generator[Round
         ...     if (event.accuracy or 0) > 0.9:
         ...         break
     """
-    check_names(config)
+    check_here(config)
     return _rounds(config, out)
 
 

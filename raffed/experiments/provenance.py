@@ -21,7 +21,7 @@ from raffed.results.run_contents import Noted, RunContents, Segment
 from raffed.results.run_fields import RUN_SCHEMA
 from raffed.results.runfile import versions
 from raffed.results.source_commit import commit
-from raffed.runtime.machine import kernels_enabled, onednn_is_faster, processor
+from raffed.runtime.machine import kernels_enabled, linear_library, processor
 from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup
 
@@ -108,12 +108,11 @@ def hardware() -> dict[str, str | int | None]:
         "system": platform.platform(),
         "cores": os.cpu_count(),
     }
-    by = "oneDNN" if onednn_is_faster() else "torch"
     return {
         **about,
         "processor": processor(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
-        "linear": by,
+        "linear": linear_library(),
         **({} if kernels_enabled() else {"kernels": "off"}),
     }
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from raffed.config.run import RunConfig
 from raffed.config.run import Runtime as Placed
 from raffed.errors import RunFolderError
-from raffed.experiments.cautions import warn
-from raffed.experiments.checks import check_names
+from raffed.experiments.checks import check_here
 from raffed.experiments.result import RunResult, result_of, result_there
-from raffed.results.lock import check_can_be_made, check_unused, this_process
+from raffed.results.lock import check_can_be_made, check_unused
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
@@ -185,7 +184,7 @@ def run_events(
     If the generator is closed before its end, the run is recorded as stopped and can be resumed. `stop`,
     `chosen` and `begun` are those of `run`.
     """
-    check_names(config)
+    check_here(config)
     check_run_tree(path)
     check_unused(path)
     configure()
@@ -224,6 +223,7 @@ def _logged(
 
 def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:
     """Return the checked setup of a run, after checking that the folder can take the run."""
+    from raffed.experiments.cautions import warn
     from raffed.experiments.code_record import trust_own
     from raffed.experiments.folder import check_free
     from raffed.runtime.setup import check_new, prepare_run
@@ -249,8 +249,9 @@ def decided_setup(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
 
     gpu = "cuda" if setup.config.runtime.gpu_fraction else "cpu"
     given = setup.config.numerics.cohort
-    probe = autosize.measure(setup, gpu, (max(given, 1),) if given or resumed else None)
-    choice = autosize.choose(setup, probe)
+    one = (max(given, 1),) if given or resumed else None
+    probes = [autosize.measure(setup, gpu, one)] if one else autosize.measure_all(setup, gpu)
+    choice, probe = autosize.fastest(setup, probes)
     config = autosize.decided(setup.config, choice)
     log.info("execution auto: %s", choice.why)
     if chosen is not None:
@@ -279,14 +280,14 @@ def _on_ray(
         setup = ready()  # torch and the data load while Ray starts
         session.wait()
         from raffed.experiments.checkpoint import CLIENT_STATES
-        from raffed.experiments.conduct import conduct_at
+        from raffed.experiments.conduct import conduct_at, this_asker
         from raffed.experiments.endings import end_early, mark_interrupted
         from raffed.runtime.ray_backend.endings import lost
         from raffed.runtime.ray_backend.launch import launched
 
         try:
             yield from launched(
-                setup, path, path / CLIENT_STATES, resumed, partial(conduct_at, who=this_process()), stop
+                setup, path, path / CLIENT_STATES, resumed, partial(conduct_at, asker=this_asker()), stop
             )
         except (KeyboardInterrupt, GeneratorExit):
             mark_interrupted(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import tempfile
 import warnings
 from dataclasses import replace
@@ -36,12 +37,13 @@ from raffed.results.atomic import replacing
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched
-from raffed.runtime.client_state_store import ClientStateStore, client_state_file, restore_client_states
+from raffed.runtime.client_state_store import ClientStateStore
 from raffed.runtime.initial_weights import begin_from, read_initial
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of
 from raffed.runtime.run_network import network_args
+from raffed.runtime.saved_client_states import restore_client_states, versions_in
 from raffed.runtime.setup import Setup, prepare_run
 
 
@@ -116,11 +118,18 @@ def export(
     module = plain_module(net).eval()
     if out is not None:
         with replacing(Path(out)) as part:
-            torch.save({name: one.detach().clone() for name, one in module.state_dict().items()}, part)
+            part.write_bytes(_saved(module))
     if onnx is not None:
         with replacing(Path(onnx)) as part:
             _write_onnx(module, inputs, part)
     return places
+
+
+def _saved(module: torch.nn.Module) -> bytes:
+    """Return a module's weights as torch.save writes them. To a full disk it would raise a RuntimeError."""
+    stream = io.BytesIO()
+    torch.save({name: one.detach().clone() for name, one in module.state_dict().items()}, stream)
+    return stream.getvalue()
 
 
 def _net(folder: Path, client: int | None, best: bool, accept_changed_code: bool) -> Net:
@@ -198,8 +207,7 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
     with tempfile.TemporaryDirectory() as store:
         restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, Path(store))
-        own = client_state_file(Path(store), client, 0).parent
-        versions = [int(path.stem) for path in own.glob("*.safetensors")]
+        versions = versions_in(Path(store), client)
         kept = ClientStateStore(Path(store), keeps=method.keeps_state)
         participant = Participant(
             client, kept.get(client, max(versions, default=0)), _data(setup, net, client)

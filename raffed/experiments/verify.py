@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from raffed.config.portable import PORTABLE, check_set
 from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
 from raffed.experiments.certificate import Certificate, VerificationCheck
@@ -32,6 +33,10 @@ UNHASHED = (
     "their contents"
 )
 
+PORTABLE_BITS = (
+    "these bits hold on every x86-64 processor with AVX2, with the same versions of torch, NumPy and the C "
+    "library"
+)
 FORKED = (
     "rounds 1 to {until} come from the run that was forked; their files are checked here, and verifying that "
     "run executes them again"
@@ -69,6 +74,7 @@ def verify(
         raise UsageError(f"rounds = {rounds} is below 0")
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
+    check_set(config.numerics.bits)
     check_revision(path, about.get("method_revision", 1), config.method)
     check_code(path, about, config, accept_changed_code)
     build_method(config.method, config.args)  # registers the records that its client states consist of
@@ -101,6 +107,7 @@ def verify(
             *(() if "files" in about else (UNHASHED,)),
             *((FORKED.format(until=forked),) if (forked := config.federation.forked_at) else ()),
             *(f"own code changed: {name}" for name in accepted(about, setup.code)),
+            *((PORTABLE_BITS,) if config.numerics.bits == PORTABLE else ()),
             *difference_notes(again.differences),
         ),
     )

@@ -19,6 +19,7 @@ from raffed.experiments.checkpoint import (
     checkpoint_state,
     checkpoints,
     damaged_client_states,
+    other_states,
 )
 from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.folder import FINAL
@@ -28,8 +29,8 @@ from raffed.results.remote import STATE_FILE
 from raffed.results.run_contents import RunContents
 from raffed.results.tree import file_sha256
 from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
-from raffed.runtime.client_state_store import UNREADABLE, saved_client_states
-from raffed.runtime.record_codec import digest, load_record, load_server
+from raffed.runtime.record_codec import digest, load_server, saved_digest
+from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states
 
 
 def check_files(path: Path, about: RunContents, recorded: list[str]) -> Iterator[VerificationCheck]:
@@ -110,6 +111,8 @@ def _checkpoint(
     ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(one))
     if not ours or said.get("round_hashes") != recorded[: round_of(one)]:
         yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
+    for name, sha256 in other_states(said).items():
+        yield VerificationCheck(f"{one.name}, {name}", sha256, or_unreadable(partial(_digest, one / name)))
     damaged = damaged_client_states(one, said)
     for name, (hashed, found) in damaged.items():
         yield VerificationCheck(f"{one.name}, {name}", hashed, found)
@@ -123,14 +126,17 @@ def client_state_hashes(checkpoint: Path) -> dict[int, str]:
     """Return client → hash of its state in a checkpoint."""
     files = saved_client_states(checkpoint / CLIENT_STATES)
     return {
-        int(one.name.split("@")[0].removeprefix("client-")): digest(load_record(one, ClientState))
-        for one in files
+        int(one.name.split("@")[0].removeprefix("client-")): saved_digest(one, ClientState) for one in files
     }
 
 
 def _weights(path: Path) -> str:
     server = load_server(path)
     return weights_sha256(State(server.w, server.b))
+
+
+def _digest(path: Path) -> str:
+    return digest(load_server(path))
 
 
 def round_of(checkpoint: Path) -> int:

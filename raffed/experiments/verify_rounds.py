@@ -23,8 +23,8 @@ from raffed.experiments.verify_files import client_state_hashes, or_unreadable
 from raffed.results.runfile import RUN_FILE
 from raffed.results.writer import read_metrics, rows_sha256
 from raffed.runtime.api import Backend
-from raffed.runtime.client_state_store import UNREADABLE
 from raffed.runtime.record_codec import digest
+from raffed.runtime.saved_client_states import UNREADABLE, link
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup
 
@@ -108,8 +108,8 @@ class Repetition:
         """Execute `count` rounds after round `first`, from a checkpoint or from the beginning."""
         with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
             place = Path(made) / "run"
-            if start is not None:
-                shutil.copytree(start, place / CHECKPOINTS / start.name)
+            if start is not None:  # its files are only read, so links do
+                shutil.copytree(start, place / CHECKPOINTS / start.name, copy_function=link)
                 shutil.copy2(self._path / RUN_FILE, place / RUN_FILE)
             folder = RunFolder(place, self._setup, resume=start is not None, verifies=True)
             numbers = range(first + 1, first + count + 1)

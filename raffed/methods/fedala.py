@@ -56,7 +56,10 @@ class AdaptiveAggregation(Opening[Mixing, Mixture]):
 
     def upper(self, w: Params) -> Params:
         """Return the tensors that are mixed."""
-        return w.only(w.names[-self.tensors :])
+        return w.only(self.slopes(w.names))
+
+    def slopes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return names[-self.tensors :]
 
     def client_init(self, k: Context) -> Mixture:
         top, no = self.upper(k.w0), torch.zeros((), dtype=torch.bool, device=k.class_counts.device)

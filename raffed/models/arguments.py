@@ -19,4 +19,7 @@ HiddenWidths = Annotated[Sequence[int], Length(1), Range(1), Doc("Widths of the 
 MoonProjection = Annotated[
     int, Range(0, 65536), Doc("Width of MOON's projection between body and head; 0 for none.")
 ]
+ProjectionHidden = Annotated[
+    int, Range(0, 65536), Doc("Width of the projection's hidden layer; 0: that of the last layer before it.")
+]
 DropoutRate = Annotated[float, Range(0.0, 0.99), Doc("Probability of dropout.")]

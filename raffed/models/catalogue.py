@@ -52,6 +52,14 @@ MODELS: dict[str, ModelInfo] = {
             "small_cnn",
         ),
         ModelInfo(
+            "cnn_pfl",
+            "CNN of pfl-research",
+            "conv3 32, ReLU, conv3 64, ReLU, max-pool, dropout 0.25, flatten 12544, 128 ReLU, dropout 0.5, C",
+            ((3, 32, 32), (1, 28, 28)),
+            "pfl-research (NeurIPS 2024)",
+            "small_cnn",
+        ),
+        ModelInfo(
             "cnn_pfllib",
             "CNN of PFLlib's leaderboard",
             "conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1024, 512 ReLU, C",

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raffed.config.validation import Doc, Range, checked
+from raffed.config.validation import Doc, Range, Value, checked
 from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.models.frames import orthogonal, simplex_etf, sparse_etf
@@ -34,6 +34,8 @@ FRAMES: Mapping[str, Callable[[int, int, int], Tensor]] = {
     "etf": simplex_etf,
     "sparse_etf": sparse_etf,
 }
+# A sparse ETF starts from an ETF and demands the same of a network, but takes a second to compute
+QUICKER = {"sparse_etf": "etf"}
 Features = Literal["raw", "l2", "bn"]
 HeadInit = Literal["default", "orthogonal", "etf", "sparse_etf"]
 
@@ -99,6 +101,15 @@ class LastLayers:
                 net.head.weight.copy_(rows)
                 if net.head.bias is not None:
                     net.head.bias.zero_()
+
+
+def quicker(args: Mapping[str, Value]) -> dict[str, Value]:
+    """Return arguments of a network that is only looked at, not trained.
+
+    Its parameters have the same names and shapes, and it is refused for the same reasons.
+    """
+    head = args.get("head_init")
+    return {**args, "head_init": QUICKER[head]} if isinstance(head, str) and head in QUICKER else dict(args)
 
 
 @checked

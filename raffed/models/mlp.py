@@ -8,14 +8,19 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Annotated
 
 from torch import nn
 
-from raffed.config.validation import Doc, Range, checked
-from raffed.errors import UsageError
-from raffed.models.arguments import AnyShape, Classes, HeadBias, HiddenWidths, MoonProjection
-from raffed.models.net import Net, init_map, with_projection
+from raffed.config.validation import checked
+from raffed.models.arguments import (
+    AnyShape,
+    Classes,
+    HeadBias,
+    HiddenWidths,
+    MoonProjection,
+    ProjectionHidden,
+)
+from raffed.models.net import Net, check_projection, init_map, with_projection
 
 
 @checked
@@ -25,11 +30,7 @@ def mlp(
     *,
     hidden: HiddenWidths = (64, 64),
     projection: MoonProjection = 0,
-    projection_hidden: Annotated[
-        int,
-        Range(0, 65536),
-        Doc("Width of the projection's hidden layer; 0: that of the last layer before it."),
-    ] = 0,
+    projection_hidden: ProjectionHidden = 0,
     head_bias: HeadBias = True,
 ) -> Net:
     """Make a small multilayer perceptron for tiny images, with PyTorch's default initialisation.
@@ -49,11 +50,7 @@ def mlp(
     Raises:
         UsageError: The hidden layer of a projection has a width, and there is no projection.
     """
-    if projection_hidden and not projection:
-        raise UsageError(
-            f"mlp: projection_hidden = {projection_hidden} has no effect without a projection; also give "
-            "projection, such as projection=256"
-        )
+    check_projection("mlp", projection, projection_hidden)
     return with_projection(_stack(in_shape, num_classes, hidden, head_bias), projection, projection_hidden)
 
 

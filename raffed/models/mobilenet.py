@@ -7,8 +7,8 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from raffed.config.validation import checked
-from raffed.models.arguments import Classes, HeadBias, ImageShape
-from raffed.models.net import GlobalMean, Net, refuse_shape
+from raffed.models.arguments import Classes, HeadBias, ImageShape, MoonProjection, ProjectionHidden
+from raffed.models.net import GlobalMean, Net, check_projection, refuse_shape, with_projection
 
 STAGES = (  # factor of expansion, width, number of blocks, stride of the first block
     (1, 16, 1, 1),
@@ -23,14 +23,22 @@ WIDTH = 1280
 
 
 @checked
-def mobilenet_v2(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBias = True) -> Net:
+def mobilenet_v2(
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    projection: MoonProjection = 0,
+    projection_hidden: ProjectionHidden = 0,
+    head_bias: HeadBias = True,
+) -> Net:
     """Make MobileNetV2 for small images: a stem of stride 1, 17 inverted residual blocks, 1280 features.
 
     It differs from the paper's network for 224x224 images in four things, as the usual network for CIFAR-10
     does. The stem and the second stage keep the size. The activation is ReLU instead of ReLU6. A block of
     stride 1 whose widths differ has a shortcut, a 1x1 convolution with BatchNorm. There is no dropout. On
-    3x32x32 with 10 classes it has 2,296,922 parameters and 35,088 BatchNorm statistics. PyTorch's default
-    initialisation.
+    3x32x32 with 10 classes it has 2,296,922 parameters and 35,088 BatchNorm statistics. With
+    `projection = 256` and `projection_hidden = 640`, the network of MOON in FedVLS's code, it has 3,270,618.
+    PyTorch's default initialisation.
 
     Source:
         Sandler et al. 2018. The form for small images, with this number of parameters, is that of FedVLS (Guo
@@ -41,12 +49,14 @@ def mobilenet_v2(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadB
         num_classes: Number of classes C.
 
     Returns:
-        A network [B, *in_shape] -> (logits [B, C], z [B, 1280]). z is the pooled map, >= 0.
+        A network [B, *in_shape] -> (logits [B, C], z [B, 1280]). z is the pooled map, >= 0, or is the
+        projection.
 
     Raises:
         UsageError: The images are so small that the last map would be 1x1, where BatchNorm cannot train on a
-            batch of one sample.
+            batch of one sample. Or the hidden layer of a projection has a width, and there is no projection.
     """
+    check_projection("mobilenet_v2", projection, projection_hidden)
     if min(in_shape[1:]) < 9:
         raise refuse_shape("mobilenet_v2", in_shape, "KxHxW with H and W of at least 9")
     layers: OrderedDict[str, nn.Module] = OrderedDict(
@@ -63,7 +73,8 @@ def mobilenet_v2(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadB
     layers["norm2"] = nn.BatchNorm2d(WIDTH)
     layers["relu2"] = nn.ReLU()
     layers["pool"] = GlobalMean()
-    return Net(nn.Sequential(layers), nn.Linear(WIDTH, num_classes, bias=head_bias))
+    net = Net(nn.Sequential(layers), nn.Linear(WIDTH, num_classes, bias=head_bias))
+    return with_projection(net, projection, projection_hidden)
 
 
 class InvertedResidual(nn.Module):

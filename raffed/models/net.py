@@ -69,6 +69,15 @@ def with_projection(net: Net, width: int, hidden: int = 0) -> Net:
     return Net(nn.Sequential(OrderedDict(encoder=net.body, projection=nn.Sequential(layers))), head)
 
 
+def check_projection(name: str, width: int, hidden: int) -> None:
+    """Raise a UsageError if a projection's hidden layer has a width, and there is no projection."""
+    if hidden and not width:
+        raise UsageError(
+            f"{name}: projection_hidden = {hidden} has no effect without a projection; also give projection, "
+            "such as projection=256"
+        )
+
+
 def refuse_shape(name: str, in_shape: tuple[int, int, int], takes: str) -> UsageError:
     """Return the error for images that network `name` does not take; `takes` describes those that it does."""
     got = "x".join(map(str, in_shape))

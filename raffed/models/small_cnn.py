@@ -1,6 +1,6 @@
-"""The small networks of public benchmarks: a linear model, and two CNNs with one hidden layer of 512.
+"""The small networks of public benchmarks: a linear model, and three CNNs with one hidden layer.
 
-All have PyTorch's default initialisation.
+All but `cnn_pfl` have PyTorch's default initialisation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from raffed.config.validation import Doc, checked
-from raffed.models.arguments import AnyShape, Classes, HeadBias, ImageShape
+from raffed.models.arguments import AnyShape, Classes, DropoutRate, HeadBias, ImageShape
+from raffed.models.dropout import Dropout
 from raffed.models.net import Net, refuse_shape
 
 HIDDEN = 512
@@ -87,6 +88,51 @@ def cnn_pfllib(in_shape: ImageShape, num_classes: Classes, *, head_bias: HeadBia
     if min(in_shape[1:]) < 16:
         raise refuse_shape("cnn_pfllib", in_shape, "KxHxW with H and W of at least 16")
     return _two_convolutions(in_shape, num_classes, head_bias, 0, 0)
+
+
+@checked
+def cnn_pfl(
+    in_shape: ImageShape, num_classes: Classes, *, dropout: DropoutRate = 0.5, head_bias: HeadBias = True
+) -> Net:
+    """Make the CNN of pfl-research's benchmark: two 3x3 convolutions of 32 and 64, and a hidden layer of 128.
+
+    Dropout follows the hidden layer, and half as much of it the max-pool. Convolutions are not padded. On
+    3x32x32 with 10 classes it has 1,626,442 parameters. Weights are Glorot-uniform, and biases have PyTorch's
+    default.
+
+    Source:
+        pfl-research (apple/pfl-research), its CNN for CIFAR-10 and FEMNIST, after Reddi et al. 2021.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, 128]); z is after its ReLU and dropout.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
+    """
+    channels, height, width = in_shape
+    if min(height, width) < 6:
+        raise refuse_shape("cnn_pfl", in_shape, "KxHxW with H and W of at least 6")
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(channels, 32, 3),
+        relu1=nn.ReLU(),
+        conv2=nn.Conv2d(32, 64, 3),
+        relu2=nn.ReLU(),
+        pool=nn.MaxPool2d(2),
+        dropout1=Dropout(dropout / 2),
+        flatten=nn.Flatten(1),
+        fc=nn.Linear((height - 4) // 2 * ((width - 4) // 2) * 64, 128),
+        relu3=nn.ReLU(),
+        dropout2=Dropout(dropout),
+    )
+    net = Net(nn.Sequential(layers), nn.Linear(128, num_classes, bias=head_bias))
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+    return net
 
 
 @checked

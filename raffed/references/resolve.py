@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import re
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Final
 
 from raffed.errors import UsageError
@@ -208,6 +209,18 @@ def _imported(home: str) -> ModuleType:
             ) from error
 
 
+class FromSource(importlib.machinery.SourceFileLoader):
+    """Compile a file each time that it is imported.
+
+    Python takes a compiled file in __pycache__ for that of the source if both the size and the second of the
+    last change are equal. After a quick edit the code that is executed would not be the code that is hashed.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the source as it is now."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _module_from(home: str, path: Path) -> ModuleType:
     """Import a file under a name of its own, once for each text by which it was named."""
     name = "raffed_file_" + re.sub(r"\W", lambda one: f"_{ord(one.group()):x}_", home)
@@ -215,7 +228,7 @@ def _module_from(home: str, path: Path) -> ModuleType:
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
     _importable(str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
     if spec is None or spec.loader is None:
         raise UsageError(f"{home}: Python cannot read {path}")
     module = importlib.util.module_from_spec(spec)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def is_full(error: BaseException) -> bool:
     """Return whether an error means that no space or no quota is left."""
+    if isinstance(error, shutil.Error):  # of copytree, which only keeps the texts of the errors
+        return any(os.strerror(code) in str(error) for code in _FULL)
     return isinstance(error, OSError) and error.errno in _FULL
 
 

@@ -1,13 +1,14 @@
 """The command that a process works for, so that run.json can name it.
 
-It is kept in the environment. Processes that a command starts, such as those of seeds or Ray's workers,
-inherit it, and record what the user typed.
+It is kept in the environment. Processes that a command starts, such as those of seeds, inherit it, and record
+what the user typed. Workers of Ray are told it.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -26,11 +27,30 @@ def commanded(words: Sequence[str]) -> Iterator[None]:
     if VARIABLE in os.environ:
         yield
         return
-    os.environ[VARIABLE] = visible(without_secrets(shlex.join(["raffed", *words])))
+    os.environ[VARIABLE] = _in_environment(visible(without_secrets(shlex.join(["raffed", *words]))))
     try:
         yield
     finally:
         os.environ.pop(VARIABLE, None)
+
+
+def work_for(command: str) -> None:
+    """Note in a worker of Ray's for which command it works.
+
+    The Ray may be older than the command, and then the worker has not inherited it.
+
+    Args:
+        command: What `command_line` returns in the process that asks for the work.
+    """
+    os.environ.pop(VARIABLE, None)
+    if command:
+        os.environ[VARIABLE] = _in_environment(command)
+
+
+def _in_environment(text: str) -> str:
+    """Return a text that the environment can hold: in the locale C it has no letters beyond ASCII."""
+    encoding = sys.getfilesystemencoding()
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def command_line() -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 
+RUN_FILE = "run.json"
+SWEEP_FILE = "sweep.json"
+
 
 def folder_name(name: str) -> str:
     """Return a name as a folder may be called: itself, or for a reference a safe text with a hash.

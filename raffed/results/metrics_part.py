@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from raffed.errors import RunFolderError, check_permitted
 from raffed.results.metric import FRACTION
 from raffed.results.metrics import METRICS
+from raffed.results.parquet import open_table
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.schema import SCHEMA, SCHEMA_VERSION, Row
 from raffed.results.tree import read_regular
@@ -128,8 +129,8 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
     """
     # Not read_table, which would make a column of a folder named `mu=0.1` above the run.
     try:
-        source = pa.BufferReader(read_regular(path) if raw is None else raw)
-        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+        source = read_regular(path) if raw is None else raw
+        with open_table(source, page_checksum_verification=True) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
             if 1 <= version <= SCHEMA_VERSION:  # later versions added metrics but no columns
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
@@ -161,7 +162,7 @@ def table_of(rows: list[Row], run: Mapping[str, str | int]) -> pa.Table:
 def _written_by(raw: bytes) -> str | None:
     """Return the run that a part names as its own; None if it names none."""
     said: dict[str, str] | None = None
-    with pq.ParquetFile(pa.BufferReader(raw)) as file, contextlib.suppress(ValueError):
+    with open_table(raw) as file, contextlib.suppress(ValueError):
         said = json.loads((file.schema_arrow.metadata or {}).get(_RUN_KEY, b"{}"))
     run_id = said.get("run_id") if isinstance(said, dict) else None
     return run_id if isinstance(run_id, str) else None

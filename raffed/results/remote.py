@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from raffed.errors import UsageError
-from raffed.results.redact import names_a_secret, without_secrets
 from raffed.results.runfile import RUN_FILE
 from raffed.results.tree import check_tree
+from raffed.results.url import check_url, one_line, opened
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+    pass
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -44,12 +44,6 @@ LEFT = (
 PROBE = ".writable.part"  # if it is left behind, it counts as an incomplete file
 THREADS = 8
 
-# Abfs://container@account.dfs.core.windows.net/path: the text before the @ is not a secret
-AZURE = (
-    "abfs",
-    "abfss",
-)
-NO_SECRETS = "credentials in a URL end up in logs; use the environment or a role"
 Stamp = tuple[int, int]  # bytes, mtime in ns
 
 
@@ -66,7 +60,7 @@ class Remote:
             raise UsageError(
                 f"{url}: names no folder; add a name, as in s3://bucket/runs/a or file:///shared/runs/a"
             )
-        self._files, self._root = _opened(self.url)
+        self._files, self._root = opened(self.url)
         self._sent: dict[str, Stamp] = {}
 
     @property
@@ -85,7 +79,7 @@ class Remote:
             check_tree(Path(self._root))
         if self._files.type_name in WHOLE_WRITES:
             with _told(f"{self.url}: cannot be written"):
-                self._write(io.BytesIO(), f"{self._root}/{PROBE}")
+                self._write(io.BytesIO(b"x"), f"{self._root}/{PROBE}")  # a store may take empty files only
                 self._files.delete_file(f"{self._root}/{PROBE}")
 
     def fetch(self, folder: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
@@ -168,47 +162,7 @@ def _told(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"{what} ({_one_line(error)})") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return without_secrets(" ".join(str(error).split()))
-
-
-def check_url(url: str) -> str:
-    """Return the URL if it is possible and contains neither credentials nor an endpoint.
-
-    Raises:
-        UsageError: It does. The message does not repeat them.
-    """
-    scheme = url.partition("://")[0]
-    try:
-        parts = urlsplit(url)
-        named = parts.username is not None and scheme not in AZURE
-        secret = named or parts.password is not None
-    except ValueError as error:
-        raise UsageError(f"{scheme}://…: not a URL ({without_secrets(str(error))})") from error
-    if secret:
-        raise UsageError(f"{scheme}://…@{parts.hostname}: {NO_SECRETS}")
-    for field, value in parse_qsl(parts.query, keep_blank_values=True):
-        if names_a_secret(field) or "@" in value:
-            raise UsageError(f"{scheme}://{parts.netloc}{parts.path}?{field}=…: {NO_SECRETS}")
-    return url
-
-
-def _opened(url: str) -> tuple[FileSystem, str]:
-    """Return pyarrow's file system for a URL, and the path in it."""
-    import pyarrow as pa
-    from pyarrow import fs
-
-    try:
-        found, root = fs.FileSystem.from_uri(url)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        known = "s3://, gs://, abfs://, hdfs:// or file:///"
-        raise UsageError(
-            f"{url}: results cannot be stored there ({_one_line(error)}); give {known}"
-        ) from error
-    return found, root.rstrip("/")
+        raise UsageError(f"{what} ({one_line(error)})") from error
 
 
 def target_inside(folder: Path, name: str, url: str) -> Path:

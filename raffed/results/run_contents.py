@@ -174,6 +174,7 @@ class RunContents(TypedDict, total=False):
     auto: Annotated[Noted, Doc("What `execution = auto` chose.")]
     hashes: Annotated[dict[str, str], Shape(Hashes), Doc("Of a finished run.")]
     round_hashes: Annotated[list[Sha256], Doc("Of a finished run: hashes of the weights after every round.")]
+    contents_sha256: Annotated[Sha256, Doc("Hash of the other fields. Absent in runs of earlier versions.")]
     files: Annotated[
         dict[File, Sha256],
         Since(2),

@@ -13,23 +13,26 @@ from typing import Any
 
 from raffed.errors import RunFolderError, check_permitted
 from raffed.results.atomic import write_text
+from raffed.results.folder_names import RUN_FILE as RUN_FILE
+from raffed.results.folder_names import SWEEP_FILE
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
 from raffed.results.packed_records import check_unpacked
 from raffed.results.run_contents import RunContents
 from raffed.results.run_fields import is_run, problem
-
-RUN_FILE = "run.json"
+from raffed.results.seal import BROKEN, is_broken, sealed
 
 
 def write_json(path: Path, obj: Mapping[str, Any]) -> None:
     """Write `obj` to `path` in one step, as UTF-8 with sorted keys, two spaces and a newline at the end.
 
-    Equal objects give equal bytes. What JSON cannot express (NaN, infinities, other types) is refused before
-    the file is touched.
+    run.json and sweep.json also get the hash of their contents (seal.py). Equal objects give equal bytes.
+    What JSON cannot express (NaN, infinities, other types) is refused before the file is touched.
 
     Raises:
         ValueError, TypeError: `obj` is not plain JSON.
     """
+    if path.name in (RUN_FILE, SWEEP_FILE):
+        obj = sealed(obj)
     text = json.dumps(obj, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text)
 
@@ -42,9 +45,12 @@ def read_run(run_dir: Path) -> RunContents:
             writes (results/run_fields.py). The message is one line that begins with the file's name.
     """
     found = read_object(run_dir, RUN_FILE)
-    if is_run(found):
-        return found
-    raise RunFolderError(f"{run_dir / RUN_FILE}: {problem(found)}")
+    broken = is_broken(found)
+    if not is_run(found):
+        raise RunFolderError(f"{run_dir / RUN_FILE}: {problem(found)}")
+    if broken:
+        raise RunFolderError(f"{run_dir / RUN_FILE}: {BROKEN}; put back a copy of it")
+    return found
 
 
 def read_object(folder: Path, name: str) -> dict[str, Json]:

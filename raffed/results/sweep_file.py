@@ -13,11 +13,12 @@ from typing_extensions import NotRequired, Required
 
 from raffed.config.validation import Length, Range, Shape, check_json
 from raffed.errors import RunFolderError
+from raffed.results.folder_names import SWEEP_FILE as SWEEP_FILE
 from raffed.results.folder_names import folder_name
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
 from raffed.results.packed_records import check_unpacked
+from raffed.results.seal import BROKEN, is_broken
 
-SWEEP_FILE = "sweep.json"
 SWEEP_SCHEMA = 1
 # Folders below that of a method; the last one holds damaged runs
 TRIALS, FINALS, DAMAGED = (
@@ -95,6 +96,7 @@ class SweepRecord(TypedDict):
     """The whole contents of sweep.json."""
 
     schema: Annotated[int, Shape(Literal[1])]
+    contents_sha256: NotRequired[str]
     request: Annotated[dict[str, Json], Shape(RequestRecord)]
     meaning: NotRequired[str]
     state: Annotated[str, Shape(State)]
@@ -125,9 +127,12 @@ def read_sweep(folder: Path) -> SweepRecord:
 
 
 def _checked(found: dict[str, Json]) -> SweepRecord:
+    broken = is_broken(found)
     if not _is_sweep(found):
         raise ValueError("is not a sweep")
     _check_names(found)
+    if broken:
+        raise ValueError(BROKEN)
     return found
 
 

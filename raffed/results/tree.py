@@ -53,15 +53,19 @@ def check_tree(folder: Path) -> None:
     """
     try:
         for entry in _entries(folder):
-            path = Path(entry.path)
-            if entry.is_symlink():
-                check_inside(folder, path)
-            elif not entry.is_dir(follow_symlinks=False):
-                check_regular(path, entry.stat(follow_symlinks=False))
+            with contextlib.suppress(FileNotFoundError):  # a command at work here may have removed it
+                _check_entry(folder, entry)
     except OSError as error:
         raise RunFolderError(
             f"{error.filename or folder}: cannot be read ({error.strerror}); its owner can allow it"
         ) from error
+
+
+def _check_entry(folder: Path, entry: os.DirEntry[str]) -> None:
+    if entry.is_symlink():
+        check_inside(folder, Path(entry.path))
+    elif not entry.is_dir(follow_symlinks=False):
+        check_regular(Path(entry.path), entry.stat(follow_symlinks=False))
 
 
 def check_regular(path: Path, about: os.stat_result) -> None:

@@ -27,7 +27,7 @@ from raffed.results.metrics_part import PART, DamagedPartError, known_parts, rea
 from raffed.results.schema import MODELS, SCHEMA, SPLITS, Row
 from raffed.results.tree import file_sha256, read_regular
 
-__all__ = ["METRICS_FOLDER", "MetricsWriter", "read_metrics", "rows_sha256", "rows_until"]
+__all__ = ["METRICS_FOLDER", "MetricsWriter", "read_metrics", "read_rows", "rows_sha256", "rows_until"]
 
 METRICS_FOLDER = "metrics"
 Record = Callable[[Mapping[str, str]], None]
@@ -176,6 +176,19 @@ def read_metrics(run_dir: Path) -> pa.Table:
         run_dir: The run's folder.
 
     Raises:
+        RunFolderError: As `read_rows`.
+    """
+    return sorted_rows(read_rows(run_dir))
+
+
+def read_rows(run_dir: Path, keep: Callable[[pa.Table], pa.Table] = lambda rows: rows) -> pa.Table:
+    """Return written rows of a run in SCHEMA, in no particular order.
+
+    Args:
+        run_dir: The run's folder.
+        keep: Function from the rows of a part to those that are wanted.
+
+    Raises:
         RunFolderError: The folder does not exist, or a part is damaged, differs from run.json, or has a later
             schema. The message names the file.
     """
@@ -184,8 +197,8 @@ def read_metrics(run_dir: Path) -> pa.Table:
     found = [(path, read_regular(path)) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
     # Read after the parts, because a running run records a part's hash before the part exists
     known = known_parts(run_dir)
-    parts = [known.read(path, raw) for path, raw in found]
-    return sorted_rows(pa.concat_tables([SCHEMA.empty_table(), *parts]).unify_dictionaries())
+    parts = [keep(known.read(path, raw)) for path, raw in found]
+    return pa.concat_tables(parts or [SCHEMA.empty_table()]).unify_dictionaries()
 
 
 def rows_until(run_dir: Path) -> tuple[int, str]:

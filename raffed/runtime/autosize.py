@@ -15,11 +15,13 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from raffed.config.run import RunConfig
-from raffed.config.sections import Execution
+from raffed.config.sections import Convolutions, Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
+from raffed.runtime.convolution_checks import COMPILED, could_be_compiled
 from raffed.runtime.json_values import Json
 from raffed.runtime.machine import free_memory, usable_cores
+from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import ClientWorker
@@ -45,12 +47,14 @@ class Probe:
         client_bytes: Bytes that one client of this model adds at its peak, with its client state and data.
         steps: Local steps of a client of mean size in a round.
         sent: Bytes of a broadcast, by which calls to actors take longer.
+        convolutions: Who computed the convolutions (`numerics.convolutions`).
     """
 
     seconds: dict[int, float]
     client_bytes: int
     steps: int  # of a client of mean size in a round
     sent: int = 0
+    convolutions: Convolutions = "torch"
 
     @property
     def worthwhile(self) -> list[int]:
@@ -71,6 +75,7 @@ class Choice:
     actors: int
     seconds: float
     why: str
+    convolutions: Convolutions = "torch"
 
     def describe(self, probe: Probe) -> dict[str, Json]:
         """Return the choice and the measurements for run.json."""
@@ -81,10 +86,23 @@ class Choice:
         }
 
 
+def measure_all(setup: Setup, device: str = "cpu") -> list[Probe]:
+    """Measure a run as it is asked for and, if it could have them, also with compiled convolutions."""
+    probes = [measure(setup, device)]
+    config = setup.config
+    if config.numerics.convolutions == "torch" and could_be_compiled(
+        config, setup.input_shape, setup.dataset.num_classes, setup.input_dtype
+    ):
+        numerics = replace(config.numerics, convolutions=COMPILED)
+        probes.append(measure(replace(setup, config=replace(config, numerics=numerics)), device))
+    return probes
+
+
 def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = None) -> Probe:
     """Train clients for `STEPS` steps each, in stacks of several sizes, and return the measurements.
 
-    It takes a few seconds, and stops trying larger stacks after about 20 seconds.
+    It takes a few seconds, and stops trying larger stacks after about 20 seconds, or where the memory does
+    not hold one.
 
     Args:
         setup: The run.
@@ -108,12 +126,30 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         sent = broadcast.nbytes()
         clients = sorted(setup.trainable, key=lambda c: -samples[c])[: max(size, min(4, count))]
         before = _peak(device)
-        spent = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
+        try:
+            spent = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
+        except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError
+            if size == 1 or no_memory(error) is None:
+                raise
+            break  # nor has a larger stack room
         seconds[size] = spent / len(clients) / short.min_steps
         bytes_one = bytes_one or max(_peak(device) - before, 0) // size
         if time.perf_counter() - began > BUDGET or spent > BUDGET / 4:
             break
-    return Probe(seconds, bytes_one, local.steps(sum(samples) // len(samples)), sent)
+    return Probe(
+        seconds,
+        bytes_one,
+        local.steps(sum(samples) // len(samples)),
+        sent,
+        setup.config.numerics.convolutions,
+    )
+
+
+def fastest(setup: Setup, probes: Sequence[Probe]) -> tuple[Choice, Probe]:
+    """Return the choice of the first probe, or of another one whose run is clearly shorter."""
+    found = [(choose(setup, probe), probe) for probe in probes]
+    shorter = [one for one in found[1:] if one[0].seconds < WORTH * found[0][0].seconds]
+    return min(shorter, key=lambda one: one[0].seconds, default=found[0])
 
 
 def choose(
@@ -161,8 +197,9 @@ def choose(
             if best is None or seconds < best.seconds:
                 name = "one by one" if cohort == 1 else f"stacks of {cohort}"
                 where = f"{used} actors" if execution == "ray" else "1 process"
-                why = f"{name} on {where}: about {seconds:.0f} s for {clients} clients"
-                best = Choice(execution, cohort if cohort > 1 else 0, used, seconds, why)
+                compiled = ", compiled convolutions" if probe.convolutions == COMPILED else ""
+                why = f"{name} on {where}{compiled}: about {seconds:.0f} s for {clients} clients"
+                best = Choice(execution, cohort if cohort > 1 else 0, used, seconds, why, probe.convolutions)
     assert best is not None
     return best
 
@@ -175,15 +212,21 @@ def decided(config: RunConfig, choice: Choice) -> RunConfig:
     runtime = replace(config.runtime, execution=choice.execution)
     if choice.execution == "ray" and not (runtime.gpu_fraction or runtime.clients_per_actor):
         runtime = replace(runtime, actors=choice.actors)
-    return replace(config, runtime=runtime, numerics=replace(config.numerics, cohort=choice.cohort))
+    numerics = replace(config.numerics, cohort=choice.cohort, convolutions=choice.convolutions)
+    return replace(config, runtime=runtime, numerics=numerics)
 
 
 def repeats(config: RunConfig) -> str:
     """Return the command-line options that carry out a run in the way that was chosen."""
     runtime, cohort = config.runtime, config.numerics.cohort
+    compiled = " --convolutions compiled" if config.numerics.convolutions == COMPILED else ""
     actors = f" --actors {runtime.actors}" if runtime.execution == "ray" and runtime.actors else ""
     share = f" --gpu-fraction {runtime.gpu_fraction}" if runtime.gpu_fraction else ""
-    return f"--execution {runtime.execution}{actors}{share}" + (f" --cohort {cohort}" if cohort else "")
+    return (
+        f"--execution {runtime.execution}{actors}{share}"
+        + (f" --cohort {cohort}" if cohort else "")
+        + compiled
+    )
 
 
 def _probe_worker(setup: Setup, size: int, device: str) -> tuple[ClientWorker, Broadcast]:

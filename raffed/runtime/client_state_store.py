@@ -7,28 +7,18 @@ registered record classes, from checked tensors.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 from collections import OrderedDict
-from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.messages import ClientState
-from raffed.errors import RunFolderError
-from raffed.runtime.record_codec import digest, load_record, save_record
+from raffed.runtime.record_codec import digest, load_record, save_record, saved_digest
+from raffed.runtime.saved_client_states import client_state_file, versions_in
 
 KEPT_VERSIONS = 3  # of a client's state on disk
-UNREADABLE = "unreadable"
 HELD_BYTES = 512 * 2**20  # of client states that a worker keeps in memory in addition to their files
-
-
-def client_state_file(store: Path, client: int, version: int) -> Path:
-    """Return where a store keeps a client's state of a version."""
-    return store / f"client-{client:06d}" / f"{version:06d}.safetensors"
 
 
 class ClientStateStore:
@@ -85,16 +75,25 @@ class ClientStateStore:
         self._hold(client, done, client_state)
         if self.folder is not None:
             save_record(client_state, client_state_file(self.folder, client, done))
-            files = sorted(client_state_file(self.folder, client, done).parent.glob("[0-9]*.safetensors"))
-            for path in files[:-KEPT_VERSIONS]:
-                path.unlink(missing_ok=True)
+            for old in versions_in(self.folder, client)[:-KEPT_VERSIONS]:
+                client_state_file(self.folder, client, old).unlink(missing_ok=True)
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
-        """Return the digest of each client's state of the given version."""
-        client_states = ((client, self.get(client, version)) for client, version in sorted(versions.items()))
-        return {
-            client: digest(client_state) for client, client_state in client_states if client_state is not None
-        }
+        """Return the digest of each client's state of the given version.
+
+        States that are not in memory are not made again from their files, whose contents are enough.
+        """
+        found = {}
+        for client, version in sorted(versions.items()):
+            if self.folder is not None and self.keeps and version and not self._holds(client, version):
+                found[client] = saved_digest(client_state_file(self.folder, client, version), ClientState)
+            elif (client_state := self.get(client, version)) is not None:
+                found[client] = digest(client_state)
+        return found
+
+    def _holds(self, client: int, version: int) -> bool:
+        held = self._held.get(client)
+        return held is not None and held[0] == version
 
     def _hold(self, client: int, version: int, client_state: ClientState) -> None:
         old = self._held.pop(client, None)
@@ -108,74 +107,3 @@ class ClientStateStore:
         while self.folder is not None and self.held_bytes > self.limit and len(self._held) > 1:
             _, (_, _, gone) = self._held.popitem(last=False)
             self.held_bytes -= gone
-
-
-def save_client_states(
-    store: Path, versions: Mapping[int, int], target: Path, known: Mapping[str, str]
-) -> dict[str, str]:
-    """Put client states into a checkpoint, as hard links if possible, and otherwise as copies.
-
-    Args:
-        store: Folder of the states.
-        versions: Client → version.
-        target: Folder in the checkpoint.
-        known: Hashes of the checkpoint before. Files that are in it are not read again, because a version is
-            written only once.
-
-    Returns:
-        File → SHA-256 of its bytes.
-
-    Raises:
-        RunFolderError: A state is missing, so the checkpoint could not be resumed.
-    """
-    target.mkdir(parents=True)
-    hashes = {}
-    for client, version in sorted(versions.items()):
-        source = client_state_file(store, client, version)
-        if not source.exists():
-            raise RunFolderError(
-                f"{source}: the state of client {client} after round {version} is missing, so no "
-                "checkpoint was made"
-            )
-        target_file = target / f"{source.parent.name}@{source.name}"
-        _link(source, target_file)
-        hashes[target_file.name] = known.get(target_file.name) or file_sha256(target_file)
-    return hashes
-
-
-def saved_client_states(folder: Path) -> list[Path]:
-    """Return the files of client states in a checkpoint."""
-    return sorted(folder.glob("client-*@*.safetensors"))
-
-
-def saved_hashes(folder: Path) -> dict[str, str]:
-    """Return file → SHA-256 of its bytes, or UNREADABLE, for the client states in a checkpoint."""
-    hashes = {}
-    for path in saved_client_states(folder):
-        try:
-            hashes[path.name] = file_sha256(path)
-        except OSError:
-            hashes[path.name] = UNREADABLE
-    return hashes
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 (hex) of the bytes of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def restore_client_states(source: Path, store: Path) -> None:
-    """Make a checkpoint's client states the only ones in the store."""
-    shutil.rmtree(store, ignore_errors=True)
-    store.mkdir(parents=True)
-    for path in saved_client_states(source):
-        folder, _, version = path.name.partition("@")
-        (store / folder).mkdir(exist_ok=True)
-        _link(path, store / folder / version)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # the target is on another file system, or hard links are not supported
-        shutil.copy2(source, target)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from raffed.config.run import Model
 from raffed.config.weights_file import weights_bytes
@@ -43,6 +44,13 @@ def read_initial(model: Model) -> Arrays | None:
     return {name: tensor.numpy() for name, tensor in _tensors(path).items()}
 
 
+# What a file raises that is not what its name says
+UNREADABLE = (
+    *(OSError, RuntimeError, ValueError, EOFError, KeyError),
+    *(pickle.UnpicklingError, SafetensorError),
+)
+
+
 def begin_from(net: Net, initial: Arrays | None, source: str) -> None:
     """Copy the weights of `read_initial` into a network, if there are any.
 
@@ -63,7 +71,7 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
             found: dict[str, torch.Tensor] = load_file(path)
         else:
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, pickle.UnpicklingError, EOFError, KeyError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read as weights ({type(error).__name__}); {advice}") from error
     if not isinstance(found, dict) or not all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()

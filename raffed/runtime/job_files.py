@@ -6,6 +6,7 @@ here, and one rule decides about every file. The result is written into a zip fi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import zipfile
@@ -185,7 +186,8 @@ class _Walk:
             elif entry.is_symlink():
                 self.links.append((path, Path(os.path.realpath(source))))
             else:
-                self.found.sent.append(Sent(path, source, entry.stat(follow_symlinks=False).st_size))
+                with contextlib.suppress(FileNotFoundError):  # removed since the folder was listed
+                    self.found.sent.append(Sent(path, source, entry.stat(follow_symlinks=False).st_size))
 
     def follow_links(self) -> None:
         """Send the target of each link again under the link's own name, if the target itself is sent."""

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raffed.config.portable import is_set
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -95,12 +96,34 @@ def onednn_is_faster(cpuinfo: str = "/proc/cpuinfo") -> bool:
     """
     import torch
 
-    if not (torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):  # type: ignore[no-untyped-call]
+    if not has_both_libraries():
         return False
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
         return False
     text = _text(cpuinfo)
     return text is not None and "GenuineIntel" not in text
+
+
+def has_both_libraries() -> bool:
+    """Return whether torch has MKL, and oneDNN with the products that raffed uses."""
+    import torch
+
+    return torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]
+
+
+def uses_onednn() -> bool:
+    """Return whether this process computes large linear layers by oneDNN.
+
+    For portable bits it never does: OpenBLAS computes them (core/kernels/portable_products.py).
+    """
+    return not is_set() and onednn_is_faster()
+
+
+def linear_library() -> str:
+    """Return the library of large linear layers: OpenBLAS, oneDNN, or what torch chooses."""
+    if is_set():
+        return "OpenBLAS"
+    return "oneDNN" if uses_onednn() else "torch"
 
 
 def kernels_enabled() -> bool:

@@ -13,7 +13,7 @@ from raffed.core.training.network import Network
 from raffed.models import build_for
 from raffed.models.net import Net
 from raffed.runtime.initial_weights import begin_from
-from raffed.runtime.machine import kernels_enabled, onednn_is_faster
+from raffed.runtime.machine import kernels_enabled, uses_onednn
 from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup
 
@@ -57,8 +57,9 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
         module,
         device,
         config.numerics.precision,
-        onednn=onednn_is_faster(),
+        onednn=uses_onednn(),
         kernels=kernels_enabled() and module.rewritable,
+        convolutions=config.numerics.convolutions == "compiled",
         constants=module.constants,
     )
 

@@ -6,10 +6,13 @@ checked tensors.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 from torch import Tensor
 
 from raffed.core.messages import Private, ServerState
@@ -28,6 +31,8 @@ from raffed.runtime.json_values import Json
 
 K = TypeVar("K", bound=Record)
 Arrays = dict[str, NDArray[Any]]
+WRONG_ARRAYS = "its arrays are not those of its outline"
+WRONG_OUTLINE = "its outline is not one"
 
 
 def outline(value: Any, path: str, arrays: Arrays) -> dict[str, Json]:
@@ -87,7 +92,10 @@ def digest(record: Private) -> str:
     It covers the outline, and the name, type, shape and bytes of every tensor.
     """
     arrays: Arrays = {}
-    text = json.dumps(outline(record, "", arrays), sort_keys=True)
+    return _digest_of(json.dumps(outline(record, "", arrays), sort_keys=True), arrays)
+
+
+def _digest_of(text: str, arrays: Arrays) -> str:
     total = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         total.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
@@ -124,11 +132,21 @@ def load_record(path: Path, kind: type[K]) -> K:
     Raises:
         RunFolderError: The file is damaged or holds another kind of record.
     """
-    try:
+    with _reading(path, kind):
         with safe_open(path, framework="np") as stream:
             shape = json.loads(stream.metadata()["outline"])
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
         record = rebuild(shape, "", arrays)
+    if not isinstance(record, kind):
+        raise RunFolderError(f"{path}: holds a {type(record).__name__}, but must hold a {kind.__name__}")
+    return record
+
+
+@contextlib.contextmanager
+def _reading(path: Path, kind: type[Record]) -> Iterator[None]:
+    """Turn what goes wrong while a file is read into a RunFolderError."""
+    try:
+        yield
     except (
         OSError,
         SafetensorError,
@@ -142,9 +160,55 @@ def load_record(path: Path, kind: type[K]) -> K:
         raise RunFolderError(
             f"{path}: cannot be read as a {kind.__name__} ({error}); restore the file"
         ) from error
-    if not isinstance(record, kind):
-        raise RunFolderError(f"{path}: holds a {type(record).__name__}, but must hold a {kind.__name__}")
-    return record
+
+
+def saved_digest(path: Path, kind: type[Private]) -> str:
+    """Return the digest of the record in a file that `save_record` wrote, without making the record.
+
+    Raises:
+        RunFolderError: The file is damaged or holds another kind of record.
+    """
+    with _reading(path, kind):
+        raw = path.read_bytes()
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+        text, names, found = _restated(header["__metadata__"]["outline"])
+        arrays = load(raw)
+        if arrays.keys() != names:
+            raise ValueError(WRONG_ARRAYS)
+        if not issubclass(found, kind):
+            raise RunFolderError(f"{path}: holds a {found.__name__}, but must hold a {kind.__name__}")
+        return _digest_of(text, arrays)
+
+
+@functools.lru_cache(maxsize=256)
+def _restated(text: str) -> tuple[str, frozenset[str], type]:
+    """Return an outline with today's names of the records, the names of its arrays, and the record's class.
+
+    The states of a method's clients have few different outlines, often one.
+    """
+    shape, names = json.loads(text), set[str]()
+    again = json.dumps(_renamed(shape, "", names), sort_keys=True)
+    return again, frozenset(names), REGISTRY[shape["record"]]
+
+
+def _renamed(shape: Json, path: str, names: set[str]) -> dict[str, Json]:
+    """Return an outline with today's names of the records, and add the names of its arrays to `names`."""
+    match shape:
+        case {"params": list(own)}:
+            names.update(f"{path}/{name}" for name in own)
+            return {"params": own}
+        case {"tensor": _}:
+            names.add(path)
+            return {"tensor": True}
+        case {"record": str(record), "fields": dict(inner)}:
+            fields: Json = {name: _renamed(one, f"{path}.{name}", names) for name, one in inner.items()}
+            return {"record": stored_name(REGISTRY[record]), "fields": fields}
+        case {"slots": dict(inner)}:
+            slots: Json = {key: _renamed(one, f"{path}[{key}]", names) for key, one in inner.items()}
+            return {"slots": slots}
+        case {"plain": value}:
+            return {"plain": value}
+    raise TypeError(WRONG_OUTLINE)
 
 
 def load_server(path: Path) -> ServerState:

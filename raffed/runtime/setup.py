@@ -17,8 +17,9 @@ from raffed.data.catalogue import DATASETS
 from raffed.data.preparation import with_numbers
 from raffed.errors import UsageError
 from raffed.references.carried import RunCode
+from raffed.runtime.bits import begin_bits
 from raffed.runtime.config_checks import check_no_fork, check_numbers, check_stop_rule
-from raffed.runtime.data_source import load_data
+from raffed.runtime.data_source import draw_partition, load_data, part_of
 from raffed.runtime.option_checks import check_new_options, check_options
 from raffed.runtime.own_code import code_of
 from raffed.runtime.run_method import method_of
@@ -200,12 +201,10 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
         UsageError: Something in the configuration is invalid.
     """
     from raffed.core.training.own_loss import check_loss
-    from raffed.data.dataset import fewer
-    from raffed.data.partition import held_out
-    from raffed.data.server_holdout import draw_server_holdout, partition_beside
     from raffed.data.splits import parse_split
     from raffed.runtime.initial_weights import read_initial
 
+    begin_bits(config)
     method = method_of(config)
     initial = read_initial(config.model)
     split = parse_split(config.data.split, config.data.split_args)
@@ -217,21 +216,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
         split.check_data(whole.name, whole.num_classes)
     if config.loss:
         check_loss(config.loss, config.loss_args, whole.num_classes, stacked=config.numerics.cohort > 1)
-    dataset = fewer(whole, config.data.samples, config.seed)
-    labels, classes = dataset.y, dataset.num_classes
-    own = draw_server_holdout(labels, classes, method.server.required_data().labelled, config.seed)
-    request = (
-        split,
-        labels,
-        classes,
-        dataset.clients,
-        config.seed,
-        config.data.local_test,
-        dataset.y_test,
-        dataset.test_clients,
-    )
-    partition = partition_beside(own, *request)
-    held = held_out(partition, config.data.validation, config.seed)
+    dataset = part_of(whole, config)
+    held = draw_partition(config, split, dataset, method.server.required_data().labelled)
     setup = Setup(config, dataset, held, data_sha256=found, initial=initial, code=code_of(config))
     setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
     setup.transform.check_fits(dataset.name, dataset.input_shape)

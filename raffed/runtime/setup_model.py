@@ -10,12 +10,13 @@ import numpy as np
 from raffed.config.run import RunConfig
 from raffed.data.preparation import Transform
 from raffed.errors import UsageError
+from raffed.runtime.convolution_checks import COMPILED, check_use
+from raffed.runtime.data_source import network_once
 from raffed.runtime.run_method import method_of
 from raffed.runtime.run_network import network_args
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
-    from raffed.models.net import Net
 
 
 def prepared_dtype(stored: np.dtype[np.generic], transform: Transform) -> str:
@@ -45,28 +46,46 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
         UserCodeError: The user's own code raised an error.
     """
     from raffed.models import build_for, is_own
+    from raffed.runtime.initial_weights import begin_from, read_initial
+
+    method = method_of(config)
+    name, args = config.model.name, network_args(config, method)
+    if config.numerics.convolutions == COMPILED:
+        check_use(build_for(name, args, shape, classes, 0, dtype), name)
+    if is_own(name):
+        _check_own(config, shape, classes, dtype)
+        return
+
+    def parameters() -> tuple[str, ...]:
+        from raffed.models.last_layers import quicker
+
+        net = build_for(name, quicker(args), shape, classes, 0, dtype)
+        begin_from(net, read_initial(config.model), config.model.init)
+        return tuple(one for one, _ in net.named_parameters())
+
+    key = repr(config.model), repr(args), shape, classes, dtype
+    _check_passes(network_once(key, parameters), name, method)
+
+
+def _check_own(config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str) -> None:
+    from raffed.models import build_for
+    from raffed.models.own.heads import ModelInputs
     from raffed.models.own.laws import Laws, check_seeded
     from raffed.runtime.initial_weights import begin_from, read_initial
 
     method = method_of(config)
     name, args = config.model.name, network_args(config, method)
     net = build_for(name, args, shape, classes, 0, dtype)
-    _check_passes(net, name, method)
-    if is_own(name):
-        check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
+    _check_passes([one for one, _ in net.named_parameters()], name, method)
+    check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
     begin_from(net, read_initial(config.model), config.model.init)
-    if not is_own(name):
-        return
-    from raffed.models.own.heads import ModelInputs
-
     Laws(net, name, ModelInputs(shape, dtype), classes).check(config.numerics.cohort)
 
 
-def _check_passes(net: Net, name: str, method: Method) -> None:
+def _check_passes(names: Sequence[str], name: str, method: Method) -> None:
     """Refuse a network without any weight in a part that the method trains apart, such as a linear one."""
     from raffed.core.parts import in_part
 
-    names = [one for one, _ in net.named_parameters()]
     for part in dict.fromkeys(one.part for one in method.passes):
         if part in ("body", "base") and not any(in_part(one, part) for one in names):
             raise UsageError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -201,11 +202,12 @@ class TinyFederation:
     ) -> None:
         """Let the server make its next model from what was added up."""
         samples = sum(self.data[c].n for c in chosen)
-        public = torch.randn(12, FEATURES, generator=torch.Generator().manual_seed(7))
+        shape = self.data[0].x.shape[1:]
+        public = _shaped(torch.randn(12, FEATURES, generator=torch.Generator().manual_seed(7)), shape)
         told = self.spec, self.server.round, len(chosen), samples, received, self.seed, mean_b
         own = client_data(12, range(CLASSES), 8)
         net = lambda state, x: self.net.differentiable(state, x.to(state.w.dtype))  # noqa: E731
-        k = ServerContext(*told, net, public, (own.x, own.y))
+        k = ServerContext(*told, net, public, (_shaped(own.x, shape), own.y))
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
 
     def run(self, rounds: int, participants: Sequence[int] | None = None) -> Self:
@@ -220,6 +222,11 @@ class TinyFederation:
             *leaves(self.server),
             *(t for c in sorted(self.client_states) for t in leaves(self.client_states[c])),
         ]
+
+
+def _shaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the server's images x [n, 4] in the shape of the clients' images, if these are as large."""
+    return x.view(len(x), *shape) if math.prod(shape) == FEATURES else x
 
 
 def leaves(record: T) -> list[Tensor]:

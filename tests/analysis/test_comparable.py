@@ -5,20 +5,23 @@ side by side.
 from __future__ import annotations
 
 import copy
+import html
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from raffed.analysis.figures.curves import class_accuracy, task_curves, tasks
+from raffed.analysis.figures.theme import short
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
 from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.reproduction.verdicts import paper_table, result_lines
-from raffed.analysis.runs.comparable import MARK, comparability, differences, notices
+from raffed.analysis.runs.comparable import MARK, apart, comparability, differences, notices
 from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import Group, groups
 from raffed.analysis.runs.load import Runs
@@ -26,8 +29,9 @@ from raffed.analysis.sections import task_sections
 from raffed.analysis.sweeps import Sweep, tuning_table
 from raffed.analysis.table import as_markdown
 
-from raffed.config.run import YOUNGER, RunConfig
+from raffed.config.run import OMITTED_WHEN_DEFAULT, YOUNGER, RunConfig
 from raffed.data.catalogue import DATASETS
+from raffed.results.seal import sealed
 
 WriteRun = Callable[..., Path]
 ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
@@ -41,7 +45,7 @@ def change(folder: Path, where: str, value: object) -> None:
     for name in way:
         part = part.setdefault(name, {})
     part[last] = value
-    (folder / "run.json").write_text(json.dumps(file))
+    (folder / "run.json").write_text(json.dumps(sealed(file)))
 
 
 def pair(
@@ -110,6 +114,14 @@ def test_what_differs_is_named_in_every_form_and_is_never_tested(
     )
     assert comparison_table(runs, groups(runs)) is None
     assert "p (" not in task_sections(runs, groups(runs))
+
+
+def test_a_page_shows_the_reasons_as_a_hint_of_a_short_cell(tmp_path: Path, write_run: WriteRun) -> None:
+    pair(write_run, "config.local.epochs", 7)
+    shown = to_html(summary(load_runs([tmp_path])))
+    cell = re.search(r"<td[^>]*>not comparable</td>", shown)
+    assert cell is not None
+    assert "not comparable: local.epochs differs (7 / " in html.unescape(cell.group())
 
 
 def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(
@@ -253,6 +265,25 @@ def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, writ
     best = to_html(summary(runs), best=["Aggregation, last %"])
     assert "<strong>60.00" in best
     assert "<strong>90.00" not in best
+    assert f"<td>map{MARK}</td>" in best
+    assert apart(runs, members) == "≠ marks 1 of 3 rows: it may not be compared with the other 2."
+
+
+def test_a_name_that_is_cut_keeps_the_mark_of_what_may_not_be_compared() -> None:
+    assert short(f"a method with a long name{MARK}", 12) == f"a method …{MARK}"
+    assert short("a method with a long name", 12) == "a method wi…"
+    assert short(f"map{MARK}", 5) == f"map{MARK}"
+
+
+def test_a_method_without_a_seed_of_the_baseline_does_not_never_reach_its_target(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    for method, seed in (("fedavg", 0), ("map", 1)):
+        write_run(method, [0.5, 0.6], method=method, seed=seed, partition_sha256=ONE)
+    runs = load_runs([tmp_path])
+    targets = target_table(runs, groups(runs))
+    assert targets is not None
+    assert targets.rows[1] == ["map", "–", "no common seed", "–"]
 
 
 def test_sets_that_may_be_compared_among_themselves_are_tested_there_and_only_there(
@@ -385,5 +416,8 @@ def test_what_was_not_asked_for_is_what_runs_of_earlier_versions_lack(
             for field in fields:
                 if not young:
                     del config[name][field]
+        for name in OMITTED_WHEN_DEFAULT:
+            if not young:
+                del config[name]
         write_run(f"run{seed}", [0.5], seed=seed, config=config)
     assert [group.used for group in groups(load_runs([tmp_path]))] == [("run0", "run1")]

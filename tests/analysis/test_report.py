@@ -29,6 +29,7 @@ from raffed.analysis.runs.groups import Group
 from raffed.analysis.runs.load import Runs
 
 from raffed import analysis
+from raffed.results.seal import sealed
 
 WriteRun = Callable[..., Path]
 
@@ -175,7 +176,7 @@ def test_counts_of_classes_that_are_none_leave_their_columns_out(
 ) -> None:
     file = write_run("a", [0.4, 0.5], clients=3, classes=3) / "run.json"
     said = json.loads(file.read_text()) | {"classes": {"samples": [9, 4, 2], "holders": [3, 2, 1], **counts}}
-    file.write_text(json.dumps(said))
+    file.write_text(json.dumps(sealed(said)))
     text = write_report([tmp_path / "a"], tmp_path / "out").read_text(encoding="utf-8")
     assert ("held&nbsp;%" in text) == shown
     assert "forgetting, points" in text

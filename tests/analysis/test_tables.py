@@ -97,7 +97,7 @@ def test_markdown_and_latex_and_html_escape_what_is_theirs(tmp_path: Path, write
     write_run("a", [0.5], method="a|b_c & <b> \\x")
     table = summary(load_runs([tmp_path]))
     assert "| a\\|b\\_c &amp; &lt;b&gt; \\\\x |" in to_markdown(table)
-    assert r"a|b\_c \& <b> \textbackslash{}x & digits" in to_latex(table)
+    assert r"a\textbar{}b\_c \& \textless{}b\textgreater{} \textbackslash{}x & digits" in to_latex(table)
     assert "<td>a|b_c &amp; &lt;b&gt; \\x</td>" in to_html(table)
 
 

@@ -32,9 +32,10 @@ from raffed.analysis.metrics.targets import first_reaching, target_table
 from raffed.analysis.report import write_loaded
 from raffed.analysis.runs.differing import differing
 from raffed.analysis.runs.groups import groups
-from raffed.analysis.sweeps import find_sweeps, trials_frame, trials_of, tuning_table
+from raffed.analysis.sweeps import find_sweeps, settings_text, trials_frame, trials_of, tuning_table
 
 from raffed.config.run import RunConfig
+from raffed.results.seal import sealed
 
 WriteRun = Callable[..., Path]
 
@@ -76,7 +77,8 @@ def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(
     write_run("a", [0.5], classes=3, clients=4)
     file = tmp_path / "a" / "run.json"
     about = json.loads(file.read_text())
-    file.write_text(json.dumps({**about, "classes": {"samples": [90, 50, 10], "holders": [4, 2, 2]}}))
+    classes = {"samples": [90, 50, 10], "holders": [4, 2, 2]}
+    file.write_text(json.dumps(sealed({**about, "classes": classes})))
     runs = load_runs([tmp_path])
     table = class_table(runs, groups(runs))
     assert table is not None
@@ -162,6 +164,29 @@ def test_a_map_of_settings_writes_values_as_they_are_and_marks_the_best() -> Non
     assert ">0.001<" in drawn
     assert ">52.0<" in drawn
     assert setting_map(pd.DataFrame([{"mu": 1.0, "score": 0.5}])) is None
+
+
+def test_settings_from_ranges_are_points_in_the_plane_with_the_best_one_ringed() -> None:
+    """A heat map of them would have as many rows and columns as trials, with labels of 17 digits."""
+    drawn = [(0.00495015955, 0.0899629986, 0.11), (0.0257663857, 0.0638055609, 0.13), (0.5, 0.2, 0.21)]
+    figure = setting_map(pd.DataFrame(drawn, columns=["mu", "local.lr", "score"]))
+    assert figure is not None
+    axes, _ = figure.axes
+    [points] = axes.collections
+    axis = [axes.get_xlabel(), axes.get_ylabel()]
+    places = {(one[axis.index("mu")], one[axis.index("local.lr")]) for one in points.get_offsets().tolist()}
+    assert places == {(mu, rate) for mu, rate, _ in drawn}
+    [ring] = axes.lines
+    assert {float(ring.get_xdata()[0]), float(ring.get_ydata()[0])} == {0.5, 0.2}
+    assert {axes.get_xscale(), axes.get_yscale()} == {"log", "linear"}, "mu spans two decades, the rate half"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.004950159553733192, "0.00495"), (0.1, "0.1"), (1e-05, "1e-05"), (12345678, "12345678"), ("a", "a")],
+)
+def test_a_drawn_number_is_shown_with_four_digits(value: object, shown: str) -> None:
+    assert settings_text({"mu": value}) == f"mu={shown}"
 
 
 def test_a_search_is_drawn_with_what_asha_ended_and_with_the_best_so_far() -> None:
@@ -269,6 +294,39 @@ def test_trials_are_shown_where_there_is_nothing_else(tmp_path: Path, write_run:
     assert list(load_runs([tmp_path]).files) == ["mu1=0.1"]
 
 
+@pytest.mark.parametrize(("named", "said"), [(".", True), ("fedmr", True), ("fedmr/trials", False)])
+def test_a_final_run_that_a_sweep_lists_and_that_is_not_there_is_named(
+    named: str, said: bool, tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder without run.json is not a run, so that the report would have fewer seeds without a word."""
+    write_run("sweep/fedmr/trials/mu1=0.1", [0.5], method="fedmr")
+    for seed in (1, 2):
+        write_run(f"sweep/fedmr/final/seed-{seed}", [0.7], seed=seed, method="fedmr")
+    finals = [
+        {"seed": seed, "folder": f"fedmr/final/seed-{seed}", "state": state}
+        for seed, state in ((1, "finished"), (2, "finished"), (3, "failed"))
+    ]
+    chosen = {"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5}
+    write_sweep(tmp_path / "sweep", "validation", {"trials": [chosen], "chosen": chosen, "final": finals})
+    missing = tmp_path / "sweep" / "fedmr" / "final" / "seed-2"
+    (missing / "run.json").unlink()
+    assert main([str(tmp_path / "sweep" / named), "--out", str(tmp_path / "out")]) == 0
+    told = f"left out {missing}: not there, although sweep.json says that this run is finished"
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("left out")]
+    assert lines == [told] * said
+    assert (str(missing) in (tmp_path / "out" / "report.html").read_text()) is said
+
+
+def test_with_the_papers_protocol_the_chosen_trial_is_missed(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run("alone", [0.4])
+    (tmp_path / "sweep" / "fedmr" / "trials" / "mu1=0.1").mkdir(parents=True)
+    sweep_of(tmp_path / "sweep", "paper")
+    assert main([str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert "sweep/fedmr/trials/mu1=0.1: not there" in capsys.readouterr().err
+
+
 DAMAGES = {
     "cut off": '{"schema": 1',
     "no methods": '{"schema": 1, "request": {}, "state": "finished", "methods": null}',
@@ -338,7 +396,7 @@ def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(
             if key in usual[name]
         }
         file["config"][name] |= younger
-    (tmp_path / "new" / "run.json").write_text(json.dumps(file))
+    (tmp_path / "new" / "run.json").write_text(json.dumps(sealed(file)))
     (group,) = groups(load_runs([tmp_path]))
     assert group.used == ("old", "new")
 

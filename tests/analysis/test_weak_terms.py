@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.findings import findings, gain_table, judged
 from raffed.analysis.reproduction.claims import ClaimResult, claim_results
 from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.term_strength import untested, weak_terms
-from raffed.analysis.reproduction.verdicts import paper_table
+from raffed.analysis.reproduction.verdicts import Line, paper_table
 
 from raffed.results import Row
 from raffed.results.other_metrics import TERM_STRENGTH
@@ -102,3 +104,36 @@ def test_runs_that_did_not_measure_strengths_are_judged_as_before(tmp_path: Path
     found, runs = measured(tmp_path, {"On": {}})
     assert untested(found, runs) == {}
     assert "Strength of the terms" not in item_view(found, runs).tables
+
+
+def test_findings_show_each_gain_beside_the_strength_of_the_terms(tmp_path: Path) -> None:
+    found, runs = measured(tmp_path, {"Strong": {"pull": (0.2, 0.5)}, "Weak": {"pull": (0.01, 0.02)}})
+    table = gain_table(found, runs)
+    assert table is not None
+    rows = {line[0]: line for line in table.rows}
+    assert rows["FedAvg"][-1] == "baseline"
+    assert rows["Strong"][4:] == ["+10.00", "pull 20.0 %, 50.0 %", "too few seeds"]
+    assert rows["Weak"][-1] == "no test"
+
+
+@pytest.mark.parametrize(
+    ("gains", "terms", "word"),
+    [
+        ([1.0, 1.1, 0.9], {"pull": (0.2, 0.5)}, "above"),
+        ([-1.0, -1.1, -0.9], {"pull": (0.2, 0.5)}, "below"),
+        ([-1.0, 1.1, 0.9], {"pull": (0.2, 0.5)}, "not separated"),
+        ([1.0, 1.1, 0.9], {"pull": (0.2, 0.5), "push": (0.0, 0.0)}, "above"),
+        ([1.0, 1.1, 0.9], {"pull": (0.01, 0.02)}, "no test"),
+        ([1.0, 1.1], {"pull": (0.2, 0.5)}, "too few seeds"),
+    ],
+)
+def test_a_finding_needs_strong_terms_three_seeds_and_an_interval_on_one_side(
+    gains: list[float], terms: dict[str, Both], word: str
+) -> None:
+    line = Line("FedMR", "Dir 0.05", math.nan, gains, math.nan, gains)
+    assert judged(line, terms, "FedAvg") == word
+
+
+def test_findings_without_a_measured_strength_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no run of it measured term_strength"):
+        findings([tmp_path])

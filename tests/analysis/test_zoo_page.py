@@ -12,7 +12,7 @@ import pytest
 from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
-from raffed.analysis.zoo.page import item_page
+from raffed.analysis.zoo.page import item_page, ranks_of
 from raffed.analysis.zoo_page import main
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
@@ -120,6 +120,16 @@ def test_the_page_and_its_diagram_are_written_beside_each_other(table: Path, tmp
     assert "Mean ranks over 5 blocks" in text
     assert "(zoo-t.svg)" in text
     assert "<svg" in (tmp_path / "zoo-t.svg").read_text(encoding="utf-8")
+
+
+def test_a_row_with_unfinished_seeds_has_no_rank_and_takes_no_block_from_the_others() -> None:
+    whole = {"FedAvg": {seed: 70.0 + seed for seed in range(5)}}
+    for row, more in (("Better", 1.0), ("Best", 2.0)):
+        whole[row] = {seed: one + more for seed, one in whole["FedAvg"].items()}
+    found = ranks_of({"P10C2": {**whole, "Begun": {0: 90.0}}})
+    assert found is not None
+    assert found.tasks == 5
+    assert found.ranks == {"Best": 1.0, "Better": 2.0, "FedAvg": 3.0}
 
 
 def test_records_can_be_packed_without_the_trials_whose_scores_the_table_has(

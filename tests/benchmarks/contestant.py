@@ -3,8 +3,8 @@
     python -m tests.benchmarks.contestant NAME WORKLOAD
 
 Says {"ready": true} or {"absent": "why"} first, then answers
-{"do": "block", "rounds": n}  with {"seconds": [n numbers], "steps": [n numbers]}: a wall time and SGD steps a
-                              round;
+{"do": "block", "rounds": n}  with {"seconds": [n numbers], "steps": [n numbers], "cpu": number}: a wall time
+                              and SGD steps a round, and CPU seconds of this process for all of them;
 {"do": "accuracy"}            with {"accuracy": fraction of the test set};
 {"do": "quit"}, or the end of its input, by ending.
 """
@@ -68,8 +68,9 @@ def serve(lines: Lines, setup: Setup, contestant: Contestant) -> None:
     lines.say(ready=True)
     while (order := lines.hear())["do"] != "quit":
         if order["do"] == "block":
+            cpu = time.process_time()
             seconds, steps = _timed(contestant.rounds(order["rounds"]))
-            lines.say(seconds=seconds, steps=steps)
+            lines.say(seconds=seconds, steps=steps, cpu=time.process_time() - cpu)
         else:
             lines.say(accuracy=accuracy(setup, contestant.weights()))
     contestant.close()
@@ -95,7 +96,8 @@ def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     net = initial_net(setup)
-    net.load_state_dict(weights)
+    counters = {name: t for name, t in net.state_dict().items() if not t.is_floating_point()}  # BatchNorm's
+    net.load_state_dict({**counters, **weights})
     net.eval().to(device)
     images, labels = setup.test_set()
     correct = 0
@@ -118,14 +120,20 @@ def _bare(fused: bool) -> Callable[[Lines, Workload], None]:
     return run
 
 
-def _raffed(ray: bool, stacked: bool = False, precision: str = "fp32") -> Callable[[Lines, Workload], None]:
+def _raffed(
+    ray: bool,
+    stacked: bool = False,
+    precision: str = "fp32",
+    bits: str = "machine",
+    convolutions: str = "torch",
+) -> Callable[[Lines, Workload], None]:
     def run(lines: Lines, workload: Workload) -> None:
         from raffed.config.run import Numerics
         from tests.benchmarks import ours
 
-        setup = workload.setup()
+        setup = workload.setup(Numerics(bits=bits))
         size = workload.cohort // ours.ACTORS if ray else workload.cohort  # a stack for each actor
-        numerics = Numerics(size if stacked else 0, precision)
+        numerics = Numerics(size if stacked else 0, precision, bits, convolutions)
         serve(lines, setup, ours.Raffed(setup, numerics, ours.on_ray if ray else ours.in_process))
 
     return run
@@ -135,6 +143,12 @@ def _flower(lines: Lines, workload: Workload) -> None:
     from tests.benchmarks import flower
 
     flower.run(lines, workload)
+
+
+def _fluke(lines: Lines, workload: Workload) -> None:
+    from tests.benchmarks import fluke_research
+
+    fluke_research.run(lines, workload)
 
 
 def _pfl(processes: int) -> Callable[[Lines, Workload], None]:
@@ -154,16 +168,27 @@ CONTESTANTS: dict[str, Callable[[Lines, Workload], None]] = {
     "raffed-cohort": _raffed(ray=False, stacked=True),
     "raffed-cohort-2": _raffed(ray=True, stacked=True),
     "raffed-bf16": _raffed(ray=True, precision="bf16"),
+    "raffed-portable": _raffed(ray=True, bits="portable"),
+    "raffed-serial-portable": _raffed(ray=False, bits="portable"),
+    "raffed-compiled": _raffed(ray=True, convolutions="compiled"),
+    "raffed-serial-compiled": _raffed(ray=False, convolutions="compiled"),
+    "raffed-cohort-compiled": _raffed(ray=False, stacked=True, convolutions="compiled"),
+    "raffed-cohort-2-compiled": _raffed(ray=True, stacked=True, convolutions="compiled"),
     "flower": _flower,
     "pfl": _pfl(1),
     "pfl-2": _pfl(2),
+    "fluke": _fluke,
 }
-PEERS = ("flower", "pfl", "pfl-2")  # run by the interpreter of RAFFED_PEERS
+PEERS = ("flower", "pfl", "pfl-2", "fluke")  # run by the interpreter of RAFFED_PEERS
 
 
 def main() -> None:
     name, number = sys.argv[1:]
     lines = Lines()
+    if name.endswith("-portable"):
+        import raffed
+
+        raffed.portable()  # before torch is imported
     import torch
 
     from tests.benchmarks.workloads import workload

@@ -52,6 +52,12 @@ class Record(TypedDict):
     rows: dict[str, Row]
 
 
+def paths(shape: str | None) -> tuple[Path, Path]:
+    """Return where the record and the page of a workload are: of W2 without a shape."""
+    ending = f"_{shape}" if shape else ""
+    return RECORD.with_stem(RECORD.stem + ending), PAGE.with_stem(PAGE.stem + ending)
+
+
 def read(path: Path = RECORD) -> Record | None:
     """Return the record, or None without one."""
     if not path.exists():
@@ -76,12 +82,12 @@ HEAD = """# What a method costs
 |---|--:|--:|--:|--:|--:|--:|
 """
 TEXT = """
-`python -m tests.benchmarks.method_cost` measured this: {workload}. All methods train in one process with
-one thread, in turns with FedAvg: a round of FedAvg, a round of the method, and again. The ratio is the
-median over {turns} of the method's seconds to those of FedAvg just before it; *spread* is the smallest and
-the largest. A round is the training of its clients and the server's step, without evaluation. *Client
-keeps* is the private state of one client, and *up* and *down* are the bytes of its messages in the last
-round, as the papers count them ([docs/design.md](design.md) §4). Machine: {machine}; load {load}.
+`{command}` measured this: {workload}. All methods train in one process with one thread of the processor, in
+turns with FedAvg: a round of FedAvg, a round of the method, and again. The ratio is the median over {turns}
+of the method's seconds to those of FedAvg just before it; *spread* is the smallest and the largest. A round
+is the training of its clients and the server's step, without evaluation. *Client keeps* is the private state
+of one client, and *up* and *down* are the bytes of its messages in the last round, as the papers count them
+([docs/design.md](design.md) §4). Machine: {machine}; load {load}.
 """
 UNMEASURED = """# What a method costs
 
@@ -99,7 +105,9 @@ def page(record: Record | None) -> str:
     rows: Mapping[str, Row] = record["rows"]
     turns = sorted({len(row["ratios"]) for row in rows.values() if row["ratios"]})
     repetitions = " to ".join(map(str, dict.fromkeys([turns[0], turns[-1]]))) if turns else "no"
+    shaped = "card" in record["machine"]
     text = TEXT.format(
+        command="python -m tests.benchmarks.method_cost" + " --shape pfllib --gpu" * shaped,
         workload=record["workload"],
         turns=f"{repetitions} turn{'' if turns == [1] else 's'}",
         machine=", ".join(record["machine"].values()),

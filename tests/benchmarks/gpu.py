@@ -2,7 +2,7 @@
 process.
 
     python -m tests.benchmarks.gpu [--only W6] [--contestants bare,actors-1,actors-4,stacks-1] [--repetitions
-    3] [--out FILE.json]
+    3] [--random-images] [--out FILE.json]
 
 W2 and W4 are those of round_time; W6 is a ResNet-18 on CIFAR-10, ten clients of 5,000 images, batch 64. One
 contestant after the other, each in a process of its own and alone on the card: a round to warm up, then
@@ -45,6 +45,7 @@ from tests.benchmarks.bare import client_tensors, train
 from tests.benchmarks.contestant import Contestant, Lines, serve
 from tests.benchmarks.process import GoneError, Process
 from tests.benchmarks.race import TIMEOUT
+from tests.benchmarks.random_images import with_random_images
 from tests.benchmarks.report import plot
 from tests.benchmarks.round_time import machine
 from tests.benchmarks.workloads import WORKLOADS, BenchmarkSetup, Workload, initial_net, started
@@ -70,6 +71,11 @@ NAMES = (
     "stacks-1-bf16",
 )
 SIDE = 8192  # of the matrices whose product is the peak
+
+
+def known(number: str, kind: str) -> Workload:
+    """Return a workload with its published images, or with random ones."""
+    return with_random_images(KNOWN[number]) if kind == "random" else KNOWN[number]
 
 
 class Floor(Contestant):
@@ -194,7 +200,9 @@ class Watch:
         self._thread.join()
 
 
-def measure(name: str, workload: Workload, device: str, repetitions: int, rounds: int) -> dict[str, Any]:
+def measure(
+    name: str, workload: Workload, device: str, repetitions: int, rounds: int, images: str
+) -> dict[str, Any]:
     """A row: medians of a contestant that is alone on the card; `note` says why there are none."""
     row: dict[str, Any] = {
         "contestant": name,
@@ -208,7 +216,7 @@ def measure(name: str, workload: Workload, device: str, repetitions: int, rounds
     try:
         with Watch() as watch:
             process = Process(
-                [sys.executable, "-m", "tests.benchmarks.gpu", "--lane", name, workload.name, device]
+                [sys.executable, "-m", "tests.benchmarks.gpu", "--lane", name, workload.name, device, images]
             )
             try:
                 row["start_s"] = process.start(TIMEOUT)
@@ -286,13 +294,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="rounds in a block (default: the workload's)")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--lane", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--random-images", action="store_true", help="for a machine without the data")
+    parser.add_argument("--lane", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    kind = "random" if options.random_images else "published"
     if options.lane:
-        name, number, device = options.lane
+        name, number, device, kind = options.lane
         lines = Lines()
         torch.set_num_threads(1)
-        serve(lines, *contestant(name, KNOWN[number], device))
+        serve(lines, *contestant(name, known(number, kind), device))
         return
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch sees no GPU here; --device cpu rehearses")
@@ -312,14 +322,21 @@ def main() -> None:
     )
     results: list[dict[str, Any]] = []
     for number in options.only:
-        workload = KNOWN[number]
+        workload = known(number, kind)
         setup = workload.setup()
         result = {"workload": number, "text": workload.text, "rows": []}
         results.append(result)
         images, flops = images_a_round(setup), flops_an_image(setup)
         for name in options.contestants.split(","):
             result["rows"].append(
-                measure(name, workload, options.device, options.repetitions, options.rounds or workload.block)
+                measure(
+                    name,
+                    workload,
+                    options.device,
+                    options.repetitions,
+                    options.rounds or workload.block,
+                    kind,
+                )
             )
             completed(result["rows"], images, flops, peaks)
             if options.out:  # after each: a lent machine may be taken back

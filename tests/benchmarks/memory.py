@@ -4,8 +4,8 @@ has a vault.
     python -m tests.benchmarks.memory [--method map] [--rounds 5] [--actors 2]
 
 Prints the largest sum over processes, sampled every quarter second: PSS counts shared pages once (the honest
-figure), RSS counts them in every process. Ray's own processes are included. Also seconds from the command to
-the end of round 1.
+figure), RSS counts them in every process. Ray's own processes are included. Also the PSS of each kind of
+process at that moment, and seconds from the command to the end of round 1.
 """
 
 from __future__ import annotations
@@ -31,17 +31,48 @@ def tree(pid: int) -> list[psutil.Process]:
         return []
 
 
-def sampled(pid: int, peaks: dict[str, float], stop: threading.Event) -> None:
-    """Keep the largest sums of PSS and RSS, in MiB, until `stop`; at least one sample."""
+ROLES = (  # what a process is, by a word of its command line
+    ("ray::ClientActor", "client actors"),
+    ("ray::Driver", "driver actor"),
+    ("warm_process", "process that workers are forked from"),
+    ("waits for a fork", "waiting for forks"),
+    ("raylet/raylet", "Ray: raylet"),
+    ("gcs_server", "Ray: gcs_server"),
+    ("ray", "Ray: other processes"),
+)
+
+
+def role(process: psutil.Process) -> str:
+    """What a process is, in words."""
+    words = process.cmdline()
+    line = " ".join(words)
+    if "raffed" in words or "tests.benchmarks.contestant" in words:
+        return "command"
+    return next((name for word, name in ROLES if word in line), "other processes")
+
+
+def sampled(
+    pid: int, peaks: dict[str, float], stop: threading.Event, by_role: dict[str, float] | None = None
+) -> None:
+    """Keep the largest sums of PSS and RSS, in MiB, until `stop`; at least one sample.
+
+    `by_role` gets the PSS of each kind of process when their sum was largest.
+    """
     more = True
     while more:
-        pss = rss = 0.0
+        roles: dict[str, float] = {}
+        rss = 0.0
         for process in tree(pid):
             try:
-                info = process.memory_full_info()
+                info, what = process.memory_full_info(), role(process)
             except psutil.Error:  # ended since it was listed
                 continue
-            pss, rss = pss + info.pss / 2**20, rss + info.rss / 2**20
+            roles[what] = roles.get(what, 0.0) + info.pss / 2**20
+            rss += info.rss / 2**20
+        pss = sum(roles.values())
+        if by_role is not None and pss > peaks["pss"]:
+            by_role.clear()
+            by_role.update(roles)
         peaks["pss"], peaks["rss"] = max(peaks["pss"], pss), max(peaks["rss"], rss)
         more = not stop.wait(0.25)
 
@@ -84,7 +115,8 @@ def main() -> None:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         peaks, stop = {"pss": 0.0, "rss": 0.0}, threading.Event()
-        watcher = threading.Thread(target=sampled, args=(process.pid, peaks, stop))
+        by_role: dict[str, float] = {}
+        watcher = threading.Thread(target=sampled, args=(process.pid, peaks, stop, by_role))
         watcher.start()
         first = None
         assert process.stdout is not None
@@ -96,7 +128,13 @@ def main() -> None:
         watcher.join()
     print(
         json.dumps(
-            {**{k: round(v) for k, v in peaks.items()}, "unit": "MiB", "first_round_s": first, "exit": code}
+            {
+                **{k: round(v) for k, v in peaks.items()},
+                "unit": "MiB",
+                "first_round_s": first,
+                "exit": code,
+                "pss_by_process": {name: round(by_role[name]) for name in sorted(by_role)},
+            }
         )
     )
 

@@ -1,6 +1,9 @@
-"""What every method costs beside FedAvg on W2: seconds of a round, a client's private state, bytes sent.
+"""What every method costs beside FedAvg: seconds of a round, a client's private state, bytes sent.
 
     RAFFED_DATA=DIR python -m tests.benchmarks.method_cost [--only fedprox ...] [--quick] [--turns 5]
+    python -m tests.benchmarks.method_cost --shape pfllib --gpu [--turns 1]
+
+The workload is W2 on a CPU, or the shape of PFLlib's table of costs, which is made for a GPU.
 
 One process, one thread, in turns: a round of FedAvg, a round of the method, and again. Each method's first
 round warms up and is not timed. Methods that do not train in W2 as it is (`ELSEWHERE`) and a FedAvg of their
@@ -32,22 +35,25 @@ from raffed.config.run import Numerics
 from raffed.core.messages import ClientState
 from raffed.errors import RaffedError
 from raffed.methods import METHODS
+from raffed.models import MODELS
 from raffed.runtime.machine import begin_training
 from raffed.runtime.record_codec import load_record
 from raffed.runtime.setup import check_model, prepare_run
-from tests.benchmarks.cost_record import BASE, PAGE, RECORD, Record, Row, page, read
+from tests.benchmarks.cost_record import BASE, Record, Row, page, paths, read
 from tests.benchmarks.ours import Raffed, in_process
+from tests.benchmarks.pfllib_shape import shape
 from tests.benchmarks.workloads import Workload, workload
 
 TURNS = 5
 QUICK = ("W3", 2)  # the workload of a rehearsal, and its turns
 NOTHING: Row = {"ratios": [], "seconds": [], "kept": 0, "up": 0, "down": 0, "note": ""}
 UNBIASED, SLOWER = "head_bias = false", "lr = 0.01"
+BOTH = f"{UNBIASED} and lr = 0.001"
 # Methods that do not train in the workload as it is, and what is changed for them and their FedAvg
 ELSEWHERE = {
     "fedetf": UNBIASED,
     "fedexp": SLOWER,
-    "fedgela": UNBIASED,
+    "fedgela": BOTH,
     "fednh": UNBIASED,
     "gldp": SLOWER,
 }
@@ -60,17 +66,20 @@ def contestant(method: str, load: Workload) -> Raffed:
         UsageError: The method cannot train this network.
     """
     setup = prepare_run(replace(load.config, method=method))
-    check_model(setup)
+    if load.config.model.name in MODELS:  # the checks of another network take a minute for each method
+        check_model(setup)
     return Raffed(setup, Numerics(), in_process)
 
 
 def changed(load: Workload, setting: str) -> Workload:
-    """Return the workload with the one change that `setting` names."""
+    """Return the workload with the changes that `setting` names."""
     config = load.config
-    if setting == UNBIASED:
+    if UNBIASED in setting:
         args = {name: value for name, value in config.model.args.items() if name != "head_bias"}
-        return replace(load, config=replace(config, model=replace(config.model, args=args)))
-    return replace(load, config=replace(config, local=replace(config.local, lr=0.01)))
+        config = replace(config, model=replace(config.model, args=args))
+    if "lr = " in setting:
+        config = replace(config, local=replace(config.local, lr=float(setting.rpartition(" = ")[2])))
+    return replace(load, config=config)
 
 
 def measure_elsewhere(method: str, load: Workload, turns: int) -> Row:
@@ -94,7 +103,7 @@ def timed(one: Raffed) -> float:
 
 def kept_bytes(states: Path) -> int:
     """Return the bytes of the largest private state of a client, without what its file adds; 0 if none."""
-    files = [max(folder.iterdir()) for folder in sorted(states.glob("client-*"))]
+    files = states.glob("clients-*/client-*")
     return max((_bytes(load_record(path, ClientState)) for path in files), default=0)
 
 
@@ -135,6 +144,8 @@ def measured(
     rows = {key: row for key, row in before["rows"].items() if row["ratios"]} if before is not None else {}
     about = {"processor": platform.processor() or platform.machine(), "cores": f"{os.cpu_count()} cores"}
     about |= {"torch": f"torch {version('torch')}", "python": f"Python {platform.python_version()}"}
+    if load.config.runtime.gpu_fraction:
+        about["card"] = torch.cuda.get_device_name()
     low = high = os.getloadavg()[0]
     record: Record = {"workload": load.text, "quick": quick, "machine": about, "load": [], "rows": rows}
     begin_training(1)
@@ -173,11 +184,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="rehearse on digits; needs --out")
     parser.add_argument("--keep", action="store_true", help="measure only what the record does not have")
     parser.add_argument("--out", type=Path, help="folder of the record and the page, in place of the usual")
+    parser.add_argument("--shape", choices=["pfllib"], help="measure in another workload than W2")
+    parser.add_argument("--gpu", action="store_true", help="train on the first GPU; needs --shape")
     given = parser.parse_args(argv)
+    if given.gpu and given.shape is None:
+        parser.error("--gpu needs --shape: W2 is the workload of a CPU")
     if given.quick and given.out is None:
         parser.error("--quick is a rehearsal; give --out, so that it does not replace the record")
-    record, pages = (RECORD, PAGE) if given.out is None else (given.out / RECORD.name, given.out / PAGE.name)
-    load = workload(QUICK[0] if given.quick else "W2")
+    record, pages = paths(given.shape)
+    if given.out is not None:
+        record, pages = given.out / record.name, given.out / pages.name
+    usual = QUICK[0] if given.quick else "W2"
+    load = shape(float(given.gpu)) if given.shape else workload(usual)
     turns = given.turns or (QUICK[1] if given.quick else TURNS)
     torch.set_num_threads(1)
     measured(given.only, load, turns, given.quick, record, pages, given.keep)

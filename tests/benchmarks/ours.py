@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,7 +77,8 @@ class Raffed(Contestant):
         return self._counted.reports
 
     def weights(self) -> dict[str, Tensor]:
-        return dict(self._federation.server.w.tensors)
+        server = self._federation.server
+        return {**server.w.tensors, **server.b.tensors}
 
     def close(self) -> None:
         self._runtime.close()
@@ -92,13 +93,13 @@ def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
 
     from raffed.runtime.ray_backend.actor_pool import RayPool
     from raffed.runtime.ray_backend.driver import start_actor
-    from raffed.runtime.ray_backend.own_ray import QUIET_RAY
+    from raffed.runtime.ray_backend.own_ray import OwnRay
 
-    os.environ.update(QUIET_RAY)
     gpus = 1 if setup.config.runtime.gpu_fraction else 0
-    ray.init(
-        num_cpus=actors, num_gpus=gpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False
-    )
+    if not ray.is_initialized():  # as `raffed run` starts it
+        own = OwnRay()
+        own.start(num_cpus=actors, num_gpus=gpus)
+        atexit.register(own.end)
     plan = make_plan(setup.config, setup.partition.num_clients, Resources(actors, gpus, 2**40))
     reference = ray.put(setup)
     handles = [start_actor(reference, plan, actor, vaults) for actor in range(actors)]

@@ -1,5 +1,5 @@
-"""Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps: raffed, Flower and
-pfl-research.
+"""Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps: raffed, Flower,
+pfl-research and fluke.
 
     python -m tests.benchmarks.round_time [--only W1] [--contestants bare,raffed,pfl] [--repetitions 7] [--out
     FILE.json]
@@ -9,8 +9,9 @@ a block of rounds of each, one after the other, in an order that moves on; a rat
 of the same repetition. One partition, one set of initial weights, one sequence of participants; steps are
 counted, and a contestant with others than the bare loop's is marked. Names: bare (two forked processes),
 bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked), raffed-cohort-2 (two
-actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes). With --out also
-FILE.png. RAFFED_DATA holds the data.
+actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes), fluke (one
+process). Compiled convolutions (W2, W4, W5): raffed-compiled (two actors), raffed-serial-compiled,
+raffed-cohort-compiled, raffed-cohort-2-compiled. With --out also FILE.png. RAFFED_DATA holds the data.
 
 Flower pins its own Ray, so the peers have an environment of their own that borrows torch from this one:
 
@@ -19,7 +20,9 @@ Flower pins its own Ray, so the peers have an environment of their own that borr
         > "$(peers/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/torch.pth"
     peers/bin/pip install flwr==1.41.0 ray==2.55.1
     peers/bin/pip install --no-deps pfl==0.6.0 multiprocess dill 'dp-accounting<0.6' 'prv-accountant<0.3'
-    absl-py export RAFFED_PEERS=$PWD/peers/bin/python
+    absl-py
+    peers/bin/pip install fluke-fl==0.8.1
+    export RAFFED_PEERS=$PWD/peers/bin/python
 
 Without it (and without flwr and pfl in this environment) the peers are reported as absent and left out.
 """
@@ -78,7 +81,7 @@ def _peers() -> dict[str, str]:
     except (OSError, subprocess.CalledProcessError):
         return {}  # the race says why
     every = json.loads(text)
-    return {name: every[name] for name in ("flwr", "pfl") if name in every}
+    return {name: every[name] for name in ("flwr", "pfl", "fluke-fl") if name in every}
 
 
 def _end(*_: Any) -> None:
@@ -98,7 +101,7 @@ def main() -> None:
     )
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--rounds", type=int, help="rounds in a block (default: the workload's)")
-    parser.add_argument("--only", choices=[w.name for w in WORKLOADS], nargs="+")
+    parser.add_argument("--only", choices=[w.name for w in WORKLOADS], nargs="+", action="extend")
     parser.add_argument("--contestants", default=",".join(CONTESTANTS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

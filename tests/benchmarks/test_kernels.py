@@ -28,6 +28,7 @@ def steps_of_a_round() -> int:
         floor.close()
 
 
+@pytest.mark.slow
 def test_the_passes_see_every_batch_of_the_bare_loop_s_epoch() -> None:
     """The bare loop in a process of its own: it forks, which torch forbids after a backward pass where there
     is a device, as there is here (tests/devices).

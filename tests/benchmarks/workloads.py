@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core import seeds
 from raffed.data.dataset import Dataset
 from raffed.data.partition import make_partition
@@ -35,11 +35,12 @@ class Workload:
     cohort: int
     all_digits: bool = False
 
-    def setup(self) -> BenchmarkSetup:
+    def setup(self, numerics: Numerics | None = None) -> BenchmarkSetup:
         register()
-        setup = prepare_run(self.config)
+        config = replace(self.config, numerics=numerics or Numerics())
+        setup = prepare_run(config)
         partition, dataset = _all_digits(setup) if self.all_digits else (setup.partition, setup.dataset)
-        return BenchmarkSetup(self.config, dataset, partition)
+        return BenchmarkSetup(config, dataset, partition)
 
 
 class BenchmarkSetup(Setup):

@@ -13,11 +13,24 @@ from pathlib import Path
 
 import pytest
 from raffed.analysis import write_report
+from raffed.analysis.loading import load_runs
+from raffed.analysis.report import find_items, write_loaded
 
+from raffed.results import write_json
 from tests.analysis.conftest import runs_into
 from tests.browser.chromium import Chromium, Tab, find_chromium
 
 HOSTILE = '<img src=x onerror="document.title=1">'
+PROGRAMS = (
+    '<img src=x onerror="window.sprung=1">',
+    "</script><script>window.sprung=1</script>",
+    '"><svg onload="window.sprung=1">',
+    "' onmouseover='window.sprung=1' x='",
+    "javascript:window.sprung=1",
+    "]]><!--<iframe src=javascript:window.sprung=1>",
+    "{{ 7 * 7 }}${window.sprung=1}",
+)
+ITEM = f"The item {PROGRAMS[0]}"
 OpenPage = Callable[..., Tab]
 
 
@@ -59,6 +72,66 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, method in enumerate(("fedavg", "fedprox", "map", HOSTILE)):
         curve = accuracies(0.9 - 0.1 * number, 10)
         write(f"r{number}", curve, personal=curve[::-1], method=method, classes=4)
+    return write_report([folder / "runs"], folder / "out")
+
+
+@pytest.fixture(scope="session")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of runs and an item, of which every name is a program for a browser that obeys it."""
+    folder = tmp_path_factory.mktemp("strangers")
+    write = runs_into(folder / "runs")
+    for number, name in enumerate(PROGRAMS):
+        more: dict[str, object] = {
+            "title": name,
+            "error": name,
+            "commit": name,
+            "note": name,
+            "tags": [name],
+            "class_names": [name] * 4,
+        }
+        more |= {"hardware": {"cpus": name, name: name}, "versions": {"torch": name, name: name}}
+        more |= {"client_names": [name, name], "clients": 2, "execution": name, "run_id": name}
+        write(
+            f"{number}{name.replace('/', '∕')}",
+            accuracies(0.9 - 0.1 * number, 10),
+            personal=accuracies(0.8 - 0.1 * number, 10),
+            method=name,
+            split=name,
+            dataset=name,
+            args={name: name},
+            classes=4,
+            **more,
+        )
+    cells = [
+        {"row": name, "column": name, "printed": {"method": name}, "runs": [path.name]}
+        for name, path in zip(PROGRAMS, sorted((folder / "runs").iterdir()), strict=True)
+    ]
+    about = {
+        "paper": "mpfedcon",
+        "name": PROGRAMS[0],
+        "title": ITEM,
+        "measure": "accuracy_last",
+        "scale": "full",
+    }
+    about |= {"unit": "", "tolerance": 1, "baseline": PROGRAMS[0], "note": PROGRAMS[3], "cells": cells}
+    about |= {"averages": [], "left_out": [f"{PROGRAMS[0]}: {PROGRAMS[1]}"], "picture": ""}
+    write_json(folder / "runs" / "item.json", about)
+    runs = [folder / "runs"]
+    return write_loaded(load_runs(runs), folder / "out", items=find_items(runs))
+
+
+@pytest.fixture(scope="session", params=[4, 60], ids=["four", "sixty"])
+def unlike(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of four and of sixty runs. Every other one is of another partition than the rest.
+
+    Names are so long that charts cut them.
+    """
+    folder = tmp_path_factory.mktemp("unlike")
+    write = runs_into(folder / "runs")
+    for number in range(request.param):
+        curve = accuracies(0.5 + 0.006 * number, 8)
+        method, digest = f"method number {number} with a name that is cut in charts", "ab"[number % 2] * 64
+        write(f"r{number}", curve, personal=curve, method=method, classes=4, partition_sha256=digest)
     return write_report([folder / "runs"], folder / "out")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser.chromium import Tab
-from tests.browser.conftest import HOSTILE, OpenPage
+from tests.browser.conftest import HOSTILE, ITEM, PROGRAMS, OpenPage
 
 pytestmark = pytest.mark.browser
 
@@ -75,6 +75,30 @@ def test_names_do_not_overlap_and_nothing_is_wider_than_the_screen(
     asked = [one for one in page.requests() if not one.startswith("data:")]
     assert len(asked) == 1
     assert asked[0].startswith("file:")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_what_may_not_be_compared_is_marked_where_a_reader_sees_it_at_every_width(
+    unlike: Path, width: int, dark: bool, tab: OpenPage
+) -> None:
+    """The column that says so is the last one, which most screens scroll out of sight."""
+    page = tab(unlike, width, dark)
+    names = column(page, 0)
+    assert sum(name.endswith(" ≠") for name in names) == len(names) / 2
+    assert f"≠ marks {len(names) // 2} of {len(names)} rows" in page.js("document.body.textContent")
+    rights = (
+        f"[...document.querySelector('{TABLE}').tBodies[0].rows]"
+        ".map(row => row.cells[0].getBoundingClientRect().right)"
+    )
+    assert max(page.js(rights)) <= width
+    drawn = page.js("[...document.querySelectorAll('.chart .name text')].map(one => one.textContent)")
+    assert any(text.endswith("… ≠") for text in drawn)
+    assert [text for text in drawn if "…" in text and not text.endswith(("…", "… ≠"))] == []
+    for texts in page.js(BOXES):
+        assert overlapping(texts) == []
+    assert page.js("document.documentElement.scrollWidth") <= width
+    assert page.complaints() == []
 
 
 def test_the_page_has_the_colours_of_the_reader_s_scheme(four: Path, tab: OpenPage) -> None:
@@ -260,6 +284,30 @@ def test_a_name_with_markup_is_text_wherever_it_is_shown(four: Path, tab: OpenPa
     assert page.complaints() == []
 
 
+def test_names_of_methods_runs_splits_classes_and_items_that_are_programs_are_shown_and_not_obeyed(
+    strangers: Path, tab: OpenPage
+) -> None:
+    page = tab(strangers)
+    page.js("[...document.querySelectorAll('details')].forEach(one => one.open = true)")
+    for button in ("th button", ".legend button", ".choose button"):
+        page.js(f"[...document.querySelectorAll('{button}')].forEach(one => one.click())")
+        page.js(f"[...document.querySelectorAll('{button}')].forEach(one => one.click())")
+    page.js(
+        "[...document.querySelectorAll('*')].forEach("
+        "one => one.dispatchEvent(new MouseEvent('mouseover', {bubbles: true})))"
+    )
+    page.settle()
+    shown = page.js("document.body.textContent")
+    assert [name for name in PROGRAMS if name not in shown] == []
+    assert ITEM in shown
+    made = "img[src=x], [onerror], [onload], [onmouseover], iframe, a[href^=javascript]"
+    assert page.js(f"[...document.querySelectorAll('{made}')].map(one => one.outerHTML.slice(0, 80))") == []
+    assert page.js("window.sprung") is None
+    assert page.complaints() == []
+    asked = [one for one in page.requests() if not one.startswith("data:")]
+    assert len(asked) == 1
+
+
 def test_a_table_scrolls_inside_itself(four: Path, tab: OpenPage) -> None:
     page = tab(four, 420)
     wide = page.js(
@@ -297,10 +345,9 @@ def test_a_page_loads_itself_again_only_while_it_is_watched_and_keeps_what_is_fo
 ) -> None:
     text = four.read_text(encoding="utf-8")
     watched = tmp_path / "report.html"
-    watched.write_text(text.replace("<html ", '<html data-reload="0.3" ', 1), encoding="utf-8")
+    watched.write_text(text.replace("<html ", '<html data-reload="1" ', 1), encoding="utf-8")
     page = tab(watched)
-    page.js("document.querySelector('details.part').open = false")
-    page.js("window.first = true")
+    page.wait("(document.querySelector('details.part').open = false, window.first = true)")  # before a reload
     page.wait("window.first === undefined && document.documentElement.dataset.ready === ''")
     assert page.js("document.querySelector('details.part').open") is False
     plain = tab(four)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raffed.results.seal import sealed
 from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli
 
@@ -130,7 +131,10 @@ def test_a_pickle_inside_the_partition_is_refused(archive: Path, forged: Forge, 
     np.savez(stream, format=np.int64(1), recipe=np.array([{"evil": 1}], dtype=object))
     about = json.loads(contents(archive)["results/run.json"])
     about["files"]["partition.npz"] = hashlib.sha256(stream.getvalue()).hexdigest()
-    members = {"results/partition.npz": stream.getvalue(), "results/run.json": json.dumps(about).encode()}
+    members = {
+        "results/partition.npz": stream.getvalue(),
+        "results/run.json": json.dumps(sealed(about)).encode(),
+    }
     _refused(cli, forged(members), "partition.npz")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import raffed
+from raffed.errors import UsageError
 from raffed.results.runfile import read_run
+from raffed.results.seal import sealed
 from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli, shell
 from tests.runtime.conftest import small
@@ -38,13 +41,33 @@ def test_the_first_rounds_can_be_replayed_alone(archive: Path, tmp_path: Path) -
     ]
 
 
+def test_a_file_of_speeds_travels_with_the_run_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("speeds.csv").write_text("client,factor\n" + "".join(f"{one},{one + 1}\n" for one in range(4)))
+    clock = {"clock.speeds": "trace", "clock.trace": "speeds.csv"}
+    done = raffed.run(small("fedavg", 2).changed({**clock, "data.split": "iid:4"}), "runs/a")
+    assert done.folder is not None
+    raffed.bundle("runs/a", "a.zip")
+    digest = hashlib.sha256(Path("speeds.csv").read_bytes()).hexdigest()
+    assert contents(Path("a.zip"))[f"traces/{digest}.csv"] == Path("speeds.csv").read_bytes()
+    assert json.loads(contents(Path("a.zip"))["results/run.json"])["config"]["clock"]["trace"] == (
+        f"traces/{digest}.csv"
+    )
+    Path("speeds.csv").write_text("client,factor\n")
+    assert raffed.replay("a.zip", "out", progress=False).ok
+    with pytest.raises(UsageError, match=r"speeds\.csv has changed since the run was made"):
+        raffed.bundle("runs/a", "b.zip")
+
+
 def test_other_results_than_the_recorded_ones_end_with_1(
     archive: Path, forged: Forge, tmp_path: Path, cli: Cli
 ) -> None:
     """A stranger may write down other hashes of weights. The replay says in which round they part."""
     about = json.loads(contents(archive)["results/run.json"])
     about["round_hashes"][2:] = ["0" * 64, "1" * 64]
-    path = forged({"results/run.json": json.dumps(about).encode()})
+    path = forged({"results/run.json": json.dumps(sealed(about)).encode()})
     done = cli("replay", path, "--out", tmp_path / "out")
     assert done.code == 1
     assert "NOT EQUAL" in done.out
@@ -85,7 +108,7 @@ def test_a_configuration_that_names_code_of_this_machine_needs_trust_too(
     about = json.loads(contents(archive)["results/run.json"])
     about["config"]["method"] = "./prox.py:plain"
     about["identity"] = raffed.RunConfig.from_dict(about["config"]).identity()
-    refused = cli("replay", forged({"results/run.json": json.dumps(about).encode()}), "--out", "out")
+    refused = cli("replay", forged({"results/run.json": json.dumps(sealed(about)).encode()}), "--out", "out")
     assert refused.code == 2
     assert "--trust-code" in refused.err
 

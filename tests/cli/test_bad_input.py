@@ -16,6 +16,7 @@ import raffed
 from raffed.config.run import Data, Federation, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.results import read_metrics, read_run
+from raffed.results.seal import sealed
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli, shell
 from tests.forging import resealed
@@ -170,7 +171,7 @@ def test_resume_refuses_an_edited_configuration(cli: Cli, copied: Path, state: s
     about = json.loads((copied / "run.json").read_text())
     about["config"]["local"]["lr"] = 0.9
     about["state"] = state
-    (copied / "run.json").write_text(json.dumps(about))
+    (copied / "run.json").write_text(json.dumps(sealed(about)))
     done = cli("resume", copied)
     assert done.code == 2
     assert "was edited" in done.err
@@ -178,7 +179,7 @@ def test_resume_refuses_an_edited_configuration(cli: Cli, copied: Path, state: s
 
 def test_resume_refuses_another_number_of_threads_whose_bits_would_be_others(cli: Cli, copied: Path) -> None:
     about = json.loads((copied / "run.json").read_text())
-    (copied / "run.json").write_text(json.dumps({**about, "state": "stopped"}))
+    (copied / "run.json").write_text(json.dumps(sealed({**about, "state": "stopped"})))
     done = cli("resume", copied, "--threads", "2")
     assert done.code == 2
     assert "nor another number of threads (there 1)" in done.err
@@ -188,7 +189,7 @@ def test_resume_refuses_the_checkpoint_of_another_run(cli: Cli, copied: Path) ->
     about = json.loads((copied / "run.json").read_text())
     state = copied / "checkpoints" / "round-000005" / "state.json"
     state.write_text(json.dumps({**json.loads(state.read_text()), "identity": "0" * 64}))
-    (copied / "run.json").write_text(json.dumps({**about, "state": "stopped"}))
+    (copied / "run.json").write_text(json.dumps(sealed({**about, "state": "stopped"})))
     resealed(copied)
     done = cli("resume", copied)
     assert done.code == 2

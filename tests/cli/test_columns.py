@@ -12,10 +12,15 @@ from rich.console import Console
 
 from raffed.cli import tables
 from raffed.cli.columns import fitted
+from raffed.cli.tables import show_item, show_summary
 from tests.cli.conftest import Cli
 
 LISTINGS = ("methods", "datasets", "splits", "models", "metrics", "reproduce --list", "doctor", "cache list")
 DETAILS = ("methods fedmr", "models mlp", "datasets digits", "metrics accuracy", "splits dirichlet:10:0.5")
+ROW = {
+    **{"Data set": "digits", "Partition": "iid:4", "Seeds": "1", "Rounds": "2", "State": "finished"},
+    "Aggregation, last %": "90.00",
+}
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -91,3 +96,65 @@ def test_a_table_with_room_is_as_wide_as_its_contents() -> None:
 def test_a_word_wider_than_the_terminal_gets_what_room_there_is() -> None:
     [[_, (at, width)]] = fitted(("a", "b" * 100), [("x", "y")], 80)
     assert (at, width) == (1, 80 - 2 - 3 - 1)
+
+
+def test_reasons_against_a_comparison_stand_below_a_narrow_table(
+    titles: list[Sequence[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They made a row taller than a screen. A reason that several rows have is printed once."""
+    why = "not comparable: the network differs (lenet / mlp); the second value is that of ditto name=mlp"
+    runs = [
+        {"Method": name, **ROW, "Comparable": text} for name, text in [("a", "yes"), ("b", why), ("b", why)]
+    ]
+    show_summary("report.html", runs)
+    out = capsys.readouterr().out
+    check(out, titles)
+    assert out.count("the network differs") == 1
+    above, _, below = out.partition("agg:")
+    assert [line.split() for line in above.splitlines() if line.split()[:1] == ["b"]] == [
+        ["b", "90.00", "not", "comparable"]
+    ] * 2
+    assert f"b: {why}" in below
+
+
+def test_a_reason_that_many_rows_have_is_one_line_with_the_first_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    why = "not comparable: the network differs (lenet / mlp); the second value is that of ditto name=mlp"
+    show_summary("report.html", [{"Method": f"m{number}", **ROW, "Comparable": why} for number in range(60)])
+    below = capsys.readouterr().out.partition("agg:")[2].splitlines()
+    assert below[1:] == [f"m0, m1, m2, m3 and 56 more: {why}", "report: report.html"]
+
+
+def test_reasons_of_a_reproduction_stand_below_its_table_each_once(
+    titles: list[Sequence[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "not comparable: local.lr differs (0.02 / 0.03); the second value is that of FedAvg"
+    rows = [
+        {"Method": method, "Column": column, "Ours": "–", "Verdict": verdict, "Runs left out": said}
+        for method, column, verdict, said in [
+            ("FedAvg", "iid", "not run", "–"),
+            ("FedProx", "iid", "not comparable", why),
+            ("FedProx", "p8c3", "not comparable", why),
+        ]
+    ]
+    show_item("own/table", rows, {"Method", "Column", "Verdict", "Runs left out"})
+    out = capsys.readouterr().out
+    check(out, titles)
+    assert out.count("local.lr differs") == 1
+    assert f"FedProx · iid, FedProx · p8c3: {why}" in out
+    assert "not comparable   not comparable" in out
+
+
+def test_a_note_beside_yes_stands_below_the_table_too(
+    titles: list[Sequence[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = "yes; local.lr differs (0.11 / 0.21): it was chosen for each method by the sweep"
+    runs = [{"Method": name, **ROW, "Comparable": text} for name, text in [("a", "yes"), ("b", note)]]
+    show_summary("report.html", runs)
+    out = capsys.readouterr().out
+    check(out, titles)
+    assert [line.split() for line in out.splitlines() if line.split()[:1] == ["b"]] == [
+        ["b", "90.00", "yes,", "with", "a", "note"]
+    ]
+    assert f"b: {note}" in out

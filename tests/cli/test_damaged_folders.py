@@ -19,6 +19,7 @@ import pytest
 
 import raffed
 from analysis.packed.files import packed_below, read_records
+from raffed.cli.bits import set_as_recorded
 from raffed.results import read_run
 from tests.cli.conftest import Cli
 from tests.cli.damages import (
@@ -34,6 +35,7 @@ from tests.cli.damages import (
     told_once,
 )
 from tests.forging import as_schema_1, sha256
+from tests.fuzz.harness import in_time
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -106,6 +108,16 @@ def test_every_command_that_reads_run_json_refuses_a_damaged_one_in_one_line(
     assert done.code == 2, done
     assert "run.json" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("what", RUN_FILE_DAMAGES)
+def test_what_is_read_of_a_damaged_run_json_before_its_command_begins_neither_fails_nor_waits(
+    stopped: Path, what: str
+) -> None:
+    """The bits of a run are looked up before NumPy is loaded, without the checks that name a damage."""
+    RUN_FILE_DAMAGES[what](stopped)
+    with in_time():
+        set_as_recorded(stopped)
 
 
 @pytest.mark.parametrize("damage", [lacks("hashes"), lacks("round_hashes"), lacks("hashes", "round_hashes")])

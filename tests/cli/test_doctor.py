@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from raffed.data.catalogue import DATASETS
 from raffed.experiments import diagnostics
 from tests.cli.conftest import Cli
+from tests.docs.code_blocks import ROOT
 
 
 def test_a_machine_that_runs_these_tests_is_healthy(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +72,19 @@ def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> N
     # 1,442 training samples, 72 a client, batches of 16
     assert found["a client"]["found"].startswith("5 steps")
     assert found["fastest here"]["advice"].startswith("--execution serial")
+    assert kinds(measured_on_the_page()) == kinds(list(found)[list(found).index("one by one") :])
+
+
+def measured_on_the_page() -> list[str]:
+    """What stands before the findings in the output that docs/running.md shows."""
+    page = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    shown = page.partition("$ raffed doctor")[2].partition("```")[0]
+    return re.findall(r"^✓ (\S.*?)\s{2,}", shown, re.MULTILINE)
+
+
+def kinds(names: list[str]) -> list[str]:
+    """The names without their numbers, each once."""
+    return list(dict.fromkeys(re.sub(r"\d+", "N", name) for name in names))
 
 
 def test_a_run_that_is_wrong_is_refused_as_by_run(cli: Cli) -> None:

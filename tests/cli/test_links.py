@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,23 @@ def test_a_temporary_name_that_is_a_folder_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_has_no_links(tmp_path: Path) -> None:
     check_tree(tmp_path / "new")
+
+
+def test_a_file_that_a_run_at_work_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vault").write_bytes(b"old")
+    listed = os.scandir
+
+    @contextmanager
+    def then_removed(folder: str) -> Iterator[list[os.DirEntry[str]]]:
+        with listed(folder) as found:
+            entries = list(found)
+        (tmp_path / "vault").unlink()
+        yield entries
+
+    monkeypatch.setattr(os, "scandir", then_removed)
+    check_tree(tmp_path)
 
 
 def test_verify_downloads_nothing_whatever_the_folder_says(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import raffed
 from raffed.config.run import RunConfig
 from raffed.errors import UnknownNameError, UsageError
+from raffed.experiments.reproduction.arithmetic import finished_otherwise
 from raffed.experiments.reproduction.own_tables import own_item, own_items
 from tests.cli.conftest import Cli
 
@@ -150,3 +152,31 @@ def test_a_table_that_does_not_fit_is_refused_in_one_line(changes: dict, message
     given = {"name": "t", "title": "T", "runs": {("FedAvg", "x"): RunConfig()}, **changes}
     with pytest.raises(UsageError, match=message):
         raffed.table(**given)
+
+
+def test_a_table_in_stacks_takes_what_was_finished_one_client_at_a_time_and_the_reverse(
+    lab: Path, cli: Cli
+) -> None:
+    asked = ("reproduce", "--items", "./items.py:TABLE", *FULL)
+    first = cli(*asked, "--only", "fedavg", "--cohort", "2")
+    assert first.code == 0, first.err
+    (stacked,) = (lab / "out" / "runs" / "full").iterdir()
+    config = RunConfig.from_dict(json.loads((stacked / "run.json").read_text())["config"])
+    assert config.numerics.cohort == 2
+    portable = replace(config, numerics=raffed.Numerics(bits="portable"))
+    assert finished_otherwise(portable, [stacked]) == stacked
+    whole = cli(*asked)
+    assert "1 run" in whole.err
+    assert "1 are finished already" in whole.err
+    assert "with more threads, or other bits): 1 finished run" in whole.err
+    assert {path.name for path in (lab / "out" / "runs" / "full").iterdir()} > {stacked.name}
+    again = cli(*asked, "--cohort", "2")
+    assert "0 runs" in again.err
+    assert "2 are finished already" in again.err
+
+
+@pytest.mark.parametrize("option", [("--cohort", "2"), ("--numerics", "portable")])
+def test_a_study_is_not_stacked_and_has_no_portable_bits(option: tuple[str, str], cli: Cli) -> None:
+    refused = cli("reproduce", "map/fig8", *option)
+    assert refused.code == 2
+    assert f"{' '.join(option)} has no effect on map/fig8, which is a study without runs" in refused.err

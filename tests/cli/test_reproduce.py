@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.config.run import RunConfig
+from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.estimates import Speed, seconds_left, sizes_of
 from raffed.experiments.reproduction.item_file import write_item
+from raffed.experiments.reproduction.measured import corrected
 from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import (
     PlannedRun,
@@ -24,6 +25,7 @@ from raffed.experiments.reproduction.planner import (
     within_budget,
 )
 from raffed.methods import METHODS
+from raffed.results.seal import sealed
 from tests.cli.conftest import Cli, shell
 
 
@@ -287,6 +289,45 @@ def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> Non
     found = seconds_left(job, Speed(step=0.01, evaluation=1.0), sizes_of(job.config))
     steps = found / 2 - 1.0
     assert steps == pytest.approx(0.01 * 1154 / 16, rel=0.05)
+
+
+def test_a_damaged_folder_beside_a_run_is_not_taken_for_it(tmp_path: Path) -> None:
+    only = ["famnist lenet", "fedavg"]
+    (job,) = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, seeds=1)
+    beside = job.folder.with_name(job.folder.name[:-10] + "0123456789")
+    beside.mkdir(parents=True)
+    for text in ('{"state": "finished"}', "{", '{"state": "finished", "config": {"method": "gone"}}'):
+        (beside / "run.json").write_text(text)
+        (again,) = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, seeds=1)
+        assert again.folder == job.folder
+
+
+def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alone(tmp_path: Path) -> None:
+    only = ["famnist lenet", "fedavg,fedrs"]
+    jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, 2, Runtime(execution="serial"))
+    begun = jobs[0]
+    raffed.run(begun.config, begun.folder)
+    record = json.loads((begun.folder / "run.json").read_text())
+    timed = [job if job is begun else replace(job, seconds=100.0) for job in jobs]
+
+    def seconds() -> dict[tuple[str, int], float]:
+        found = corrected(timed, lambda job: record["seconds"] / 3)
+        return {(job.config.method, job.seed): round(job.seconds) for job in found if not job.done}
+
+    alike = {(job.config.method, job.seed) for job in jobs[1:] if job.config.method == begun.config.method}
+    assert {place for place, value in seconds().items() if value == 300} == alike
+    assert {value for place, value in seconds().items() if place not in alike} == {100}
+    elsewhere = {**record, "hardware": {**record["hardware"], "processor": "another one"}}
+    (begun.folder / "run.json").write_text(json.dumps(sealed(elsewhere)))
+    assert set(seconds().values()) == {100}
+
+
+def test_what_a_budget_keeps_from_running_is_said_with_the_way_to_run_it(cli: Cli, tmp_path: Path) -> None:
+    asked = ("reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg", "--out", tmp_path)
+    refused = cli(*asked, "--budget", "0.001s")
+    assert refused.code == 2
+    assert "1 run does not fit into the budget: the shortest is estimated at" in refused.err
+    assert "Without --budget they run" in refused.err
 
 
 def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
 
     said = (130, "raffed: stopped before anything was written\n")
     before = "raffed.cli." + ("running._one_ray" if "compare" in command else "following.headline")
-    for place, what in (("raffed.experiments.run.check_names", swallow), (before, interrupted)):
+    for place, what in (("raffed.experiments.checks.check_names", swallow), (before, interrupted)):
         with monkeypatch.context() as patched:
             patched.setattr(place, what)
             done = cli(*command, "--rounds", 2, *QUICK, "--out", tmp_path / "run")

@@ -9,7 +9,8 @@ from collections import Counter
 
 import pytest
 
-from raffed.cli.warned import count_warning, handed_on, repeated_warnings, summary
+from raffed.cli.warned import count_warning, repeated_warnings, summary
+from raffed.experiments.handing_on import handed_on
 from tests.cli.conftest import Cli
 
 log = logging.getLogger("raffed.experiments.run")

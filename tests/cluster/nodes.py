@@ -42,6 +42,25 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+# One federation for the tests of several nodes
+EXPERIMENT = """
+method = "{method}"
+[data]
+split = "iid:6"
+local_test = 0.2
+[model]
+name = "mlp"
+args = {{ hidden = [16] }}
+[local]
+epochs = 1.0
+[federation]
+rounds = {rounds}
+participation = 0.67
+[runtime]
+clients_per_actor = {clients}
+"""
+
+
 class Cluster:
     """A head and `workers` more nodes of one core each; ended, node by node, when the block is left.
 
@@ -98,6 +117,7 @@ class Cluster:
             **({} if self._apart else {"PYTHONPATH": str(ROOT)}),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # a node that is told to end does so at once
         }
 
     def __enter__(self) -> Cluster:
@@ -191,6 +211,17 @@ class Cluster:
         except subprocess.TimeoutExpired:
             return ""
         return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else ""
+
+    def lose(self, number: int) -> None:
+        """Kill the raylet of a node, as if its machine lost its power; its workers end with it."""
+        found = subprocess.run(
+            ["pgrep", "--session", str(self._nodes[number].pid), "--exact", "raylet"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (raylet,) = found.stdout.split()
+        os.kill(int(raylet), signal.SIGKILL)
 
     def logs(self) -> str:
         """The last lines of every node."""

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,25 +17,9 @@ import pytest
 
 import raffed
 from raffed.config.toml import parse_toml
-from tests.cluster.nodes import ROOT, Cluster
+from tests.cluster.nodes import EXPERIMENT, ROOT, Cluster
 
 pytestmark = pytest.mark.slow
-EXPERIMENT = """
-method = "{method}"
-[data]
-split = "iid:6"
-local_test = 0.2
-[model]
-name = "mlp"
-args = {{ hidden = [16] }}
-[local]
-epochs = 1.0
-[federation]
-rounds = 3
-participation = 0.67
-[runtime]
-clients_per_actor = {clients}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +54,7 @@ def test_a_job_uses_every_node_and_has_the_bits_of_a_serial_run(
     cluster: Cluster, tmp_path: Path, method: str, clients: int
 ) -> None:
     """One actor a client, and packed actors whose clients wander between nodes with their vaults."""
-    text = EXPERIMENT.format(method=method, clients=clients)
+    text = EXPERIMENT.format(method=method, clients=clients, rounds=3)
     (tmp_path / "exp.toml").write_text(text)
     done = submit(cluster, "run", tmp_path / "exp.toml", "--out", (tmp_path / "there").as_uri())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -79,6 +64,23 @@ def test_a_job_uses_every_node_and_has_the_bits_of_a_serial_run(
     tables["runtime"] = {"execution": "serial"}
     assert about["hashes"] == raffed.run(raffed.RunConfig.from_dict(tables), tmp_path / "serial").hashes
     assert cluster.token_file.read_text() not in done.stdout + done.stderr + json.dumps(about)
+
+
+def test_actors_that_share_a_node_send_the_driver_one_sum_and_the_bits_are_those_of_a_serial_run(
+    tmp_path: Path,
+) -> None:
+    """Six actors on three nodes of different sizes. Those of the two nodes without the driver add there."""
+    text = EXPERIMENT.format(method="scamap", clients=1, rounds=3)
+    (tmp_path / "exp.toml").write_text(text)
+    with Cluster(workers=2, cpus=(1, 2, 3)) as uneven:
+        done = submit(uneven, "run", tmp_path / "exp.toml", "--out", tmp_path / "run")
+        assert done.returncode == 0, done.stdout + done.stderr
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    shared = Counter(place["node"] for place in about["placement"]["places"])
+    assert sorted(shared.values()) == [1, 2, 3]
+    tables = parse_toml(text, "exp.toml")
+    tables["runtime"] = {"execution": "serial"}
+    assert about["hashes"] == raffed.run(raffed.RunConfig.from_dict(tables), tmp_path / "serial").hashes
 
 
 COPIES = """
@@ -228,7 +230,7 @@ def machines() -> Iterator[list[str]]:
 def test_nodes_with_addresses_of_their_own_give_the_bits_of_a_serial_run(
     machines: list[str], tmp_path: Path
 ) -> None:
-    text = EXPERIMENT.format(method="scamap", clients=1)
+    text = EXPERIMENT.format(method="scamap", clients=1, rounds=3)
     (tmp_path / "exp.toml").write_text(text)
     prefixes = [["ip", "netns", "exec", name] for name in NAMES]
     with Cluster(prefixes=prefixes, addresses=machines) as apart:

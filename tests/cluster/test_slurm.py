@@ -27,6 +27,8 @@ exec "$@"
 SCONTROL = """#!/bin/bash
 [[ "$1 $2" == "show hostnames" ]] && printf 'node1\\nnode2\\n'
 """
+BESIDE = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where pip puts programs, then the system's
+SHELLCHECK = shutil.which("shellcheck", path=BESIDE)
 JOB = str(900_000 + os.getpid() % 90_000)
 
 
@@ -44,7 +46,7 @@ def allocation(tmp_path: Path) -> dict[str, str]:
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM", "RAFFED_"))
     }
-    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{tools}:{BESIDE}"
     mine = {
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_JOB_ID": JOB,
@@ -58,10 +60,10 @@ def test_bash_can_read_it() -> None:
     assert subprocess.run(["bash", "-n", SCRIPT], capture_output=True, check=False).stderr == b""
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.skipif(SHELLCHECK is None, reason="shellcheck is not installed (make extras)")
 def test_shellcheck_warns_of_nothing() -> None:
     done = subprocess.run(
-        ["shellcheck", "--severity=warning", SCRIPT], capture_output=True, text=True, check=False
+        [str(SHELLCHECK), "--severity=warning", SCRIPT], capture_output=True, text=True, check=False
     )
     assert done.stdout == ""
 

@@ -18,6 +18,7 @@ from raffed.data.array_cache import ArrayCache
 from raffed.errors import DataFileError, RunFolderError, UsageError
 from raffed.experiments.privacy_accountant import epsilon, epsilon_of
 from raffed.results.runfile import read_run
+from raffed.results.seal import sealed
 from raffed.results.writer import read_metrics
 from raffed.runtime.setup import prepare_run
 
@@ -244,7 +245,7 @@ def test_an_edited_earlier_configuration_is_refused(four: Path, tmp_path: Path) 
     raffed.extend(run, 5)
     about = json.loads((run / "run.json").read_text())
     about["earlier"][0]["config"]["seed"] = 7
-    (run / "run.json").write_text(json.dumps(about))
+    (run / "run.json").write_text(json.dumps(sealed(about)))
     with pytest.raises(RunFolderError, match="an earlier configuration was edited"):
         raffed.resume(run)
 

@@ -20,6 +20,7 @@ from raffed.data.dataset import Dataset
 from raffed.errors import UsageError
 from raffed.experiments.best_model import values_in
 from raffed.results.runfile import read_run
+from raffed.results.seal import sealed
 from raffed.runtime import setup as setups
 
 RULE = "val.accuracy no better for 3 rounds"
@@ -86,8 +87,20 @@ def test_another_best_round_in_run_json_is_found_out(
         about["best"]["round"] = value
     else:
         del about["ended_early"]
-    (tmp_path / "run" / "run.json").write_text(json.dumps(about))
+    (tmp_path / "run" / "run.json").write_text(json.dumps(sealed(about)))
     assert verified(tmp_path / "run") != []
+
+
+def test_verify_finds_a_bit_that_changed_in_the_best_model_of_any_checkpoint(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    for file in ended[1].glob("checkpoints/*/best.safetensors"):
+        run = Path(shutil.copytree(ended[1], tmp_path / file.parent.name))
+        raw = bytearray(file.read_bytes())
+        raw[-1] ^= 1
+        (run / file.relative_to(ended[1])).write_bytes(raw)
+        failed = [one.what for one in raffed.verify(run, 0, progress=False).checks if not one.ok]
+        assert failed == [f"{file.parent.name}, best.safetensors"]
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])

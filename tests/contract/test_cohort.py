@@ -43,7 +43,8 @@ SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     ),
 }
 
-QUICK = ("plain", "batchnorm", "dropout, augmented, clipped")  # for all methods in `make test`
+# For all methods in `make test`: a network without BatchNorm, and one with it and with all that may be added
+QUICK = ("plain", "dropout, augmented, clipped")
 
 
 def pair(tiny: Tiny, double: bool = True) -> tuple[Tiny, Tiny]:

@@ -223,6 +223,7 @@ def test_nothing_seeds_a_global_generator_or_reads_it() -> None:
         "raffed.models",
         "raffed.config.run",
         "raffed.errors",
+        "raffed.experiments.run",  # so that Ray starts while torch is imported
         "raffed.studies",
         "raffed.tune_spaces",
     ],

@@ -69,6 +69,11 @@ def admitting() -> list[str]:
     return [name for name in METHODS if not build_method(name, {}).why_no_robust_mean]
 
 
+def sets_its_epochs(name: str) -> bool:
+    """Whether its arguments set the epochs of every pass, so that the option of drawn epochs is refused."""
+    return all(one.epochs is not None for one in build_method(name, {}).passes)
+
+
 @over_methods
 def test_a_method_that_admits_a_robust_mean_sends_nothing_beside_the_weights(name: str) -> None:
     """Nothing then reaches the server past the rule; a method that does send something else refuses."""
@@ -84,10 +89,8 @@ def test_many_methods_admit_robust_means_and_some_do_not() -> None:
     assert 15 <= len(admitting()) < len(METHODS)
 
 
-@over_methods
+@pytest.mark.parametrize("name", admitting())
 def test_a_robust_mean_that_keeps_everything_is_the_mean_and_the_median_is_not(name: str) -> None:
-    if name not in admitting():
-        pytest.skip("refused, see above")
     uniform = with_mean(build_method(name, {}), Federation(weighting="clients"))
     local = replace(PLAIN, momentum=0.0)
     rounds = [
@@ -98,11 +101,9 @@ def test_a_robust_mean_that_keeps_everything_is_the_mean_and_the_median_is_not(n
     assert not same_bits(rounds[0].server, rounds[2].server)
 
 
-@over_methods
-def test_drawn_epochs_change_the_steps_or_are_set_by_the_method(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in METHODS if not sets_its_epochs(name)])
+def test_drawn_epochs_change_the_steps(name: str) -> None:
     method = short(name)
-    if all(one.epochs is not None for one in method.passes):
-        pytest.skip("its arguments set the epochs of every pass, so the option is refused")
     local = replace(PLAIN, momentum=0.0, epochs=1)
     plain, same, drawn = (
         Tiny(method, local=replace(local, epochs_to=to)).run(1, (0, 1, 2, 3)) for to in (0, 1, 4)
@@ -131,14 +132,19 @@ def final(path: Path) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedavg", "map", "fedadam", "fedrep"])
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    ("option", "method"),
+    [
+        (option, method)
+        for option in OPTIONS
+        for method in ("fedavg", "map", "fedadam", "fedrep")
+        if option != "drawn epochs" or not sets_its_epochs(method)
+    ],
+)
 def test_every_option_is_the_same_resumed_and_stacked_to_rounding(
     option: str, method: str, tmp_path: Path
 ) -> None:
     run, done = replace(OPTIONS[option], method=method), list[int]()
-    if option == "drawn epochs" and method == "fedrep":
-        pytest.skip("FedRep sets its epochs itself")
     raffed.run(run, tmp_path / "cut", watch=lambda e: done.append(e.round), stop=lambda: len(done) == 2)
     whole = raffed.run(run, tmp_path / "whole")
     assert raffed.resume(tmp_path / "cut").hashes == whole.hashes

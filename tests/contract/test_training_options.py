@@ -19,6 +19,7 @@ from raffed.config.training import Local
 from raffed.core.training.overrides import effective, override_line, overrides, with_optimizer
 from raffed.methods import METHODS, build_method
 from tests.contract.test_cohort import agree_in_all, pair
+from tests.contract.test_options import sets_its_epochs
 from tests.tiny import PLAIN, Tiny, leaves, same_bits
 
 CALM = replace(PLAIN, lr=0.03)
@@ -39,16 +40,34 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "weight_decay": {"weight_decay": 0.1},
     "lr": {"lr": 0.01},
     "warmup": {"warmup_rounds": 2},
+    "exponential by epochs": {
+        "schedule": "exponential",
+        "schedule_args": {"gamma": 0.7},
+        "schedule_by": "epoch",
+    },
+    "multistep by steps": {
+        "schedule": "multistep",
+        "schedule_args": {"milestones": (1, 5), "gamma": 0.5},
+        "schedule_by": "step",
+    },
+    "drawn epochs": {"epochs_to": 3},
+    "drawn epochs, exponential in a round": {
+        "epochs_to": 3,
+        "schedule": "exponential",
+        "schedule_args": {"gamma": 0.7},
+        "schedule_by": "local_step",
+    },
 }
 FAST = {
     "fedavg": set(OPTIONS),
-    "scaffold": {"adam", "step", "kept velocity"},
+    "scaffold": {"adam", "step", "kept velocity", "multistep by steps"},
     "pfedme": {"adamw", "clip_value"},
     "fednova": {"adam", "cosine by steps"},
     "fedrod": {"label_smoothing", "adamw"},
     "scamap": {"adamw"},
     "apfl": {"polynomial in a round"},
     "fedrep": {"adagrad"},
+    "moon": {"drawn epochs, exponential in a round"},
 }
 over_pairs = pytest.mark.parametrize(
     ("name", "option"),
@@ -56,6 +75,7 @@ over_pairs = pytest.mark.parametrize(
         pytest.param(name, option, marks=[] if option in FAST.get(name, ()) else pytest.mark.slow)
         for name in METHODS
         for option in OPTIONS
+        if not ("epochs_to" in OPTIONS[option] and sets_its_epochs(name))  # such a run is refused
     ],
 )
 

@@ -152,6 +152,24 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ArrayCache(tmp_path / "file" / "cache", 10**9).put(stored())
 
 
+def test_an_entry_that_another_process_removes_while_entries_are_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ArrayCache(tmp_path, 30_000)
+    gone = cache.put(stored())
+    real, kept = Path.stat, Path.is_file
+
+    def removed(path: Path, **options: bool) -> os.stat_result:
+        if path.parent.name == gone:
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", removed)  # after it was listed: there it is a complete entry still
+    monkeypatch.setattr(Path, "is_file", lambda path: path.parent.name == gone or kept(path))
+    second = cache.put(stored(1))  # the limit has room for two, so the eviction asks for their sizes
+    assert second in [one.sha256 for one in cache.entries()]
+
+
 def test_the_environment_names_folder_and_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAFFED_CACHE", str(tmp_path))
     monkeypatch.setenv("RAFFED_CACHE_GB", "1.5")

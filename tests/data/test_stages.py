@@ -125,7 +125,10 @@ def test_slots_and_sets_always_complete_or_are_refused(data: st.DataObject) -> N
     assert [sum(label in own for own in sets) for label in range(classes)] == slots.tolist()
 
 
-@pytest.mark.parametrize(("classes", "n_max", "clients", "each", "count", "imbalance"), CASES)
+@pytest.mark.parametrize(
+    ("classes", "n_max", "clients", "each", "count", "imbalance"),
+    [pytest.param(*one, marks=[pytest.mark.slow] if one[0] > 100 or one[5] == 50 else []) for one in CASES],
+)
 def test_every_table_s_split_has_equal_units_of_exactly_s_classes_and_loses_little(
     classes: int, n_max: int, clients: int, each: int, count: int, imbalance: int
 ) -> None:

@@ -34,7 +34,7 @@ from raffed.runtime.worker import ClientWorker
 from raffed.studies import STUDIES, Work, execute_study
 from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError
-from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, over_methods, same_bits, short
+from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, same_bits, short
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2, samples=300),
@@ -107,8 +107,17 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
     return run.round_hashes, digests, str(events)
 
 
+# Runs of a ResNet-8 take a second each. FedAvg stands for its layers, and MAP for what clients keep of them
+SHORT_ONES = {"BatchNorm": ("fedavg", "map"), "stacks, BatchNorm": ("fedavg",)}
+
+
+def run_of(variant: str, name: str) -> object:
+    slow = [] if name in SHORT_ONES.get(variant, (name,)) else [pytest.mark.slow]
+    return pytest.param(variant, name, marks=slow, id=f"{variant}-{name}")
+
+
 @pytest.mark.parametrize(
-    ("variant", "name"), [(v, name) for v, (_, names) in VARIANTS.items() for name in names]
+    ("variant", "name"), [run_of(v, name) for v, (_, names) in VARIANTS.items() for name in names]
 )
 def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
     variant: str, name: str, tmp_path: Path, device: torch.device
@@ -117,8 +126,18 @@ def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
     assert outcome(config, tmp_path / "there", device) == outcome(config, tmp_path / "here", "cpu")
 
 
-@over_methods
-@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
+# Every method trains on the device in a run above. What dropout, BatchNorm, augmentation and stacks add
+# there is the trainer's, so a method of each kind is enough: no memory, the client's and the server's, own
+# layers, a second model, a teacher, statistics of the features, and the server's own training.
+OF_EACH_KIND = ("fedavg", "scamap", "fedrep", "ditto", "fedphp", "ccvr", "feddf", "gldp", "fedmr")
+
+
+def rounds_of(name: str, cohort: bool) -> object:
+    slow = [] if name in OF_EACH_KIND else [pytest.mark.slow]
+    return pytest.param(name, cohort, marks=slow, id=f"{'stacks' if cohort else 'one by one'}-{name}")
+
+
+@pytest.mark.parametrize(("name", "cohort"), [rounds_of(n, c) for c in (False, True) for n in METHODS])
 def test_rounds_with_dropout_batchnorm_and_augmentation(
     name: str, cohort: bool, device: torch.device
 ) -> None:
@@ -139,7 +158,12 @@ def test_rounds_with_dropout_batchnorm_and_augmentation(
     assert same_bits(*ended)
 
 
-@pytest.mark.parametrize("name", STUDIES)
+LONG_STUDIES = ("features_tsne", "leakage")  # of the time of the other six together
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG_STUDIES else []) for n in STUDIES]
+)
 def test_a_study_that_trains_on_a_device_has_the_bits_of_one_on_the_cpu(
     name: str, tmp_path: Path, device: torch.device
 ) -> None:

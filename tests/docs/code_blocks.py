@@ -29,7 +29,9 @@ CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"
 ENVIRONMENT = "it makes an environment or installs into one, as CI does"
 FLOOR = "it makes an environment of the oldest versions; docs/install.md says what was tried with it"
 HOURS = "it takes hours and needs real data; analysis/records has its results"
+PORTABLE = "it needs a process that has not loaded torch; tests/runtime/test_portable_bits.py has it"
 # Page or "" for all of them, beginning of a command → why it is not run
+STANDS = "tests/runtime/ray_backend/test_standing_ray.py joins a Ray that stands ready, in a slow test"
 NOT_RUN = {
     ("", "make "): ENVIRONMENT,
     ("", "python3 -m venv"): ENVIRONMENT,
@@ -42,15 +44,33 @@ NOT_RUN = {
     ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
     ("", ".venv/bin/python -m pytest"): "it is the suite itself",
     ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_help.py runs",
+    ("docs/running.md", "raffed up"): STANDS,
+    ("docs/running.md", "raffed run --method map --address warm"): STANDS,
+    ("docs/running.md", "raffed down"): STANDS,
     ("", "raffed doctor"): "it measures the machine; tests/cli runs it on a small one",
     ("README.md", "raffed run --dataset"): "docs/own_data.md has the same command, which its test runs",
     ("", "raffed reproduce map/table1 --scale full"): HOURS,
     ("", "raffed reproduce zoo/"): HOURS,
+    ("docs/reproducing.md", "raffed reproduce checker/"): "it needs a GPU, and hours without one",
+    ("docs/reproducing.md", "raffed reproduce fedmr/paper-cell"): "it needs a GPU",
+    ("docs/bundles.md", "raffed bundle"): "tests/bundles makes bundles of runs, sweeps and tables",
+    ("docs/bundles.md", "raffed replay"): "tests/bundles replays them",
+    ("docs/checker.md", "raffed reproduce checker/fedvls-mnist --scale full --out"): HOURS,
+    ("docs/checker_results.md", "raffed reproduce checker/lr-mnist --scale full"): HOURS,
+    ("docs/reliability.md", "python -m tests.reliability"): "it takes hours; its own tests try a few cases",
     ("", "python -m analysis."): "it packs the results of the command before it; tests/analysis runs it",
     ("", "raffed reproduce fedmr/table6 --only fmnist"): "tests/contract runs every item at smoke scale",
     ("docs/reproducing.md", "raffed reproduce --items"): "docs/own_table.md has it, which its test runs",
     ("docs/reports.md", "raffed report"): "docs/tutorials/tune_and_report.md has it for a sweep of its own",
     ("docs/reports.md", "from raffed.analysis"): "docs/tutorials/tune_and_report.md has the same program",
+    ("docs/portable.md", "raffed "): PORTABLE,
+    ("docs/portable.md", "import raffed"): PORTABLE,
+    ("docs/portable.md", "apt-get"): ENVIRONMENT,
+    ("docs/portable.md", "python -m pytest"): "it is a part of the suite",
+    (
+        "docs/portable.md",
+        "python -m tests.runtime.portable_proof",
+    ): "the slow test before it runs this script",
     ("", "raffed submit"): CLUSTER,
     ("", "ray "): CLUSTER,
     ("", "export RAY_AUTH_MODE"): CLUSTER,

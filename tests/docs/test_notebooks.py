@@ -34,7 +34,7 @@ def test_the_code_of_a_notebook_compiles(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_cell_of_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a kernel of this Python: `pip install nbclient ipykernel` for it, or the extra `notebooks`."""
+    """In a kernel of this Python, which `make extras` installs."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     path = tmp_path / f"{name}.ipynb"

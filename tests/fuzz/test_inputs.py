@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from raffed.core.messages import ClientState
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.tuning.folder import SweepFolder, stored_request
+from raffed.results.seal import sealed
 from raffed.runtime.record_codec import load_record, load_server
 from tests.fuzz.cases import (
     LEAF,
@@ -90,7 +91,7 @@ def fuzz_resume(data: st.DataObject, source: Source) -> None:
     """A damaged run that was stopped after two of three rounds is resumed, by the command."""
     run = source.fresh()
     about = json.loads((run / "run.json").read_text()) | {"state": "stopped"}
-    (run / "run.json").write_text(json.dumps(about))
+    (run / "run.json").write_text(json.dumps(sealed(about)))
     wounded(data, run)
     exits_cleanly(["resume", str(run), "--quiet", "--execution", "serial"])  # whatever run.json says
 

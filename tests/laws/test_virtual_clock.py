@@ -222,3 +222,17 @@ def test_a_trace_is_checked(text: str, message: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(UsageError, match=message):
         Clock(speeds="trace", trace=str(file)).traced(2)
+
+
+def test_verify_finds_an_earlier_model_that_is_damaged_or_lost(tmp_path: Path) -> None:
+    """Clients still train from it, so a checkpoint keeps it."""
+    clock = Clock(speeds="lognormal", spread=1.5, server="fedbuff", buffer=2)
+    raffed.run(run(clock), tmp_path / "run")
+    earlier = sorted((tmp_path / "run").glob("checkpoints/*/past-*.safetensors"))
+    assert earlier
+    for damage in (lambda: earlier[0].write_bytes(earlier[0].read_bytes()[:-1]), earlier[0].unlink):
+        damage()
+        failed = [one for one in raffed.verify(tmp_path / "run", 0, progress=False).checks if not one.ok]
+        assert [(one.what, one.found) for one in failed] == [
+            (f"{earlier[0].parent.name}, {earlier[0].name}", "unreadable")
+        ]

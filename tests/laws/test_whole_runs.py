@@ -70,7 +70,13 @@ JUDGED_BY_MORE = (  # whose scores take more than a forward pass of what is sent
 )
 
 
-@pytest.mark.parametrize("method", JUDGED_BY_MORE)
+SHORT_OF_THEM = {"map", "fedrod", "ditto", "feddf", "gldp"}  # of each kind of judgement one
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(m, marks=[] if m in SHORT_OF_THEM else [pytest.mark.slow]) for m in JUDGED_BY_MORE],
+)
 def test_evaluating_every_round_or_only_at_the_end_gives_the_same_weights_and_vaults(method: str) -> None:
     """docs/papers/baselines.md G4, with a BatchNorm net."""
     data = replace(BATCHNORM.data, local_test=0.2, samples=600)

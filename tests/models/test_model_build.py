@@ -14,6 +14,7 @@ from raffed.models.last_layers import last_layers
 NAMES = [
     "cnn5",
     "cnn_mcmahan",
+    "cnn_pfl",
     "cnn_pfllib",
     "efficientnet_b0",
     "femnist_cnn",
@@ -67,7 +68,7 @@ def test_every_name_of_a_net_starts_with_body_or_head(name: str) -> None:
 
 
 def test_the_parametrised_tests_saw_every_model() -> None:
-    assert len(MODELS) == 29
+    assert len(MODELS) == 30
     assert SEEN in (set(), set(MODELS))  # empty only where this test runs alone
     assert list(MODELS) == NAMES == sorted(MODELS)
 
@@ -144,7 +145,8 @@ def test_an_unknown_keyword_is_refused_with_the_accepted_ones(name: str) -> None
     ) as refused:
         build(name, MODELS[name].in_shapes[0], 10, 0, zzzz=3)
     assert all(key in str(refused.value) for key in declared_args(name))
-    assert ("hidden" in str(refused.value)) == (name in ("cnn5", "mlp", "mlp5", "mlpnet"))
+    known = str(refused.value).partition("known: ")[2].split(", ")
+    assert ("hidden" in known) == (name in ("cnn5", "mlp", "mlp5", "mlpnet"))
 
 
 @pytest.mark.parametrize("hidden", [(), 64, "64", (64, 0), (64, -1), (64.0,), (True,)])
@@ -160,7 +162,7 @@ def test_head_bias_must_be_a_boolean(value: object) -> None:
         build("mlp", (1, 8, 8), 10, 0, head_bias=value)
 
 
-MOON_S = {"lenet", "mlp", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
+MOON_S = {"lenet", "mlp", "mobilenet_v2", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
 KEYWORDS = [  # network, keyword, value, what is said of it
     ("wrn28", "widen", 0, "widen = 0 is outside"),
     ("wrn28", "widen", 1.5, "widen = 1.5 is a float, but must be an int"),
@@ -179,6 +181,8 @@ KEYWORDS = [  # network, keyword, value, what is said of it
     ("lenet_2d", "relu", 1, "relu = 1 is an int, but must be a bool"),
     ("linear", "sigmoid", 1, "sigmoid = 1 is an int, but must be a bool"),
     ("cnn_mcmahan", "padding", "valid", "padding"),
+    ("cnn_pfl", "dropout", 1.0, "dropout = 1.0 is outside"),
+    ("mobilenet_v2", "projection_hidden", -1, "projection_hidden = -1 is outside"),
     ("vgg11_dropout", "dropout", 1.0, "dropout = 1.0 is outside"),
     ("resnet18_gn", "groups", 0, "groups = 0 is outside"),
     ("resnet8", "stem_stride", 3, "stem_stride = 3 is outside"),
@@ -236,6 +240,7 @@ REFUSED = [
     ("cnn5", (3, 15, 16)),
     ("lenet_dlg", (3, 1, 2)),
     ("efficientnet_b0", (3, 32, 33)),
+    ("cnn_pfl", (1, 5, 6)),
     ("cnn_pfllib", (1, 15, 16)),
     ("cnn_mcmahan", (1, 4, 3)),
     ("mobilenet_v2", (3, 9, 8)),

@@ -121,12 +121,21 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; page of docs
     # Numbers that public benchmarks print, or that their code has
     ("linear", (1, 28, 28), 10, {}, 7_850, 784),
     ("linear", (1, 28, 28), 10, {"sigmoid": True}, 7_850, 784),
+    ("cnn_pfl", (3, 32, 32), 10, {}, 1_626_442, 128),
     ("cnn_pfllib", (1, 28, 28), 10, {}, 582_026, 512),
     ("cnn_pfllib", (3, 32, 32), 100, {}, 924_708, 512),
     ("cnn_mcmahan", (1, 28, 28), 10, {}, 1_663_370, 512),
     ("cnn_mcmahan", (1, 28, 28), 10, {"padding": "pools"}, 1_663_370, 512),
     ("vgg11_dropout", (3, 32, 32), 10, {}, 9_750_922, 512),
     ("mobilenet_v2", (3, 32, 32), 10, {}, 2_296_922, 1280),
+    (  # FedVLS's code, MOON: 1280, 640 ReLU, 256, 10
+        "mobilenet_v2",
+        (3, 32, 32),
+        10,
+        {"projection": 256, "projection_hidden": 640},
+        2_296_922 - linear(1280, 10) + linear(1280, 640) + linear(640, 256) + linear(256, 10),
+        256,
+    ),
     ("resnet18_gn", (3, 32, 32), 10, {}, 11_173_962, 512),  # as resnet18
     (
         "resnet18_gn",
@@ -245,6 +254,7 @@ def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: boo
                 "mlp5",
                 "lenet_dlg",
                 "linear",
+                "cnn_pfl",
                 "cnn_pfllib",
                 "cnn_mcmahan",
                 "vgg11_dropout",

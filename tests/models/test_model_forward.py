@@ -24,6 +24,7 @@ from raffed.models.net import GlobalMean, GridMean, Net
 SMALLEST = {
     "cnn5": (1, 16, 16),
     "cnn_mcmahan": (1, 4, 4),
+    "cnn_pfl": (1, 6, 6),
     "cnn_pfllib": (1, 16, 16),
     "efficientnet_b0": (3, 33, 33),
     "femnist_cnn": (1, 8, 8),
@@ -68,6 +69,7 @@ BATCH_NORM = [
 SIGNED = {"cnn5", "lenet_2d", "linear", "mlp5"}  # the last layer before the head has no ReLU
 # Network: dropouts, without B0's first branches, which are never dropped
 DROPOUT = {
+    "cnn_pfl": 2,
     "efficientnet_b0": 10,
     "vgg11_dropout": 2,
     "wrn28": 12,
@@ -90,6 +92,7 @@ HEAVY = {
 
 STILL: dict[str, dict[str, float]] = {
     "efficientnet_b0": {"dropout": 0.0, "stochastic_depth": 0.0},
+    "cnn_pfl": {"dropout": 0.0},
     "vgg11_dropout": {"dropout": 0.0},
     "wrn28": {"dropout": 0.0},
 }
@@ -241,9 +244,13 @@ def stacked_and_alone(request: pytest.FixtureRequest) -> Both:
     return stacked, alone, before
 
 
+# Their blocks are those of vgg8, vgg8_bn, resnet18_gn and resnet8; B0 is stacked with its dropout below
+MADE_OF_OTHERS = {"efficientnet_b0", "resnet18", "vgg11", "vgg11_bn", "vgg11_dropout", "vgg16_bn"}
+
+
 def is_slow(name: str, train: bool) -> bool:
-    """Of deep networks those that are made of the blocks of others: VGG-16, and all but one in evaluation."""
-    return name == "vgg16_bn" or (name in HEAVY - {"vgg8_bn"} and not train)
+    """Deep networks that are made of the blocks of others, and all but one deep network in evaluation."""
+    return name in MADE_OF_OTHERS or (name in HEAVY - {"vgg8_bn"} and not train)
 
 
 def of_each(names: Iterable[str], *modes: bool) -> pytest.MarkDecorator:

@@ -36,7 +36,7 @@ DEFAULTS = [
     "vgg11_dropout",
     "wrn28",
 ]
-OTHERS = ["efficientnet_b0", "lenet_dlg"]
+OTHERS = ["cnn_pfl", "efficientnet_b0", "lenet_dlg"]
 ARGS: dict[str, dict[str, object]] = {"wrn28": {"widen": 1}}
 
 
@@ -150,3 +150,13 @@ def test_the_proxies_of_missing_classes_start_as_far_apart_as_the_sheet_says() -
     """
     head = build("vgg11_bn", (3, 32, 32), 10, 0).get_submodule("head").weight
     assert mean_distance(head.detach(), [8], [9]) == pytest.approx(0.32, abs=0.03)
+
+
+def test_pfl_s_cnn_has_glorot_uniform_weights() -> None:
+    """Uniform in ±√(6 / (fan in + fan out)); the largest of n weights is within 20 / n of the end."""
+    net = build("cnn_pfl", (3, 32, 32), 10, 3)
+    for layer in [*layers(net, nn.Conv2d), *layers(net, nn.Linear)]:
+        fans = layer.weight.shape[0] + layer.weight.shape[1]
+        most = math.sqrt(6 / (fans * math.prod(layer.weight.shape[2:])))
+        largest = layer.weight.abs().max().item()
+        assert most * (1 - 20 / layer.weight.numel()) < largest <= most

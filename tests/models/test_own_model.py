@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -96,23 +97,40 @@ def test_a_wrong_head_is_refused_with_the_linear_layers_that_there_are() -> None
         as_net(Trap(CLASSES, "softmax"), "out", in_shape=(FEATURES,))
 
 
-class Positions(nn.Module):
-    """Scores of every position, of which the mean is returned."""
+class AfterHead(nn.Module):
+    """A module that computes something after its head; without a bias, a linear rule may change places."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.out = nn.Linear(4, CLASSES)
+        self.out, self.rule = nn.Linear(4, CLASSES, bias=False), rule
 
     def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.out(x).mean(1)
-        return scores
+        return self.rule(self.out(x))
 
 
-def test_a_head_that_works_on_every_position_is_refused() -> None:
+AFTER_THE_HEAD = {
+    "the mean of all positions": ((5, 4), lambda scores: scores.mean(1)),
+    "a temperature": ((4,), lambda scores: scores / 0.5),
+    "softmax": ((4,), lambda scores: scores.softmax(1)),
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("what", AFTER_THE_HEAD)
+def test_what_is_computed_after_the_head_is_refused_for_any_weights(what: str, seed: int) -> None:
+    # For some weights a mean or a factor gives the same bits before and after the head: it must not matter
+    shape, rule = AFTER_THE_HEAD[what]
+    with forked(seed):
+        module = AfterHead(rule)
     with pytest.raises(UsageError, match=r"no nn\.Linear"):
-        as_net(Positions(), in_shape=(5, 4))
+        as_net(module, in_shape=shape)
     with pytest.raises(UsageError, match="not the output of its layer 'out'"):
-        as_net(Positions(), "out", in_shape=(5, 4))
+        as_net(module, "out", in_shape=shape)
+
+
+def test_scores_of_another_shape_with_the_head_s_values_are_its_output() -> None:
+    net = as_net(AfterHead(lambda scores: scores.squeeze(1)), in_shape=(1, 4))
+    assert net(torch.rand(3, 1, 4))[0].shape == (3, CLASSES)
 
 
 def test_a_reference_is_built_with_its_own_arguments_and_the_seed_alone() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import py_compile
 import subprocess
 import sys
 import textwrap
@@ -45,6 +47,18 @@ def package(root: Path, name: str = "mylab") -> Path:
     write(root / name / "deep" / "maths.py", "ONE = 1\n")
     write(root / name / "other.py", "TWO = 2\n")
     return root / name
+
+
+def test_the_code_of_a_file_is_that_of_its_source_whatever_python_has_compiled(here: Path) -> None:
+    """Python compares sizes and seconds: an edit within a second that keeps the size goes unnoticed."""
+    file = write(here / "a.py", "def f():\n    return 1\n")
+    py_compile.compile(str(file))
+    before = file.stat()
+    write(file, "def f():\n    return 2\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    found = load("./a.py:f")
+    assert callable(found)
+    assert found() == 2
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import raffed
 from raffed.errors import RunFolderError
 from raffed.results import read_run, runfile, write_json
+from raffed.results.seal import sealed
 from tests.forging import FEWEST
 
 
@@ -23,7 +25,7 @@ def test_equal_objects_give_equal_bytes_whatever_their_order(tmp_path: Path) -> 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", FEWEST)
-    assert read_run(tmp_path) == FEWEST
+    assert read_run(tmp_path) == sealed(FEWEST)
 
 
 @pytest.mark.parametrize("bad", [{"x": float("nan")}, {"x": Path("y")}])
@@ -31,7 +33,7 @@ def test_what_json_cannot_say_leaves_the_old_file_alone(tmp_path: Path, bad: dic
     write_json(tmp_path / "run.json", FEWEST)
     with pytest.raises((ValueError, TypeError)):
         write_json(tmp_path / "run.json", bad)
-    assert read_run(tmp_path) == FEWEST
+    assert read_run(tmp_path) == sealed(FEWEST)
 
 
 def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
@@ -45,7 +47,7 @@ def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
     monkeypatch.setattr(os, "replace", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_json(tmp_path / "run.json", {**FEWEST, "run_id": "new"})
-    assert read_run(tmp_path) == FEWEST
+    assert read_run(tmp_path) == sealed(FEWEST)
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
@@ -78,3 +80,20 @@ def test_a_checkout_that_is_not_installed_records_its_own_version(monkeypatch: p
         assert runfile.versions()["raffed"] == raffed.__version__
     finally:
         runfile.versions.__globals__["_version"].cache_clear()
+
+
+def test_a_digit_that_changed_in_run_json_is_noticed_and_another_layout_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_json(path, FEWEST)
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert read_run(tmp_path)["seconds"] == 1.5
+    path.write_text(path.read_text().replace("1.5", "1.7"))
+    with pytest.raises(
+        RunFolderError, match=r"run\.json: the file was edited or damaged, because its contents"
+    ):
+        read_run(tmp_path)
+
+
+def test_a_run_of_an_earlier_version_that_holds_no_hash_of_its_contents_is_read(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(FEWEST))
+    assert read_run(tmp_path) == FEWEST

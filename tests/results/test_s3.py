@@ -1,17 +1,14 @@
-"""Results on S3, as a store answers: a local one, moto's.
+"""Results on S3, as a store answers: moto's, which imitates one, and (slow) the gateway of a real Ceph.
 
-pip install 'moto[server]' brings it; it is no part of the extra `dev`, which it would double.
+`make test-extras` installs moto, `make test-real` Ceph (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -19,12 +16,9 @@ import raffed
 from raffed.errors import RaffedError, UsageError
 from raffed.results.storage import mirrored
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
+from tests.results.s3_stores import KEY, SECRET, Ceph, Moto, Store, ceph, has_ceph
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("moto") is None, reason="moto[server] is not installed"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # moto's and botocore's own
-]
-SECRET = "verysecretkey"
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # moto's and botocore's own
 RUN = raffed.RunConfig(
     method="scamap",
     data=raffed.Data(split="p4c5", local_test=0.2),
@@ -35,45 +29,47 @@ RUN = raffed.RunConfig(
 )
 
 
-class Store:
-    """A local S3 with the bucket `lab`."""
-
-    def __init__(self) -> None:
-        from moto.server import ThreadedMotoServer
-
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-        self._server.start()
-        self.host = "{}:{}".format(*self._server.get_host_and_port())
-        self.options = f"?endpoint_override={self.host}&scheme=http&region=us-east-1"
-        self._ask("POST", "moto-api/reset")  # all servers of a process hold the same buckets
-        self._ask("PUT", "lab")
-
-    def names(self) -> list[str]:
-        """Of the bucket's objects; markers of folders, which end in a slash, left out."""
-        found = ElementTree.fromstring(self._ask("GET", "lab"))
-        keys = [one.text or "" for one in found.iter() if one.tag.endswith("}Key")]
-        return [key for key in keys if not key.endswith("/")]
-
-    def end(self) -> None:
-        self._server.stop()
-
-    def _ask(self, verb: str, path: str) -> bytes:
-        signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request"}
-        with urllib.request.urlopen(
-            urllib.request.Request(f"http://{self.host}/{path}", method=verb, headers=signed)
-        ) as answer:
-            return bytes(answer.read())
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Ceph]:
+    """One Ceph for this module, whose gateway every test starts anew."""
+    if not has_ceph():
+        pytest.skip("Ceph is not installed (apt-get install ceph-mon ceph-osd radosgw)")
+    with ceph() as made:
+        yield made
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Credentials come from the environment, as the README says."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from the environment, as the README says."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    made = Store()
+
+
+@pytest.fixture
+def gateway(cluster: Ceph, credentials: None) -> Ceph:
+    """It serves the next test too."""
+    cluster.open()
+    return cluster
+
+
+@pytest.fixture
+def imitation(credentials: None) -> Iterator[Moto]:
+    pytest.importorskip("moto", reason="moto[server] is not installed (make test-extras)")
+    made = Moto()
     yield made
     with contextlib.suppress(Exception):
         made.end()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("imitation", marks=pytest.mark.extras),
+        pytest.param("gateway", marks=pytest.mark.slow),
+    ]
+)
+def store(request: pytest.FixtureRequest) -> Store:
+    found: Store = request.getfixturevalue(request.param)
+    return found
 
 
 def test_a_run_on_s3_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
@@ -92,7 +88,7 @@ def test_a_run_on_s3_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
     local = {
         path.relative_to(tmp_path / "whole").as_posix()
         for path in (tmp_path / "whole").rglob("*")
-        if path.is_file()
+        if path.is_file() and not path.name.startswith(".")
     }
     there = {name.removeprefix("runs/a/") for name in store.names()}
     assert {name for name in local if "checkpoints" not in name} == {
@@ -116,6 +112,51 @@ def test_the_store_may_be_named_by_the_environment(
     assert store.names() == ["b/metrics/x.parquet"]
     with mirrored("s3://lab/b?region=us-east-1") as here:
         assert (here / "metrics" / "x.parquet").read_text() == "rows"
+
+
+@pytest.mark.slow
+def test_a_large_file_in_many_parts_and_more_files_than_a_page_lists_come_back_whole(gateway: Ceph) -> None:
+    """S3 lists a thousand objects at a time, and takes large ones in parts of at least 5 MiB."""
+    names = {f"rows/{number:04d}.json" for number in range(1100)}
+    large = bytes(range(256)) * (24 * 2**12)
+    with mirrored(f"s3://lab/large{gateway.options}") as here:
+        (here / "rows").mkdir(parents=True)
+        for name in names:
+            (here / name).write_text(name)
+        (here / "large.safetensors").write_bytes(large)
+    with mirrored(f"s3://lab/large{gateway.options}") as here:
+        found = {path.relative_to(here).as_posix() for path in here.rglob("*") if path.is_file()}
+        assert found == names | {"large.safetensors"}
+        assert (here / "large.safetensors").read_bytes() == large
+
+
+@pytest.mark.slow
+def test_a_wrong_secret_is_an_error_before_work_starts(
+    gateway: Ceph,
+    cli: Cli,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another" + SECRET)
+    done = cli("run", *QUICK, "--rounds", "1", "--out", f"s3://lab/a{gateway.options}")
+    assert done.code == 2
+    assert "cannot be written" in done.err
+    assert "Traceback" not in done.err
+    assert SECRET not in done.out + done.err
+    assert gateway.names() == []
+
+
+@pytest.mark.slow
+def test_a_store_that_refuses_files_with_contents_is_an_error_before_work_starts(
+    gateway: Ceph,
+    cli: Cli,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ceph 16 refuses uploads with a checksum behind them, which AWS's client sends if a variable says so."""
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_supported")
+    done = cli("run", *QUICK, "--rounds", "1", "--out", f"s3://lab/a{gateway.options}")
+    assert done.code == 2
+    assert "cannot be written" in done.err
+    assert "round" not in done.out
 
 
 def test_what_is_gone_here_is_removed_there_and_nothing_else(store: Store) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import raffed
 from raffed.errors import RaffedError, UsageError
 from raffed.results import remote as remotes
 from raffed.results import storage
+from raffed.results import url as urls
 from raffed.results.remote import Remote
 from raffed.results.storage import fetched, is_url, mirrored, named
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
@@ -173,12 +175,32 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     "url", ["abfs://runs@account.dfs.core.windows.net/a", "abfss://runs@account.dfs.core.windows.net/a"]
 )
 def test_a_container_before_the_at_sign_is_no_secret(url: str) -> None:
-    assert remotes.check_url(url) == url
+    assert urls.check_url(url) == url
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(None, "when_required"), ("when_supported", "when_supported")])
+def test_the_client_of_s3_adds_no_checksums_unless_a_variable_says_so_and_the_variables_stay(
+    given: str | None, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older stores refuse them. The client reads the variables when it is made."""
+    name, seen = "AWS_REQUEST_CHECKSUM_CALCULATION", list[str | None]()
+    monkeypatch.delenv(name, raising=False)
+    if given is not None:
+        monkeypatch.setenv(name, given)
+
+    def made(url: str) -> tuple[None, str]:
+        seen.append(os.environ.get(name))
+        return None, "bucket/a"
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=made))
+    urls.opened("s3://bucket/a")
+    assert seen == [wanted]
+    assert os.environ.get(name) == given
 
 
 def test_a_container_with_a_key_is_refused() -> None:
     with pytest.raises(UsageError, match="credentials") as refused:
-        remotes.check_url("abfs://account:verysecret@account.dfs.core.windows.net/a")
+        urls.check_url("abfs://account:verysecret@account.dfs.core.windows.net/a")
     assert "verysecret" not in str(refused.value)
 
 

@@ -47,6 +47,32 @@ class SlowActor(Plain):
 
 
 @ray.remote
+class FarActor(Plain):
+    """Says that it is on another node, and dies once, in the second round, if it is number 1."""
+
+    def ready(self) -> dict[str, Any]:
+        return {**super().ready(), "node": "far"}
+
+    def train(self, broadcast: Any, share: Any) -> Any:
+        if self.number == 1 and broadcast.round == 1 and not os.path.exists(self.sign):
+            Path(self.sign).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().train(broadcast, share)
+
+    def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int) -> None:
+        super().__init__(setup, vaults, home, number)
+        self.sign = f"{vaults}-died"
+
+    def add_here(self, asked: list[Any]) -> Any:
+        from raffed.runtime.ray_backend.node_sums import add_here
+
+        found = add_here(asked)
+        with open(f"{self.sign}-added", "a") as file:
+            file.write(f"{len(asked)} {len(found[2])}\n")
+        return found
+
+
+@ray.remote
 class HungryActor(Plain):
     """Actor 0 runs out of memory in the third round, when half of its share is done and its vaults are
     written.

@@ -19,7 +19,8 @@ from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.conduct import conduct_at
 from raffed.results.writer import read_metrics
 from raffed.runtime.api import RoundOrder
-from raffed.runtime.client_state_store import ClientStateStore, save_client_states
+from raffed.runtime.client_state_store import ClientStateStore
+from raffed.runtime.saved_client_states import save_client_states
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
 from tests.runtime.conftest import small

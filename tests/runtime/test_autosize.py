@@ -10,9 +10,14 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed.core.aggregation.accumulator import PartialSum
+from raffed.core.messages import Broadcast
+from raffed.runtime.api import ActorShare
 from raffed.runtime.autosize import Choice, Probe, choose, decided, measure, repeats
 from raffed.runtime.placement import ACTOR_BYTES
+from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.worker import ClientWorker
 
 TINY = RunConfig(
     data=Data("digits", "iid:40", local_test=0.0),
@@ -33,6 +38,25 @@ def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants(setup: 
     assert list(probe.seconds) == [1, 8, 32]  # 40 participants
     assert all(0 < s < 10 for s in probe.seconds.values())
     assert probe.steps == TINY.local.steps(1437 // 40)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 4 GiB")]
+)
+def test_the_probe_stops_at_the_stack_for_which_there_is_no_memory(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    train = ClientWorker.train
+
+    def full(
+        worker: ClientWorker, broadcast: Broadcast, order: ActorShare
+    ) -> tuple[PartialSum, list[Report]]:
+        if worker.setup.config.numerics.cohort > 8:
+            raise error
+        return train(worker, broadcast, order)
+
+    monkeypatch.setattr(ClientWorker, "train", full)
+    assert list(measure(setup).seconds) == [1, 8]
 
 
 def test_the_probe_leaves_the_configuration_and_the_data_as_they_were(setup: Setup) -> None:

@@ -19,7 +19,13 @@ from raffed.core.params import Params
 from raffed.errors import RunFolderError
 from raffed.methods import build_method
 from raffed.runtime.client_state_store import ClientStateStore
-from raffed.runtime.record_codec import digest, load_record, load_server, save_record
+from raffed.runtime.record_codec import digest, load_record, load_server, save_record, saved_digest
+from raffed.runtime.saved_client_states import (
+    restore_client_states,
+    save_client_states,
+    saved_hashes,
+    versions_in,
+)
 from tests.tiny import Tiny, leaves, network, same_bits
 
 EXPERIENCED = ("fedphp", "map", "scaffold", "scamap", "scars")  # methods with client memory
@@ -36,7 +42,7 @@ def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool
         save_record(client_state, path)
         back = load_record(path, ClientState)
         assert same_bits(back, client_state)
-        assert digest(back) == digest(client_state)
+        assert digest(back) == digest(client_state) == saved_digest(path, ClientState)
         assert [t.shape for t in leaves(back)] == [t.shape for t in leaves(client_state)]
 
 
@@ -61,6 +67,37 @@ def test_a_state_without_numbers_comes_back_if_the_method_keeps_something(
     assert bool(list(tmp_path.rglob("*.safetensors"))) == keeps
     back = ClientStateStore(tmp_path, keeps=keeps).get(3, 1)
     assert (back is not None and back.empty) if keeps else back is None
+
+
+def test_states_that_memory_has_no_room_for_have_the_digests_of_those_that_it_holds(tmp_path: Path) -> None:
+    states = Tiny(build_method("scamap"), net=network(norm=True)).run(3).client_states
+    here, elsewhere = ClientStateStore(tmp_path), ClientStateStore(tmp_path, limit=0)
+    for client, state in states.items():
+        here.put(client, 3, state)
+    versions = dict.fromkeys(states, 3)
+    assert elsewhere.digests(versions) == here.digests(versions)
+    assert here.digests(versions) == {client: digest(state) for client, state in states.items()}
+
+
+def test_a_store_keeps_a_clients_newest_three_versions_and_makes_few_folders(tmp_path: Path) -> None:
+    """A folder is made and removed at a higher cost than a file: of 300 clients there are three."""
+    store, nothing = ClientStateStore(tmp_path), ClientState(Params({}), Params({}), {})
+    for client in range(0, 300, 10):
+        for done in (1, 2, 5, 9):
+            store.put(client, done, nothing)
+    assert [versions_in(tmp_path, client) for client in (0, 290, 5)] == [[2, 5, 9], [2, 5, 9], []]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_checkpoints_states_are_all_that_a_restored_store_has(tmp_path: Path) -> None:
+    store, nothing = ClientStateStore(tmp_path / "store"), ClientState(Params({}), Params({}), {})
+    (tmp_path / "store").mkdir()
+    for client, done in ((0, 1), (0, 2), (1_000_000, 2)):
+        store.put(client, done, nothing)
+    hashes = save_client_states(tmp_path / "store", {0: 1, 1_000_000: 2}, tmp_path / "kept", {})
+    assert hashes == saved_hashes(tmp_path / "kept")
+    restore_client_states(tmp_path / "kept", tmp_path / "store")
+    assert [versions_in(tmp_path / "store", client) for client in (0, 1_000_000)] == [[1], [2]]
 
 
 def test_training_goes_on_from_a_stored_vault_as_from_the_one_in_memory(tmp_path: Path) -> None:
@@ -149,14 +186,15 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.parametrize("read", [load_record, saved_digest])
 @pytest.mark.parametrize("what", FOREIGN)
 def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled(
-    what: str, tmp_path: Path
+    what: str, read: Callable[[Path, type[ClientState]], ClientState | str], tmp_path: Path
 ) -> None:
     path = tmp_path / "client-000001.safetensors"
     FOREIGN[what](path)
     with pytest.raises(RunFolderError, match=r"client-000001\.safetensors"):
-        load_record(path, ClientState)
+        read(path, ClientState)
     assert not Trap.sprung
 
 

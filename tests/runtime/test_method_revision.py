@@ -13,6 +13,7 @@ from raffed.errors import RunFolderError
 from raffed.experiments.verify import verify
 from raffed.methods import METHODS
 from raffed.results.runfile import read_run
+from raffed.results.seal import sealed
 from tests.runtime.conftest import small
 
 
@@ -40,6 +41,6 @@ def test_fedavgm_with_the_weights_of_before_is_not_continued_with_those_of_today
     assert read_run(run)["method_revision"] == 2
     about = json.loads((run / "run.json").read_text(encoding="utf-8"))
     del about["method_revision"]
-    (run / "run.json").write_text(json.dumps(about), encoding="utf-8")
+    (run / "run.json").write_text(json.dumps(sealed(about)), encoding="utf-8")
     with pytest.raises(RunFolderError, match="revision 1 of fedavgm"):
         raffed.resume(run)

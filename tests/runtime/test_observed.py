@@ -93,6 +93,7 @@ def test_tensorboard_reads_back_the_numbers_of_every_round(tmp_path: Path) -> No
     assert "raffed/val" not in read.Tags()["scalars"]  # nothing was held out
 
 
+@pytest.mark.apart
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="the extra `mlflow` is not installed")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of its own, in SQLAlchemy
 def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_path: Path) -> None:
@@ -123,6 +124,7 @@ def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_pat
     assert len(told) == 3
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra `wandb` is not installed")
 def test_weights_and_biases_keeps_the_rounds_of_a_run_under_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

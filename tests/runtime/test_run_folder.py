@@ -24,7 +24,7 @@ from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.conduct import conduct_at
 from raffed.experiments.folder import RunFolder
 from raffed.results.runfile import read_run
-from raffed.runtime import client_state_store
+from raffed.runtime import saved_client_states
 from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
@@ -78,7 +78,7 @@ def test_a_run_whose_actors_never_come_up_has_failed_and_its_runtime_is_closed(t
 def test_a_run_says_what_of_its_machine_its_bits_hang_on(
     fast: bool, library: str, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raffed.experiments.provenance.onednn_is_faster", lambda: fast)
+    monkeypatch.setattr("raffed.runtime.machine.onednn_is_faster", lambda: fast)
     raffed.run(small(), tmp_path / "again", stop=lambda: True)
     hardware = read_run(tmp_path / "again")["hardware"]
     assert hardware["linear"] == library
@@ -172,9 +172,11 @@ def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_an
     """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read
     for nothing.
     """
-    read, hashed = list[str](), client_state_store.file_sha256
+    read, hashed = list[str](), saved_client_states.file_sha256
     monkeypatch.setattr(
-        client_state_store, "file_sha256", lambda path: (read.append(path.name), hashed(path))[1]
+        saved_client_states,
+        "file_sha256",
+        lambda path: (read.append(path.rpartition("/")[2]), hashed(path))[1],
     )
     raffed.run(small(rounds=6, checkpoint_every=1, keep_checkpoints=6), tmp_path / "run")
     kept = [
@@ -250,6 +252,7 @@ class Full:
         return self._write(path, data)
 
 
+@pytest.mark.usefixtures("real_disk")
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.7, 0.95])
 def test_a_full_disk_is_one_line_and_once_there_is_room_the_run_goes_on_to_the_same_bits(
     share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -318,6 +321,7 @@ def test_a_run_without_a_sound_checkpoint_is_refused_and_keeps_its_state(stopped
     assert read_run(stopped)["state"] == "stopped"
 
 
+@pytest.mark.usefixtures("real_disk")
 @pytest.mark.parametrize("system", ["Linux", "Darwin"])
 def test_everything_in_a_checkpoint_is_on_the_disk_before_it_takes_its_name(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from raffed.studies.leakage import carried_out
 
 IMAGE = torch.linspace(0, 1, 64).reshape(1, 8, 8)
 TASKS = [
-    (setting, IMAGE, 3, 10, i, 0, Effort(iterations=3, restarts=1)) for i, setting in enumerate(FIGURE_10[:3])
+    (setting, IMAGE, 3, 10, i, 0, Effort(iterations=2, restarts=1)) for i, setting in enumerate(FIGURE_10[:2])
 ]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from raffed.results import read_run
+from raffed.results.seal import sealed
 from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import Cli
 from tests.sweeps.traps import plant
@@ -39,7 +40,7 @@ def without_fedavg(sweep: Path) -> None:
     about = json.loads((sweep / "sweep.json").read_text())
     about["request"]["methods"] = ["fedmr"]
     del about["methods"]["fedavg"]
-    (sweep / "sweep.json").write_text(json.dumps(about))
+    (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
 
 
 def test_the_traps_go_off_when_they_are_opened(tmp_path: Path) -> None:
@@ -56,6 +57,18 @@ def test_the_traps_go_off_when_they_are_opened(tmp_path: Path) -> None:
     assert sprung.exists()
 
 
+def test_a_damaged_run_is_put_aside_and_carried_out_again(swept: Path, tmp_path: Path, cli: Cli) -> None:
+    sweep = tmp_path / "a"
+    shutil.copytree(swept, sweep)
+    without_fedavg(sweep)
+    (sweep / "fedmr" / "final" / "seed-1" / "run.json").write_text("[" * 100_000)
+    done = cli("tune", "--resume", "--at-once", 1, "--out", sweep)
+    assert done.code == 0, done.err
+    assert outcome(sweep) == {what: found for what, found in outcome(swept).items() if "fedmr" in what}
+    assert [path.name for path in (sweep / "fedmr" / "damaged").iterdir()] == ["seed-1"]
+
+
+@pytest.mark.slow
 def test_damaged_runs_are_put_aside_and_carried_out_again_and_no_pickle_of_the_folder_is_opened(
     swept: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,7 +111,7 @@ def test_data_are_not_downloaded_because_a_folder_says_so(swept: Path, tmp_path:
     sweep.mkdir()
     about = json.loads((swept / "sweep.json").read_text())
     about["request"]["base"]["data"] |= {"dataset": "cifar10", "root": str(elsewhere), "download": True}
-    (sweep / "sweep.json").write_text(json.dumps({**about, "methods": {}}))
+    (sweep / "sweep.json").write_text(json.dumps(sealed({**about, "methods": {}})))
     done = cli("tune", "--resume", "--out", sweep)
     assert done.code == 2
     assert "--download" in done.err
@@ -128,7 +141,7 @@ def test_the_system_sees_no_pickle_of_the_folder_opened(
     about["methods"]["fedmr"]["trials"] = [
         one for one in about["methods"]["fedmr"]["trials"] if one["state"] == "finished"
     ]
-    (sweep / "sweep.json").write_text(json.dumps(about))
+    (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
     command = [sys.executable, "-m", "raffed", "tune", "--resume", "--out", str(sweep)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     traced = ["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", str(trace), *command]

@@ -20,6 +20,7 @@ from raffed.errors import RunFolderError
 from raffed.experiments.tuning.folder import SweepFolder, stored_request
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.trials import Trial
+from raffed.results.seal import sealed
 from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray_backend import session
 from tests.cli.conftest import Cli
@@ -75,7 +76,7 @@ def edited(sweep: Path, place: str, value: Any) -> None:
         del inner[last]
     else:
         inner[int(last) if isinstance(inner, list) else last] = value
-    (sweep / "sweep.json").write_text(json.dumps(about))
+    (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
 
 
 def refused(cli: Cli, sweep: Path, why: str) -> None:
@@ -136,6 +137,11 @@ WRONG = {  # place → values that do not belong there
 }
 
 
+def read_both(sweep: Path) -> None:
+    read_sweep(sweep)
+    stored_request(sweep)
+
+
 @pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize("place", WRONG)
 def test_a_value_of_another_kind_is_named_by_its_place(place: str, sweep: Path, cli: Cli) -> None:
@@ -143,7 +149,9 @@ def test_a_value_of_another_kind_is_named_by_its_place(place: str, sweep: Path, 
     for value in WRONG[place]:
         (sweep / "sweep.json").write_bytes(whole)
         edited(sweep, place, value)
-        refused(cli, sweep, "sweep.json: ")
+        with pytest.raises(RunFolderError, match=r"sweep\.json: "):
+            read_both(sweep)
+    refused(cli, sweep, "sweep.json: ")
 
 
 def test_the_message_says_where_what_and_what_is_wanted(sweep: Path) -> None:
@@ -231,7 +239,7 @@ def test_the_address_of_a_cluster_is_never_taken_from_a_folder(place: str, sweep
             about["request"]["base"]["runtime"] = {"address": address}
         else:
             about["request"]["grid"]["runtime.address"] = [address]
-        (sweep / "sweep.json").write_text(json.dumps(about))
+        (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
         refused(cli, sweep, "request.base holds 'address'" if "base" in place else "runtime")
         assert nobody_came(server)
 

@@ -83,9 +83,10 @@ def test_what_auto_chose_is_no_other_run(
 
 
 class Chosen:
-    """A probe's answer: one process, clients in twos."""
+    """A probe's answer: one process, clients in twos, torch's convolutions."""
 
-    execution, actors, cohort, why = "serial", 1, 2, "told so"
+    execution, actors, cohort, why, seconds = "serial", 1, 2, "told so", 1.0
+    convolutions = "torch"
 
     def describe(self, probe: object) -> dict[str, Any]:
         return {"cohort": self.cohort}

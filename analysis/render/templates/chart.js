@@ -146,11 +146,12 @@ class Chart {
     const limit = this.wide * 0.34 - 30;
     let widest = 0;
     for (const series of this.lead) {
-      let letters = [...series.label];
+      const end = series.label.endsWith(" ≠") ? " ≠" : ""; // the mark of what is not comparable stays
+      let letters = [...series.label.slice(0, series.label.length - end.length)];
       probe.textContent = series.label;
       while (probe.getComputedTextLength() > limit && letters.length > 1) {
         letters = letters.slice(0, -1);
-        probe.textContent = `${letters.join("")}…`;
+        probe.textContent = `${letters.join("")}…${end}`;
       }
       this.cut.set(series, probe.textContent);
       widest = Math.max(widest, probe.getComputedTextLength());

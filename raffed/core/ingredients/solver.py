@@ -58,6 +58,16 @@ class LocalSolver(Ingredient[Memory, Message, ServerMemory], Generic[Carried, Me
         """
         return -(-steps // self.batches())
 
+    def slopes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the tensors whose gradients `step` uses. By default it uses all of them.
+
+        The others are not computed, unless `clip_norm` needs the norm of the whole gradient.
+
+        Args:
+            names: Names of the network's tensors, in their order.
+        """
+        return names
+
     def begin(self, k: Context[Memory, ServerMemory]) -> Carried:
         """Return what the rule carries into its first step: a model, or a record of tensors.
 

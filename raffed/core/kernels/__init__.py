@@ -11,13 +11,14 @@ from __future__ import annotations
 from torch import nn
 
 from raffed.core.kernels.channel_padding import fill_channels
+from raffed.core.kernels.convolution import choose_convolutions
 from raffed.core.kernels.linear_chain import LinearChain, chain_of
 from raffed.core.kernels.maxpool import choose_pools
 from raffed.core.kernels.onednn_linear import choose_products
 from raffed.core.kernels.relu_after_pool import pool_first
 
 
-def optimise(module: nn.Module, *, onednn: bool = False) -> LinearChain | None:
+def optimise(module: nn.Module, *, onednn: bool = False, convolutions: bool = False) -> LinearChain | None:
     """Replace layers of a network by faster ones, in place.
 
     Layers with hooks are left alone. If a network has none of the layers in question, it stays as it is. So
@@ -26,6 +27,7 @@ def optimise(module: nn.Module, *, onednn: bool = False) -> LinearChain | None:
     Args:
         module: The network, with a `body` and a `head`.
         onednn: Whether large linear layers are computed by oneDNN. It pays on some processors only.
+        convolutions: Whether convolutions are computed by the compiled kernel (convolution.py).
 
     Returns:
         The network as a chain of linear layers if it is one and shares no weights between layers, otherwise
@@ -34,6 +36,8 @@ def optimise(module: nn.Module, *, onednn: bool = False) -> LinearChain | None:
     pool_first(module)
     fill_channels(module)
     choose_pools(module)
+    if convolutions:
+        choose_convolutions(module)
     if onednn:
         choose_products(module)
     return None if has_tied_weights(module) else chain_of(module)

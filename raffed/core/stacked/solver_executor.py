@@ -29,6 +29,7 @@ from raffed.core.stacked.schedule import Batches, StackedStep
 from raffed.core.stacked.steps import one_or_all
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import Trained
+from raffed.core.training.solver_loop import used
 from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
 
@@ -138,13 +139,15 @@ class _Gradient:
         stack, call = self._stack, len(self.losses)
         x, y = self._ready[which]
 
-        def value(w: Tensors) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+        def value(moved: Tensors) -> tuple[Tensor, tuple[Tensor, Tensors]]:
+            w = {**state.w.tensors, **moved}
             b = {name: tensor.clone() for name, tensor in state.b.tensors.items()}
             f = stack.forward.of_one(w, b, x, y, self._uniform[call])
             loss = stack.task.objective(f, with_draws(stack.memory.views(self._mine), self._drawn[call]))
             return loss, (loss, b)
 
-        slope, (loss, b) = grad(value, has_aux=True)(state.w.tensors)
+        moved = used(stack.rule, state.w.tensors, stack.task.solver)
+        slope, (loss, b) = grad(value, has_aux=True)(moved)
         self.losses.append(loss.detach())
         largest, limit = stack.task.solver.clip_value, stack.task.solver.clip_norm
         if largest is not None:

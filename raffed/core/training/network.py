@@ -38,8 +38,9 @@ class Network:
             gradients stay float32, so that losses, memories and sums are not affected. Evaluation is always
             in float32.
         onednn: Whether large linear layers are computed by oneDNN (core/kernels/onednn_linear.py).
-        kernels: Whether layers are replaced by faster ones (`kernels.optimise`). If not, `onednn` has no
-            effect.
+        kernels: Whether layers are replaced by faster ones (`kernels.optimise`). If not, `onednn` and
+            `convolutions` have no effect.
+        convolutions: Whether convolutions are computed by raffed's own kernel (core/kernels/convolution.py).
         constants: Names of floating-point buffers that are no part of the model: neither trained, nor sent,
             nor averaged.
     """
@@ -52,12 +53,13 @@ class Network:
         *,
         onednn: bool = False,
         kernels: bool = True,
+        convolutions: bool = False,
         constants: Collection[str] = (),
     ) -> None:
         self.device = torch.device(device)
         self.noise = Noise()
         self.has_dropout = replace_dropout(module, self.noise)
-        chain = optimise(module, onednn=onednn) if kernels else None
+        chain = optimise(module, onednn=onednn, convolutions=convolutions) if kernels else None
         self.module = module.to(self.device).train()
         self._frozen = copy.deepcopy(module).eval().requires_grad_(False)
         self._params = dict(self.module.named_parameters())

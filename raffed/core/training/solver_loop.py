@@ -53,7 +53,7 @@ def solve(
             state: State, which: int, ready: list[tuple[Tensor, Tensor]] = ready, step: int = first // per
         ) -> tuple[Params, Params]:
             net.load(state)
-            leaves = net.leaves("all")
+            leaves = used(rule, net.leaves("all"), solver)
             loss = objective(net.forward(*ready[which]), step)
             grads = list(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
             losses.append(loss.detach())
@@ -67,3 +67,10 @@ def solve(
         carried = rule.step(carried, gradient, now)
     loss = float(torch.stack(losses).mean()) if losses else 0.0
     return Trained(rule.end(carried), loss, len(batches), carried=carried)
+
+
+def used(rule: LocalSolver, tensors: dict[str, Tensor], solver: Solver) -> dict[str, Tensor]:
+    """Return those of a network's tensors whose gradients are computed for a local solver."""
+    if solver.clip_norm is not None:  # it takes the norm of the whole gradient
+        return tensors
+    return {name: tensors[name] for name in rule.slopes(tuple(tensors))}

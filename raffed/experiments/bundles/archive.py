@@ -24,6 +24,7 @@ LOCK_FILE: Final = "environment.txt"
 README_FILE: Final = "README.md"
 RESULTS: Final = "results"
 CODE: Final = "code"
+TRACES: Final = "traces"  # files of `clock.trace`, named by their SHA-256
 MOST_MEMBERS = 20_000
 MOST_BYTES = 2 * 2**30  # of a whole bundle
 LONGEST_NAME = 1000  # characters
@@ -34,6 +35,7 @@ _KNOWN = re.compile(
     rf"{BUNDLE_FILE}|{CRATE_FILE}|{LOCK_FILE}|{README_FILE}"
     rf"|{RESULTS}/(.+/)?(run\.json|sweep\.json|item\.json|partition\.npz|metrics/part-\d+-\d+\.parquet)"
     rf"|{CODE}/[0-9a-f]{{12}}/(.+/)?[^/]+\.py"
+    rf"|{TRACES}/[0-9a-f]{{64}}\.csv"
 )
 _PART = re.compile(r"[^\\:\x00-\x1f\x7f/]+")  # one part of a path, with nothing that a system reads otherwise
 

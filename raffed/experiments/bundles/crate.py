@@ -20,7 +20,12 @@ _FORMATS = {
     ".txt": "text/plain",
     ".py": "text/x-python",
     ".npz": "application/zip",
+    ".csv": "text/csv",
     ".parquet": "application/vnd.apache.parquet",
+}
+_KINDS = {
+    "parquet": "Measurements of a run, one a row",
+    "csv": "Speeds of the clients, one row each, which a virtual clock reads",
 }
 _MEANINGS = {
     "run.json": "Configuration, versions and hashes of a run",
@@ -113,13 +118,12 @@ def _license(license: str) -> list[Json]:
 
 def _file(name: str, digest: str, size: int) -> dict[str, Json]:
     last = name.rpartition("/")[2]
-    rows = "Measurements of a run, one a row"
     return {
         "@id": _address(name),
         "@type": "File",
         "name": last,
         "description": _MEANINGS.get(
-            last, rows if last.endswith(".parquet") else "Source code of the user's own"
+            last, _KINDS.get(last.rpartition(".")[2], "Source code of the user's own")
         ),
         "encodingFormat": _FORMATS[f".{last.rpartition('.')[2]}"],
         "contentSize": str(size),

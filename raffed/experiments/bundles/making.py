@@ -29,12 +29,15 @@ from raffed.experiments.bundles.environment import environment_lock
 from raffed.experiments.bundles.private_text import Machine, this_machine
 from raffed.experiments.bundles.scrub import refuse, shared_record, shared_run
 from raffed.experiments.bundles.sources import shared_code
+from raffed.experiments.bundles.traces import trace_member
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
 from raffed.results.lock import advice
 from raffed.results.run_contents import CodeRecord, RunContents
 from raffed.results.runfile import RUN_FILE, read_object, read_run, versions
+from raffed.results.seal import sealed
 from raffed.results.source_commit import commit
+from raffed.results.sweep_file import SWEEP_FILE
 from raffed.results.tree import check_run_tree
 from raffed.results.writer import METRICS_FOLDER, parts_of, read_metrics
 
@@ -92,7 +95,9 @@ def bundle(place: Path, out: Path, allowed: Sequence[str] = (), license: str = "
         actions.append(found.action)
     if contents.record:
         about = shared_record(contents.about, machine, str(contents.top / contents.record))
-        members[f"{RESULTS}/{contents.record}"] = _json(about)
+        members[f"{RESULTS}/{contents.record}"] = _json(
+            sealed(about) if contents.record.endswith(SWEEP_FILE) else about
+        )
     members |= _described(contents, records, actions, members, license or UNSTATED)
     for name in members:
         _check_name(name, machine)
@@ -127,12 +132,13 @@ def _run_members(folder: Path, name: str, machine: Machine) -> _RunMembers:
         shared["files"] = {one: digest for one, digest in about["files"].items() if one in below}
     if code:
         shared["code"] = [_code_record(one) for one in code]
-    members[f"{place}/{RUN_FILE}"] = _json(shared)
+    members[f"{place}/{RUN_FILE}"] = _json(sealed(shared))
     config = about["config"]
     title = (
         f"{config['method']}, {config['data']['dataset']}, {config['data']['split']}, seed {config['seed']}"
     )
     started = str(about.get("started", ""))
+    files |= trace_member(run_config(folder).clock, machine)
     return _RunMembers({**members, **files}, about, RunAction(place, title, started, tuple(sorted(members))))
 
 

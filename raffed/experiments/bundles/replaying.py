@@ -13,10 +13,11 @@ from raffed.config.run import RunConfig, Runtime
 from raffed.data.array_cache import CACHED
 from raffed.data.own_data import load_own
 from raffed.errors import RunFolderError, UsageError
-from raffed.experiments.bundles.archive import CODE, RESULTS
+from raffed.experiments.bundles.archive import CODE, RESULTS, TRACES
 from raffed.experiments.bundles.opening import OpenedRun, opened
 from raffed.experiments.bundles.replayed_run import compared
 from raffed.experiments.bundles.sources import install_code
+from raffed.experiments.bundles.traces import clock_here
 from raffed.experiments.certificate import VerificationCheck
 from raffed.experiments.events import RoundEvent
 from raffed.experiments.integrity import PARTITION
@@ -100,7 +101,8 @@ def replay(
     for one in chosen:
         here = replace(one, folder=out / RECORDED / one.name)
         install_code(out, here.about.get("code", []))
-        runs.append(_again(here, out / AGAIN / one.name, rounds, data_root, watch))
+        config = replace(_here(here, data_root), clock=clock_here(here.config.clock, out))
+        runs.append(_again(here, config, out / AGAIN / one.name, rounds, watch))
     outcome = Replay(out, tuple(runs), time.monotonic() - began)
     write_json(out / REPLAY_FILE, {**outcome.as_dict(), "folder": ".", "versions": versions()})
     return outcome
@@ -126,17 +128,17 @@ def _check_trust(runs: Sequence[OpenedRun], trust_code: bool) -> None:
 
 
 def _settle(top: Path, out: Path) -> None:
-    """Move the unpacked results and code to the folder of the replay."""
+    """Move the unpacked results, code and traces to the folder of the replay."""
     make_folder(out)
     shutil.move(top / RESULTS, out / RECORDED)
-    if (top / CODE).exists():
-        shutil.move(top / CODE, out / CODE)
+    for name in (CODE, TRACES):
+        if (top / name).exists():
+            shutil.move(top / name, out / name)
 
 
 def _again(
-    recorded: OpenedRun, place: Path, rounds: int, data_root: str | None, watch: Watch | None
+    recorded: OpenedRun, config: RunConfig, place: Path, rounds: int, watch: Watch | None
 ) -> ReplayedRun:
-    config = _here(recorded, data_root)
     done = 0
 
     def count(event: RoundEvent) -> None:

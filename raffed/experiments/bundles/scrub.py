@@ -14,13 +14,20 @@ from typing import Final
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
+from raffed.experiments.bundles.archive import TRACES
 from raffed.experiments.bundles.private_text import Machine
+from raffed.results.seal import SEAL
 
-LEFT_OUT: Final = ("placement", "error")  # of run.json: names of machines, and messages with paths
+LEFT_OUT: Final = ("placement", "error", SEAL)  # of run.json: names of machines, and messages with paths
 ADVICE: Final = (
     "a bundle takes nothing along that belongs to this account or machine; name it otherwise and run again, "
     "or give --allow {text} if everybody may see it"
 )
+
+
+def trace_name(sha256: str) -> str:
+    """Return the name of a file of speeds in a bundle."""
+    return f"{TRACES}/{sha256}.csv"
 
 
 def shared_config(config: RunConfig, machine: Machine, where: str) -> dict[str, Json]:
@@ -34,6 +41,8 @@ def shared_config(config: RunConfig, machine: Machine, where: str) -> dict[str, 
     table_of(tables["runtime"])["address"] = None
     if config.model.init:
         table_of(tables["model"])["init"] = Path(config.model.init).name
+    if config.clock.trace:
+        table_of(tables["clock"])["trace"] = trace_name(config.clock.trace_sha256)
     for place, text in _texts(tables):
         refuse(machine, text, f"{where}, {place}", paths=True)
     return tables
@@ -66,7 +75,7 @@ def shared_record(about: Mapping[str, Json], machine: Machine, where: str) -> di
     Raises:
         UsageError: A configuration in it holds something that must not leave.
     """
-    found = {name: _scrubbed(value, machine) for name, value in about.items()}
+    found = {name: _scrubbed(value, machine) for name, value in about.items() if name != SEAL}
     base = table_of(about.get("request")).get("base")
     if base is not None:
         table_of(found["request"])["base"] = _checked(base, machine, where)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from raffed.config.faults import Faults
 from raffed.config.run import Federation, RunConfig, Runtime
 from raffed.errors import UsageError
+from raffed.experiments.reproduction.measured import corrected
 from raffed.experiments.reproduction.planner import PlannedRun
 from raffed.experiments.reproduction.scales import stages_of
 from raffed.results.runfile import RUN_FILE, read_run
@@ -47,28 +48,50 @@ def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[
     """Return the jobs with the seconds they may still take, from a probe of each data set and network.
 
     A job whose data are missing is marked as left out. A probe trains one client of FedAvg for a few steps,
-    so methods with additional passes take longer.
+    so methods with additional passes take longer. Where runs of the same method are finished here, their
+    measured seconds correct the estimate (`corrected`).
     """
-    speeds: dict[_Probed, Speed | str] = {}
-    sizes: dict[str, list[int]] = {}
-    made = []
-    for job in found:
+    probes = _Probes(tell)
+    return corrected([probes.estimate(job) for job in found], probes.whole)
+
+
+class _Probes:
+    """The speeds that were probed, and the sizes of the clients of each task."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._speeds: dict[_Probed, Speed | str] = {}
+        self._sizes: dict[str, list[int]] = {}
+
+    def estimate(self, job: PlannedRun) -> PlannedRun:
+        """Return a job with its seconds, or marked as left out; a finished one as it is."""
         if job.left_out or job.done:
-            made.append(job)
-            continue
+            return job
         key = _Probed.of(job.config)
-        if key not in speeds:
-            tell(f"probing {key.dataset}, {key.split}, {key.model}")
-            speeds[key] = _probed(job.config)
-        speed = speeds[key]
+        if key not in self._speeds:
+            self._tell(f"probing {key.dataset}, {key.split}, {key.model}")
+            self._speeds[key] = _probed(job.config)
+        speed = self._speeds[key]
         if isinstance(speed, str):
-            made.append(replace(job, left_out=speed))
-        else:
-            share = repr((job.config.data, job.config.seed))  # methods of one task share its sizes
-            if share not in sizes:
-                sizes[share] = sizes_of(job.config)
-            made.append(replace(job, seconds=seconds_left(job, speed, sizes[share])))
-    return made
+            return replace(job, left_out=speed)
+        return replace(job, seconds=seconds_left(job, speed, self._sizes_of(job.config)))
+
+    def whole(self, job: PlannedRun) -> float:
+        """Return the estimated seconds of a job from its beginning; 0 if its network was not probed."""
+        key = _Probed.of(job.config)
+        like = [one for probed, one in self._speeds.items() if probed._replace(split=key.split) == key]
+        speed = self._speeds.get(key, like[0] if like else "")
+        if isinstance(speed, str):
+            return 0.0
+        return job.config.federation.rounds * seconds_of_round(
+            job.config, speed, self._sizes_of(job.config)
+        ) + start_seconds(job.config)
+
+    def _sizes_of(self, config: RunConfig) -> list[int]:
+        share = repr((config.data, config.seed))  # methods of one task share its sizes
+        if share not in self._sizes:
+            self._sizes[share] = sizes_of(config)
+        return self._sizes[share]
 
 
 def sizes_of(config: RunConfig) -> list[int]:
@@ -90,21 +113,30 @@ def seconds_left(job: PlannedRun, speed: Speed, sizes: list[int]) -> float:
         speed: Of its data set and network on this machine.
         sizes: Training samples of every client.
     """
-    config = job.config
+    done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
+    rounds = job.config.federation.rounds - done
+    return rounds * seconds_of_round(job.config, speed, sizes) + start_seconds(job.config)
+
+
+def start_seconds(config: RunConfig) -> float:
+    """Return how long a run takes to start."""
+    return START_SECONDS * (config.runtime.execution != "serial")
+
+
+def seconds_of_round(config: RunConfig, speed: Speed, sizes: list[int]) -> float:
+    """Return the estimated seconds of a round. The arguments are those of `seconds_left`."""
     federation = config.federation
     together = federation.participants(len(sizes))
     steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
     evaluations = (
         -(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)
     ) / federation.rounds
-    done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
     side_by_side = (
         1
         if config.runtime.execution == "serial"
         else min(config.runtime.actors or os.cpu_count() or 1, together)
     )
-    a_round = (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
-    return (federation.rounds - done) * a_round + START_SECONDS * (config.runtime.execution != "serial")
+    return (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
 
 
 def _probed(config: RunConfig) -> Speed | str:

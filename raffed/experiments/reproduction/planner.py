@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError, UsageError
+from raffed.experiments.reproduction.arithmetic import finished_otherwise
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import Cell, Item, lacking
 from raffed.experiments.reproduction.measures import MEASURES
@@ -26,6 +27,7 @@ from raffed.results.runfile import RUN_FILE, read_object
 from raffed.studies import STUDIES, STUDY_FILE
 
 DIVERGED = "diverged"
+OVER_BUDGET = "does not fit into the budget"
 ITEM_FILE = "item.json"
 
 
@@ -89,13 +91,15 @@ def planned_runs(
 ) -> list[PlannedRun]:
     """Return the runs of an item, one seed after the other, each once. What cannot run says why."""
     found: dict[Path, PlannedRun] = {}
+    below = out / "runs" / scale
+    there = _names(below)
     for seed in range(seeds):
         for cell in chosen(item, only):
             config = item.at(cell, scale, seed)
             if config is None:
                 continue
             config = config if runtime is None else replace(config, runtime=runtime)
-            folder = out / "runs" / scale / run_name(config)
+            folder = run_folder(config, below, there)
             measure = cell.measure or item.measure
             missing = lacking(config) + ([] if measure in MEASURES else [f"measure {measure}"])
             reason = f"missing: {', '.join(missing)}" if missing else ""
@@ -103,6 +107,22 @@ def planned_runs(
             cells = (*before.cells, cell) if before else (cell,)
             found[folder] = PlannedRun(cells=cells, seed=seed, config=config, folder=folder, left_out=reason)
     return list(found.values())
+
+
+def run_folder(config: RunConfig, below: Path, there: Sequence[str]) -> Path:
+    """Return the folder of a run among `there`, the names below its scale.
+
+    A run that is finished counts also if it was computed in another way, such as in stacks or on a GPU.
+    """
+    own = below / run_name(config)
+    others = [below / name for name in there if name.startswith(f"{_label(config)}-") and name != own.name]
+    if not others or state_of(own) == "finished":
+        return own
+    return finished_otherwise(config, others) or own
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
 def run_name(config: RunConfig) -> str:
@@ -181,7 +201,7 @@ def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
             left -= job.seconds
             kept.append(job)
         else:
-            kept.append(replace(job, left_out="does not fit into the budget"))
+            kept.append(replace(job, left_out=OVER_BUDGET))
     return kept
 
 
@@ -219,12 +239,12 @@ def progress(item: Item, scale: str, out: Path) -> tuple[int, int]:
     if item.search is not None:
         return _with_results(item, scale, out)
     runs = out / "runs" / scale
-    there = [path.name for path in runs.iterdir()] if runs.is_dir() else []
+    there = _names(runs)
     if not there:
         return 0, 0
     configs = [config for cell in item.cells if (config := item.at(cell, scale)) is not None]
     begun = [one for one in configs if any(name.startswith(_label(one)) for name in there)]
-    folders = [runs / run_name(config) for config in begun]
+    folders = [run_folder(config, runs, there) for config in begun]
     folders += [study_folder(item.study, scale, out, 0)] if item.study else []
     return sum(state_of(folder) == "finished" for folder in folders), len(configs) + bool(item.study)
 

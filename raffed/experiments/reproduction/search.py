@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -51,19 +51,17 @@ class RowSearch:
 
     def trial(self, config: RunConfig, setting: Setting) -> RunConfig:
         """Return the run of a trial."""
-        part = {"data.validation": self.validation, "seed": TRIAL_SEED}
-        return with_setting(config, setting).changed(part)
+        return with_setting(config, setting, {"data.validation": self.validation, "seed": TRIAL_SEED})
 
     def final(self, config: RunConfig, setting: Setting, number: int) -> RunConfig:
         """Return a run of the chosen setting. Its `number` is counted from 0."""
-        return with_setting(config, setting).changed({"seed": TRIAL_SEED + 1 + number})
+        return with_setting(config, setting, {"seed": TRIAL_SEED + 1 + number})
 
 
-def with_setting(config: RunConfig, setting: Setting) -> RunConfig:
-    """Return the run with a setting."""
-    fields = {name: value for name, value in setting.items() if "." in name}
-    args = {**config.args, **{name: value for name, value in setting.items() if "." not in name}}
-    return replace(config, args=args).changed(fields)
+def with_setting(config: RunConfig, setting: Setting, beside: Setting | None = None) -> RunConfig:
+    """Return the run with a setting, and with other values of the fields in `beside`."""
+    fields = {name if "." in name else f"args.{name}": value for name, value in setting.items()}
+    return config.changed({**fields, **(beside or {})})
 
 
 def setting_name(setting: Setting) -> str:
@@ -93,22 +91,33 @@ class Tried:
         return self.state in ENDED
 
 
-def read_tried(setting: Setting, folder: Path, select: str) -> Tried:
-    """Return what is known of a trial from its folder."""
-    if not (folder / RUN_FILE).exists():
-        return Tried(setting, folder)
-    if has_diverged(folder):
-        return Tried(setting, folder, "diverged")
-    state = str(read_run(folder).get("state"))
-    return Tried(setting, folder, state, _score(folder, select) if state == "finished" else math.nan)
+@dataclass(frozen=True)
+class Outcome:
+    """The state of a run and its error, as run.json has them; both are empty without one."""
+
+    state: str = ""
+    error: str = ""
+
+    @property
+    def diverged(self) -> bool:
+        """Return whether the run ended because its training diverged."""
+        return self.state == "failed" and ADVICE in self.error
 
 
-def has_diverged(folder: Path) -> bool:
-    """Return whether the training of the run in a folder ended because it diverged."""
+def read_outcome(folder: Path) -> Outcome:
+    """Return how the run in a folder ended."""
     if not (folder / RUN_FILE).exists():
-        return False
+        return Outcome()
     about = read_run(folder)
-    return about.get("state") == "failed" and ADVICE in str(about.get("error"))
+    return Outcome(str(about.get("state")), str(about.get("error")))
+
+
+def read_tried(setting: Setting, folder: Path, select: str, found: Outcome) -> Tried:
+    """Return what is known of a trial from its folder, in which the outcome was found."""
+    if found.diverged:
+        return Tried(setting, folder, "diverged")
+    score = _score(folder, select) if found.state == "finished" else math.nan
+    return Tried(setting, folder, found.state, score)
 
 
 def _score(folder: Path, select: str) -> float:
@@ -131,11 +140,12 @@ def best(tried: Sequence[Tried]) -> Tried | None:
 
 
 __all__ = [
+    "Outcome",
     "RowSearch",
     "Setting",
     "Tried",
     "best",
-    "has_diverged",
+    "read_outcome",
     "read_tried",
     "setting_name",
     "with_setting",

@@ -21,16 +21,17 @@ from raffed.experiments.reproduction.planner import DIVERGED, ITEM_FILE, Planned
 from raffed.experiments.reproduction.search import (
     ENDED,
     LAST,
+    Outcome,
     RowSearch,
     Setting,
     Tried,
     best,
-    has_diverged,
+    read_outcome,
     read_tried,
     setting_name,
 )
 from raffed.results.run_contents import Noted
-from raffed.results.runfile import read_object, read_run
+from raffed.results.runfile import read_object
 
 
 def searched_runs(
@@ -64,15 +65,14 @@ def searched_runs(
         config = config if runtime is None else replace(config, runtime=runtime)
         tries = []
         for setting in search.tried(config, scale):
-            job = _planned(cell, search.trial(config, setting), below, setting)
-            tries.append(_known(job, setting, search, known))
-            if tries[-1].recorded:
-                continue
-            _add(trials, [job])
+            job, tried = _trial(cell, config, below, setting, search, known)
+            tries.append(tried)
+            if not tried.recorded:
+                _add(trials, [job])
         winner = best(tries)
         if winner is not None:
             runs = [search.final(config, winner.setting, number) for number in range(seeds)]
-            _add(finals, [_planned(cell, run, below) for run in runs])
+            _add(finals, [_planned(cell, run, below)[0] for run in runs])
     if not cells and why:
         raise UsageError(f"{item.key}: {'; '.join(dict.fromkeys(why.values()))}")
     return [*finals.values(), *trials.values()]
@@ -146,22 +146,27 @@ def _recorded_rows(folder: Path) -> list[Noted]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _known(job: PlannedRun, setting: Setting, search: RowSearch, known: Known) -> Tried:
-    """Return what is known of a trial, from its run, or from item.json if the run is not there."""
-    found = read_tried(setting, job.folder, search.select)
-    if found.state or job.folder.name not in known:
-        return found
+def _trial(
+    cell: Cell, config: RunConfig, below: Path, setting: Setting, search: RowSearch, known: Known
+) -> tuple[PlannedRun, Tried]:
+    """Return a trial, and what is known of it from its run, or from item.json if the run is not there."""
+    job, outcome = _planned(cell, search.trial(config, setting), below, setting)
+    if outcome.state or job.folder.name not in known:
+        return job, read_tried(setting, job.folder, search.select, outcome)
     state, score = known[job.folder.name]
-    return Tried(setting, job.folder, state, score, recorded=True)
+    return job, Tried(setting, job.folder, state, score, recorded=True)
 
 
-def _planned(cell: Cell, run: RunConfig, below: Path, trial: Setting | None = None) -> PlannedRun:
+def _planned(
+    cell: Cell, run: RunConfig, below: Path, trial: Setting | None = None
+) -> tuple[PlannedRun, Outcome]:
+    """Return a run that is planned, and how it ended before. Its run.json is read once."""
     folder = below / run_name(run)
-    missing = lacking(run)
+    outcome, missing = read_outcome(folder), lacking(run)
     reason = f"missing: {', '.join(missing)}" if missing else ""
-    if has_diverged(folder):
-        reason = f"{DIVERGED}: {read_run(folder).get('error')}"
-    return PlannedRun(cells=(cell,), seed=run.seed, config=run, folder=folder, left_out=reason, trial=trial)
+    reason = f"{DIVERGED}: {outcome.error}" if outcome.diverged else reason
+    job = PlannedRun(cells=(cell,), seed=run.seed, config=run, folder=folder, left_out=reason, trial=trial)
+    return job, outcome
 
 
 def _add(found: dict[Path, PlannedRun], jobs: Iterable[PlannedRun]) -> None:
@@ -196,8 +201,7 @@ def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]
         config = item.at(cell, scale) or cell.config
         tries = []
         for setting in search.tried(config, scale):
-            job = _planned(cell, search.trial(config, setting), out / "runs" / scale, setting)
-            tries.append(_known(job, setting, search, known))
+            tries.append(_trial(cell, config, out / "runs" / scale, setting, search, known)[1])
         rows[place] = _row_record(*place, tries, folder)
     remarks = {cell.row: search.remark(cell.config) for cell in places.values()}
     about: Noted = {

@@ -16,12 +16,15 @@ from ray.tune.experiment import Trial as TunedTrial
 from raffed.config.validation import Json
 from raffed.runtime.ray_backend.patience import Patience
 
-Report: TypeAlias = Mapping[str, float]  # what a trial reports after a round, and Tune's own times
+# What a trial reports after a round, Tune's own times, and the texts of new warnings, one on each line
+Report: TypeAlias = Mapping[str, float | str]
 Trials: TypeAlias = list[TunedTrial]
 # State, Tune's trial, its last report ({} before the first)
 Listener: TypeAlias = Callable[[str, TunedTrial, Report], None]
 _listeners: list[Listener] = []
+_handed: set[tuple[str, float | str]] = set()  # trials and rounds whose warnings were passed on
 _idle: list[Patience] = []  # holds one entry while no trial runs although some could
+WARNINGS = "warnings"
 log = logging.getLogger(__name__)
 
 
@@ -39,7 +42,7 @@ class Progress(tune.Callback):
         iteration: int,
         trials: Trials,
         trial: TunedTrial,
-        result: dict[str, float],
+        result: dict[str, float | str],
         **info: Json,
     ) -> None:
         tell("running", trial, result)
@@ -64,6 +67,7 @@ class listening:  # noqa: N801  # a context manager, read as a verb
 
     def __exit__(self, *raised: object) -> None:
         _listeners.remove(self._heard)
+        _handed.clear()
         self.seconds = time.monotonic() - self._began
 
 
@@ -81,9 +85,39 @@ def _watch_idle(states: set[str]) -> None:
 
 
 def tell(state: str, trial: TunedTrial, report: Report) -> None:
-    """Tell every listener what happened to one of Tune's trials."""
+    """Tell every listener what happened to one of Tune's trials.
+
+    Tune passes on a trial's last report again when the trial ends. Its warnings are only passed on once.
+    """
+    if WARNINGS in report:
+        at = str(trial.trial_id), report.get("round", 0)
+        report = {key: value for key, value in report.items() if key != WARNINGS or at not in _handed}
+        _handed.add(at)
     for heard in _listeners:
         heard(state, trial, report)
 
 
-__all__ = ["Listener", "Progress", "Report", "TunedTrial", "listening", "tell"]
+def with_warnings(report: Report, texts: list[str]) -> dict[str, float | str]:
+    """Return a report with the warnings that came since the last one, and empty their list."""
+    if not texts:
+        return dict(report)
+    lines = "\n".join(" ".join(text.split()) for text in texts)
+    texts.clear()
+    return {**report, WARNINGS: lines}
+
+
+def warnings_in(report: Report) -> tuple[str, ...]:
+    """Return the texts of the warnings in a report."""
+    return tuple(str(report.get(WARNINGS, "")).splitlines())
+
+
+__all__ = [
+    "Listener",
+    "Progress",
+    "Report",
+    "TunedTrial",
+    "listening",
+    "tell",
+    "warnings_in",
+    "with_warnings",
+]

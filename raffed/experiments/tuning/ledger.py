@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from raffed.config.validation import table_of
 from raffed.errors import RunFolderError
-from raffed.experiments.tuning.events import Report, TunedTrial
+from raffed.experiments.tuning.events import Report, TunedTrial, warnings_in
 from raffed.experiments.tuning.folder import SweepFolder
 from raffed.experiments.tuning.replay import ROUND, SCORE, at_rungs
 from raffed.experiments.tuning.request import NEVER_RUN, PRUNED, MethodSettings, Request
@@ -130,6 +130,5 @@ def shown(name: str, settings: MethodSettings, state: str, report: Report) -> Tr
     score = float(report.get(SCORE, -1.0))
     # Tune can only compare numbers, so NaN travels as a negative score
     score = math.nan if score < 0 else score
-    return Trial(
-        name, settings, state, int(report.get(ROUND, 0)), float(report.get("time_total_s", 0.0)), score
-    )
+    rounds, seconds = int(report.get(ROUND, 0)), float(report.get("time_total_s", 0.0))
+    return Trial(name, settings, state, rounds, seconds, score, warnings=warnings_in(report))

@@ -6,6 +6,7 @@ Nothing that either of them would write about itself is read. Those files are pi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -183,9 +184,14 @@ def _optuna(space: Mapping[str, Domain], seed: int) -> Searcher:
     """Return a new study over `space` (in Tune's ranges), which `seed` determines."""
     from ray.tune.search.optuna import OptunaSearch
 
+    log = logging.getLogger("optuna")
+    usual = log.level
+    log.setLevel(logging.WARNING)  # it would print that it made a study
     try:
         return OptunaSearch(
             OptunaSearch.convert_search_space(dict(space)), metric=SCORE, mode="max", seed=seed
         )
     except AssertionError as error:  # what Ray raises if Optuna is not installed
         raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'") from error
+    finally:
+        log.setLevel(usual)

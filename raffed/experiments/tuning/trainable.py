@@ -15,9 +15,12 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError
 from raffed.experiments.folder_place import A_SWEEP, gone_somehow
+from raffed.experiments.handing_on import handed_on
+from raffed.experiments.tuning.events import with_warnings
 from raffed.experiments.tuning.request import ACCURACY, Request
 from raffed.experiments.tuning.trials import damage, is_run_of, put_aside, recorded, score, trial_name
 from raffed.references.carried import RunCode
+from raffed.results.command_line import command_line, work_for
 from raffed.results.json_files import check_inside
 from raffed.results.sweep_file import SWEEP_FILE
 
@@ -37,7 +40,7 @@ class TrialTask:
     """What all trials of one search share.
 
     `folder` holds their runs. `settings` are those of final runs, whose axis is the seed. `code` is the
-    user's own, which a trial's process installs.
+    user's own, which a trial's process installs. `command` is the command that the sweep belongs to.
     """
 
     request: Request
@@ -46,6 +49,7 @@ class TrialTask:
     settings: Mapping[str, Json] | None = None
     code: RunCode = field(default_factory=RunCode)
     accept_changed_code: bool = False
+    command: str = field(default_factory=command_line)
 
     def run(self, config: Mapping[str, Json]) -> tuple[RunConfig, Path]:
         """Return the run of one of Tune's configurations, and its folder."""
@@ -62,24 +66,22 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
     The result has the same bits either way. A final run of an earlier choice is replaced. A run that turns
     out to be damaged is moved aside and executed again.
     """
+    warned: list[str] = []  # nobody sees the standard error of a trial's process
+    with handed_on(warned.append):
+        execute_trial(config, task, warned)
+
+
+def execute_trial(config: dict[str, Json], task: TrialTask, warned: list[str]) -> None:
+    """Execute the run of a trial. Each report takes along the warnings that came before it."""
     from raffed.experiments.run import resume, run
     from raffed.results.runfile import RUN_FILE
 
+    work_for(task.command)
     asked, folder = task.run(config)
 
     def watch(event: RoundEvent) -> None:
-        if task.request.score != ACCURACY:
-            if found := _own_values(task.request.score, event):
-                tune.report(_report(task.request, event.round, found))
-            return
-        values = {
-            ("global", "test"): event.accuracy,
-            ("personal", "local_test"): event.personal,
-            ("global", "val"): event.val,
-            ("personal", "val"): event.val_personal,
-        }
-        if any(value is not None for value in values.values()):
-            tune.report(_report(task.request, event.round, values))
+        if values := _values(task.request.score, event):
+            tune.report(with_warnings(_report(task.request, event.round, values), warned))
 
     check_sweep(folder.parents[2])
     make_room(folder, asked, final=task.settings is not None)
@@ -87,7 +89,7 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
         run(asked, folder, watch=watch)
         return
     for report in _again(task.request, folder):
-        tune.report(report)
+        tune.report(with_warnings(report, warned))
     try:
         resume(
             folder,
@@ -111,6 +113,19 @@ def check_sweep(sweep: Path) -> None:
     """
     if not (sweep / SWEEP_FILE).exists():
         raise gone_somehow(sweep, A_SWEEP)
+
+
+def _values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None]:
+    """Return (model, split) → value of what is scored; empty in a round without it."""
+    if score != ACCURACY:
+        return _own_values(score, event)
+    values = {
+        ("global", "test"): event.accuracy,
+        ("personal", "local_test"): event.personal,
+        ("global", "val"): event.val,
+        ("personal", "val"): event.val_personal,
+    }
+    return values if any(value is not None for value in values.values()) else {}
 
 
 def _own_values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None]:

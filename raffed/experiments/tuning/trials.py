@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json
@@ -32,6 +33,9 @@ from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import DAMAGED, TrialRecord
 from raffed.results.tree import check_run_tree
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 log = logging.getLogger(__name__)
 Values = Mapping[tuple[str, str], float | None]  # (model, split) → accuracy
 
@@ -48,16 +52,35 @@ def recorded(
     """
     import pyarrow.compute as pc
 
-    from raffed.results.writer import read_metrics
+    from raffed.results.canonical import sorted_rows
+    from raffed.results.writer import read_rows
 
-    table = read_metrics(folder)
-    kept = pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"]))
-    kept = pc.and_(kept, pc.equal(table["metric"].cast("string"), metric))
+    def of_server(table: pa.Table) -> pa.Table:
+        return table.filter(pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"])))
+
+    rows = read_rows(folder, of_server)
+    found, several = _by_round(rows, metric)
+    if several:  # rows of several stages: the last one counts
+        found, _ = _by_round(sorted_rows(rows), metric)
+    return {number: values for number, values in found.items() if upto is None or number <= upto}
+
+
+def _by_round(rows: pa.Table, metric: str) -> tuple[dict[int, dict[tuple[str, str], float | None]], bool]:
+    """Return the values of a metric by round, and whether a place has several.
+
+    Lists are read in place of sorting and selecting within the table, which would load pandas.
+    """
     rounds: dict[int, dict[tuple[str, str], float | None]] = {}
-    for row in table.filter(kept).select(["round", "model", "split", "value"]).to_pylist():
-        if upto is None or row["round"] <= upto:
-            rounds.setdefault(row["round"], {})[row["model"], row["split"]] = row["value"]
-    return rounds
+    several = False
+    words = (rows[name].cast("string").to_pylist() for name in ("model", "split", "metric"))
+    for number, value, model, split, name in zip(
+        rows["round"].to_pylist(), rows["value"].to_pylist(), *words, strict=True
+    ):
+        if name == metric:
+            values = rounds.setdefault(number, {})
+            several = several or (model, split) in values
+            values[model, split] = value
+    return rounds, several
 
 
 def read_trial(
@@ -103,13 +126,14 @@ def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
 def is_run_of(folder: Path, asked: RunConfig) -> bool:
     """Return whether a folder holds the run that is asked for.
 
-    Where the run was computed does not count, nor do stacks that a probe chose.
+    Where the run was computed does not count, nor do stacks and convolutions that a probe chose.
     """
     from raffed.experiments.folder import run_config
 
     kept = run_config(folder)
     if "auto" in read_run(folder):
-        asked = replace(asked, numerics=replace(asked.numerics, cohort=kept.numerics.cohort))
+        chosen = {"cohort": kept.numerics.cohort, "convolutions": kept.numerics.convolutions}
+        asked = asked.changed({f"numerics.{name}": value for name, value in chosen.items()})
     return kept.identity() == asked.identity()
 
 
@@ -177,7 +201,8 @@ class Trial:
     """One setting with the state, rounds and seconds of its run, and its score.
 
     The score is a fraction, NaN unless the run is finished. `number` is its place in the order of proposals.
-    `reports` holds (round, score) of what a search has learned from it once it ended.
+    `reports` holds (round, score) of what a search has learned from it once it ended. `warnings` are those
+    that its process gave since it was last shown; they are not recorded.
     """
 
     name: str
@@ -189,6 +214,7 @@ class Trial:
     error: str | None = None
     number: int = 0
     reports: tuple[tuple[int, float], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:

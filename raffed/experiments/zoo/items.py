@@ -8,7 +8,7 @@ methods when the item is planned (rows.py), because that needs torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raffed.config.run import Model, RunConfig
@@ -53,24 +53,25 @@ NOTE = (
 )
 
 
-def item(
-    kind: TableKind, name: str, title: str, dataset: str, splits: Mapping[str, str], model: Model
-) -> Item:
-    """Return a table of the zoo: a row for every method, a column for every split."""
+def tables(name: str, title: str, dataset: str, splits: Mapping[str, str], model: Model) -> tuple[Item, ...]:
+    """Return two tables of the zoo with the same cells: a row for every method, a column for every split."""
     cells = tuple(
         Cell(info.title, column, config(method, dataset, split, model), {})
         for column, split in splits.items()
         for method, info in METHODS.items()
     )
-    return Item(
-        ZOO,
-        f"{name}{kind.suffix}",
-        f"{title}, {kind.models}",
-        kind.measure,
-        cells,
-        note=NOTE,
-        proxy=proxy,
-        search=kind.search,
+    return tuple(
+        Item(
+            ZOO,
+            f"{name}{kind.suffix}",
+            f"{title}, {kind.models}",
+            kind.measure,
+            cells,
+            note=NOTE,
+            proxy=proxy,
+            search=kind.search,
+        )
+        for kind in (GLOBAL, PERSONAL)
     )
 
 
@@ -83,13 +84,9 @@ def proxy(full: RunConfig) -> RunConfig:
     )
 
 
-Tables = Callable[[TableKind], Item]
-TABLES: tuple[Tables, ...] = (
-    lambda kind: item(kind, FASHION, "All methods on Fashion-MNIST", FASHION, MAIN, MLP),
-    lambda kind: item(kind, CIFAR, "All methods on CIFAR-10", CIFAR, MAIN, Model("lenet")),
-    lambda kind: item(
-        kind, f"{FASHION}-incomplete", "Clients with incomplete classes", FASHION, INCOMPLETE, MLP
-    ),
-    lambda kind: item(kind, f"{FASHION}-long-tail", "A long tail of classes", FASHION, LONG_TAIL, MLP),
+ITEMS = (
+    *tables(FASHION, "All methods on Fashion-MNIST", FASHION, MAIN, MLP),
+    *tables(CIFAR, "All methods on CIFAR-10", CIFAR, MAIN, Model("lenet")),
+    *tables(f"{FASHION}-incomplete", "Clients with incomplete classes", FASHION, INCOMPLETE, MLP),
+    *tables(f"{FASHION}-long-tail", "A long tail of classes", FASHION, LONG_TAIL, MLP),
 )
-ITEMS = tuple(table(kind) for table in TABLES for kind in (GLOBAL, PERSONAL))

@@ -15,6 +15,7 @@ from raffed.errors import UnknownNameError, UsageError, check_choice
 from raffed.models.info import GROUP, TORCHVISION
 from raffed.models.net import Net
 from raffed.models.own.heads import ModelInputs, own_errors
+from raffed.models.own.pretrained import load_pretrained
 from raffed.models.own.wrapping import wrapped
 from raffed.references.names import reference_of
 from raffed.references.resolve import load
@@ -125,14 +126,24 @@ def torchvision_names() -> tuple[str, ...]:
 
 
 def _torchvision(name: str) -> Factory:
-    """Return a function that makes torchvision's network of this name with random weights."""
+    """Return a function that makes torchvision's network of this name.
+
+    Its weights are random, or with `pretrained` those that torchvision has for ImageNet, except the head's.
+    """
     import torchvision
 
     check_choice("network of torchvision", name, torchvision_names())
 
-    def make(in_shape: tuple[int, ...], num_classes: int, **args: Value) -> nn.Module:
+    def make(
+        in_shape: tuple[int, ...], num_classes: int, pretrained: bool = False, **args: Value
+    ) -> nn.Module:
         if "weights" in args:
-            raise UsageError(f"torchvision:{name}: weights are random here; --init FILE starts from weights")
+            raise UsageError(
+                f"torchvision:{name}: weights are random here; pretrained=true starts from torchvision's, "
+                "and --init FILE from a file"
+            )
+        if not isinstance(pretrained, bool):
+            raise UsageError(f"torchvision:{name}: pretrained = {pretrained!r} must be true or false")
         if len(in_shape) != 3 or in_shape[0] != 3:
             got = "x".join(map(str, in_shape))
             raise UsageError(f"torchvision:{name} is for images 3xHxW; one input has the shape {got}")
@@ -140,6 +151,8 @@ def _torchvision(name: str) -> Factory:
         module: nn.Module = torchvision.models.get_model(
             name, weights=None, num_classes=num_classes, **{**sizes, **args}
         )
+        if pretrained:
+            load_pretrained(module, name)
         return module
 
     return make

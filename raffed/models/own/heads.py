@@ -51,27 +51,50 @@ def find_head(module: nn.Module, x: Tensor, title: str) -> str:
     Raises:
         UsageError: The module returns something other than one tensor, or no linear layer makes it.
     """
-    made: list[tuple[str, Tensor]] = []
     called: list[nn.Module] = []
-    hooks = []
-    for name, layer in module.named_modules():
-        if isinstance(layer, nn.Linear):
-            hooks.append(layer.register_forward_hook(lambda _, __, out, name=name: made.append((name, out))))
-        if not any(True for _ in layer.children()):
-            hooks.append(layer.register_forward_hook(lambda layer, _, __: called.append(layer)))
+    hooks = [
+        layer.register_forward_hook(lambda layer, _, __: called.append(layer))
+        for layer in module.modules()
+        if not any(True for _ in layer.children())
+    ]
     try:
-        scores = scores_of(module, x, title)
+        scores, made = linear_outputs(module, x, title)
     finally:
         for hook in hooks:
             hook.remove()
     for name, out in reversed(made):
-        if out is scores or (out.shape == scores.shape and torch.equal(out, scores)):
+        if are_equal(out, scores):
             return name
     last = f" (the last layer that it calls is {type(called[-1]).__name__})" if called else ""
     raise UsageError(
         f"{title}: no nn.Linear makes the scores that it returns{last}; let it end in an nn.Linear and "
         f"return its output, without softmax, or name that layer by head="
     )
+
+
+def linear_outputs(module: nn.Module, x: Tensor, title: str) -> tuple[Tensor, list[tuple[str, Tensor]]]:
+    """Return what `scores_of` returns, and the output of every call of a linear layer, with the layer's name.
+
+    Raises:
+        UsageError: As in `scores_of`.
+    """
+    made: list[tuple[str, Tensor]] = []
+    hooks = [
+        layer.register_forward_hook(lambda _, __, out, name=name: made.append((name, out)))
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear)
+    ]
+    try:
+        return scores_of(module, x, title), made
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def are_equal(out: Tensor, scores: Tensor) -> bool:
+    """Say whether an output of a layer has the scores' values, in their order; its shape may be another."""
+    same_size = out.numel() == scores.numel()
+    return out is scores or (same_size and torch.equal(out.reshape(scores.shape), scores))
 
 
 def scores_of(module: nn.Module, x: Tensor, title: str) -> Tensor:
@@ -130,4 +153,12 @@ def own_errors(title: str) -> Iterator[None]:
         raise UsageError(f"{title}: {text}") from error
 
 
-__all__ = ["ModelInputs", "find_head", "one_tensor", "own_errors", "scores_of"]
+__all__ = [
+    "ModelInputs",
+    "are_equal",
+    "find_head",
+    "linear_outputs",
+    "one_tensor",
+    "own_errors",
+    "scores_of",
+]

@@ -12,13 +12,22 @@ from torch.nn.parameter import UninitializedParameter
 
 from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
-from raffed.models.own.heads import ModelInputs, find_head, own_errors, scores_of
+from raffed.models.own.heads import (
+    ModelInputs,
+    are_equal,
+    find_head,
+    linear_outputs,
+    own_errors,
+    scores_of,
+)
 
 NOT_REPEATED = (
     " gives other scores for the same batch when it is called again: it draws random numbers by itself, or "
     "remembers earlier batches; use nn.Dropout layers, whose random numbers raffed makes from the seed, and "
     "keep nothing between calls"
 )
+_NOT_THE_OUTPUT = "{title}: the scores that it returns are not the output of its layer {head!r}"
+_ADVICE = "return that output as it is, or name another layer by head="
 
 
 class Headless(nn.Module):
@@ -159,7 +168,7 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
         assert inputs is not None
         head = find_head(module, inputs.batch(2), title)
     _check_head(module, head, title)
-    wanted = None if inputs is None else _repeated(module, inputs, title)
+    wanted = None if inputs is None else _repeated(module, head, inputs, title)
     with own_errors(title):
         net = OwnNet(module, head)
     if inputs is not None and wanted is not None:
@@ -167,11 +176,17 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
     return net
 
 
-def _repeated(module: nn.Module, inputs: ModelInputs, title: str) -> Tensor:
-    """Return the scores of a batch, which have to be the same when it is given again."""
-    first, second = (scores_of(module, inputs.batch(2), title) for _ in range(2))
-    if not torch.equal(first, second):
+def _repeated(module: nn.Module, head: str, inputs: ModelInputs, title: str) -> Tensor:
+    """Return the scores of a batch, which are the head's output, also when the batch is given again.
+
+    A module that changes the head's output by a linear rule, such as a mean, computes nearly the same when
+    the rule stands before the head. So its scores have to be compared with the head's output itself.
+    """
+    first, made = linear_outputs(module, inputs.batch(2), title)
+    if not torch.equal(first, scores_of(module, inputs.batch(2), title)):
         raise UsageError(f"{title}{NOT_REPEATED}")
+    if not any(name == head and are_equal(out, first) for name, out in made):
+        raise UsageError(f"{_NOT_THE_OUTPUT.format(title=title, head=head)}; {_ADVICE}")
     return first
 
 
@@ -248,18 +263,17 @@ def _check_head(module: nn.Module, head: str, title: str) -> None:
 
 def _check_parts(net: Net, x: Tensor, wanted: Tensor, head: str, title: str) -> None:
     """Refuse a module that computes something else once it is divided at its head."""
-    why = f"{title}: the scores that it returns are not the output of its layer {head!r}"
-    advice = "return that output as it is, or name another layer by head="
+    why = _NOT_THE_OUTPUT.format(title=title, head=head)
     try:
         features = scores_of(net.body, x, title)
     except RaffedError as error:
-        raise UsageError(f"{why} alone: without it, {error}; {advice}") from error
+        raise UsageError(f"{why} alone: without it, {error}; {_ADVICE}") from error
     if features.dim() != 2 or features.shape[1] != net.feature_dim:
         got = "x".join(map(str, features.shape))
-        raise UsageError(f"{why} of one vector a sample (its input is {got}); {advice}")
+        raise UsageError(f"{why} of one vector a sample (its input is {got}); {_ADVICE}")
     with torch.no_grad():
         if not torch.equal(net.head(features), wanted):
-            raise UsageError(f"{why} alone; {advice}")
+            raise UsageError(f"{why} alone; {_ADVICE}")
 
 
 __all__ = ["NOT_REPEATED", "OwnNet", "as_net", "wrapped"]

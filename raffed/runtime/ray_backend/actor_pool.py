@@ -5,10 +5,10 @@ Each actor gets one call per round, each node gets one copy of the broadcast, an
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -24,9 +24,12 @@ from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, RoundOrder
 from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
+from raffed.runtime.ray_backend.actor_errors import memory_line, out_of_memory, why_not_started
 from raffed.runtime.ray_backend.choose_transport import opened, pays
-from raffed.runtime.ray_backend.client_actor import MEND, Place, why_not_started
+from raffed.runtime.ray_backend.client_actor import MEND, Place
+from raffed.runtime.ray_backend.node_sums import NodeSums, groups_by_node
 from raffed.runtime.ray_backend.ray_calls import RayCalls
+from raffed.runtime.ray_backend.room import is_placed
 from raffed.runtime.ray_backend.transport import Call, CallId, Shared, Transport
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
@@ -38,8 +41,6 @@ if TYPE_CHECKING:
     from raffed.runtime.ray_backend.transport import Handle
 
 Trained = tuple[PartialSum, list[Report]]
-# Words of Python, of CUDA, and of torch's allocator
-NO_MEMORY = "MemoryError|out of memory|can't allocate memory"
 # Starts an actor: the reference to the setup, the plan, the number of the actor, the folder of client states
 Start = Callable[["ObjectRef[Setup]", PlacementPlan, int, Path], "Handle"]
 T = TypeVar("T")
@@ -65,16 +66,19 @@ class RayPool:
         self._nodes: dict[int, str] = {}
         self._through_ray = RayCalls(dict(enumerate(actors)))
         self._transport: Transport = self._through_ray
-        self._connected = False
+        self._connected, self._here = False, ""
 
     def train(self, order: RoundOrder) -> Asked[Trained]:
         self._connect(order.broadcast)
-        asked = self._ask(self._spread(Call[Trained]("train", (_shared(order.broadcast),)), order))
+        calls = self._spread(Call[Trained]("train", (_shared(order.broadcast),)), order)
+        pending = dict(self._made(actor, actor, call) for actor, call in calls.items())
+        sums = NodeSums(self._through_ray, groups_by_node(pending, self._nodes, self._here))
 
         def trained() -> Trained:
             accumulator = UploadAccumulator()
             reports: dict[int, Report] = {}
-            for partial, theirs in asked():
+            # Each is added when it arrives, so that the driver never holds all of them
+            for partial, theirs in itertools.chain(sums.take(pending), self._arriving(pending)):
                 accumulator.merge(partial)
                 reports.update({report.client: report for report in theirs})
             return accumulator.export(), [reports[client] for client in order.participants]
@@ -168,39 +172,50 @@ class RayPool:
         wanted = self._setup.config.runtime.transport
         if wanted == "auto" and not pays(broadcast.nbytes(), INLINE_BYTES):
             wanted = "ray"
-        here = ray.get_runtime_context().get_node_id()
-        near = [actor for actor in self._left() if self._nodes[actor] == here]
-        far = [actor for actor in self._left() if self._nodes[actor] != here]
+        self._here = ray.get_runtime_context().get_node_id()
+        near = [actor for actor in self._left() if self._nodes[actor] == self._here]
+        far = [actor for actor in self._left() if self._nodes[actor] != self._here]
         self._transport = opened(wanted, self._through_ray, near, far)
         self._connected = True
 
     def _answers(self, pending: dict[CallId[T], _Pending[T]]) -> list[T]:
         """Wait for the answers of all pending calls, and return them in order of the actors asked."""
-        answers: dict[int, T] = {}
+        answers = dict(self._outcomes(pending))
+        return [answers[asked] for asked in sorted(answers)]
+
+    def _arriving(self, pending: dict[CallId[T], _Pending[T]]) -> Iterator[T]:
+        """Yield the answers of all pending calls as they arrive."""
+        return (answer for _, answer in self._outcomes(pending))
+
+    def _outcomes(self, pending: dict[CallId[T], _Pending[T]]) -> Iterator[tuple[int, T]]:
+        """Yield (actor asked, its answer) of all pending calls as they arrive."""
         while pending:
             made, outcome = self._transport.first(pending)
             one = pending.pop(made)
             try:
-                answers[one.asked] = outcome()
+                answer = outcome()
             except Exception as error:  # noqa: BLE001 (raised unless another actor can answer)
                 again = self._made(one.asked, self._instead(one, error), one.call)
                 pending.update([again])
-        return [answers[asked] for asked in sorted(answers)]
+                continue
+            yield one.asked, answer
 
     def _instead(self, one: _Pending[T], error: Exception) -> int:
         """Return the actor that answers a call that failed, or raise an error that ends the run."""
         if not isinstance(error, RayActorError):  # raised by the work itself
-            if _out_of_memory(error):
+            if out_of_memory(error):
                 return self._retire(one.actor, error)
             raise error
         if self._cut:
             raise KeyboardInterrupt from error
-        if one.actor in self._retired or _out_of_memory(error):
+        if one.actor in self._retired or out_of_memory(error):
             return self._retire(one.actor, error)
         if (why := why_not_started(error)) is not None:
             raise ActorStartError(f"client actor {one.actor} could not start: {why}{MEND}") from error
         if self._actors[one.actor] is one.handle:  # otherwise it was replaced because of another call
             self._replace(one.actor, error)
+            if not is_placed(self._actors[one.actor], self._plan):
+                return self._do_without(one.actor, error)
         return one.actor
 
     def _left(self) -> list[int]:
@@ -210,20 +225,37 @@ class RayPool:
     def _retire(self, actor: int, error: Exception) -> int:
         """Give up an actor that ran out of memory, and return the actor that takes over its work."""
         if actor not in self._retired:
-            self._retired.add(actor)
-            ray.kill(self._actors[actor], no_restart=True)
-            left = len(self._left())
             advice = (
                 "fewer actors (--actors), a smaller batch, or precision bf16 on a GPU; `raffed resume` "
                 "continues the run"
             )
-            what = f"client actor {actor} ran out of memory"
-            if self._plan.sticky or not left:
-                why = "one actor a client cannot lend its client" if self._plan.sticky else "no actor is left"
-                raise ActorsLostError(f"{what}, and {why}. {_first_line(error)} Use {advice}") from error
+            what, why = f"client actor {actor} ran out of memory", memory_line(error)
+            left = self._hand_over(actor, f"{what}, and %s. {why} Use {advice}", error)
             same = f"its clients move to the other {left}, the result stays the same"
-            log.warning("%s; %s. %s Next time: %s", what, same, _first_line(error), advice)
+            log.warning("%s; %s. %s Next time: %s", what, same, why, advice)
         return self._left()[0]
+
+    def _do_without(self, actor: int, error: Exception) -> int:
+        """Give up an actor whose replacement finds no room, and return the actor that takes over its work."""
+        what = f"client actor {actor} was lost, and no node has room for another one"
+        more = "Free some cores or add a node; `raffed resume` continues the run"
+        left = self._hand_over(actor, f"{what}; %s. {more}", error)
+        log.warning("%s; its clients move to the other %d, the result stays the same", what, left)
+        return self._left()[0]
+
+    def _hand_over(self, actor: int, message: str, error: Exception) -> int:
+        """End an actor for good, and return how many are left.
+
+        Raises:
+            ActorsLostError: No other actor can do its work. Its text is `message` with the reason for %s.
+        """
+        self._retired.add(actor)
+        ray.kill(self._actors[actor], no_restart=True)
+        left = len(self._left())
+        if self._plan.sticky or not left:
+            why = "one actor a client cannot lend its client" if self._plan.sticky else "no actor is left"
+            raise ActorsLostError(message.replace("%s", why, 1)) from error
+        return left
 
     def _replace(self, actor: int, error: RayActorError) -> None:
         self._restarts += 1
@@ -255,24 +287,3 @@ class _Pending(Generic[T]):
 def _shared(broadcast: Broadcast) -> Shared[Broadcast]:
     """Return an argument of which each node has one copy, which every actor reads in place."""
     return Shared(broadcast, broadcast.nbytes() <= INLINE_BYTES)
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Return whether Ray's monitor or CUDA reported a lack of memory.
-
-    An actor that was simply killed is not a sign of it.
-    """
-    if isinstance(error, RayActorError) and (why := why_not_started(error)) is not None:
-        return re.search(NO_MEMORY, why, re.IGNORECASE) is not None
-    cause = getattr(error, "cause", None)
-    named = {type(one).__name__ for one in (error, cause)}
-    return (
-        bool(named & {"OutOfMemoryError", "MemoryError"})
-        or "memory monitor" in str(error)
-        or "due to OOM" in str(error)
-    )
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if "memory" in line.lower()]
-    return lines[-1] if lines else type(error).__name__

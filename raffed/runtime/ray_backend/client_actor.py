@@ -11,19 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ray
-from ray.exceptions import RayActorError
 
+from raffed.runtime.bits import begin_bits
 from raffed.runtime.json_logs import configure
 from raffed.runtime.machine import begin_training, gpu_of
+from raffed.runtime.ray_backend.node_sums import add_here
 from raffed.runtime.ray_backend.serving import Serving
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from ray import ObjectRef
 
     from raffed.core.aggregation.accumulator import PartialSum
     from raffed.core.messages import Broadcast
     from raffed.runtime.api import ActorShare
+    from raffed.runtime.ray_backend.node_sums import NodeSum, Trained
     from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
     from raffed.runtime.setup import Setup
 
@@ -32,22 +35,6 @@ MEND = (
 )
 
 Place = dict[str, str | int | float]  # where an actor runs, for run.json
-
-
-def why_not_started(error: RayActorError) -> str | None:
-    """Return the error that an actor raised while it was made, as its type and the first line of its message.
-
-    Returns None if the actor ended for another reason. Ray keeps only the text. For each error of a chain,
-    this is a line `ray::Class.__init__() (pid=…)`, then indented frames, then the error.
-    """
-    if not error.actor_init_failed:
-        return None
-    lines = str(error).splitlines()
-    last = max(
-        (number for number, line in enumerate(lines) if "ray::" in line and "(pid=" in line), default=-1
-    )
-    told = [line.strip() for line in lines[last + 1 :] if line.strip() and not line[0].isspace()]
-    return told[0] if told else lines[-1].strip()
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)
@@ -61,6 +48,7 @@ class ClientActor(Serving):
         began = time.perf_counter()
         configure()
         begin_training(setup.config.runtime.threads)
+        begin_bits(setup.config)
         from raffed.runtime.worker import ClientWorker
 
         self._worker = ClientWorker(setup, Path(states_folder), self._device(), home=frozenset(home))
@@ -94,6 +82,10 @@ class ClientActor(Serving):
             }
             self._answers[key] = self._worker.train(broadcast, share)
         return self._answers[key]
+
+    def add_here(self, asked: list[ObjectRef[Trained]]) -> NodeSum:
+        """Add the answers of the actors of this node to a round, which this actor has trained before."""
+        return add_here(asked)
 
     def evaluate(self, broadcast: Broadcast, chunks: range) -> dict[int, ScoreCounts]:
         return self._worker.evaluate(broadcast, chunks)

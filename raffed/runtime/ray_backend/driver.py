@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import ray
 
+from raffed.runtime.bits import begin_bits
 from raffed.runtime.json_logs import configure, run_id
 from raffed.runtime.machine import begin_training
 from raffed.runtime.ray_backend.client_actor import ClientActor
@@ -118,6 +119,7 @@ class Driver:
         """
         setup: Setup = ray.get(self._ref)
         begin_training(setup.config.runtime.threads)
+        begin_bits(setup.config)
         from raffed.runtime.ray_backend.actor_pool import RayPool
         from raffed.runtime.ray_backend.metrics import RunMetrics
 

@@ -2,14 +2,19 @@
 
 Ray's own processes end with the command, because the kernel kills them. Processes that these started (agents,
 workers) have to notice it themselves. Agents of a Ray whose head process was dead were still there 36 s
-later. It is run as `python -I -S keeper.py` and imports only the standard library. Every line of its standard
-input names a session, by the process id of its leader. The end of the input means that the command has gone,
-or that it has ended its Ray.
+later. It is run as `python -I -S keeper.py` and imports only the standard library. Its arguments and every
+line of its standard input name sessions, by the process id of their leader. The end of the input means that
+the command has gone, or that it has ended its Ray.
+
+If a process that Ray cannot do without ends, Ray's client may end the command before that could say a word.
+So a line with a JSON list [file, words] gives the keeper the last words of a command whose work is in this
+file. The line "hush" says that the command has said them itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -70,9 +75,9 @@ def end_all(sessions: Collection[int], patience: float = PATIENCE) -> None:
         time.sleep(POLL)
 
 
-def _told() -> set[int]:
-    """Return the sessions that the input names, once it has ended or the parent process has gone."""
-    poll, said = select.poll(), b""
+def _told() -> list[bytes]:
+    """Return the lines of arguments and input, once the input or the parent process has ended."""
+    poll, said = select.poll(), "".join(f"{one}\n" for one in sys.argv[1:]).encode()
     poll.register(sys.stdin.fileno(), select.POLLIN | select.POLLHUP)
     parent = -1
     # A fork of the command may keep the input open, so the parent is watched too
@@ -85,13 +90,25 @@ def _told() -> set[int]:
         more = os.read(sys.stdin.fileno(), 4096) if sys.stdin.fileno() in ready else b""
         said += more
         if not more:
-            return {int(line) for line in said.split() if line.isdigit()}
+            return said.splitlines()
+
+
+def _say(lines: list[bytes]) -> None:
+    """Print last words if the work that they are about has begun."""
+    for line in lines:
+        file, words = json.loads(line)
+        with contextlib.suppress(OSError):
+            if os.path.exists(file):
+                print(words, file=sys.stderr, flush=True)
 
 
 def _keep() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it must outlive all the others
-    end_all(_told())
+    told = _told()
+    if b"hush" not in told:
+        _say([line for line in told if line.startswith(b"[")][-1:])
+    end_all({int(line) for line in told if line.isdigit()})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from raffed.errors import ActorsLostError, ActorStartError, RaffedError
 from raffed.runtime.machine import free_memory
 from raffed.runtime.placement import PlacementPlan, Resources, make_plan
-from raffed.runtime.ray_backend.client_actor import MEND, why_not_started
+from raffed.runtime.ray_backend.actor_errors import why_not_started
+from raffed.runtime.ray_backend.client_actor import MEND
 from raffed.runtime.ray_backend.driver import ActorsStarting, Conduct, Driver
 from raffed.runtime.ray_backend.endings import lost, within
 from raffed.runtime.ray_backend.nodes import beside_this_process, check_shared

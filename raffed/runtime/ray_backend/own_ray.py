@@ -30,6 +30,7 @@ from raffed.runtime.ray_backend.obstacles import (
 )
 from raffed.runtime.ray_backend.private_folder import hold, private_folder, remove_left
 from raffed.runtime.ray_backend.signal_handlers import handlers_kept
+from raffed.runtime.ray_backend.warm_workers import WarmWorkers
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -37,6 +38,8 @@ QUIET_RAY = {
     "RAY_enable_open_telemetry": "0",
     # With Ray's default of 15, every other process on a laptop has priority over the actors
     "RAY_worker_niceness": "0",
+    # Otherwise Ray starts a worker for each core, and waits for ever if one dies (ray-project/ray#40131)
+    "RAY_prestart_worker_first_driver": "0",
 }
 ELSEWHERE = (  # these point to another Ray, or to its token
     "RAY_ADDRESS",
@@ -71,6 +74,7 @@ class OwnRay:
     """
 
     folder: Path
+    token: str
 
     def start(self, **options: Any) -> None:
         """Start Ray.
@@ -82,29 +86,40 @@ class OwnRay:
             RayStartError: Ray cannot start.
         """
         check_machine()
-        import ray
-
+        self._workers = WarmWorkers()
         self.folder = private_folder(INSIDE, "RAY_TMPDIR")
         self._let_go = hold(self.folder)
         remove_left(self.folder.parent)
         if not shared_memory_works():
             options = {"_plasma_directory": str(self.folder), **options}
         try:
-            with _environment(secrets.token_hex(32)), _constants(OF_IMPORT), endings.own.starting():
-                ray.init(
-                    address="local",
-                    include_dashboard=False,
-                    logging_level=logging.CRITICAL,
-                    log_to_driver=False,
-                    _node_ip_address=LOOPBACK,
-                    _temp_dir=str(self.folder / "r"),
-                    _skip_env_hook=True,
-                    **options,
-                )
+            with endings.own.starting():
+                self._workers.begin(self.folder)  # first, because it takes longest
+                self._begin(options)
         except Exception as error:
             raise RayStartError(self._failed(error)) from error
         # While Ray starts, its own messages would appear before raffed's
         logging.getLogger("ray").setLevel(logging.ERROR)
+
+    def _begin(self, options: dict[str, Any]) -> None:
+        import ray
+
+        self.token = secrets.token_hex(32)
+        with ray_of_this_machine(self.token), self._workers.used():
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                logging_level=logging.CRITICAL,
+                log_to_driver=False,
+                _node_ip_address=LOOPBACK,
+                _temp_dir=str(self.folder / "r"),
+                _skip_env_hook=True,
+                **options,
+            )
+
+    def wait_until_warm(self, seconds: float) -> None:
+        """Wait until new workers have torch in memory, at most this long."""
+        self._workers.wait(seconds)
 
     def _failed(self, error: Exception) -> str:
         """Restore everything and return why Ray did not start.
@@ -125,10 +140,18 @@ class OwnRay:
 
         with endings.own.ending(), handlers_kept():
             ray.shutdown()
+            self._workers.end()
         _read_again()
         self._let_go()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def ray_of_this_machine(token: str) -> Iterator[None]:
+    """Start a Ray that can be reached only from this machine, or join one, with its token, in the body."""
+    with _environment(token), _constants(OF_IMPORT):
+        yield
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ LONGEST = 103 if sys.platform == "darwin" else 107  # bytes of a socket's path, 
 PREFIX = "raffed-"
 RANDOM = 8  # letters that tempfile.mkdtemp adds to the prefix
 ROOM = 50_000_000  # bytes that must be free for logs and sockets
+LITTLE = 1 << 20  # bytes; a place with fewer is full
 HELD = "held"
 USUAL = ("/tmp", "/var/tmp")
 UNMAPPED = 65534  # owner of the host root's files, seen from a container that does not know that user
@@ -63,6 +64,22 @@ def places(first: str | None = None) -> list[Path]:
     return [Path(os.path.abspath(place)) for place in dict.fromkeys([*named, *USUAL, *last]) if place]
 
 
+def full_place(first: str | None = None, *others: Path) -> Path | None:
+    """Return the first place without room among `others` and those for temporary files, or None.
+
+    An error of writing to an open file does not name the file, and Ray's processes name nothing.
+
+    Args:
+        first: As of `places`.
+        others: Folders that are looked at before.
+    """
+    for place in (*others, *places(first)):
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(place).free < LITTLE:
+                return place
+    return None
+
+
 def unfit(place: Path, inside: int) -> str | None:
     """Return why a place cannot be used, or None if it can. Nothing is written there."""
     long = len(os.fsencode(place)) + len(f"/{PREFIX}") + RANDOM + inside
@@ -102,6 +119,22 @@ def hold(folder: Path) -> Callable[[], None]:
 
         fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return mark.close
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process has marked a folder as in use (`hold`)."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        with (folder / HELD).open("r+") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def remove_left(place: Path) -> None:

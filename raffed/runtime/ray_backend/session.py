@@ -16,18 +16,22 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType, TracebackType
 
+from raffed.config.portable import is_set, variables
 from raffed.errors import UsageError
 from raffed.runtime.memory_limit import check_room
 from raffed.runtime.ray_backend import endings
-from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WHERE, check_token, found
-from raffed.runtime.ray_backend.own_ray import OwnRay
+from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WARM, WHERE, check_token, found
+from raffed.runtime.ray_backend.obstacles import LOOPBACK, SERIAL, RayStartError
+from raffed.runtime.ray_backend.own_ray import OwnRay, ray_of_this_machine
 from raffed.runtime.ray_backend.patience import Patience
+from raffed.runtime.ray_backend.private_folder import full_place
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
 from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 2.0  # seconds in which a start that is no longer wanted may end by itself
 HURRIED_SECONDS = 0.5  # the same time after Ctrl-C
+AGAIN = "repeat the command"
 Handler = Callable[[int, FrameType | None], None] | int | None
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,7 @@ class RaySession:
         """Wait until Ray is running.
 
         Raises:
+            RayStartError: A process of Ray died while Ray was starting.
             UsageError: The cluster does not exist, or Ray cannot start on this machine.
         """
         patience, own = Patience(), self._address in (None, LOCAL)
@@ -63,6 +68,8 @@ class RaySession:
             if waited := patience.due():
                 what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
                 log.warning("waiting for %s, %s", what, waited)
+            if own and (died := endings.own.died_at_start()) is not None:
+                raise RayStartError(f"{died} died while Ray was starting; {_remedy()}, {SERIAL}")
         self._ray.began.result()
         for number, handler in self._handlers.items():  # because ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
@@ -75,6 +82,12 @@ class RaySession:
             self._ray.let_go(endings.SHUTDOWN_SECONDS if hurry else None)
         else:  # an unfinished start ends itself when it is done, or with this process
             self._ray.let_go(HURRIED_SECONDS if hurry else GRACE_SECONDS)
+
+
+def _remedy() -> str:
+    """Return what to do if a process of Ray has died while Ray was starting."""
+    full = full_place("RAY_TMPDIR")
+    return f"there is no space left at {full}: free some, then repeat the command" if full else AGAIN
 
 
 def _begun(address: str | None) -> End:
@@ -108,21 +121,39 @@ def _start(address: str | None) -> Callable[[], None] | None:
         own = OwnRay()
         own.start()
         return own.end
-    return _joined(str(address))
+    if address == WARM:
+        from raffed.runtime.ray_backend.standing_ray import joined_ray  # late, because it loads NumPy
+
+        there = joined_ray()
+        with ray_of_this_machine(there.token):
+            return _joined(there.address, WARM, LOOPBACK)
+    return _joined(found(str(address)), str(address))
 
 
-def _joined(address: str) -> Callable[[], None]:
-    """Connect to a cluster. Return a function that ends the connection."""
+def _joined(there: str, address: str, node: str | None = None) -> Callable[[], None]:
+    """Connect to a cluster. Return a function that ends the connection.
+
+    Args:
+        there: Where its head is.
+        address: The value of --address.
+        node: The address of this machine in the cluster, or None if Ray is to find it.
+    """
     import ray
     from ray._private.authentication import authentication_token_setup
     from ray.exceptions import RayError
 
-    there = found(address)
     if address == AUTO:
         authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     check_token(there)
+    environment = _environment()
     try:
-        ray.init(address=there, logging_level=logging.ERROR, log_to_driver=False)
+        ray.init(
+            address=there,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            runtime_env=environment,
+            _node_ip_address=node,
+        )
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         raise UsageError(f"--address {address}: {' '.join(str(error).split())}; {WHERE}") from error
 
@@ -131,6 +162,11 @@ def _joined(address: str) -> Callable[[], None]:
             ray.shutdown()
 
     return end
+
+
+def _environment() -> dict[str, dict[str, str]] | None:
+    """Return what actors of a cluster need to compute this process's bits. Those of an own Ray inherit it."""
+    return {"env_vars": variables()} if is_set() else None
 
 
 def _is_worker() -> bool:

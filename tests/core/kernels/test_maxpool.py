@@ -16,6 +16,8 @@ from raffed.core.kernels import maxpool
 from raffed.core.kernels.channel_padding import fill_channels
 from raffed.core.kernels.maxpool import MaxPool2d, choose_pools
 from raffed.core.kernels.relu_after_pool import pool_first
+from raffed.core.losses import cross_entropy
+from raffed.core.stacked.forward import StackedForward
 from raffed.core.training.network import Network
 from raffed.models import MODELS, build
 
@@ -256,3 +258,28 @@ def test_parameters_and_their_names_stay() -> None:
     with torch.no_grad():
         wanted = functional_call(plain, dict(plain.named_parameters()), (x,))[0]
         torch.testing.assert_close(functional_call(chosen, dict(plain.named_parameters()), (x,))[0], wanted)
+
+
+@needs_kernel
+@pytest.mark.parametrize("own", [False, True], ids=["torch's convolutions", "compiled ones"])
+@pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 28, 28)), ("tfcnn", (3, 32, 32))])
+def test_a_stack_trains_to_the_same_bits_with_and_without(
+    name: str, shape: tuple[int, int, int], own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Network(build(name, shape, 10, 0), convolutions=own)
+    forward, k = StackedForward(net), 3
+    w = {n: torch.stack([t] * k).requires_grad_() for n, t in net.initial.w.tensors.items()}
+    x = net.arranged(torch.randn(2 * k, *shape, generator=torch.Generator().manual_seed(0)))
+    y = torch.arange(2 * k).view(k, 2)
+
+    def gradients() -> tuple[Tensor, ...]:
+        def loss(w: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+            return cross_entropy(forward.of_one(w, {}, x, y, []).logits, y)
+
+        losses = vmap(loss)(w, x.unflatten(0, (k, 2)), y)
+        return torch.autograd.grad(losses.sum(), list(w.values()))
+
+    with_kernel = gradients()
+    monkeypatch.setattr(maxpool, "built", False)
+    for one, other in zip(with_kernel, gradients(), strict=True):
+        assert torch.equal(one, other)

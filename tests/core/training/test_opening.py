@@ -13,7 +13,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Gradient, Opening
 from raffed.core.measures.client_memory import footprint
 from raffed.core.method import Method
-from raffed.core.params import State
+from raffed.core.params import Params, State
 from raffed.core.round import between_rounds
 from raffed.core.training.session import Participant
 from raffed.methods.fedavg import fedavg
@@ -112,6 +112,56 @@ def test_a_last_batch_of_one_sample_is_left_out_with_batchnorm() -> None:
     share = 0.9  # of the 10 samples of client 1
     done = Tiny(method(Steps(share=share)), net=network(norm=True)).visit(1)
     assert all(bool(t.isfinite().all()) for t in done.trained.w.tensors.values())
+
+
+HEAD = ("head.weight", "head.bias")
+
+
+class HeadOnly(Steps):
+    """Moves the head alone, and says so or does not."""
+
+    said: bool = True
+
+    def slopes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return HEAD if self.said else names
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return k.ce(f)
+
+    def step(self, carried: State, gradient: Gradient, k: Context) -> State:
+        slope, b = gradient(carried, 0)
+        moved = {n: carried.w[n] - self.rate * slope[n] for n in HEAD}
+        return State(Params({**carried.w.tensors, **moved}), b)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+@pytest.mark.parametrize("cohort", [False, True])
+def test_gradients_that_are_not_used_are_left_out_with_the_same_bits(
+    cohort: bool, clip_norm: float | None
+) -> None:
+    """Also where the whole gradient's norm is clipped, which needs all of it."""
+    said, silent = (
+        Tiny(
+            method(HeadOnly(said=said)),
+            net=network(norm=True),
+            local=replace(PLAIN, clip_norm=clip_norm),
+            cohort=cohort,
+        ).run(2, [0, 1, 2, 3])
+        for said in (True, False)
+    )
+    assert same_bits(said.everything(), silent.everything())
+
+
+def test_the_opening_gets_the_gradients_that_it_names() -> None:
+    seen: list[tuple[str, ...]] = []
+
+    class Watched(HeadOnly):
+        def step(self, carried: State, gradient: Gradient, k: Context) -> State:
+            seen.append(gradient(carried, 0)[0].names)
+            return carried
+
+    Tiny(method(Watched())).run(1, [1])
+    assert set(seen) == {HEAD}
 
 
 def test_the_footprint_counts_what_an_opening_reads() -> None:

@@ -65,6 +65,7 @@ def test_partitions_of_flwr_datasets_are_the_clients(images: hf.Dataset) -> None
     assert found.test_clients is None
 
 
+@pytest.mark.apart
 @pytest.mark.parametrize("labels", ["text", "numbers"])
 def test_a_partitioner_of_flwr_datasets_gives_its_clients_their_rows(labels: str) -> None:
     """A real partitioner divides a local data set; nothing is fetched."""

@@ -25,6 +25,7 @@ from raffed.experiments.verify import verify
 from raffed.models import MODELS, ModelInfo
 from raffed.models.net import Net
 from raffed.results.runfile import read_run
+from raffed.results.writer import read_metrics
 
 ROOT = Path(__file__).parents[3]
 
@@ -154,6 +155,21 @@ def test_a_run_names_the_hash_of_its_arrays_and_is_verified_without_the_file(
     assert [one.sha256 for one in ArrayCache.of_user().entries()] == [sha256]
     table.unlink()
     assert verify(tmp_path / "run").ok
+
+
+def test_a_run_keeps_the_name_of_its_file_when_the_cache_had_the_same_arrays_from_another(
+    table: Path, tmp_path: Path
+) -> None:
+    """The name is a column of the rows, so a resumed run had two names and other hashes."""
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(table.read_bytes())
+    raffed.run(config(f"csv:{table}?label=target", rounds=1), tmp_path / "first")
+    mine = config(f"csv:{copy}?label=target")
+    whole = raffed.run(mine, tmp_path / "whole")
+    raffed.run(mine, tmp_path / "part", stop=lambda: True)
+    assert raffed.resume(tmp_path / "part").hashes == whole.hashes
+    assert verify(tmp_path / "part").ok
+    assert read_metrics(tmp_path / "part")["dataset"].unique().to_pylist() == [str(copy)]
 
 
 def test_a_run_whose_arrays_left_the_cache_is_verified_from_the_same_file_only(

@@ -7,9 +7,11 @@ from __future__ import annotations
 import errno
 import math
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,10 +31,17 @@ from raffed.runtime.ray_backend.own_ray import OwnRay
 from raffed.runtime.ray_backend.private_folder import (
     LONGEST,
     NoFolderError,
+    full_place,
     hold,
     private_folder,
     remove_left,
 )
+
+
+class Usage(NamedTuple):
+    """What shutil.disk_usage says about a file system, as far as it is read."""
+
+    free: int
 
 
 def _no_folder(patch: pytest.MonkeyPatch) -> None:
@@ -188,6 +197,20 @@ def test_where_no_folder_will_do_each_place_is_named_with_its_reason(monkeypatch
     monkeypatch.setenv("RAY_TMPDIR", "/not/there")
     with pytest.raises(NoFolderError, match=r"/not/there: .*; /tmp: too long.*set RAY_TMPDIR"):
         private_folder(LONGEST, "RAY_TMPDIR")
+
+
+def test_a_place_for_temporary_files_without_room_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder itself comes first, then RAY_TMPDIR and the others."""
+    full = set[Path]()
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0 if place in full else 10**9))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
+    assert full_place("RAY_TMPDIR", tmp_path) is None
+    full.add(tmp_path / "ray")
+    assert full_place("RAY_TMPDIR", tmp_path) == tmp_path / "ray"
+    full.add(tmp_path)
+    assert full_place("RAY_TMPDIR", tmp_path) == tmp_path
 
 
 def test_a_folder_that_a_killed_process_left_is_removed_and_one_in_use_is_not(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.runtime.odd_actors import (
     BrokenActor,
     BrokenDriver,
     CrampedActor,
+    FarActor,
     HungryActor,
     JudgedActor,
     SlowActor,
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.usefixtures("ray_here")
 Hashes = dict[str, dict[str, str]]
 
 
-def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict[str, Any]:
-    """A run on a pool of odd actors; its run.json."""
+def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: int = 0) -> dict[str, Any]:
+    """A run on a pool of odd actors; its run.json. Actors that replace others ask for `later` cores."""
     import ray
 
     from raffed.experiments.conduct import conduct_at
@@ -40,10 +41,10 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2) -> dict
     plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
     reference_to_setup = ray.put(setup)
 
-    def start(ref: Any, plan: Any, actor: int, vaults: Path) -> Any:
-        return kind.options(num_cpus=0).remote(ref, str(vaults), plan.homes[actor], actor)
+    def start(ref: Any, plan: Any, actor: int, vaults: Path, cores: int = later) -> Any:
+        return kind.options(num_cpus=cores).remote(ref, str(vaults), plan.homes[actor], actor)
 
-    started = [start(reference_to_setup, plan, actor, path / "vaults") for actor in range(actors)]
+    started = [start(reference_to_setup, plan, actor, path / "vaults", 0) for actor in range(actors)]
     pool = RayPool(setup, reference_to_setup, plan, path / "vaults", started, start)
     for _ in conduct_at(setup, path, False, pool, lambda: False):
         pass
@@ -75,6 +76,19 @@ def test_a_pool_that_is_closed_holds_no_call_of_an_actor_whose_answers_fold_to_t
     assert about["hashes"] == reference["scamap"]
     assert len(calls) == 2
     assert [channels._serving for channels in made] == [{}]
+
+
+def test_sums_that_are_added_on_another_node_have_the_serial_bits_though_an_actor_there_dies(
+    reference: Hashes, tmp_path: Path
+) -> None:
+    """Three actors of one node answer through Ray, and the first of them adds. In round 2 it adds without the
+    one that died, whose replacement answers the driver.
+    """
+    about = conducted(on(small(), execution="ray", actors=3), tmp_path / "run", FarActor, actors=3)
+    assert about["hashes"] == reference["scamap"]
+    assert about["placement"]["restarts"] == 1
+    added = (tmp_path / "run" / "vaults-died-added").read_text().split("\n")
+    assert added[:2] == ["3 0", "3 1"]
 
 
 @pytest.mark.slow  # the test above has it by sockets
@@ -144,6 +158,24 @@ def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
     about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", kind)
     assert about["hashes"] == reference["scamap"]
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
+
+
+@by_every_carrier("socket")
+def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_the_others(
+    carrier: str,
+    reference: Hashes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when its node is lost and the others are full. Ray itself would wait for ever."""
+    monkeypatch.setattr("raffed.runtime.ray_backend.room.ROOM_SECONDS", 0.5)
+    monkeypatch.setattr("raffed.runtime.ray_backend.room.some_node_has_room", lambda plan: False)
+    config = on(small(), execution="ray", actors=2, transport=carrier)
+    about = conducted(config, tmp_path / "run", JudgedActor, later=1000)
+    assert about["hashes"] == reference["scamap"]
+    assert len(about["placement"]["retired"]) == 1
+    assert "no node has room for another one; its clients move to the other 1" in caplog.text
 
 
 @by_every_carrier("socket")

@@ -14,6 +14,7 @@ import pytest
 import ray
 
 from raffed.errors import UsageError
+from raffed.runtime.ray_backend import address as ray_address
 from raffed.runtime.ray_backend import session as ray_backend_session
 from raffed.runtime.ray_backend.address import check_answers
 from raffed.runtime.ray_backend.own_ray import OwnRay
@@ -21,8 +22,9 @@ from raffed.runtime.ray_backend.session import RaySession
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
-    """An address that takes connections and never says anything."""
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An address that takes connections and never says anything, for which nobody waits for long."""
+    monkeypatch.setattr(ray_address, "SPEAK_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 

@@ -1,7 +1,7 @@
 """The folder of a run on Ray, or of a sweep, is renamed, exchanged or made read-only while it is written:
 one line that says what to do, exit code 1, and what was computed is there to be continued.
 
-python -m pytest tests/chaos/test_lost_folders.py -m slow
+python -m pytest tests/reliability/test_lost_folders.py -m slow
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 import raffed
 from raffed.results.runfile import read_run
 from raffed.results.sweep_file import read_sweep
-from tests.chaos.commands import Begin, Command, Ended
+from tests.reliability.commands import Begin, Command, Ended
 
 pytestmark = pytest.mark.slow
 ROUNDS = {"fedavg": 400, "scamap": 250}  # so many that a run is struck before its end
@@ -116,7 +116,7 @@ def test_a_sweep_whose_folder_is_lost_ends_at_once_and_is_continued(
     trials = read_sweep(now)["methods"]["fedavg"]["trials"]
     before = {one["name"]: one["score"] for one in trials if one["rounds"] == 60}
     assert before
-    assert begin(["tune", "--resume", "--out", str(now)]).process.wait(240) == 0
+    assert begin(["tune", "--resume", "--out", str(now)]).wait(240) == 0
     about = read_sweep(now)
     after = {one["name"]: one["score"] for one in about["methods"]["fedavg"]["trials"]}
     assert about["state"] == "finished"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.commands import Begin, Command
+from tests.reliability.commands import Begin, Command
 from tests.runtime.conftest import carrier, ray_here
 
 __all__ = ["begin", "carrier", "ray_here"]
@@ -25,5 +23,4 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
     yield start
     for command in made:
-        for one in command.family():
-            os.kill(one.pid, signal.SIGKILL)
+        command.end()

@@ -1,7 +1,7 @@
 """Methods × faults of the infrastructure: no bit of weights, vaults or metrics may change, and nothing be
 lost.
 
-RAFFED_DATA=... python -m pytest tests/chaos -m slow        prints what was injected
+RAFFED_DATA=... python -m pytest tests/reliability -m slow        prints what was injected
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raffed import RunConfig
 from raffed.errors import DiskFullError
 from raffed.methods import build_method
 from raffed.results.runfile import read_run
-from tests.chaos.actors import Fault, Marks, StruckActor
+from tests.reliability.actors import Fault, Marks, StruckActor
 from tests.runtime.conftest import on, small
 
 pytestmark = pytest.mark.slow

@@ -1,7 +1,7 @@
 """Signals and kills, to the command alone and to its whole group, in every phase: code, last line, time, what
 is left.
 
-python -m pytest tests/chaos/test_endings.py -m slow
+python -m pytest tests/reliability/test_endings.py -m slow
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pytest
 
 from raffed.experiments.tuning.folder import read_sweep
 from raffed.results.runfile import read_run
-from tests.chaos.commands import SECONDS, Begin, Ended
+from tests.reliability.commands import SECONDS, Begin, Ended
+from tests.reliability.targets import found, strike
 
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 COMMANDS = {  # words, the line that shows that its work goes on, what continues it
@@ -41,7 +42,7 @@ def struck(begin: Begin, out: Path, name: str, execution: str, number: int, whol
     placed = [] if name == "tune" else ["--execution", execution]
     command = begin([*words, *SMALL, *placed, "--out", str(out)])
     command.until(shown)
-    pid = command.process.pid
+    pid = command.pid
     return command.ended(lambda: os.killpg(pid, number) if whole else os.kill(pid, number))
 
 
@@ -95,7 +96,7 @@ def test_an_early_signal_ends_a_command_within_five_seconds(
     out = tmp_path / "run"
     command = begin(["run", "--rounds", "100000", *SMALL, "--execution", execution, "--out", str(out)])
     time.sleep(after)
-    ended = command.ended(lambda: os.kill(command.process.pid, number))
+    ended = command.ended(lambda: os.kill(command.pid, number))
     assert ended.code == SIGNALS[number]
     assert "raffed: stopped" in ended.err
     assert ended.seconds < 5
@@ -142,6 +143,71 @@ def test_sigterm_to_every_process_ends_the_command_all_the_same(begin: Begin, tm
 def test_nothing_outlives_a_command_that_was_killed(begin: Begin, tmp_path: Path) -> None:
     command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(tmp_path / "run")])
     command.until("^round ")
-    ended = command.ended(command.process.kill)
+    ended = command.ended(lambda: os.kill(command.pid, signal.SIGKILL))
     assert ended.code == -signal.SIGKILL
     assert ended.left == []
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_command_whose_keeper_was_killed_before_it(begin: Begin, tmp_path: Path) -> None:
+    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(tmp_path / "run")])
+    command.until("^round ")
+    [keeper] = found(command, "keeper")
+    strike([keeper], signal.SIGKILL)
+    while (again := found(command, "keeper")) in ([], [keeper]):
+        time.sleep(0.1)
+    assert len(again) == 1
+    ended = command.ended(lambda: os.kill(command.pid, signal.SIGKILL))
+    assert ended.left == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vital", ["gcs_server", "raylet"])
+def test_a_vital_process_that_is_killed_while_ray_starts_ends_the_command_with_a_word(
+    begin: Begin, tmp_path: Path, vital: str
+) -> None:
+    """`ray.init` would wait for it for ever."""
+    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(tmp_path / "run")])
+    while not (pids := found(command, vital)):
+        time.sleep(0.05)
+    time.sleep(1.0)
+    ended = command.ended(lambda: strike(pids, signal.SIGKILL) and None)
+    assert ended.code in (1, 2)
+    assert re.search(rf"raffed: .*{vital}.* died", ended.err)
+    assert "Traceback" not in ended.err
+    assert ended.left == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_rays_client_ends_after_an_agent_died_has_last_words(
+    begin: Begin, tmp_path: Path, number: signal.Signals
+) -> None:
+    """The agent's node process ends with it, and Ray's client may end the command before that knows of it."""
+    out = tmp_path / "run"
+    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(out)])
+    command.until("^round ")
+    ended = command.ended(lambda: strike(found(command, "agent")[:1], number) and None)
+    assert ended.code == 1
+    assert [
+        line
+        for line in ended.err.splitlines()
+        if line.startswith("raffed: ") and f"raffed resume {out}" in line
+    ]
+    assert ended.left == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_as_soon_as_it_exists_does_not_keep_the_run_from_its_end(
+    begin: Begin, tmp_path: Path
+) -> None:
+    """`ray.init` waited for ever for workers that Ray started in advance. A later one is replaced by Ray, if
+    it had not registered only after a minute.
+    """
+    out = tmp_path / "run"
+    command = begin(["run", *SMALL, "--rounds", "2", "--execution", "ray", "--out", str(out)])
+    while not (pids := found(command, "idle worker")):
+        time.sleep(0.02)
+    strike(pids[:1], signal.SIGKILL)
+    assert command.wait(300) == 0, command.errors.read_text()
+    assert read_run(out)["state"] == "finished"

@@ -1,0 +1,165 @@
+"""The command `python -m analysis.checker_page RECORDS... --out docs/checker_results.md` writes that page.
+
+It has the tables of other people that were run, with verdicts, seeds, time and machine. The prose of a table
+is a file of its own, so that it stays when the page is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from raffed.results.visible import visible
+
+from .heading import COMMIT, NAMED
+from .item_tables import item_markdown
+from .packed.files import DamagedRecordsError, unpacked
+from .report import find_items
+from .reproduction.claims import claim_counts
+from .reproduction.item_runs import Reproduction, run_folders
+from .reproduction.verdicts import result_lines, verdict
+from .runs.files import JsonObject, read_object, write_text
+from .runs.load import Runs, read_runs, section
+from .table import TextTable, as_markdown
+
+PROSE = Path("analysis") / "prose"  # below the root of the repository
+RUN_FILE = "run.json"
+HEAD = """# Other people's tables: what came out
+
+`python -m analysis.checker_page {records} --out {page}`
+made this page from records of `raffed reproduce checker/…`. [The page on the tables](checker.md) says what
+each of them is, how a number is judged, and what is known to be wrong about it. The text below a heading is a
+file in `analysis/prose/`, which is written by hand.
+
+```sh
+raffed reproduce checker/lr-mnist --scale full --out checker --execution serial
+raffed reproduce checker/lr-mnist --scale full --out checker --tables
+python -m analysis.pack_records checker --out analysis/records/checker --results
+python -m analysis.checker_page analysis/records/checker --out docs/checker_results.md
+```
+
+Only what was run is here. A cell is *open* if its number lies between one and two bands from the printed one.
+Seconds are those of a run from its beginning to its end, on a machine that may have had other work.
+"""
+UNWRITTEN = "Nothing was written about this table yet. The file would be `analysis/prose/{file}`."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return 0 if the page was written, and 2 if there is nothing to write about."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.checker_page", description=__doc__)
+    parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
+    parser.add_argument("--out", type=Path, required=True, metavar="PAGE", help="the page")
+    parser.add_argument(
+        "--prose", type=Path, default=PROSE, metavar="DIR", help="folder of what is written by hand"
+    )
+    given = parser.parse_args(argv)
+    try:
+        text = written(given.records, given.out, given.prose)
+    except (DamagedRecordsError, ValueError, OSError) as error:
+        print(visible(str(error)), file=sys.stderr)
+        return 2
+    write_text(given.out, text)
+    return 0
+
+
+def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> str:
+    """Return the page.
+
+    Args:
+        records: Folders with packed records, or with runs.
+        page: Where the page will lie.
+        prose: Folder with a file PAPER-NAME.md for each table about which something was written.
+
+    Raises:
+        ValueError: There is no table that other people printed.
+    """
+    lines, parts = [], []
+    with unpacked(records) as places:
+        for item in find_items(places):
+            if not item.about.get("published") or item.about["scale"] == "smoke":
+                continue
+            runs = read_runs(run_folders(item))
+            if runs.runs.empty:
+                continue
+            lines.append(_line(item, runs))
+            parts.append(_part(item, runs, prose))
+    if not lines:
+        raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce checker/…")
+    titles = ["Table", "Scale", "Cells", "Claims", "Runs", "Seeds", "Hours"]
+    overview = as_markdown(
+        TextTable(titles, lines, frozenset({"Table", "Scale", "Cells", "Claims", "Seeds"}))
+    )
+    shown = " ".join(path.as_posix() for path in records)
+    return "\n".join([HEAD.format(records=shown, page=page.as_posix()), overview, *parts])
+
+
+def _line(item: Reproduction, runs: Runs) -> list[str]:
+    """Return a row of the overview."""
+    scale, tolerance = item.about["scale"], item.about["tolerance"]
+    words = Counter(verdict(line, scale, tolerance) for line in result_lines(item, runs))
+    files = _files(item)
+    cells = ", ".join(f"{word} {count}" for word, count in words.most_common())
+    claims = claim_counts(item, runs).partition(": ")[2] or "–"
+    return [_key(item), scale, cells, claims, str(len(files)), _seeds(files), _hours(files)]
+
+
+def _part(item: Reproduction, runs: Runs, prose: Path) -> str:
+    """Return the part of the page on one table: prose, tables, and how the runs were made."""
+    name = f"{item.about['paper']}-{item.about['name']}.md"
+    said = (prose / name).read_text(encoding="utf-8").strip() if (prose / name).exists() else ""
+    title, _, tables = item_markdown(item, runs).partition("\n\n")
+    return f"## {title}\n\n{said or UNWRITTEN.format(file=name)}\n\n{tables.strip()}\n\n{_made(item)}\n"
+
+
+def _made(item: Reproduction) -> str:
+    files, scale = _files(item), item.about["scale"]
+    ways = _each(_way(file) for file in files)
+    named = sorted({str(file.get("commit") or "unknown")[:COMMIT] for file in files})
+    commits = ", ".join(named) if len(named) <= NAMED else f"{len(named)} of them"
+    again = f"raffed reproduce {_key(item)} --scale {scale} --out checker --execution serial"
+    return (
+        f"{len(files)} runs with the seeds {_seeds(files)} took {_hours(files)} hours together: {ways}. "
+        f"Commits of raffed: {commits}. `{again}` makes them again."
+    )
+
+
+def _way(file: JsonObject) -> str:
+    """Return on what a run was computed, such as `AMD EPYC, one client at a time`."""
+    hardware, config = section(file, "hardware"), section(file, "config")
+    cohort = int(section(config, "numerics").get("cohort", 0))
+    card = hardware.get("gpu")
+    name = (
+        ", ".join(card) if isinstance(card, list) else card or hardware.get("processor") or "unknown machine"
+    )
+    return f"{name}, {f'in stacks of {cohort}' if cohort > 1 else 'one client at a time'}"
+
+
+def _files(item: Reproduction) -> list[JsonObject]:
+    return [read_object(folder / RUN_FILE) for folder in run_folders(item) if (folder / RUN_FILE).exists()]
+
+
+def _key(item: Reproduction) -> str:
+    return f"{item.about['paper']}/{item.about['name']}"
+
+
+def _seeds(files: Iterable[JsonObject]) -> str:
+    return ", ".join(map(str, sorted({int(section(file, "config")["seed"]) for file in files})))
+
+
+def _hours(files: Iterable[JsonObject]) -> str:
+    return f"{sum(float(file.get('seconds', 0.0)) for file in files) / 3600:.2f}"
+
+
+def _each(texts: Iterable[str]) -> str:
+    """Return each text once with its number."""
+    found = Counter(texts)
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join(f"{text} ({count})" for text, count in found.most_common())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

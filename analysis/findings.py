@@ -1,0 +1,103 @@
+"""The command `python -m analysis.findings RECORDS...` prints gains beside the strength of the terms.
+
+It takes every table whose runs measured `term_strength`: what each row gains over the baseline, paired by
+seed, and how strong its terms were, as Markdown. The findings in analysis/records/README.md quote it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from raffed.results.visible import visible
+
+from .metrics.intervals import reported_interval
+from .packed.files import DamagedRecordsError, unpacked
+from .report import find_items
+from .reproduction.item_runs import Reproduction, run_folders
+from .reproduction.numbers import shown
+from .reproduction.term_strength import Strengths, cell_strengths, per_cent, weak_terms
+from .reproduction.verdicts import Line, result_lines
+from .runs.load import Runs, read_runs
+from .table import TextTable, as_markdown
+
+NOTHING = "no run of it measured term_strength; give such runs"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return 0 if there was something to print, and 2 if not."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.findings", description=__doc__)
+    parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
+    given = parser.parse_args(argv)
+    try:
+        print(findings(given.records))
+    except (DamagedRecordsError, ValueError, OSError) as error:
+        print(visible(str(error)), file=sys.stderr)
+        return 2
+    return 0
+
+
+def findings(records: Sequence[Path]) -> str:
+    """Return the tables of all items that measured strengths.
+
+    Raises:
+        ValueError: There is none.
+    """
+    parts = []
+    with unpacked(records) as places:
+        for item in find_items(places):
+            table = gain_table(item, read_runs(run_folders(item)))
+            parts += [] if table is None else [f"{item.title}\n\n{as_markdown(table)}"]
+    if not parts:
+        raise ValueError(f"{', '.join(map(str, records))}: {NOTHING}")
+    return "\n".join(parts)
+
+
+def gain_table(item: Reproduction, runs: Runs) -> TextTable | None:
+    """Return rows with their gain, their strengths and a verdict; None if no strength was measured."""
+    if runs.runs.empty:
+        return None
+    terms = {(cell["row"], cell["column"]): cell_strengths(item, cell, runs) for cell in item.about["cells"]}
+    if not any(terms.values()):
+        return None
+    baseline = str(item.about["baseline"])
+    titles = ["Method", "Column", "Ours", "Seeds", f"Ours − {baseline}", "Terms: start, end of training"]
+    lines = [
+        [
+            line.row,
+            line.column,
+            shown(line.ours, 2),
+            str(len(line.ours)),
+            shown(line.gains, 2, sign=True),
+            _strengths(terms.get((line.row, line.column), {})),
+            judged(line, terms.get((line.row, line.column), {}), baseline),
+        ]
+        for line in result_lines(item, runs)
+        if line.ours
+    ]
+    words = frozenset({"Method", "Column", titles[-1], "Verdict"})
+    return TextTable([*titles, "Verdict"], lines, words)
+
+
+def judged(line: Line, terms: Strengths, baseline: str) -> str:
+    """Return what a line says: no test, too few seeds, not separated, or above or below the baseline."""
+    if line.row == baseline:
+        return "baseline"
+    if terms and len(weak_terms(terms)) == len(terms):
+        return "no test"
+    half = reported_interval(line.gains)
+    if half != half:  # too few seeds for an interval
+        return "too few seeds"
+    mean = sum(line.gains) / len(line.gains)
+    return "not separated" if abs(mean) <= half else "above" if mean > 0 else "below"
+
+
+def _strengths(terms: Mapping[str, tuple[float, float]]) -> str:
+    said = (f"{name} {per_cent(start)} %, {per_cent(end)} %" for name, (start, end) in terms.items())
+    return "; ".join(said) or "–"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

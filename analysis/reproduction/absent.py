@@ -1,0 +1,94 @@
+"""Say why a cell of a table has no number.
+
+It has no run, its runs may not be compared with the others, or they do not have the measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..runs.files import JsonObject
+from ..runs.load import Runs
+from .cell_values import ROUNDS, SIGNS, values_of
+from .item_runs import Place, Reproduction, cell_at, cell_names, loaded_names, measure_of, stray_of, strays
+
+NOT_RUN = "not run"
+NOT_COMPARABLE = "not comparable"
+NOT_MEASURED = "not measured"
+ORDER = (NOT_COMPARABLE, NOT_RUN, NOT_MEASURED)  # what is said first where several are true
+
+
+class Absence(NamedTuple):
+    """Why there is no number.
+
+    Attributes:
+        word: the verdict, one of ORDER; empty if there is a number.
+        why: the reason in words; empty if none is known.
+    """
+
+    word: str = ""
+    why: str = ""
+
+
+def absence(item: Reproduction, place: Place, runs: Runs) -> Absence:
+    """Return why a cell has no number, also for a cell of a column of averages."""
+    if values_of(item, place, runs):
+        return Absence()
+    average = next((one for one in item.about.get("averages", ()) if one["column"] == place[1]), None)
+    if average is None:
+        return _of_cell(item, place, runs)
+    found = first_said([absence(item, (place[0], one), runs) for one in average["of"]])
+    return found if found.word else Absence(NOT_RUN, "its columns share no seed")
+
+
+def first_said(found: Sequence[Absence]) -> Absence:
+    """Return the absence that is said first of several; an empty one if nothing is absent."""
+    absent = [one for one in found if one.word]
+    return min(absent, key=lambda one: ORDER.index(one.word)) if absent else Absence()
+
+
+def _of_cell(item: Reproduction, place: Place, runs: Runs) -> Absence:
+    cell = cell_at(item, place)
+    if cell is None:
+        return Absence(NOT_RUN)
+    if not loaded_names(item, cell["runs"], runs):
+        return Absence(NOT_RUN, planned_reason(item, place))
+    if not cell_names(item, cell, runs):
+        return Absence(NOT_COMPARABLE, stray_of(item, cell, runs))
+    measure, baseline = measure_of(item, cell), item.about["baseline"]
+    if (measure in ROUNDS or measure in SIGNS) and place[0] != baseline:
+        against = absence(item, (baseline, place[1]), runs)
+        if against.word:
+            return Absence(NOT_MEASURED, f"{measure} compares with {baseline}, which is {against.word}")
+    return Absence(NOT_MEASURED, f"its runs have no values of {measure}")
+
+
+def setting_absence(item: Reproduction, cell: JsonObject, setting: str, runs: Runs) -> str:
+    """Return why a setting that was tried for a cell has no mean, in a few words."""
+    folders = next(one["runs"] for one in cell["settings"] if one["setting"] == setting)
+    if not loaded_names(item, folders, runs):
+        return NOT_RUN
+    return "other seeds" if cell_names(item, {"runs": folders}, runs) else NOT_COMPARABLE
+
+
+def remark(item: Reproduction, place: Place, runs: Runs) -> str:
+    """Return which of the runs behind a number are left out, and why; empty if none is."""
+    cell = cell_at(item, place)
+    why = stray_of(item, cell, runs) if cell else ""
+    if cell is None or not why:
+        return ""
+    names = loaded_names(item, cell["runs"], runs)
+    count = sum(name in strays(item, runs) for name in names)
+    return f"{count} of its {len(names)} runs {'is' if count == 1 else 'are'} left out, {why}"
+
+
+def planned_reason(item: Reproduction, place: Place) -> str:
+    """Return why the plan of the item left out runs of a cell; empty if it left out none."""
+    cell = cell_at(item, place)
+    name = ", ".join(place)
+    ends = (": ", ", ") if cell and cell.get("settings") else (": ",)
+    for text in item.about["left_out"]:
+        if text.startswith(tuple(name + end for end in ends)):
+            return str(text[len(name) :]).partition(": ")[2]
+    return ""

@@ -1,0 +1,91 @@
+"""The page on what came out of other people's tables: verdicts, machines, and prose that stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raffed.analysis.checker_page import main
+
+PUBLISHED = {
+    "source": "someone",
+    "protocol": "the last round",
+    "needs": "nothing",
+    "cost": "nothing",
+    "defects": ["It is misprinted."],
+    "absent": {},
+    "lacks": [],
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
+    """Two methods with three seeds: one at the printed level, and one ten points above it."""
+    cells = []
+    for row, level in {"FedAvg": 0.5, "FedRS": 0.6}.items():
+        folders = [write_run(f"{row}-{seed}", [level], method=row.lower(), seed=seed) for seed in range(3)]
+        band = {"least": 1.0, "repeats": 3, "spread": None, "witnesses": []}
+        runs = [f"../{folder.name}" for folder in folders]
+        cells.append({"row": row, "column": "IID", "printed": {"value": 50.0}, "runs": runs, "band": band})
+    about: dict[str, Any] = {
+        "schema": 1,
+        "paper": "own",
+        "name": "t",
+        "title": "A table",
+        "measure": "accuracy_last",
+        "unit": "accuracy, %",
+        "scale": "full",
+        "tolerance": 1.0,
+        "baseline": "FedAvg",
+        "note": "",
+        "cells": cells,
+        "averages": [],
+        "claims": [
+            {"text": "FedRS is above FedAvg", "terms": [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]}
+        ],
+        "picture": "",
+        "study": "",
+        "studies": [],
+        "left_out": [],
+        "published": PUBLISHED,
+    }
+    (tmp_path / "item").mkdir()
+    (tmp_path / "item" / "item.json").write_text(json.dumps(about), encoding="utf-8")
+    return tmp_path
+
+
+def page(table: Path) -> str:
+    out = table / "page.md"
+    assert main([str(table), "--out", str(out), "--prose", str(table / "prose")]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+def test_the_page_counts_verdicts_and_claims_and_says_how_the_runs_were_made(table: Path) -> None:
+    text = page(table)
+    assert "| own/t | full | agrees 1, differs 1 | holds 1 | 6 | 0, 1, 2 |" in text
+    assert "6 runs with the seeds 0, 1, 2 took" in text
+    assert "`raffed reproduce own/t --scale full --out checker --execution serial` makes them again" in text
+    assert "It is misprinted." in text
+
+
+def test_what_was_written_by_hand_stays_when_the_page_is_written_anew(table: Path) -> None:
+    assert "Nothing was written about this table yet" in page(table)
+    (table / "prose").mkdir()
+    (table / "prose" / "own-t.md").write_text("The cause is known.\n", encoding="utf-8")
+    for _ in range(2):
+        text = page(table)
+        assert "own/t, full: A table\n\nThe cause is known.\n\n" in text
+        assert "Nothing was written" not in text
+
+
+def test_a_table_that_nobody_printed_makes_no_page(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table / "item" / "item.json"
+    about = json.loads(path.read_text(encoding="utf-8"))
+    del about["published"]
+    path.write_text(json.dumps(about), encoding="utf-8")
+    assert main([str(table), "--out", str(table / "page.md")]) == 2
+    assert "there is no table of raffed reproduce checker/" in capsys.readouterr().err
+    assert not (table / "page.md").exists()

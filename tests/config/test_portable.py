@@ -1,0 +1,120 @@
+"""Portable bits as a setting: what they are refused with, and which processes compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed.config.portable import (
+    BitsTooLateError,
+    check_machine,
+    check_set,
+    flags_of,
+    is_set,
+    set_where_possible,
+    variables,
+)
+from raffed.config.validation import Json
+from raffed.errors import UsageError
+
+
+def config(bits: str = "portable", **more: Mapping[str, Json]) -> raffed.RunConfig:
+    """A run whose numerics have these bits."""
+    return raffed.RunConfig.from_dict({**more, "numerics": {**more.get("numerics", {}), "bits": bits}})
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "value"),
+    [("numerics", "precision", "bf16"), ("runtime", "gpu_fraction", 1.0), ("runtime", "threads", 2)],
+)
+def test_portable_bits_are_refused_with_what_was_not_compared(section: str, field: str, value: Json) -> None:
+    assert config("machine", **{section: {field: value}})
+    with pytest.raises(UsageError, match=rf"numerics.bits = 'portable' with {section}.{field}"):
+        config(**{section: {field: value}})
+
+
+def test_portable_bits_are_part_of_an_identity_and_the_machines_own_are_not() -> None:
+    assert config().identity() != config("machine").identity() == raffed.RunConfig().identity()
+
+
+def test_stacked_runs_of_earlier_versions_keep_their_identity() -> None:
+    """That of a run of the version before this setting, with numerics.cohort = 4."""
+    old = raffed.RunConfig.from_dict({"numerics": {"cohort": 4}})
+    assert old.identity() == "5bb398e268db2bed7f1238510c71ea61c598b55434d3b218a6e05ee4002ad442"
+
+
+def test_a_process_that_has_loaded_torch_is_refused_with_the_remedy() -> None:
+    import torch  # noqa: F401  (as every test has)
+
+    with pytest.raises(BitsTooLateError, match=r"call raffed.portable\(\) first"):
+        raffed.portable()
+    with pytest.raises(BitsTooLateError, match="numpy and torch"):
+        raffed.run(config())
+    assert not is_set()
+
+
+HASWELL = ("sse2", "avx", "avx2", "fma", "f16c", "bmi1", "bmi2")
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "flags", "reason"),
+    [
+        ("linux", "aarch64", (), "this processor is aarch64"),
+        ("darwin", "arm64", (), "this processor is arm64"),
+        ("win32", "AMD64", HASWELL, "this system is win32"),
+        ("linux", "x86_64", ("sse2", "avx"), "has no avx2 and no fma"),
+    ],
+)
+def test_other_processors_and_systems_are_refused_with_the_reason(
+    system: str, machine: str, flags: tuple[str, ...], reason: str
+) -> None:
+    check_machine("linux", "x86_64", HASWELL)
+    with pytest.raises(UsageError, match=reason):
+        check_machine(system, machine, flags)
+
+
+def test_flags_are_those_of_the_first_processor(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n"
+    )
+    assert flags_of(str(tmp_path / "cpuinfo")) == ["fpu", "avx2"]
+    assert flags_of(str(tmp_path / "nothing")) == []
+
+
+def test_a_portable_process_refuses_runs_of_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables().items():
+        monkeypatch.setenv(name, value)
+    check_set("portable")
+    assert raffed.portable() == variables()
+    with pytest.raises(UsageError, match="unset RAFFED_BITS"):
+        raffed.run(raffed.RunConfig())
+
+
+def test_a_variable_that_was_changed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in variables().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MKL_CBWR", "AVX2")
+    with pytest.raises(UsageError, match="MKL_CBWR is 'AVX2'"):
+        check_set("portable")
+
+
+@pytest.mark.parametrize(
+    ("version", "first"), [("2.4.6", "X86_V4"), ("2.3.1", "AVX512F"), ("3.0.0", "X86_V4")]
+)
+def test_numpy_is_told_its_own_names_of_wider_vectors(
+    monkeypatch: pytest.MonkeyPatch, version: str, first: str
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda _: version)
+    assert variables()["NPY_DISABLE_CPU_FEATURES"].split()[0] == first
+
+
+@pytest.mark.parametrize(
+    "tables", [{}, {"numerics": 3}, {"numerics": {"bits": ["x"]}}, {"numerics": {"bits": "portable"}}]
+)
+def test_tables_that_are_invalid_or_come_too_late_set_nothing(tables: Mapping[str, Json]) -> None:
+    set_where_possible(tables)
+    assert not is_set()

@@ -1,0 +1,226 @@
+"""The compiled convolution: torch's numbers up to rounding, alone, in stacks and differentiated again.
+
+Sums of whole numbers below 2^24 are exact in float32, whatever their order, so on them both are equal.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from raffed.core.kernels import convolution, optimise
+from raffed.core.kernels.channel_padding import FilledConv2d
+from raffed.core.kernels.convolution import CompiledConv2d, Convolution, choose_convolutions, fits
+from raffed.core.losses import cross_entropy
+from raffed.core.stacked.forward import StackedForward
+from raffed.core.training.network import Network
+from raffed.models import build
+
+pytestmark = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
+
+# Channels, outputs, kernel, padding, images. Tiles of every length, both widths, one image, one output
+SHAPES = [
+    (1, 8, (5, 5), (2, 2), (3, 1, 14, 13)),
+    (3, 16, (3, 3), (1, 1), (2, 3, 9, 9)),
+    (8, 24, (3, 2), (0, 1), (2, 8, 7, 8)),
+    (16, 32, (1, 1), (0, 0), (1, 16, 5, 11)),
+    (6, 8, (4, 3), (3, 2), (2, 6, 6, 4)),
+    (5, 16, (5, 1), (0, 0), (2, 5, 5, 1)),
+    (40, 64, (3, 3), (1, 0), (1, 40, 30, 27)),
+]
+
+
+def whole(shape: tuple[int, ...], seed: int = 0) -> Tensor:
+    """Whole numbers from −3 to 3."""
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whole_numbers_give_exactly_torchs_result_and_gradients(
+    shape: tuple[int, int, tuple[int, int], tuple[int, int], tuple[int, ...]], channels_last: bool
+) -> None:
+    c, o, kernel, padding, images = shape
+    x, w, b = whole(images), whole((o, c, *kernel), 1), whole((o,), 2)
+    x = x.to(memory_format=torch.channels_last) if channels_last else x
+    leaves = [t.requires_grad_() for t in (x, w, b)]
+    ours, theirs = Convolution.of(x, w, b, 0, padding), F.conv2d(x, w, b, padding=padding)
+    assert torch.equal(ours, theirs)
+    above = whole(tuple(theirs.shape), 3)
+    for mine, other in zip(
+        torch.autograd.grad(ours, leaves, above), torch.autograd.grad(theirs, leaves, above), strict=True
+    ):
+        assert torch.equal(mine, other)
+
+
+# (1 + 2^-12)² − (1 + 2^-11) is 2^-24 if it is rounded once, and 0 in float32 if the square is rounded first
+ABOVE_ONE, MINUS = 1 + 2**-12, -(1 + 2**-11)
+
+
+@pytest.mark.parametrize("outputs", [8, 16])
+@pytest.mark.parametrize("width", range(1, 13))
+def test_a_product_and_its_sum_are_rounded_once_in_tiles_of_every_length(width: int, outputs: int) -> None:
+    x, w = torch.full((1, 1, 1, width), ABOVE_ONE), torch.full((outputs, 1, 1, 1), ABOVE_ONE)
+    assert (Convolution.of(x, w, torch.full((outputs,), MINUS), 0, (0, 0)) == 2**-24).all()
+
+
+@pytest.mark.parametrize("outputs", [8, 16])
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("channels", range(1, 7))
+def test_a_product_and_its_sum_are_rounded_once_in_gradients(channels: int, rows: int, outputs: int) -> None:
+    """Two places, whose products with the gradient are −(1 + 2^-11) and (1 + 2^-12)²."""
+    x = torch.tensor([1.0, ABOVE_ONE]).expand(1, channels, rows, 2).clone()
+    w = torch.zeros(outputs, channels, rows, 1, requires_grad=True)
+    above = torch.tensor([MINUS, ABOVE_ONE]).expand(1, outputs, 1, 2).clone()
+    (slope,) = torch.autograd.grad(Convolution.of(x, w, torch.zeros(outputs), 0, (0, 0)), w, above)
+    assert (slope == 2**-24).all()
+
+
+def test_channels_that_are_filled_up_hold_zeros_and_get_no_gradient() -> None:
+    conv = nn.Conv2d(6, 4, 3)
+    wide = CompiledConv2d(FilledConv2d(conv, more_in=2, more_out=4))
+    x = F.pad(torch.randn(2, 6, 7, 7), (0, 0, 0, 0, 0, 2)).requires_grad_()
+    y = wide(x)
+    assert y.shape == (2, 8, 5, 5)
+    assert not y[:, 4:].any()
+    torch.testing.assert_close(y[:, :4], conv(x[:, :6]))
+    (gx,) = torch.autograd.grad(y.square().sum(), x)
+    assert not gx[:, 6:].any()
+
+
+def _squared(of: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    return lambda w, b, x: of(x, w, b).square().sum()
+
+
+def _ours(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return Convolution.of(x, w, b, 0, (1, 1))
+
+
+def _torchs(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return F.conv2d(x, w, b, padding=1)
+
+
+def test_gradients_can_be_differentiated_again_alone_and_in_a_stack() -> None:
+    """The gradient of the squared length of the gradient, for each argument."""
+
+    def twice(of: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+        def length(w: Tensor, b: Tensor, x: Tensor) -> Tensor:
+            return torch.stack([g.square().sum() for g in grad(_squared(of), (0, 1, 2))(w, b, x)]).sum()
+
+        found: Callable[..., tuple[Tensor, ...]] = grad(length, (0, 1, 2))
+        return found
+
+    w, b, x = whole((2, 8, 3, 3, 3)) / 8, whole((2, 8), 1) / 8, whole((2, 4, 3, 5, 5), 2) / 8
+    for mine, other in zip(twice(_ours)(w[0], b[0], x[0]), twice(_torchs)(w[0], b[0], x[0]), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-3)
+    for mine, other in zip(vmap(twice(_ours))(w, b, x), vmap(twice(_torchs))(w, b, x), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-3)
+
+
+def test_each_client_of_a_stack_has_the_bits_that_it_has_alone() -> None:
+    w, b, x = torch.randn(3, 16, 8, 3, 3), torch.randn(3, 16), torch.randn(3, 4, 8, 9, 9)
+    together = vmap(grad(_squared(_ours), (0, 1, 2)))(w, b, x)
+    for i in range(3):
+        for mine, other in zip(
+            together, grad(_squared(_ours), (0, 1, 2))(w[i].clone(), b[i].clone(), x[i].clone()), strict=True
+        ):
+            assert torch.equal(mine[i], other)
+
+
+def test_images_or_weights_that_clients_share_are_stacked() -> None:
+    w, b, x = torch.randn(2, 8, 3, 3, 3), torch.randn(8), torch.randn(4, 3, 5, 5)
+    found = vmap(lambda w: _ours(x, w, b))(w)
+    for i in range(2):
+        assert torch.equal(found[i], _ours(x, w[i], b))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("lenet", (1, 28, 28)), ("tfcnn", (3, 32, 32)), ("resnet8", (3, 8, 8))]
+)
+def test_a_network_trains_as_with_torchs_convolutions(name: str, shape: tuple[int, int, int]) -> None:
+    nets = [Network(build(name, shape, 10, 0), convolutions=own) for own in (False, True)]
+    assert any(isinstance(layer, CompiledConv2d) for layer in nets[1].module.modules())
+    x, y = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1)), torch.arange(5)
+    gradients = []
+    for net in nets:
+        leaves = net.leaves("all")
+        loss = cross_entropy(net.forward(x, y).logits, y)
+        gradients.append(torch.autograd.grad(loss, list(leaves.values())))
+    for mine, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-5)
+
+
+def test_a_stack_of_networks_trains_as_each_alone() -> None:
+    net = Network(build("lenet", (1, 28, 28), 10, 0), convolutions=True)
+    state, forward = net.initial, StackedForward(net)
+    w = {name: torch.stack([t, 0.9 * t]).requires_grad_() for name, t in state.w.tensors.items()}
+    x, y = torch.randn(2, 4, 1, 28, 28), torch.randint(0, 10, (2, 4))
+    x = net.arranged(x.flatten(0, 1)).unflatten(0, (2, 4))
+    losses = vmap(lambda w, x, y: cross_entropy(forward.of_one(w, {}, x, y, []).logits, y))(w, x, y)
+    together = torch.autograd.grad(losses.sum(), list(w.values()))
+    for i in range(2):
+        net.load(state if i == 0 else type(state)(0.9 * state.w, state.b))
+        alone = torch.autograd.grad(
+            cross_entropy(net.forward(x[i], y[i]).logits, y[i]), list(net.leaves("all").values())
+        )
+        for mine, other in zip(together, alone, strict=True):
+            torch.testing.assert_close(mine[i], other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(3, 8, 3, stride=2),
+        nn.Conv2d(3, 8, 3, dilation=2),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.Conv2d(3, 8, 3, padding=3),
+        nn.Conv2d(3, 8, 3, padding=1, padding_mode="circular"),
+        nn.Conv2d(3, 8, 3, padding="same"),
+        nn.Conv2d(3, 6, 3),
+        nn.Conv2d(256, 256, 3),
+    ],
+)
+def test_what_the_kernel_does_not_compute_stays_torchs(layer: nn.Conv2d) -> None:
+    parent = nn.Sequential(layer)
+    assert not fits(layer)
+    assert choose_convolutions(parent) == 0
+    assert parent[0] is layer
+
+
+def test_a_layer_with_a_hook_is_left_alone() -> None:
+    layer = nn.Conv2d(3, 8, 3)
+    layer.register_forward_hook(lambda *_: None)
+    assert not fits(layer)
+
+
+def test_parameters_stay_the_same_objects_and_keep_their_names() -> None:
+    net = build("lenet", (1, 28, 28), 10, 0)
+    before = dict(net.named_parameters())
+    optimise(net, convolutions=True)
+    after = dict(net.named_parameters())
+    assert list(before) == list(after)
+    assert all(before[name] is after[name] for name in before)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_other_precisions_are_torchs(kind: torch.dtype) -> None:
+    layer = nn.Conv2d(3, 8, 3).to(kind)
+    x = torch.randn(2, 3, 5, 5, dtype=kind)
+    assert torch.equal(CompiledConv2d(copy.deepcopy(layer))(x), layer(x))
+
+
+def test_under_autocast_torch_computes() -> None:
+    layer, x = nn.Conv2d(3, 8, 3), torch.randn(2, 3, 5, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(CompiledConv2d(layer)(x), layer(x))
+
+
+def test_an_image_smaller_than_the_kernel_is_refused_as_by_torch() -> None:
+    with pytest.raises(RuntimeError, match=r"[Kk]ernel size"):
+        CompiledConv2d(nn.Conv2d(3, 8, 5))(torch.randn(1, 3, 4, 4))

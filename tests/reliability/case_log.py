@@ -1,0 +1,122 @@
+"""The log of the suite: one JSON line a case, a table at the end, and whether the goals are met.
+
+A run of the suite that was interrupted goes on with the cases that its log lacks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+GOOD = ("equal", "unchanged", "refused", "noticed", "done")
+# The process had ended before the strike, or the system lacks what the case needs
+UNCOUNTED = ("too late", "impossible here")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case and what came of it.
+
+    Attributes:
+        key: Its name, which is the same for the same seed.
+        kind: kill, damage or condition.
+        target: The process that was struck, or the file that was damaged, or the condition.
+        execution: How the run was executed, or the command that read the damaged folder.
+        method: The method of the run.
+        outcome: One of GOOD or UNCOUNTED, or the fault that was found.
+        signal: The signal of a kill, or the kind of a damage.
+        moment: When the case happened: seconds from the start of the process, the round that was shown.
+        details: What else helps to understand it: exit code, last line, seconds.
+        revision: The commit of the code; with a + if files differed from it.
+    """
+
+    key: str
+    kind: str
+    target: str
+    execution: str
+    method: str
+    outcome: str
+    signal: str = ""
+    moment: dict[str, float] = field(default_factory=dict)
+    details: dict[str, str | float | None] = field(default_factory=dict)
+    revision: str = ""
+
+
+class CaseLog:
+    """The cases of a log file, and those that are added to it.
+
+    Args:
+        path: The file.
+        revision: That of the code, which cases that are added are marked with.
+    """
+
+    def __init__(self, path: Path, revision: str = "") -> None:
+        self.path, self.cases, self._revision = path, list[Case](), revision
+        if path.exists():
+            *lines, begun = path.read_text(encoding="utf-8").split("\n")
+            self.cases = [Case(**json.loads(line)) for line in lines]
+            if begun:  # an interrupted suite left a part of a line
+                path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        self._keys = {one.key for one in self.cases}
+
+    def has(self, key: str) -> bool:
+        return key in self._keys
+
+    def add(self, case: Case) -> None:
+        case = replace(case, revision=self._revision)
+        self.cases.append(case)
+        self._keys.add(case.key)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(case), ensure_ascii=False) + "\n")
+
+    def counted(self, kind: str) -> list[Case]:
+        return [one for one in self.cases if one.kind == kind and one.outcome not in UNCOUNTED]
+
+    def faults(self) -> list[Case]:
+        return [one for one in self.cases if one.outcome not in (*GOOD, *UNCOUNTED)]
+
+
+def table(head: str, rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    names = head.split("|")
+    return "\n".join(
+        [f"| {' | '.join(names)} |", "|---" * len(names) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+    )
+
+
+def summary(log: CaseLog) -> str:
+    """What was done and what came of it, as tables."""
+    parts = list[str]()
+    for kind, first in (("kill", "target"), ("damage", "file and damage"), ("condition", "condition")):
+        found = log.counted(kind)
+        if not found:
+            continue
+        rows = Counter((_label(one), one.execution, one.outcome) for one in found)
+        parts.append(
+            f"{kind}s: {len(found)}\n\n"
+            + table(
+                f"{first}|execution or command|outcome|cases",
+                [(*row, str(number)) for row, number in sorted(rows.items())],
+            )
+        )
+    kills = log.counted("kill")
+    parts.append(
+        f"{len(kills)} kills ({_different(one.signal for one in kills)} signals, "
+        f"{_different(one.target for one in kills)} targets, {_different(one.execution for one in kills)} "
+        f"executions, {_different(one.method for one in kills)} methods), "
+        f"{len(log.counted('damage'))} damages, {len(log.counted('condition'))} conditions, "
+        f"{len(log.faults())} faults"
+    )
+    return "\n\n".join(parts)
+
+
+def _different(names: Iterable[str]) -> int:
+    return len(set(names))
+
+
+def _label(case: Case) -> str:
+    return f"{case.target}, {case.signal}" if case.signal else case.target

@@ -1,0 +1,76 @@
+"""Which process of a command is which: the targets that a strike can have."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from raffed.runtime.ray_backend.keeper import Process
+from tests.reliability.commands import Command
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
+ENDING = ("command", "group", "everything")  # a signal to these ends the command
+LOST = ("gcs_server", "raylet", "agent")  # without these no Ray goes on
+ACTORS = ("client actor", "driver actor", "idle worker", "monitor", "keeper")
+TRIALS = ("trial", "idle worker", "monitor", "keeper")
+BY_TITLE = {  # how the command line of a process begins
+    "ray::ClientActor": "client actor",
+    "ray::Driver": "driver actor",
+    "ray::IDLE": "idle worker",
+    "ray::ImplicitFunc": "trial",
+    "ray::DashboardAgent": "agent",
+    "ray::RuntimeEnvAgent": "agent",
+}
+BY_FILE = {  # what the command line of a process contains
+    "keeper.py": "keeper",
+    "dashboard/dashboard.py": "monitor",
+    "monitor.py": "monitor",
+    "seed-process": "seed process",
+}
+
+
+def words(pid: int) -> str:
+    """The command line of a process, with spaces."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def kind_of(process: Process) -> str:
+    """The target that a process is, or its name."""
+    if process.name in ("gcs_server", "raylet"):
+        return process.name
+    line = words(process.pid)
+    for title, kind in BY_TITLE.items():
+        if line.startswith(title):
+            return kind
+    for part, kind in BY_FILE.items():
+        if part in line:
+            return kind
+    return line[:40] or process.name
+
+
+def found(command: Command, target: str) -> list[int]:
+    """The processes that a target names now. For a group that is its leader, negative."""
+    if target == "command":
+        return [command.pid]
+    if target == "group":
+        return [-command.pid]
+    family = command.family()
+    if target == "everything":
+        return [one.pid for one in family]
+    return [one.pid for one in family if one.pid != command.pid and kind_of(one) == target]
+
+
+def strike(pids: list[int], number: signal.Signals) -> int:
+    """Send a signal to processes, or to groups whose leader is negative. Returns how many there were."""
+    there = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+        there += 1
+    return there

@@ -1,0 +1,103 @@
+"""Runs with compiled convolutions: where they are refused, and what their bits rest on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed.core.kernels import convolution
+from raffed.errors import UsageError
+from raffed.runtime.autosize import Choice, Probe, decided, fastest, measure_all, repeats
+from raffed.runtime.convolution_checks import could_be_compiled
+from raffed.runtime.setup import prepare_run
+
+needs_kernel = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
+OWN = RunConfig(
+    data=Data("digits", "iid:8", samples=40, local_test=0.0),
+    model=Model("resnet8"),
+    local=Local(lr=0.05, batch_size=4, epochs=1.0),
+    federation=Federation(rounds=1, participation=0.25),
+    numerics=Numerics(convolutions="compiled"),
+    runtime=Runtime(execution="serial"),
+)
+
+
+def hashes(config: RunConfig, out: Path | None = None) -> dict[str, str]:
+    return dict(raffed.run(config, out).hashes)
+
+
+@needs_kernel
+def test_a_run_has_the_same_bits_again_and_others_than_with_torchs_convolutions(tmp_path: Path) -> None:
+    first = hashes(OWN, tmp_path / "a")
+    assert raffed.verify(tmp_path / "a").ok  # it executes the round again
+    assert hashes(replace(OWN, numerics=Numerics())) != first
+
+
+@needs_kernel
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_here")
+@pytest.mark.parametrize("cohort", [0, 2])
+def test_client_actors_compute_the_bits_of_one_process(cohort: int) -> None:
+    """Four of eight clients on two actors, one by one and in stacks of two."""
+    numerics = Numerics(convolutions="compiled", cohort=cohort)
+    serial = replace(OWN, method="scamap", federation=Federation(2, participation=0.5), numerics=numerics)
+    ray = replace(serial, runtime=Runtime(execution="ray", actors=2))
+    assert hashes(ray) == hashes(serial)
+
+
+@needs_kernel
+def test_a_network_without_such_a_convolution_is_refused_before_work() -> None:
+    with pytest.raises(UsageError, match=r"'compiled' has no effect on mlp: .*use 'torch'"):
+        raffed.run(replace(OWN, model=Model("mlp", {"hidden": [8]})))
+
+
+def test_without_the_kernel_the_run_is_refused_before_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "built", False)
+    with pytest.raises(UsageError, match=r"this machine does not have raffed's kernel.*or use 'torch'"):
+        raffed.run(OWN)
+    plain = replace(OWN, numerics=Numerics())
+    assert not could_be_compiled(plain, (1, 8, 8), 10, "float32")
+
+
+@needs_kernel
+def test_where_raffeds_kernels_are_switched_off_the_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAFFED_KERNELS", "off")
+    with pytest.raises(UsageError, match=r"RAFFED_KERNELS = 'off' forbids it; unset RAFFED_KERNELS"):
+        raffed.run(OWN)
+
+
+@needs_kernel
+def test_a_probe_also_measures_compiled_convolutions_where_a_run_could_have_them() -> None:
+    setup = prepare_run(replace(OWN, numerics=Numerics()))
+    assert [probe.convolutions for probe in measure_all(setup)] == ["torch", "compiled"]
+    assert [probe.convolutions for probe in measure_all(prepare_run(OWN))] == ["compiled"]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "chosen", "cohort"),
+    [
+        ({1: 0.9}, "torch", 0),  # a tenth is noise
+        ({1: 0.8}, "compiled", 0),
+        ({1: 1.2, 8: 0.7}, "compiled", 8),  # alone it is slower, stacked it is faster
+        ({1: 2.0, 8: 2.0}, "torch", 0),
+    ],
+)
+def test_compiled_convolutions_are_chosen_only_where_the_run_is_clearly_shorter(
+    compiled: dict[int, float], chosen: str, cohort: int
+) -> None:
+    setup = prepare_run(replace(OWN, numerics=Numerics(), runtime=Runtime(execution="serial", actors=1)))
+    probes = [Probe({1: 1.0}, 0, 3), Probe(compiled, 0, 3, convolutions="compiled")]
+    choice, probe = fastest(setup, probes)
+    assert (choice.convolutions, choice.cohort) == (chosen, cohort)
+    assert probe.convolutions == chosen
+
+
+def test_the_options_that_repeat_a_choice_name_the_convolutions() -> None:
+    made = decided(OWN, Choice("serial", 8, 1, 1.0, "", "compiled"))
+    assert made.numerics == Numerics(cohort=8, convolutions="compiled")
+    assert repeats(made) == "--execution serial --cohort 8 --convolutions compiled"
+    assert repeats(decided(OWN, Choice("serial", 0, 1, 1.0, ""))) == "--execution serial"
