@@ -14,6 +14,7 @@ from ..zoo.page import item_page
 from .files import unpacked
 
 README = "README.md"
+DOCS = "../../../docs/"  # as seen from a page in analysis/records/NAME/
 _HEAD = """# {name}
 
 `python -m analysis.pack_records --tables analysis/records/{name}` made this page from the two other files
@@ -40,7 +41,7 @@ def tables_of(folder: Path) -> str:
 def _item(item: Reproduction, runs: Runs) -> str:
     """Return the tables of an item below its title. Of rows that were tuned there is a page of its own."""
     if item.about.get("search"):
-        return item_page(item, runs).removeprefix("## ")
+        return item_page(item, runs, docs=DOCS).removeprefix("## ")
     return item_markdown(item, runs)
 
 

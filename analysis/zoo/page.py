@@ -18,7 +18,9 @@ SLOW = 1.5  # times the seconds of the baseline's round from which a row is name
 MORE = 1.05  # times its bytes
 
 
-def item_page(item: Reproduction, runs: Runs, diagram: str = "", records: Records = ()) -> str:
+def item_page(
+    item: Reproduction, runs: Runs, diagram: str = "", records: Records = (), docs: str = ""
+) -> str:
     """Return the part of the page on one table.
 
     Args:
@@ -26,6 +28,7 @@ def item_page(item: Reproduction, runs: Runs, diagram: str = "", records: Record
         runs: Its runs.
         diagram: Address of the picture of the ranks, or "".
         records: Name and address of the packed records that the runs come from.
+        docs: What a link to a page in docs/ begins with: "" on a page there.
     """
     baseline = str(item.about["baseline"])
     names = columns(item)
@@ -35,7 +38,7 @@ def item_page(item: Reproduction, runs: Runs, diagram: str = "", records: Record
     parts = [
         f"## {item.title}",
         _protocol(item, found),
-        *_summary(found, compared, costs, baseline),
+        *_summary(found, compared, costs, baseline, docs),
         *(
             f"{_column(item, name, found[name], compared[name], costs[name])}\n\n"
             f"{details(item, runs, name, found[name], records)}"
@@ -67,6 +70,7 @@ def _summary(
     compared: Mapping[str, Mapping[str, Compared]],
     costs: Mapping[str, Mapping[str, RowCost]],
     baseline: str,
+    docs: str,
 ) -> list[str]:
     """Return the lists that a reader quotes."""
     names = [name for name in found if compared[name]]
@@ -81,7 +85,7 @@ def _summary(
     ):
         lines += _listed(title, compared, names, verdict)
     lines += [_best(name, found[name]) for name in names]
-    lines += _costly(costs, names, baseline)
+    lines += _costly(costs, names, baseline, docs)
     return ["\n".join([lines[0], "", *lines[1:]])]
 
 
@@ -117,7 +121,9 @@ def _best(name: str, found: Scores) -> str:
     return f"- On {name}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
 
 
-def _costly(costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], baseline: str) -> list[str]:
+def _costly(
+    costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], baseline: str, docs: str
+) -> list[str]:
     times: dict[str, float] = {}
     more: dict[str, float] = {}
     for name in names:
@@ -130,7 +136,7 @@ def _costly(costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], ba
     return [
         f"- Take at least {SLOW} times the seconds of {baseline}'s round: {slow}.",
         "- Seconds are wrong by several times if other work ran meanwhile, as it did for raffed's own "
-        "records. [The cost of methods](cost.md) was measured in turns.",
+        f"records. [The cost of methods]({docs}cost.md) was measured in turns.",
         f"- Send at least {MORE} times its bytes: {wide}.",
     ]
 
@@ -223,10 +229,7 @@ def _unfinished(blocks: Mapping[str, Mapping[str, float]]) -> list[str]:
 def _left_out(item: Reproduction) -> str:
     search = section(item.about, "search")
     lines = [f"- {one['row']}: {one['why']}." for one in search.get("excluded", [])]
-    remarks = [
-        f"- {one['row']}: its server has {one['what']}, which no other method has."
-        for one in search.get("remarks", [])
-    ]
+    remarks = [f"- {one['row']}: {one['what']}." for one in search.get("remarks", [])]
     lost = [
         f"- {one['row']} on {one['column']}, {trial['setting']}."
         for one in search.get("rows", [])

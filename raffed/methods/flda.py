@@ -40,6 +40,7 @@ class MixedExperts(Personal[Companion]):
     jointly: bool = False
 
     predicts = True
+    trains_alone = False
 
     @property
     def clips_jointly(self) -> bool:

@@ -61,7 +61,7 @@ def table(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
         "search": {
             "last": 10,
             "rows": [{"row": row, "column": "P10C2", "chosen": "lr=0.1", "trials": trials} for row in ROWS],
-            "remarks": [{"row": "Better", "what": "100 test images without labels"}],
+            "remarks": [{"row": "Better", "what": "its server has 100 images, which no other has"}],
             "excluded": [{"row": "Own", "why": "the server holds no whole model"}],
         },
     }
@@ -82,7 +82,7 @@ def test_the_page_says_what_gains_what_falls_what_is_not_separated_and_what_it_c
         "- Take at least 1.5 times the seconds of FedAvg's round: Better (3.0×).",
         "- Send at least 1.05 times its bytes: none.",
         "- Own: the server holds no whole model.",
-        "- Better: its server has 100 test images without labels, which no other method has.",
+        "- Better: its server has 100 images, which no other has.",
         "- Worse on P10C2, lr=9.",
         "- Late, P10C2: not finished.",
     ):

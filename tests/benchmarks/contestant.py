@@ -19,6 +19,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from tests.benchmarks.checkouts import AbsentError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -151,6 +153,21 @@ def _fluke(lines: Lines, workload: Workload) -> None:
     fluke_research.run(lines, workload)
 
 
+def _pfllib(lines: Lines, workload: Workload) -> None:
+    from tests.benchmarks import pfllib
+
+    pfllib.run(lines, workload)
+
+
+def _fl_bench(workers: int) -> Callable[[Lines, Workload], None]:
+    def run(lines: Lines, workload: Workload) -> None:
+        from tests.benchmarks import fl_bench
+
+        fl_bench.run(lines, workload, workers)
+
+    return run
+
+
 def _pfl(processes: int) -> Callable[[Lines, Workload], None]:
     def run(lines: Lines, workload: Workload) -> None:
         from tests.benchmarks import pfl_research
@@ -178,8 +195,19 @@ CONTESTANTS: dict[str, Callable[[Lines, Workload], None]] = {
     "pfl": _pfl(1),
     "pfl-2": _pfl(2),
     "fluke": _fluke,
+    "pfllib": _pfllib,
+    "flbench": _fl_bench(1),
+    "flbench-2": _fl_bench(2),
 }
-PEERS = ("flower", "pfl", "pfl-2", "fluke")  # run by the interpreter of RAFFED_PEERS
+PEERS = (
+    "flower",
+    "pfl",
+    "pfl-2",
+    "fluke",
+    "pfllib",
+    "flbench",
+    "flbench-2",
+)  # run by the interpreter of RAFFED_PEERS
 
 
 def main() -> None:
@@ -196,6 +224,8 @@ def main() -> None:
     torch.set_num_threads(1)
     try:
         CONTESTANTS[name](lines, workload(number))
+    except AbsentError as error:
+        lines.say(absent=str(error))
     except ModuleNotFoundError as error:
         if name not in PEERS:
             raise

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from fluke import DDict, FlukeENV
 from fluke.algorithms import CentralizedFL
 from fluke.client import Client
@@ -22,6 +21,7 @@ from raffed.experiments.participation import draw_participants
 from raffed.runtime.setup import Setup
 from tests.benchmarks.bare import client_tensors
 from tests.benchmarks.contestant import Contestant, Lines, serve
+from tests.benchmarks.counted import Counted
 from tests.benchmarks.workloads import Workload, initial_net
 
 
@@ -59,16 +59,6 @@ class Averaging(CentralizedFL):
 
     def get_server_class(self) -> type[Server]:
         return Drawing
-
-
-class Counted(torch.optim.SGD):
-    """Counts the steps of all clients."""
-
-    steps = 0
-
-    def step(self, *given: Any, **named: Any) -> Any:
-        Counted.steps += 1
-        return super().step(*given, **named)
 
 
 class Fluke(Contestant):

@@ -1,5 +1,5 @@
 """Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps: raffed, Flower,
-pfl-research and fluke.
+pfl-research, fluke, PFLlib and FL-bench.
 
     python -m tests.benchmarks.round_time [--only W1] [--contestants bare,raffed,pfl] [--repetitions 7] [--out
     FILE.json]
@@ -10,8 +10,9 @@ of the same repetition. One partition, one set of initial weights, one sequence 
 counted, and a contestant with others than the bare loop's is marked. Names: bare (two forked processes),
 bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked), raffed-cohort-2 (two
 actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes), fluke (one
-process). Compiled convolutions (W2, W4, W5): raffed-compiled (two actors), raffed-serial-compiled,
-raffed-cohort-compiled, raffed-cohort-2-compiled. With --out also FILE.png. RAFFED_DATA holds the data.
+process), pfllib (one process), flbench (one process), flbench-2 (its two Ray actors). Compiled convolutions
+(W2, W4, W5): raffed-compiled (two actors), raffed-serial-compiled, raffed-cohort-compiled,
+raffed-cohort-2-compiled. With --out also FILE.png. RAFFED_DATA holds the data.
 
 Flower pins its own Ray, so the peers have an environment of their own that borrows torch from this one:
 
@@ -22,7 +23,9 @@ Flower pins its own Ray, so the peers have an environment of their own that borr
     peers/bin/pip install --no-deps pfl==0.6.0 multiprocess dill 'dp-accounting<0.6' 'prv-accountant<0.3'
     absl-py
     peers/bin/pip install fluke-fl==0.8.1
+    peers/bin/pip install h5py scikit-learn hydra-core==1.3.2 pynvml  # for the two that are no packages
     export RAFFED_PEERS=$PWD/peers/bin/python
+    export RAFFED_PFLLIB=FOLDER RAFFED_FLBENCH=FOLDER                 # checkouts of these two
 
 Without it (and without flwr and pfl in this environment) the peers are reported as absent and left out.
 """
@@ -42,6 +45,7 @@ from typing import Any
 
 from rich.console import Console
 
+from tests.benchmarks.checkouts import commits
 from tests.benchmarks.contestant import CONTESTANTS
 from tests.benchmarks.process import command
 from tests.benchmarks.race import BASE, race, summary
@@ -81,7 +85,8 @@ def _peers() -> dict[str, str]:
     except (OSError, subprocess.CalledProcessError):
         return {}  # the race says why
     every = json.loads(text)
-    return {name: every[name] for name in ("flwr", "pfl", "fluke-fl") if name in every}
+    found = {name: every[name] for name in ("flwr", "pfl", "fluke-fl") if name in every}
+    return {**found, **commits()}
 
 
 def _end(*_: Any) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.benchmarks.contestant import CONTESTANTS, PEERS
 from tests.benchmarks.process import GoneError, Process, command
 from tests.benchmarks.race import race, summary
 from tests.benchmarks.report import plot, table
@@ -133,3 +134,18 @@ def test_an_interpreter_that_is_not_there_is_an_absent_contestant(
     assert table(result).row_count == 2
     plot([result], tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["pfllib", "flbench", "flbench-2"])
+def test_a_peer_whose_checkout_is_not_named_is_absent_and_says_which_variable_names_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    variable = "RAFFED_PFLLIB" if name == "pfllib" else "RAFFED_FLBENCH"
+    monkeypatch.delenv("RAFFED_PEERS", raising=False)
+    monkeypatch.setenv(variable, "")
+    with pytest.raises(GoneError, match=f"absent: {variable} names no checkout"):
+        Process(command(name, "W3")).start(120)
+
+
+def test_every_peer_is_a_contestant() -> None:
+    assert set(PEERS) < set(CONTESTANTS)

@@ -24,7 +24,7 @@ from raffed.experiments.reproduction.search import RowSearch, Tried, best, setti
 from raffed.experiments.reproduction.searched import searched_runs
 from raffed.experiments.zoo.items import ITEMS, MLP
 from raffed.experiments.zoo.protocol import LADDER, RATES, TRIALS, config, paired, settings
-from raffed.experiments.zoo.rows import is_personal, keeps_norms_alone, same_global_model
+from raffed.experiments.zoo.rows import global_remark, is_personal, keeps_norms_alone, same_global_model
 from raffed.methods import METHODS, build_method
 from tests.tiny import over_methods
 
@@ -69,6 +69,14 @@ def test_a_table_of_global_models_has_no_two_rows_that_are_the_same_by_a_law() -
     """Ditto and fine-tuning train FedAvg's global model, MAP FedRS's; FedPHP's own model teaches."""
     twins = {name: same_global_model(name) for name in ("ditto", "finetune", "map", "scamap", "fedphp")}
     assert twins == {"ditto": "fedavg", "finetune": "fedavg", "map": "fedrs", "scamap": "scars", "fedphp": ""}
+
+
+def test_a_reader_is_told_of_what_makes_a_row_unlike_the_others() -> None:
+    """FLDA's shared model learns only within its mixture; FedDF's and FEDIC's servers have images."""
+    said = {name: global_remark(config(name, "digits", "iid:10", MLP)) for name in METHODS}
+    assert said["flda"] == "its global model is trained only within a mixture with private models"
+    assert said["feddf"].startswith("its server has 500 test images without labels, ")
+    assert {name for name, what in said.items() if what} == {"flda", "feddf", "fedic"}
 
 
 @over_methods

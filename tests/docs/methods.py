@@ -127,12 +127,15 @@ def section(name: str, info: MethodInfo) -> str:
     sent = wires()[name]
     twin = same_global_model(name)
     server = server_data(RunConfig(name))
+    alone = method.personal is None or method.personal.trains_alone
+    shared = f" Its global model is `{twin}`'s, bit for bit." if twin else ""
+    shared += "" if alone else " Its global model is trained only within a mixture with private models."
     lines = [
         f"### {name}",
         "",
         f"**{info.title}** ({info.source}): {info.idea}.",
         "",
-        f"- For: {for_whom(method)}." + (f" Its global model is `{twin}`'s, bit for bit." if twin else ""),
+        f"- For: {for_whom(method)}.{shared}",
         f"- BatchNorm: {batchnorm(method)}.",
         *([f"- The network is built with {network(method)}."] if network(method) else []),
         f"- Comes to the client: {shown_fields(sent['down'])}.",

@@ -18,6 +18,11 @@ from tests.warm import python
 
 ROOT = Path(__file__).resolve().parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
+FOLDERS = ("analysis", "cluster", "docs", "examples", "raffed", "tests", "tune_spaces")
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for name in FOLDERS for page in sorted((ROOT / name).rglob("*.md"))),
+]
 
 
 def test_readme_is_short_enough_to_be_read() -> None:
@@ -27,7 +32,7 @@ def test_readme_is_short_enough_to_be_read() -> None:
     assert len(text.encode()) < 12_000
 
 
-@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
     inside = [link for link in links if "://" not in link]

@@ -38,6 +38,8 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
         plain_sgd: Whether its budget sets the learning rate itself and trains by plain SGD (momentum and
             weight decay 0), whatever the run says.
         predicts: Whether the personal scores come from `predict`, because more than one model is involved.
+        trains_alone: Whether the shared model is trained to classify by itself. It is not if it is only
+            trained within a mixture with a private model.
     """
 
     def loss(self, f: Forward, k: Context[Memory, ServerMemory]) -> Tensor | None:
@@ -140,6 +142,7 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
     plain_sgd: ClassVar[bool] = False
     private_scored: ClassVar[bool] = False  # the privately trained model differs from `model`
     predicts: ClassVar[bool] = False  # more than one model is involved
+    trains_alone: ClassVar[bool] = True  # the shared model learns to classify without a private one
 
     def predict(self, x: Tensor, k: Context[Memory, ServerMemory]) -> Tensor:
         """Return logits [B, C] of the personalised model in evaluation mode.

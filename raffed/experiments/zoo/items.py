@@ -17,7 +17,7 @@ from raffed.experiments.reproduction.items import Cell, Item
 from raffed.experiments.reproduction.scales import shortened
 from raffed.experiments.reproduction.search import RowSearch
 from raffed.experiments.zoo.protocol import EPOCHS, RATES, ROUNDS, SAMPLES, TRIALS, config, settings
-from raffed.experiments.zoo.rows import not_global, not_personal, server_data
+from raffed.experiments.zoo.rows import global_remark, not_global, not_personal, server_remark
 from raffed.methods import METHODS
 
 MLP = Model("mlp", {"hidden": [200, 200]})
@@ -37,12 +37,12 @@ class TableKind:
     search: RowSearch
 
 
-GLOBAL = TableKind("", "global models", "accuracy_mean10", RowSearch(settings, not_global, server_data))
+GLOBAL = TableKind("", "global models", "accuracy_mean10", RowSearch(settings, not_global, global_remark))
 PERSONAL = TableKind(
     "-personal",
     "personal models",
     "personal_mean10",
-    RowSearch(settings, not_personal, server_data, select="personal"),
+    RowSearch(settings, not_personal, server_remark, select="personal"),
 )
 NOTE = (
     f"every method has {TRIALS} settings, the learning rate among them, tried with one seed and scored on a "

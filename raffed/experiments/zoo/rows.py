@@ -86,6 +86,20 @@ def _nameless(method: Method) -> Method:
     return replace(method, name="", personal=None)
 
 
+def global_remark(run: RunConfig) -> str:
+    """Return what a reader of a table of global models must know of a row, or ""."""
+    personal = build_method(run.method, {}).personal
+    alone = personal is None or personal.trains_alone
+    half = "" if alone else "its global model is trained only within a mixture with private models"
+    return "; ".join(one for one in (half, server_remark(run)) if one)
+
+
+def server_remark(run: RunConfig) -> str:
+    """Return what a method's server has that the others' have not, as a reader must know it, or ""."""
+    data = server_data(run)
+    return f"its server has {data}, which no other method has" if data else ""
+
+
 def server_data(run: RunConfig) -> str:
     """Return which data a method's server has that the others' have not, or ""."""
     needed = build_method(run.method, {}).server.required_data()
