@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.aggregation.masking import Mask
+from raffed.core.kernels.single_pass import round_and_add
 from raffed.core.messages import Summable
 from raffed.core.params import Params
 from raffed.errors import NumericsError
@@ -78,7 +79,7 @@ def _outside(what: str, bits: int) -> NumericsError:
 
 def from_fixed(total: Tensor, bits: int) -> Tensor:
     """Return the float32 value of an integer total: int64, exactly scaled in float64, then float32."""
-    return (total.to(torch.float64) * 2.0**-bits).to(torch.float32)
+    return total.to(torch.float64).mul_(2.0**-bits).to(torch.float32)
 
 
 # Message without numbers, totals, number of messages, whether masked
@@ -110,6 +111,8 @@ class PointSum:
             self._settle(to_fixed(flat, weight, BITS, what))
             return
         into = self._room(flat, reach)
+        if round_and_add(into, flat, weight * 2.0**BITS):
+            return
         for i in range(0, flat.numel(), SLICE):
             into[i : i + SLICE].add_(_rounded(flat[i : i + SLICE], weight, BITS))
 

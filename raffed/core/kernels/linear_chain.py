@@ -16,7 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from raffed.core.kernels.onednn_linear import Linear, gradients, linear, worthwhile
+from raffed.core.kernels.onednn_linear import (
+    Linear,
+    gradients,
+    is_large,
+    is_plain,
+    linear,
+    linear_without_graph,
+    worthwhile,
+)
 from raffed.core.kernels.relu_after_pool import hooked
 from raffed.core.losses import mean_nll
 
@@ -76,6 +84,13 @@ PRODUCTS: dict[type[nn.Module], Product] = {
     nn.Linear: Product(F.linear, lambda g, x, w, wanted: gradients(g, x, w, wanted, onednn=False)),
     Linear: Product(linear, lambda g, x, w, wanted: gradients(g, x, w, wanted, onednn=worthwhile(x, w))),
 }
+# The same for plain matrices where no graph is recorded: no autograd node, and one check for all layers
+WITHOUT_GRAPH: dict[type[nn.Module], Product] = {
+    nn.Linear: PRODUCTS[nn.Linear],
+    Linear: Product(
+        linear_without_graph, lambda g, x, w, wanted: gradients(g, x, w, wanted, onednn=is_large(x, w))
+    ),
+}
 STACKED = Product(_stacked, _stacked_gradients)
 
 
@@ -84,12 +99,12 @@ class LinearChain:
 
     Args:
         layers: The layers of the body, each the name of a linear layer or an element-wise layer.
-        product: How linear layers are computed.
+        kind: The class of the linear layers.
     """
 
-    def __init__(self, layers: tuple[str | Elementwise, ...], product: Product) -> None:
+    def __init__(self, layers: tuple[str | Elementwise, ...], kind: type[nn.Module]) -> None:
         self._layers: tuple[str | Elementwise, ...] = (*layers, "head")
-        self._product = product
+        self._product, self._without_graph = PRODUCTS[kind], WITHOUT_GRAPH[kind]
 
     def alone(self, w: Mapping[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (logits [B, C], z [B, D]) of a batch x [B, ...], with the bits of the modules."""
@@ -112,9 +127,11 @@ class LinearChain:
 
         The batch is x [B, ...] and y [B]. The gradients equal autograd's bit for bit.
         """
-        values = self._values(self._product, w, x.flatten(1))
+        x = x.flatten(1)
+        product = self._without_graph if is_plain(x) else self._product
+        values = self._values(product, w, x)
         loss, g = _cross_entropy(values[-1], y)
-        return loss, self._descended(self._product, w, values, g, names)
+        return loss, self._descended(product, w, values, g, names)
 
     @torch.no_grad()
     def stacked_gradients(
@@ -181,7 +198,7 @@ def chain_of(module: nn.Module) -> LinearChain | None:
         return None
     if any(type(layer) is not head and type(layer) not in ELEMENTWISE for _, layer in body[1:]):
         return None
-    return LinearChain(tuple(ELEMENTWISE.get(type(layer), name) for name, layer in body[1:]), PRODUCTS[head])
+    return LinearChain(tuple(ELEMENTWISE.get(type(layer), name) for name, layer in body[1:]), head)
 
 
 def _leaves(name: str, layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:

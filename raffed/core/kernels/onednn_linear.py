@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from raffed.core.kernels.autograd import Saved
 from raffed.core.kernels.relu_after_pool import hooked
+from raffed.core.kernels.single_pass import transposed
 
 WORTH = 3 << 19  # multiplications of one product; for smaller ones, calling costs more than the kernel saves
 
@@ -37,7 +38,17 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def worthwhile(x: Tensor, weight: Tensor) -> bool:
     """Return whether `linear` uses oneDNN for x [B, I] and W [O, I]."""
-    return len(x) * weight.numel() >= WORTH and _plain(x, weight)
+    return is_large(x, weight) and is_plain(x, weight)
+
+
+def is_large(x: Tensor, weight: Tensor) -> bool:
+    """Return whether the product of x [B, I] and W [O, I] is large enough for oneDNN."""
+    return len(x) * weight.numel() >= WORTH
+
+
+def linear_without_graph(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return what `linear` returns, for plain matrices (`is_plain`) where no gradient is recorded."""
+    return product(x, weight, bias) if is_large(x, weight) else F.linear(x, weight, bias)
 
 
 class Linear(nn.Linear):
@@ -101,12 +112,12 @@ def gradients(
     of_x, of_weight, of_bias = wanted
     return (
         (product(g, weight.mT) if onednn else g @ weight) if of_x else None,
-        (product(g.mT, x.mT) if onednn else g.mT @ x) if of_weight else None,
+        (product(transposed(g), x.mT) if onednn else g.mT @ x) if of_weight else None,
         g.sum(0) if of_bias else None,
     )
 
 
-def _plain(*tensors: Tensor) -> bool:
+def is_plain(*tensors: Tensor) -> bool:
     """Return whether all tensors are plain float32 matrices on the CPU.
 
     This means that neither autocast nor a transform of torch.func is active.
