@@ -44,11 +44,15 @@ def commit() -> tuple[str, bool]:
 
 
 def host() -> str:
-    """Return the processor and the number of its cores that this process may use: the host's kind."""
+    """Return the host's kind: the processor, whether it has AVX-512, and the cores that this process may use.
+
+    Two processors of one name differ most in that.
+    """
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next(one.partition(":")[2].strip() for one in lines if one.startswith("model name"))
+        model += " with AVX-512" if any("avx512f" in one.split() for one in lines) else ""
     except (OSError, StopIteration):
         pass
     return f"{model}, {len(os.sched_getaffinity(0))} cores"

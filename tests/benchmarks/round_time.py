@@ -11,8 +11,9 @@ counted, and a contestant with others than the bare loop's is marked. Names: bar
 bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked), raffed-cohort-2 (two
 actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes), fluke (one
 process), pfllib (one process), flbench (one process), flbench-2 (its two Ray actors). Compiled convolutions
-(W2, W4, W5): raffed-compiled (two actors), raffed-serial-compiled, raffed-cohort-compiled,
-raffed-cohort-2-compiled. With --out also FILE.png. RAFFED_DATA holds the data.
+(W2, W4, W5, W7): raffed-compiled (two actors), raffed-serial-compiled, raffed-cohort-compiled,
+raffed-cohort-2-compiled. With --out also FILE.png; --history adds the figures to a history. RAFFED_DATA
+holds the data.
 
 Flower pins its own Ray, so the peers have an environment of their own that borrows torch from this one:
 
@@ -39,6 +40,7 @@ import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,7 @@ from rich.console import Console
 
 from tests.benchmarks.checkouts import commits
 from tests.benchmarks.contestant import CONTESTANTS
+from tests.benchmarks.history import Row, add
 from tests.benchmarks.process import command
 from tests.benchmarks.race import BASE, race, summary
 from tests.benchmarks.report import plot, table
@@ -62,6 +65,20 @@ def measure(workload: Any, names: list[str], repetitions: int, rounds: int) -> d
     about = {"workload": workload.name, "text": workload.text, "cohort": workload.cohort}
     about |= {"repetitions": repetitions, "rounds": rounds}
     return {**about, "rows": summary(lanes)}
+
+
+def figures(result: Mapping[str, Any]) -> list[Row]:
+    """What the history keeps of a race: the seconds and the ratio of everybody who took part."""
+    return [
+        {
+            "workload": result["workload"],
+            "name": row["contestant"],
+            "seconds": row["seconds"],
+            "ratio": row["ratio"],
+        }
+        for row in result["rows"]
+        if row["ratio"] is not None
+    ]
 
 
 def machine() -> dict[str, Any]:
@@ -109,6 +126,7 @@ def main() -> None:
     parser.add_argument("--only", choices=[w.name for w in WORKLOADS], nargs="+", action="extend")
     parser.add_argument("--contestants", default=",".join(CONTESTANTS))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--history", type=Path, help="file of JSON lines to which the figures are added")
     options = parser.parse_args()
     names = [BASE, *(name for name in options.contestants.split(",") if name != BASE)]
     unknown = [name for name in names if name not in CONTESTANTS]
@@ -119,6 +137,8 @@ def main() -> None:
         if options.only is None or workload.name in options.only:
             results.append(measure(workload, names, options.repetitions, options.rounds or workload.block))
             Console(width=max(Console().width, 140)).print(table(results[-1]))
+            if options.history:
+                add(options.history, "round time", figures(results[-1]))
             if options.out:  # after each, so that a long race leaves something
                 options.out.parent.mkdir(parents=True, exist_ok=True)
                 options.out.write_text(

@@ -16,6 +16,7 @@ from tests.benchmarks.contestant import CONTESTANTS, PEERS
 from tests.benchmarks.process import GoneError, Process, command
 from tests.benchmarks.race import race, summary
 from tests.benchmarks.report import plot, table
+from tests.benchmarks.round_time import figures
 
 ANSWER = """
 import json, sys
@@ -145,6 +146,20 @@ def test_a_peer_whose_checkout_is_not_named_is_absent_and_says_which_variable_na
     monkeypatch.setenv(variable, "")
     with pytest.raises(GoneError, match=f"absent: {variable} names no checkout"):
         Process(command(name, "W3")).start(120)
+
+
+def test_the_history_keeps_the_seconds_and_ratio_of_those_who_took_part() -> None:
+    rows = summary(
+        race(
+            ["bare", "late"],
+            actors(bare=[block([2.0])] * 3, late=[]),
+            repetitions=1,
+            rounds=1,
+        )
+    )
+    assert figures({"workload": "W0", "rows": rows}) == [
+        {"workload": "W0", "name": "bare", "seconds": 2.0, "ratio": 1.0}
+    ]
 
 
 def test_every_peer_is_a_contestant() -> None:

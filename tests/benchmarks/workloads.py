@@ -2,7 +2,9 @@
 
 W1 to W3 are those of the peer benchmark. W4 is pfl-research's Table 1 (Granqvist et al. 2024,
 arXiv:2404.06430, appendix D) with its network (`pfl_cnn`), but with this benchmark's optimiser where theirs
-is plain SGD. W5 is for bf16.
+is plain SGD. W5 is for bf16. W6 is in gpu.py. W7 is the CNN of BlazeFL's own benchmark
+(benchmarks/blazefl-case of its repository: all clients, five local epochs, plain SGD; five rounds are timed
+there).
 """
 
 from __future__ import annotations
@@ -156,6 +158,22 @@ WORKLOADS = (
             1,
             64,
             0.2,
+        ),
+        1,
+        10,
+    ),
+    Workload(
+        "W7",
+        "CIFAR-10, 100 of 100 clients, 5 epochs of batch 50, LeNet-5 of 62,006 weights",
+        replace(
+            started(
+                Data("cifar10", "shards:100:2", transform="plain", local_test=0.0),
+                Model("lenet", _BIAS),
+                5,
+                50,
+                1.0,
+            ),
+            local=Local(lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=50, epochs=5),
         ),
         1,
         10,
