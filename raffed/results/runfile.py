@@ -53,6 +53,15 @@ def read_run(run_dir: Path) -> RunContents:
     return found
 
 
+def has_diverged(state: str, error: str | None) -> bool:
+    """Return whether a run ended because its training diverged, by the state and the error of its run.json.
+
+    It would end in the same way each time, so nothing is left to do for it. The error of such a run ends with
+    the advice to clip gradients (core/aggregation/exact_sums.py).
+    """
+    return state == "failed" and "clip_norm" in (error or "")
+
+
 def read_object(folder: Path, name: str) -> dict[str, Json]:
     """Return the JSON object in a file of a folder that raffed made.
 

@@ -95,6 +95,21 @@ def test_damaged_runs_are_put_aside_and_carried_out_again_and_no_pickle_of_the_f
     assert all(path.exists() for path in planted)
 
 
+def test_a_trial_that_diverged_has_ended_and_is_not_carried_out_again(
+    swept: Path, tmp_path: Path, cli: Cli
+) -> None:
+    """It would diverge again: the same seed gives the same bits."""
+    sweep = tmp_path / "a"
+    shutil.copytree(swept, sweep)
+    lost = [path for path in (sweep / "fedmr" / "trials").iterdir() if path.name.endswith("local.lr=900")]
+    before = [path.stat().st_mtime_ns for path in sorted(sweep.rglob("run.json"))]
+    assert [read_run(path)["state"] for path in lost] == ["failed", "failed"]
+    done = cli("tune", "--resume", "--at-once", 1, "--out", sweep)
+    assert done.code == 0, done.err
+    assert [path.stat().st_mtime_ns for path in sorted(sweep.rglob("run.json"))] == before
+    assert outcome(sweep) == outcome(swept)
+
+
 def test_nothing_of_tune_s_is_left_in_the_folder_of_a_sweep(swept: Path) -> None:
     names = {path.name for path in swept.rglob("*")}
     assert not {name for name in names if name.endswith(".pkl") or "state-" in name}

@@ -14,13 +14,12 @@ from typing import Literal, TypeAlias
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
-from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.runfile import RUN_FILE, has_diverged, read_run
 
 Setting: TypeAlias = Mapping[str, Value]  # argument of the method, or a field such as local.lr → value
 TRIAL_SEED = 0
 LAST = 10  # evaluated rounds whose mean is the score, as in the measures accuracy_mean10 and personal_mean10
 SMOKE_TRIALS = 2
-ADVICE = "clip_norm"  # what the error of a diverged training ends with
 VALIDATION = 0.2
 ENDED = ("finished", "diverged")  # states of a trial for which nothing is left to do
 
@@ -101,7 +100,7 @@ class Outcome:
     @property
     def diverged(self) -> bool:
         """Return whether the run ended because its training diverged."""
-        return self.state == "failed" and ADVICE in self.error
+        return has_diverged(self.state, self.error)
 
 
 def read_outcome(folder: Path) -> Outcome:

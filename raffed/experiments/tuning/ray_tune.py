@@ -104,7 +104,8 @@ def _tuned(search: Search, method: str, seconds: float | None) -> float:
     folder.note(method, {"trials": [recordable(trial, request, learns).as_dict() for trial in before]})
     for trial in before:
         if trial.ended:
-            search.watch(method, replace(trial, state="done"), request.base.federation.rounds)
+            state = trial.state if trial.diverged else "done"
+            search.watch(method, replace(trial, state=state), request.base.federation.rounds)
     task = search.task(method, folder.of(method).resolve() / TRIALS)
     ledger = Ledger(folder, method, search.watch, learns)
     with listening(ledger.heard) as time:

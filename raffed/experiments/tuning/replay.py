@@ -101,8 +101,8 @@ class Suggestions(Searcher):
     which trial ends first. If the study proposes something else than was recorded (several at a time, or
     another version of Optuna), the recorded setting is told as an additional point.
 
-    Failed trials are told as failed, although they are tried again, because the uninterrupted search went on
-    without them.
+    Failed trials are told as failed, also those that are tried again, because the uninterrupted search went
+    on without them.
 
     Args:
         values: Number of a trial → the last score it reported.
@@ -164,8 +164,9 @@ class Suggestions(Searcher):
             self._beside[number] = settings = trial.settings
         if trial is None or not trial.ended:
             self._waiting.append((number, settings))
-        if value is not None or (trial is not None and trial.state == "failed"):
-            self._tell(number, value, error=value is None)
+        failed = trial is not None and trial.state == "failed"
+        if value is not None or failed:
+            self._tell(number, value, error=failed or value is None)
 
     def _tell(self, number: int, value: float | None, error: bool) -> None:
         self._told.add(number)

@@ -29,7 +29,7 @@ from raffed.experiments.tuning.request import (
 )
 from raffed.results.json_files import check_inside
 from raffed.results.lock import LOCK_FILE, check_unused
-from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.runfile import RUN_FILE, has_diverged, read_run
 from raffed.results.sweep_file import DAMAGED, TrialRecord
 from raffed.results.tree import check_run_tree
 
@@ -219,7 +219,12 @@ class Trial:
     @property
     def ended(self) -> bool:
         """Return whether there is nothing left to do for it."""
-        return self.state in (FINISHED, PRUNED)
+        return self.state in (FINISHED, PRUNED) or self.diverged
+
+    @property
+    def diverged(self) -> bool:
+        """Return whether its training diverged, as it would each time."""
+        return has_diverged(self.state, self.error)
 
     def as_dict(self) -> TrialRecord:
         """Return plain JSON, with null for a missing score, and reports only if there are any."""
