@@ -117,7 +117,12 @@ METHODS: dict[str, MethodInfo] = {
         "features of every batch decorrelated",
     ),
     "feddf": MethodInfo(
-        "FedDF", "Lin et al. 2020", "feddf", "feddf", "the clients' ensemble distilled on the server"
+        "FedDF",
+        "Lin et al. 2020",
+        "feddf",
+        "feddf",
+        "the clients' ensemble distilled on the server",
+        revision=2,  # since revision 2 the server's images lie channels last, as the clients' do
     ),
     "feddisco": MethodInfo(
         "FedDisco", "Ye et al. 2023", "feddisco", "feddisco", "unevenly distributed clients weigh less"
@@ -138,7 +143,12 @@ METHODS: dict[str, MethodInfo] = {
         "FedGELA", "Fan et al. 2023", "fedgela", "fedgela", "a frozen simplex ETF, scaled by shares at home"
     ),
     "fedic": MethodInfo(
-        "FEDIC", "Shang et al. 2022", "fedic", "fedic", "the calibrated ensemble distilled on the server"
+        "FEDIC",
+        "Shang et al. 2022",
+        "fedic",
+        "fedic",
+        "the calibrated ensemble distilled on the server",
+        revision=2,  # as FedDF's
     ),
     "fedlc": MethodInfo(
         "FedLC", "Zhang et al. 2022", "fedlc", "fedlc", "logits lowered by a margin for rare classes"

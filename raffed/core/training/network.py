@@ -227,10 +227,16 @@ class Network:
     def apply(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (logits, z) of a model in evaluation mode, without gradient. No model is changed."""
         with torch.no_grad():
-            return self.differentiable(state, x)
+            return self._frozen_at(state, x)
 
     def differentiable(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (logits, z) in evaluation mode with gradient, for servers that train on their own data."""
+        """Return (logits, z) in evaluation mode with gradient, for servers that train on their own data.
+
+        Batches are arranged here, because a rule that takes some images of a set loses their memory format.
+        """
+        return self._frozen_at(state, self.arranged(x))
+
+    def _frozen_at(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.functional.under(self._frozen, {**state.w.tensors, **state.b.tensors}, x)
 
     def chunks(

@@ -171,3 +171,18 @@ def test_layers_that_share_a_weight_share_it_under_any_state() -> None:
     )
     net.load(state)
     torch.testing.assert_close(net.forward(x, torch.zeros(5, dtype=torch.int64)).z, z)
+
+
+def test_a_server_s_batches_are_arranged_however_their_images_lie() -> None:
+    """A rule that takes rows of a set gets them channels first; bits are those of the fast format."""
+    net = Network(build("lenet", (3, 32, 32), 10, 0))
+    images = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(3))
+    rows = net.arranged(images)[torch.tensor([1, 5, 2, 7])]
+    found = []
+    for x in (rows.contiguous(), net.arranged(rows)):
+        live = {name: t.clone().requires_grad_() for name, t in net.initial.w.tensors.items()}
+        logits, _ = net.differentiable(State(Params(live), net.initial.b), x)
+        found.append(
+            Params(dict(zip(live, torch.autograd.grad(logits.sum(), list(live.values())), strict=True)))
+        )
+    assert same_bits(*found)
