@@ -59,7 +59,7 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
     yield from _machine()
     if torch_works.state == "ok":
         yield _bf16()
-        yield _max_pools()
+        yield from _own_kernels()
         yield _convolutions()
     yield from _gpus()
     yield from _data(data_root)
@@ -85,7 +85,8 @@ def sized(config: RunConfig) -> Iterator[Finding]:
             share = f"{seconds / first:.2f} of one by one"
             yield Finding(what, f"{1e3 * seconds:.2f} ms a step and client, {share}")
     cost = f"{probe.steps} steps, {probe.steps * first:.2g} s one by one"
-    yield Finding("a client", f"{cost}, {probe.client_bytes / 1e6:.0f} MB at its peak")
+    peak = "less than 1 MB" if probe.client_bytes < 1e6 else f"{probe.client_bytes / 1e6:.0f} MB"
+    yield Finding("a client", f"{cost}, {peak} at its peak")
     chosen, _ = fastest(setup, probes)
     yield Finding("fastest here", chosen.why, "ok", repeats(decided(config, chosen)))
 
@@ -135,18 +136,16 @@ def _bf16() -> Finding:
     )
 
 
-def _max_pools() -> Finding:
-    """Report which max-pooling is used. It affects the speed only; the results have the same bits."""
-    from raffed.core.kernels import maxpool
+def _own_kernels() -> Iterator[Finding]:
+    """Report which compiled kernels are used. They affect the speed only; the results have the same bits."""
+    from raffed.core.kernels import maxpool, single_pass
 
-    if maxpool.built:
-        return Finding("max-pools", "by raffed's own kernel")
-    return Finding(
-        "max-pools",
-        "by torch",
-        "note",
-        "with a C compiler, pip install --force-reinstall --no-deps raffed is faster",
-    )
+    for what, built in (("max-pools", maxpool.built), ("sums of uploads", single_pass.built)):
+        if built:
+            yield Finding(what, "by raffed's own kernel")
+        else:
+            advice = "with a C compiler, pip install --force-reinstall --no-deps raffed is faster"
+            yield Finding(what, "by torch", "note", advice)
 
 
 def _convolutions() -> Finding:
