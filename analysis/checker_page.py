@@ -48,7 +48,7 @@ UNWRITTEN = "Nothing was written about this table yet. The file would be `analys
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 if the page was written, and 2 if there is nothing to write about."""
+    """Return 0 if the page was written, and 2 if there is nothing to write about or no place for it."""
     parser = argparse.ArgumentParser(prog="python -m analysis.checker_page", description=__doc__)
     parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
     parser.add_argument("--out", type=Path, required=True, metavar="PAGE", help="the page")
@@ -58,10 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         text = written(given.records, given.out, given.prose)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        write_text(given.out, text)
     except (DamagedRecordsError, ValueError, OSError) as error:
         print(visible(str(error)), file=sys.stderr)
         return 2
-    write_text(given.out, text)
     return 0
 
 

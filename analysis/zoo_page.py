@@ -47,7 +47,7 @@ collects all that is finished. Records are unpacked by `--unpack`, and the comma
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 if the page was written, and 2 if there is nothing to write about."""
+    """Return 0 if the page was written, and 2 if there is nothing to write about or no place for it."""
     parser = argparse.ArgumentParser(prog="python -m analysis.zoo_page", description=__doc__)
     parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
     parser.add_argument(
@@ -55,12 +55,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(argv)
     try:
-        pictures = written(given.records, given.out)
+        files = written(given.records, given.out)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            write_text(path, text)
     except (DamagedRecordsError, ValueError, OSError) as error:
         print(visible(str(error)), file=sys.stderr)
         return 2
-    for path, text in pictures.items():
-        write_text(path, text)
     return 0
 
 

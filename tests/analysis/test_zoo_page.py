@@ -122,6 +122,15 @@ def test_the_page_and_its_diagram_are_written_beside_each_other(table: Path, tmp
     assert "<svg" in (tmp_path / "zoo-t.svg").read_text(encoding="utf-8")
 
 
+def test_the_folder_of_the_page_is_made_and_one_that_cannot_be_is_refused_in_one_line(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(table.parent), "--out", str(tmp_path / "new" / "folder" / "zoo.md")]) == 0
+    (tmp_path / "file").write_text("")
+    assert main([str(table.parent), "--out", str(tmp_path / "file" / "zoo.md")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_a_row_with_unfinished_seeds_has_no_rank_and_takes_no_block_from_the_others() -> None:
     whole = {"FedAvg": {seed: 70.0 + seed for seed in range(5)}}
     for row, more in (("Better", 1.0), ("Best", 2.0)):
