@@ -100,6 +100,7 @@ def main() -> None:
         table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
     Console(width=110).print(table)
     if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(found, indent=2) + "\n")
     if options.history:
         add(options.history, "driver", [row for row in found if row["actors"] == PLACES[-1][0]])

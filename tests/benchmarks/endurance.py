@@ -105,6 +105,7 @@ def main() -> None:
             table.add_row(name, f"{first:.1f}", f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}")
     Console().print(table)
     if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(found, indent=2) + "\n")
 
 

@@ -134,6 +134,7 @@ def plot(file: Path, out: Path) -> None:
         panel.set_xticks(range(len(commits)), commits, rotation=45)
         panel.set_ylim(bottom=0)
         panel.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out)
 
 

@@ -193,6 +193,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error("--quick is a rehearsal; give --out, so that it does not replace the record")
     record, pages = paths(given.shape)
     if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
         record, pages = given.out / record.name, given.out / pages.name
     usual = QUICK[0] if given.quick else "W2"
     load = shape(float(given.gpu)) if given.shape else workload(usual)

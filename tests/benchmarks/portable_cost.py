@@ -50,6 +50,7 @@ def main() -> None:
         found = table[name] = ratios(name, options.rounds, options.repetitions)
         print(f"{name}: {statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})", flush=True)
     if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
 
 

@@ -205,6 +205,7 @@ def main() -> None:
         table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
     Console(width=200).print(table)  # a file is as wide as a small terminal otherwise
     if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(found, indent=2) + "\n")
     if options.history:
         add(options.history, "registered", found)
