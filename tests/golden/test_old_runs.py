@@ -153,7 +153,8 @@ def test_a_finished_old_run_is_verified_by_the_hashes_that_it_has() -> None:
     assert {"final.safetensors", "metric rows", "vaults of the clients"} <= {
         check.what for check in certificate.checks
     }
-    assert certificate.notes == (UNHASHED,)
+    # Notes on a round executed again depend on the processor, as its bits do
+    assert [note for note in certificate.notes if not note.startswith("metric rows of round")] == [UNHASHED]
 
 
 def test_rows_of_an_old_schema_are_those_of_today_without_the_measures_that_came_later(
