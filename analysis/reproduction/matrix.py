@@ -110,7 +110,7 @@ def _meaning(item: Reproduction, gains: bool) -> str:
         return f"First our difference to {baseline}; then the printed one. The row {baseline} has our level."
     if any(cell["printed"] for cell in item.about["cells"]):
         return "First ours, the mean over seeds; then the printed number."
-    return "Ours, the mean over seeds. The paper prints no number here."
+    return "Ours, the mean over seeds. No number is printed here."
 
 
 def _cell(item: Reproduction, line: Line, gains: bool, why: str, notes: Mapping[str, str]) -> MatrixCell:

@@ -35,7 +35,7 @@ MARKS = {
     "no test": VerdictMark("○", "plain", "the method's terms are below 5 % of the cross-entropy"),
     "no target": VerdictMark("○", "plain", "ours is not held to what is printed"),
     "runs": VerdictMark("✓", "plain", "the cell runs"),
-    "not printed": VerdictMark("", "plain", "the paper prints no number"),
+    "not printed": VerdictMark("", "plain", "no number is printed"),
     "baseline": VerdictMark("", "plain", "the row with which the others are compared"),
     "not comparable": VerdictMark("≠", "apart", "its runs differ from the others in more than the method"),
     "not measured": VerdictMark("", "absent", "its runs have no values of the measure"),

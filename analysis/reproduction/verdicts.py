@@ -138,7 +138,7 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
     """Return the table of printed values, ours (mean ± 95 % interval), seeds, differences and verdicts.
 
     At full scale the difference is ours minus the paper's, at proxy scale it is to the baseline. Smoke runs
-    are compared with nothing. If the paper prints no number, as for claims, the columns that compare with it
+    are compared with nothing. If no number is printed, as for claims, the columns that compare with it
     are left out.
     """
     scale, baseline = item.about["scale"], item.about["baseline"]
