@@ -15,6 +15,7 @@ from .cells import Records, details, linked
 from .rows import Compared, RowCost, Scores, against, columns, cost, mean, scores, tried
 
 SLOW = 1.5  # times the seconds of the baseline's round from which a row is named as costly
+EVERYWHERE = "on every split"
 MORE = 1.05  # times its bytes
 
 
@@ -38,7 +39,7 @@ def item_page(
     parts = [
         f"## {item.title}",
         _protocol(item, found),
-        *_summary(found, compared, costs, baseline, docs),
+        *_summary(found, compared, costs, baseline, docs, item.about["left_out"]),
         *(
             f"{_column(item, name, found[name], compared[name], costs[name])}\n\n"
             f"{details(item, runs, name, found[name], records)}"
@@ -71,8 +72,12 @@ def _summary(
     costs: Mapping[str, Mapping[str, RowCost]],
     baseline: str,
     docs: str,
+    left_out: Sequence[str],
 ) -> list[str]:
-    """Return the lists that a reader quotes."""
+    """Return the lists that a reader quotes.
+
+    `left_out` has a line "ROW, COLUMN: why" for each cell that was not run.
+    """
     names = [name for name in found if compared[name]]
     if not names:
         return ["There are no runs yet."]
@@ -84,7 +89,9 @@ def _summary(
         ("equal", f"Have the same numbers as {baseline}"),
     ):
         lines += _listed(title, compared, names, verdict)
-    lines += [_best(name, found[name]) for name in names]
+    for name in names:
+        absent = {line.partition(f", {name}: ")[0] for line in left_out if f", {name}: " in line}
+        lines.append(_best(name, found[name], len(absent - found[name].keys())))
     lines += _costly(costs, names, baseline, docs)
     return ["\n".join([lines[0], "", *lines[1:]])]
 
@@ -99,26 +106,37 @@ def _listed(
                 where.setdefault(row, []).append(name)
     if not where:
         return [f"- {title}: none."]
-    everywhere = [row for row, there in where.items() if len(there) == len(names)]
-    only = {name: [row for row, there in where.items() if there == [name]] for name in names}
-    parts = [", ".join(everywhere)] if everywhere and len(names) > 1 else []
-    if parts:
-        parts[0] += " on every split"
-    for name in names:
-        rows = only[name] if len(names) > 1 else list(where)
-        if rows:
-            parts.append(f"{', '.join(rows)} on {name}" + (" only" if len(names) > 1 else ""))
+    groups: dict[str, list[str]] = {}
+    for row, there in where.items():
+        run = [name for name in names if row in compared[name]]
+        groups.setdefault(where_it_holds(there, run, names), []).append(row)
+    order = sorted(groups, key=lambda place: not place.startswith(EVERYWHERE))
+    parts = [f"{', '.join(groups[place])} {place}" for place in order]
     return [f"- {title}: {'; '.join(parts)}."]
 
 
-def _best(name: str, found: Scores) -> str:
+def where_it_holds(there: Sequence[str], run: Sequence[str], names: Sequence[str]) -> str:
+    """Return on which splits a verdict holds: the splits `there` of those on which the row was run.
+
+    A row that was not run on every split of the table is never said to have a verdict only there.
+    """
+    if len(names) > 1 and len(there) == len(names):
+        return EVERYWHERE
+    where = f"on {' and '.join(there)}"
+    if len(run) < len(names):
+        return f"{where} (not run on {' and '.join(name for name in names if name not in run)})"
+    return f"{where} only" if len(names) > 1 else where
+
+
+def _best(name: str, found: Scores, missing: int) -> str:
     top = max(found, key=lambda row: mean(found[row]))
     verdicts = {row: one.verdict for row, one in against(found, top).items()}
     level = [row for row, verdict in verdicts.items() if verdict in ("not separated", "equal")]
     behind = f" Not separated from it: {', '.join(level)}." if level else ""
     if set(verdicts.values()) == {"below"}:
         behind = " All others are separated from it."
-    return f"- On {name}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
+    run = f" ({len(found)} of {len(found) + missing} rows are run)" if missing else ""
+    return f"- On {name}{run}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
 
 
 def _costly(

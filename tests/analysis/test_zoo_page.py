@@ -12,7 +12,7 @@ import pytest
 from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
-from raffed.analysis.zoo.page import item_page, ranks_of
+from raffed.analysis.zoo.page import item_page, ranks_of, where_it_holds
 from raffed.analysis.zoo_page import main
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
@@ -74,6 +74,7 @@ def test_the_page_says_what_gains_what_falls_what_is_not_separated_and_what_it_c
     """Differences of 10 points that vary by half a point are separated. Those of ±6 points are not."""
     item = load_item(table)
     page = item_page(item, read_runs(run_folders(item)))
+    assert "- On P10C2 (5 of 6 rows are run), Better has the highest mean, " in page
     for line in (
         "- Gain over FedAvg: Better on P10C2.",
         "- Fall below FedAvg: Worse on P10C2.",
@@ -120,6 +121,15 @@ def test_the_page_and_its_diagram_are_written_beside_each_other(table: Path, tmp
     assert "Mean ranks over 5 blocks" in text
     assert "(zoo-t.svg)" in text
     assert "<svg" in (tmp_path / "zoo-t.svg").read_text(encoding="utf-8")
+
+
+def test_a_verdict_is_only_on_a_split_if_the_row_was_run_on_the_others() -> None:
+    names = ["A", "B", "C"]
+    assert where_it_holds(["A", "B", "C"], names, names) == "on every split"
+    assert where_it_holds(["A"], names, names) == "on A only"
+    assert where_it_holds(["A", "C"], names, names) == "on A and C only"
+    assert where_it_holds(["A"], ["A", "B"], names) == "on A (not run on C)"
+    assert where_it_holds(["A"], ["A"], ["A"]) == "on A"
 
 
 def test_the_folder_of_the_page_is_made_and_one_that_cannot_be_is_refused_in_one_line(
