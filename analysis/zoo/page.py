@@ -209,20 +209,24 @@ def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:
         return ""
     p = friedman(ranking.ranks, ranking.tasks)
     ordered = sorted(ranking.ranks.items(), key=lambda one: one[1])
+    counted = ranked_columns(found)
     text = (
-        f"### Ranks\n\nMean ranks over {ranking.tasks} blocks; a block is one seed on one split, 1 is best. "
-        f"Friedman's test has p = {_p(p)}. Differences of more than {ranking.difference:.2f} are separated "
-        f"at {LEVEL} after Holm's correction over all pairs. Ranks depend on which methods are in the table, "
-        f"and the seeds of a split share one data set, so the differences to {baseline} above come first.\n\n"
+        f"### Ranks\n\nMean ranks over {ranking.tasks} blocks of {' and '.join(counted)}; a block is one "
+        f"seed on one split, 1 is best. Friedman's test has p {'' if p < 0.001 else '= '}{_p(p)}. "
+        f"Differences of more than {ranking.difference:.2f} are separated at {LEVEL} after Holm's "
+        f"correction over all pairs. Ranks depend on which methods are in the table, and the seeds of a "
+        f"split share one data set, so the differences to {baseline} above come first.\n\n"
     )
     text += ", ".join(f"{row} {rank:.2f}" for row, rank in ordered) + "."
+    if missing := [name for name in found if name not in counted and found[name]]:
+        text += f" Without {' and '.join(missing)}, of which some rows are not finished."
     if unfinished := _unfinished(_blocks(found)):
         text += f" Without ranks, because some of their seeds are not finished: {', '.join(unfinished)}."
     return text + (f"\n\n![Critical-difference diagram]({diagram})" if diagram else "")
 
 
 def ranks_of(found: Mapping[str, Scores]) -> Ranking | None:
-    """Return the ranks over all columns and seeds of the rows that have all of them.
+    """Return the ranks over the columns of `ranked_columns` and all seeds, of the rows that have all of them.
 
     A row whose seeds are not finished would otherwise take away from all rows the blocks that it lacks.
     """
@@ -230,10 +234,17 @@ def ranks_of(found: Mapping[str, Scores]) -> Ranking | None:
     return holm_ranking({row: one for row, one in blocks.items() if row not in _unfinished(blocks)})
 
 
+def ranked_columns(found: Mapping[str, Scores]) -> list[str]:
+    """Return the columns that ranks are over: those with every row of the table, or all if none has."""
+    rows = {row for column in found.values() for row in column}
+    whole = [name for name, column in found.items() if column and column.keys() == rows]
+    return whole or [name for name, column in found.items() if column]
+
+
 def _blocks(found: Mapping[str, Scores]) -> dict[str, dict[str, float]]:
     blocks: dict[str, dict[str, float]] = {}
-    for name, rows in found.items():
-        for row, values in rows.items():
+    for name in ranked_columns(found):
+        for row, values in found[name].items():
             blocks.setdefault(row, {}).update({f"{name} {seed}": one for seed, one in values.items()})
     return blocks
 

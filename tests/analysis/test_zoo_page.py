@@ -12,7 +12,7 @@ import pytest
 from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
-from raffed.analysis.zoo.page import item_page, ranks_of, where_it_holds
+from raffed.analysis.zoo.page import item_page, ranked_columns, ranks_of, where_it_holds
 from raffed.analysis.zoo_page import main
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
@@ -139,6 +139,17 @@ def test_the_folder_of_the_page_is_made_and_one_that_cannot_be_is_refused_in_one
     (tmp_path / "file").write_text("")
     assert main([str(table.parent), "--out", str(tmp_path / "file" / "zoo.md")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_split_of_which_rows_are_not_run_takes_no_row_from_the_ranks_of_a_whole_one() -> None:
+    rows = {name: {seed: 70.0 + more + seed for seed in range(5)} for more, name in enumerate("abc")}
+    begun = {name: rows[name] for name in "ab"}
+    assert ranked_columns({"whole": rows, "begun": begun}) == ["whole"]
+    assert ranked_columns({"whole": rows, "too": rows, "begun": begun, "none": {}}) == ["whole", "too"]
+    assert ranked_columns({"begun": begun, "another": {"c": rows["c"]}}) == ["begun", "another"]
+    found = ranks_of({"whole": rows, "begun": begun})
+    assert found is not None
+    assert (found.tasks, set(found.ranks)) == (5, {"a", "b", "c"})
 
 
 def test_a_row_with_unfinished_seeds_has_no_rank_and_takes_no_block_from_the_others() -> None:
