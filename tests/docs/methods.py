@@ -18,7 +18,13 @@ from raffed.tune_spaces import load_space, points, values
 from raffed.config.run import RunConfig
 from raffed.config.validation import Declaration
 from raffed.core.method import Method
-from raffed.experiments.zoo.rows import is_personal, keeps_norms_alone, same_global_model, server_data
+from raffed.experiments.zoo.rows import (
+    is_personal,
+    keeps_norms_alone,
+    mixture_remark,
+    same_global_model,
+    server_data,
+)
 from raffed.methods import METHODS, MethodInfo, build_method
 from tests.benchmarks.cost_record import RECORD, ratios
 from tests.golden.regenerate import WIRE
@@ -127,9 +133,9 @@ def section(name: str, info: MethodInfo) -> str:
     sent = wires()[name]
     twin = same_global_model(name)
     server = server_data(RunConfig(name))
-    alone = method.personal is None or method.personal.trains_alone
+    mixed = mixture_remark(method)
     shared = f" Its global model is `{twin}`'s, bit for bit." if twin else ""
-    shared += "" if alone else " Its global model is trained only within a mixture with private models."
+    shared += f" {mixed[:1].upper()}{mixed[1:]}." if mixed else ""
     lines = [
         f"### {name}",
         "",

@@ -88,10 +88,14 @@ def _nameless(method: Method) -> Method:
 
 def global_remark(run: RunConfig) -> str:
     """Return what a reader of a table of global models must know of a row, or ""."""
-    personal = build_method(run.method, {}).personal
-    alone = personal is None or personal.trains_alone
-    half = "" if alone else "its global model is trained only within a mixture with private models"
-    return "; ".join(one for one in (half, server_remark(run)) if one)
+    said = mixture_remark(build_method(run.method, {})), server_remark(run)
+    return "; ".join(one for one in said if one)
+
+
+def mixture_remark(method: Method) -> str:
+    """Return that a method's shared model never learns to classify by itself, or "" if it does."""
+    alone = method.personal is None or method.personal.trains_alone
+    return "" if alone else "its global model is trained only within a mixture with private models"
 
 
 def server_remark(run: RunConfig) -> str:
