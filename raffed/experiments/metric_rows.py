@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from raffed.core.measures.scores import ScoreCounts
+from raffed.core.plain_sum import plain_sum
 from raffed.experiments.strength_rows import strength_rows
 from raffed.results import score_metrics as scores
 from raffed.results.evaluation_metrics import UNSEEN
@@ -55,7 +56,7 @@ def _own(clients: Iterable[Report | SurveyedClient], model: str) -> Own:
 
 def _training_row(number: int, reports: Sequence[Report], seconds: float) -> Row:
     n = sum(r.n for r in reports)
-    loss = sum(r.loss * r.n for r in reports) / n if n else math.nan  # NaN if nobody trained
+    loss = plain_sum(r.loss * r.n for r in reports) / n if n else math.nan  # NaN if nobody trained
     up, down = sum(r.bytes_up for r in reports), sum(r.bytes_down for r in reports)
     return TRAINING_LOSS.row(number, loss, n=n, bytes_up=up, bytes_down=down, seconds=seconds)
 
@@ -91,7 +92,7 @@ def _extra_means(number: int, reports: Sequence[Report]) -> list[Row]:
     for name in dict.fromkeys(name for r in reports for name in r.scores.extra):
         values = [r.scores.extra[name].value for r in reports if name in r.scores.extra]
         known = [value for value in values if not math.isnan(value)]
-        mean = sum(known) / len(known) if known else math.nan
+        mean = plain_sum(known) / len(known) if known else math.nan
         rows.append(METRICS.at("local", "train", name).row(number, mean, n=len(known)))
     return rows
 
@@ -102,9 +103,9 @@ def _means(number: int, model: str, found: Sequence[ScoreCounts]) -> list[Row]:
         return []
     n = len(found)
     return [
-        ACCURACY[model].row(number, sum(one.accuracy for one in found) / n, n=n),
-        OBSERVED[model].row(number, sum(one.accuracy_observed for one in found) / n, n=n),
-        F1[model].row(number, sum(one.macro_f1 for one in found) / n, n=n),
+        ACCURACY[model].row(number, plain_sum(one.accuracy for one in found) / n, n=n),
+        OBSERVED[model].row(number, plain_sum(one.accuracy_observed for one in found) / n, n=n),
+        F1[model].row(number, plain_sum(one.macro_f1 for one in found) / n, n=n),
     ]
 
 

@@ -17,6 +17,7 @@ from raffed.core.messages import Private, Upload, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import ParameterSplit, in_part
+from raffed.core.plain_sum import plain_sum
 from raffed.core.server import Assign, Mean, ServerRule
 from raffed.methods.memory import class_sums
 
@@ -125,7 +126,7 @@ class FisherMean(ServerRule[None]):
 
 def fisher_shares(traces: list[float]) -> list[float]:
     """Return the traces divided by their sum, or equal shares if all are 0."""
-    total = sum(traces)
+    total = plain_sum(traces)
     return [one / total for one in traces] if total > 0 else [1.0 / len(traces)] * len(traces)
 
 

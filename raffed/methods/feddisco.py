@@ -10,6 +10,7 @@ from torch import Tensor
 
 from raffed.config.validation import Doc, Range, checked
 from raffed.core.method import Method
+from raffed.core.plain_sum import plain_sum
 from raffed.core.server import Mean, Reweighting
 
 Measure = Literal["kl", "l2", "cosine"]
@@ -32,12 +33,12 @@ class DiscrepancyWeights(Reweighting):
 
     def weights(self, usual: Sequence[float], reports: Sequence[Tensor]) -> list[float]:
         d = [float(one) for one in reports]
-        total = sum(d) if self.measure == "kl" else 1.0
+        total = plain_sum(d) if self.measure == "kl" else 1.0
         raw = [
             max(p - self.a * (one / total if total else 0.0) + self.b, 0.0)
             for p, one in zip(usual, d, strict=True)
         ]
-        below = sum(raw)
+        below = plain_sum(raw)
         return [one / below for one in raw] if below > 0 else list(usual)
 
 

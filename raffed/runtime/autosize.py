@@ -27,6 +27,7 @@ from raffed.runtime.setup import Setup
 from raffed.runtime.worker import ClientWorker
 
 STEPS = 4  # local steps of each client in the probe
+STEPS_OF_A_GPU = 64  # it records steps, which pays in longer phases only
 COHORTS = (8, 32, 100)
 BUDGET = 20.0  # seconds after which a probe stops trying larger stacks
 RAY_START = 12.0  # seconds until Ray and its actors are ready (measured: 9 to 16)
@@ -99,7 +100,7 @@ def measure_all(setup: Setup, device: str = "cpu") -> list[Probe]:
 
 
 def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = None) -> Probe:
-    """Train clients for `STEPS` steps each, in stacks of several sizes, and return the measurements.
+    """Train clients for a few steps each, in stacks of several sizes, and return the measurements.
 
     It takes a few seconds, and stops trying larger stacks after about 20 seconds, or where the memory does
     not hold one.
@@ -111,7 +112,8 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
     """
     local = setup.config.local
     samples = setup.sizes_at(0)  # the probe trains as in round 0
-    short = replace(local, epochs=1e-9, min_steps=min(STEPS, local.steps(max(samples))))
+    steps = STEPS if device == "cpu" else STEPS_OF_A_GPU
+    short = replace(local, epochs=1e-9, min_steps=min(steps, local.steps(max(samples))))
     probed = replace(
         setup,
         config=replace(setup.config, local=short, runtime=replace(setup.config.runtime, execution="serial")),

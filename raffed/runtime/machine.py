@@ -31,6 +31,7 @@ CGROUPS = (
     ),
 )
 KERNELS = "RAFFED_KERNELS"
+GRAPHS = "RAFFED_CUDA_GRAPHS"
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -136,9 +137,25 @@ def kernels_enabled() -> bool:
     Raises:
         UsageError: The variable has a value other than "on" and "off".
     """
-    value = os.environ.get(KERNELS, "on")
+    return _is_on(KERNELS)
+
+
+def graphs_enabled() -> bool:
+    """Return whether steps of training that repeat are recorded as CUDA graphs on a GPU.
+
+    RAFFED_CUDA_GRAPHS=off prevents it, for the search for a mistake or to save memory of the GPU. The bits
+    are the same.
+
+    Raises:
+        UsageError: The variable has a value other than "on" and "off".
+    """
+    return _is_on(GRAPHS)
+
+
+def _is_on(name: str) -> bool:
+    value = os.environ.get(name, "on")
     if value not in ("on", "off"):
-        raise UsageError(f"{KERNELS} = {value!r}: it can be 'on' (the default) or 'off'")
+        raise UsageError(f"{name} = {value!r}: it can be 'on' (the default) or 'off'")
     return value == "on"
 
 

@@ -10,13 +10,15 @@ from raffed.core.context import Spec
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK
 from raffed.core.training.network import Network
+from raffed.core.training.recorded_steps import GraphRecorder, Recorder
 from raffed.models import build_for
 from raffed.models.net import Net
 from raffed.runtime.initial_weights import begin_from
-from raffed.runtime.machine import kernels_enabled, uses_onednn
+from raffed.runtime.machine import graphs_enabled, kernels_enabled, uses_onednn
 from raffed.runtime.run_network import network_args
 from raffed.runtime.setup import Setup
 
+PURE = {"raffed", "torch", "torchvision"}  # packages whose layers keep nothing but tensors
 _NORMALISING = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.instancenorm._InstanceNorm,
@@ -61,7 +63,17 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
         kernels=kernels_enabled() and module.rewritable,
         convolutions=config.numerics.convolutions == "compiled",
         constants=module.constants,
+        recorder=recorder_for(module, torch.device(device)),
     )
+
+
+def recorder_for(module: Net, device: torch.device) -> Recorder | None:
+    """Return what records the steps of training on a GPU, or None.
+
+    Layers of other packages may do something else in every step, so they are not recorded.
+    """
+    known = {type(layer).__module__.partition(".")[0] for layer in module.modules()} <= PURE
+    return GraphRecorder(device) if known and device.type == "cuda" and graphs_enabled() else None
 
 
 def has_normalisation(setup: Setup) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from raffed import Data, Dataset, Federation, Local, Model, RunConfig, Runtime
 from tests.benchmarks.workloads import Workload
 
-CLIENTS, IMAGES, CLASSES, BATCH = 20, 40, 200, 10
+CLIENTS, IMAGES, CLASSES, BATCH = 20, 120, 200, 10
 
 
 def images() -> Dataset:

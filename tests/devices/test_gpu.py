@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,14 +19,18 @@ import raffed
 from raffed import Data, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
 from raffed.core.context import ClientData
 from raffed.core.training.network import Network
+from raffed.core.training.recorded_steps import GraphRecorder, Repeat
 from raffed.experiments.events import RoundEvent
 from raffed.methods import build_method
 from raffed.runtime.machine import deterministic_kernels
+from raffed.testing.federation import PLAIN, SIZES
+from tests.contract.test_recorded_steps import BY_A_RULE
 from tests.tiny import NOISY, Tiny, clients, module, over_methods, same_bits
 
 if not torch.cuda.is_available():
     pytest.skip("no GPU here", allow_module_level=True)
 DEVICE = "cuda"
+LONG, FULL = replace(PLAIN, epochs=4), (8, 12, 8, 16)  # full batches, so that stacks repeat steps too
 CONFIG = RunConfig(
     method="map",
     data=Data("digits", "dirichlet:6:0.3", local_test=0.2),
@@ -35,11 +41,22 @@ CONFIG = RunConfig(
 )
 
 
-def trained(name: str, device: str, cohort: bool = False) -> list[torch.Tensor]:
+def trained(
+    name: str,
+    device: str,
+    cohort: bool = False,
+    recorder: GraphRecorder | None = None,
+    sizes: Sequence[int] = SIZES,
+    **options: Any,
+) -> list[torch.Tensor]:
     """Server and vaults after two rounds, on the CPU."""
     net = Network(module(norm=True), device)
-    data = [ClientData(one.x.to(device), one.y.to(device), one.class_counts.to(device)) for one in clients()]
-    tiny = Tiny(build_method(name), net=net, data=data, cohort=cohort, augment=NOISY)
+    data = [
+        ClientData(one.x.to(device), one.y.to(device), one.class_counts.to(device))
+        for one in clients(sizes=sizes)
+    ]
+    tiny = Tiny(build_method(name), net=net, data=data, cohort=cohort, augment=NOISY, **options)
+    tiny.net.recorder = recorder
     return [t.cpu() for t in tiny.run(2, [0, 1, 2, 3]).everything()]
 
 
@@ -56,6 +73,17 @@ def test_the_same_bits_twice_and_the_cpus_numbers(name: str) -> None:
 def test_stacks_train_on_a_gpu_the_same_bits_twice(name: str) -> None:
     deterministic_kernels()
     assert same_bits(trained(name, DEVICE, cohort=True), trained(name, DEVICE, cohort=True))
+
+
+@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
+@over_methods
+def test_steps_recorded_as_cuda_graphs_have_the_bits_of_steps_by_themselves(name: str, cohort: bool) -> None:
+    deterministic_kernels()
+    recorder = Counted(torch.device(DEVICE))
+    alone, recorded = (trained(name, DEVICE, cohort, one, FULL, local=LONG) for one in (None, recorder))
+    assert same_bits(alone, recorded)
+    assert not recorder.refused
+    assert (recorder.recordings > 0) == (name not in BY_A_RULE)
 
 
 @pytest.mark.parametrize("cohort", [0, 3])
@@ -97,6 +125,45 @@ def _option_runs() -> dict[str, RunConfig]:
     }
     on_a_gpu = Runtime(execution="serial", gpu_fraction=1.0, checkpoint_every=1)
     return {name: replace(one, runtime=on_a_gpu) for name, one in found.items()}
+
+
+class Counted(GraphRecorder):
+    """CUDA graphs, and how many of them there were."""
+
+    recordings = 0
+
+    def record(self, step: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Repeat]:
+        made = super().record(step)
+        self.recordings += 1
+        return made
+
+
+def test_a_run_with_and_without_cuda_graphs_has_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = replace(CONFIG, local=replace(CONFIG.local, epochs=6, batch_size=16))
+    for one in (long, replace(long, numerics=Numerics(3)), replace(long, numerics=Numerics(3, "bf16"))):
+        hashes = []
+        for value in ("on", "off"):
+            monkeypatch.setenv("RAFFED_CUDA_GRAPHS", value)
+            hashes.append(
+                raffed.run(one, tmp_path / f"{value}-{one.numerics.cohort}{one.numerics.precision}").hashes
+            )
+        assert hashes[0] == hashes[1]
+
+
+def test_what_reads_a_number_within_a_step_is_trained_without_a_graph() -> None:
+    recorder, x = GraphRecorder(torch.device(DEVICE)), torch.ones(3, device=DEVICE)
+
+    def reading() -> torch.Tensor:
+        return x * float(x.sum())
+
+    with pytest.raises(RuntimeError):
+        recorder.record(reading)
+    found, repeat = recorder.record(lambda: x * 2)
+    x.fill_(5.0)
+    repeat()
+    assert found.tolist() == [10.0] * 3
 
 
 RUNS = _option_runs()

@@ -18,6 +18,7 @@ from raffed.core.aggregation.clip_and_noise import clip_update
 from raffed.core.aggregation.exact_sums import SLICE, PointSum
 from raffed.core.messages import ServerState, Upload
 from raffed.core.params import Params
+from raffed.core.plain_sum import plain_sum
 from raffed.core.server import Mean
 from raffed.errors import UsageError
 
@@ -91,7 +92,7 @@ def _combining(weights: Sequence[float], p: Sequence[float]) -> Point:
     """Return the weighted mean with weights proportional to these. It is the plain mean if they are p."""
     if list(weights) == list(p):
         return lambda points, mean: mean
-    total = sum(weights)
+    total = plain_sum(weights)
     shares = [(i, one / total) for i, one in enumerate(weights) if one > 0]
     if len(shares) == 1:
         return lambda points, mean: points[shares[0][0]]
@@ -114,7 +115,7 @@ def _nearest(points: Sequence[Params], f: int) -> list[int]:
         for i in range(count):
             squared[i] += (part - part[i]).square_().sum(1)
     others = [sorted(squared[i, [j for j in range(count) if j != i]].tolist()) for i in range(count)]
-    scores = [sum(one[: max(1, count - f - 2)]) for one in others]
+    scores = [plain_sum(one[: max(1, count - f - 2)]) for one in others]
     return sorted(range(count), key=lambda i: (scores[i], i))
 
 

@@ -19,8 +19,10 @@ they are selected by a view and not by a copy.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,12 +48,30 @@ from raffed.core.stacked.solver_executor import RuleStack
 from raffed.core.stacked.steps import StackedSteps
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
+from raffed.core.training.recorded_steps import recorded_steps
 from raffed.core.training.sgd import Trained
 from raffed.core.training.step_arithmetic import Scalar
-from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, notes_of, with_draws
+from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, name_of, notes_of, with_draws
 
-Batch = tuple[Tensor, Tensor]  # inputs and labels
 Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
+
+
+class Batch(NamedTuple):
+    """What a stacked step of g clients gets that is another in every step.
+
+    Attributes:
+        x: Inputs [g, B, ...].
+        y: Labels [g, B].
+        rested: What the untrained layers make of x, one tensor [g, B, ...], or nothing.
+        uniform: Random numbers of the dropout layers, each [g, ...].
+        drawn: Random numbers of the terms by slot, each [g, ...].
+    """
+
+    x: Tensor
+    y: Tensor
+    rested: list[Tensor]
+    uniform: list[Tensor]
+    drawn: Tensors
 
 
 def stacked(
@@ -94,6 +114,12 @@ class SgdStack:
         self.loss = torch.zeros(len(members), dtype=torch.float64, device=net.device)
         self.memory = StackedMemory([one.views for one in members])
         self.noted: Tensors = {}  # slot → [k, ...]
+        self.recorded = recorded_steps(
+            net.recorder,
+            name_of(task, members, stacked=True),
+            task.solver,
+            max(len(one.batches) for one in members),
+        )
 
     def step(self, step: StackedStep) -> None:
         """Make one stacked step.
@@ -101,20 +127,32 @@ class SgdStack:
         It selects the members, makes one forward pass under vmap and one backward pass, and updates the
         weights.
         """
+        lr = self.steps.rate(step)
+        self.steps.begin(step)
+        # Without a prefix members are copied, and rates that differ are another tensor in every step
+        repeats = step.is_prefix and isinstance(lr, float)
+        kind = (step.members, step.batch, lr) if repeats else step
+        x, y = self.batches.take(step, 0)
+        drawn = self.batches.uniform(step, x), self.batches.drawn(self.task, step, 0)
+        inputs = (Batch(x, y, self.batches.rested(step), *drawn),)
+        self.recorded.make(kind, inputs, functools.partial(self._make, step, lr))
+
+    def _make(self, step: StackedStep, lr: Scalar, batch: Batch) -> Tensor:
         pick = pick_of(step.members, step.is_prefix, self.net.device)
         live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
         memory = self.memory.taken(pick)
-        losses, mine, theirs = self._gradients(live, taken_from(self.rest, pick), own, b, memory, step)
+        rest = taken_from(self.rest, pick)
+        losses, mine, theirs = self._gradients(live, rest, own, b, memory, step, batch)
         mine, theirs = self._bounded(mine, theirs)
         moving = [*live.values(), *(own[name] for name in self._stepped)]
         changed = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
-        lr = self.steps.rate(step)
         self._update_gates(own, theirs, step, lr)
         self.steps.step(moving, changed, step, pick, lr)
         if not step.is_prefix:
             for whole, part in ((self.live, live), (self.own, own), (self.b, b)):
                 put_back(whole, part, pick)
         self.loss[pick] += losses.detach().double() * step.batch[0]
+        return losses.detach()
 
     def results(self) -> list[Trained]:
         """Return each member's own model, companion and mean loss."""
@@ -133,52 +171,57 @@ class SgdStack:
         return done
 
     def _gradients(
-        self, live: Tensors, rest: Tensors, own: Tensors, b: Tensors, memory: Taken, step: StackedStep
+        self,
+        live: Tensors,
+        rest: Tensors,
+        own: Tensors,
+        b: Tensors,
+        memory: Taken,
+        step: StackedStep,
+        batch: Batch,
     ) -> tuple[Tensor, Tensors, Tensors]:
         """Return each client's loss [g], and the gradients of its own weights and of its companion."""
         if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
-            losses, found = self.forward.gradients_of_all(
-                {**rest, **live}, *self.batches.take(step, 0), list(live)
-            )
+            losses, found = self.forward.gradients_of_all({**rest, **live}, batch.x, batch.y, list(live))
             return losses, dict(zip(live, found, strict=True)), {}
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in live.items()}
         beside = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
-        losses = self._losses({**rest, **leaves}, beside, b, memory, step)
+        losses = self._losses({**rest, **leaves}, beside, b, memory, step, batch)
         grads = torch.autograd.grad(
             losses.sum(), [*leaves.values(), *beside.values()], materialize_grads=True
         )
         mine = dict(zip(leaves, grads[: len(leaves)], strict=True))
         return losses, mine, dict(zip(beside, grads[len(leaves) :], strict=True))
 
-    def _losses(self, w: Tensors, own: Tensors, b: Tensors, memory: Taken, step: StackedStep) -> Tensor:
-        x, y = self.batches.take(step, 0)
-        uniform, drawn = self.batches.uniform(step, x), self.batches.drawn(self.task, step, 0)
-        rested = self.batches.rested(step)
-
-        made = () if rested else self.forward.of_all(w, x)
+    def _losses(
+        self,
+        w: Tensors,
+        own: Tensors,
+        b: Tensors,
+        memory: Taken,
+        step: StackedStep,
+        batch: Batch,
+    ) -> Tensor:
+        made = () if batch.rested else self.forward.of_all(w, batch.x)
         if made and self.task.cross_entropy_only:
-            return cross_entropy(made[0], y)
+            return cross_entropy(made[0], batch.y)
 
         def loss(
             w: Tensors,
             beside: Tensors,
             b: Tensors,
             batch: Batch,
-            noise: list[Tensor],
-            drawn: Tensors,
-            below: list[Tensor],
             made: Outputs,
             mine: list[Leaf],
         ) -> tuple[Tensor, Tensors]:
-            f = self.forward.of_one(w, b, *batch, noise, below[0] if below else None, self.entrance, made)
+            x, y, below, noise, drawn = batch
+            f = self.forward.of_one(w, b, x, y, noise, below[0] if below else None, self.entrance, made)
             f = replace(f, own=Params(beside)) if beside else f
             views = self.memory.views(mine)
             return self.task.objective(f, with_draws(views, drawn)), notes_of(self.task, f, views)
 
-        together: Callable[..., tuple[Tensor, Tensors]] = vmap(
-            loss, in_dims=(0, 0, 0, 0, 0, 0, 0, 0, memory.dims)
-        )
-        losses, noted = together(w, own, b, (x, y), uniform, drawn, rested, made, memory.leaves)
+        together: Callable[..., tuple[Tensor, Tensors]] = vmap(loss, in_dims=(0, 0, 0, 0, 0, memory.dims))
+        losses, noted = together(w, own, b, batch, made, memory.leaves)
         self._note(noted, step)
         return losses
 

@@ -51,10 +51,15 @@ class StackedSteps:
         rows = zip((self._members[i].rates for i in step.members), step.steps, strict=True)
         return one_or_all([self._solver.lr if own is None else own[number] for own, number in rows])
 
+    def begin(self, who: StackedStep) -> None:
+        """Count a step of some members. A recorded step does not come to `step` again."""
+        for i in who.members:
+            self._counts[i] += 1
+
     def step(
         self, weights: list[Tensor], grads: list[Tensor], who: StackedStep, pick: Pick, lr: Scalar
     ) -> None:
-        """Step the weights of some members in place.
+        """Step the weights of some members in place, after `begin`.
 
         Args:
             weights: Their weights [g, ...].
@@ -63,8 +68,6 @@ class StackedSteps:
             pick: How these members are selected from a stack.
             lr: What `rate` returned.
         """
-        for i in who.members:
-            self._counts[i] += 1
         count = one_or_all([float(self._counts[i]) for i in who.members])
         moments: Moments = {name: [t[pick] for t in tensors] for name, tensors in self._moments.items()}
         self._rule.step(weights, grads, moments, lr, self._solver.weight_decay, count)

@@ -18,6 +18,7 @@ from raffed.core.layout import Layout
 from raffed.core.params import Params, State
 from raffed.core.parts import Part, in_part
 from raffed.core.training.functional import FunctionalNetwork
+from raffed.core.training.recorded_steps import Recorder
 from raffed.core.training.seeded_dropout import Noise, replace_dropout
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -43,6 +44,7 @@ class Network:
         convolutions: Whether convolutions are computed by raffed's own kernel (core/kernels/convolution.py).
         constants: Names of floating-point buffers that are no part of the model: neither trained, nor sent,
             nor averaged.
+        recorder: What records steps that repeat (recorded_steps.py), or None.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Network:
         kernels: bool = True,
         convolutions: bool = False,
         constants: Collection[str] = (),
+        recorder: Recorder | None = None,
     ) -> None:
+        self.recorder = recorder
         self.device = torch.device(device)
         self.noise = Noise()
         self.has_dropout = replace_dropout(module, self.noise)

@@ -117,7 +117,17 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
         draws,
         notes,
         _is_plain(m, one) and not solver.label_smoothing,
+        repeats=steps_repeat(m) and not gates,
     )
+
+
+def steps_repeat(m: Method) -> bool:
+    """Return whether all steps of a client's phase are known to be the same operations on tensors.
+
+    It is known of raffed's own ingredients. Those of others may keep something between two steps.
+    """
+    own = all(type(one).__module__.startswith("raffed.") for _, one in m.ingredients())
+    return own and m.solver is None and m.criterion is None
 
 
 def _is_plain(m: Method, one: Pass) -> bool:

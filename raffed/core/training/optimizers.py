@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,7 +32,13 @@ Moments: TypeAlias = dict[str, list[Tensor]]  # name of a moment → a tensor fo
 
 
 class Optimizer:
-    """How weights are stepped along gradients."""
+    """How weights are stepped along gradients.
+
+    Attributes:
+        counts: Whether a step depends on its number, apart from the first one.
+    """
+
+    counts: ClassVar[bool] = True
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -75,6 +81,7 @@ class Optimizer:
 class SgdRule(Optimizer):
     """v ← ρ v + (g + wd·w), w ← w − η v; with Nesterov's momentum w ← w − η (g + wd·w + ρ v)."""
 
+    counts: ClassVar[bool] = False
     momentum: float
     nesterov: bool = False
 
@@ -151,6 +158,7 @@ class AdamRule(Optimizer):
 class RMSpropRule(Optimizer):
     """v ← α v + (1 − α) g², w ← w − η g / (√v + ε); centred, v − m² with the mean m of g takes v's place."""
 
+    counts: ClassVar[bool] = False
     given: arguments.RMSprop
 
     @property

@@ -15,10 +15,11 @@ from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
+from raffed.core.plain_sum import plain_sum
 from raffed.core.training.clock import ClientClock, batched, private_rates
 from raffed.core.training.drawn_epochs import drawn_epochs
 from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer
-from raffed.core.training.objective import shared_task, term_streams, terms_that_draw
+from raffed.core.training.objective import shared_task, steps_repeat, term_streams, terms_that_draw
 from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained, batch_stream
@@ -62,7 +63,7 @@ def train_shared(
             check_loss(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
             steps[i] += end.steps
-            lr_sums[i] += sum(phases[i].rates or ())
+            lr_sums[i] += plain_sum(phases[i].rates or ())
             if end.optimizer is not None:
                 kept[i][f"pass-{number}"] = end.optimizer
             noted[i] = summed(noted[i], end.noted)
@@ -98,7 +99,7 @@ def train_by_rule(
     done = session.execute(session.net, task, phases, session.augment)
     for k, end in zip(contexts, done, strict=True):
         check_loss(m, k, end.loss)
-    sums = [None if one.rates is None else sum(one.rates) for one in phases]
+    sums = [None if one.rates is None else plain_sum(one.rates) for one in phases]
     return [replace(end, lr_sum=lr_sum) for end, lr_sum in zip(done, sums, strict=True)]
 
 
@@ -167,6 +168,7 @@ def _private_task(
         solver,
         budget.part,
         cross_entropy_only=plain and m.criterion is None,
+        repeats=steps_repeat(m),
     )
 
 

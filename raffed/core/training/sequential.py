@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -16,9 +16,10 @@ from raffed.core.training.task import (
     Augmentation,
     ClientTask,
     TrainingPhase,
+    add_notes,
     draws_of,
+    name_of,
     notes_of,
-    summed,
     with_draws,
 )
 
@@ -37,17 +38,20 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
     net.noise.generator = own.dropout
     noted: dict[str, Tensor] = {}
 
-    def objective(f: Forward, step: int) -> Tensor:
+    def objective(f: Forward, step: int, drawn: Mapping[str, Tensor]) -> Tensor:
         if task.notes:
-            noted.update(summed(noted, notes_of(task, f, views)))
-        return task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
+            add_notes(noted, notes_of(task, f, views))
+        return task.objective(f, with_draws(views, drawn))
+
+    def draw(batch: int) -> dict[str, Tensor]:
+        return draws_of(task, own, batch)
 
     if task.rule is not None:
         return solve(
             net,
             task.rule,
             views[task.slot],
-            objective,
+            lambda f, step: objective(f, step, draw(len(f.y))),
             own.data,
             own.batches,
             task.solver,
@@ -68,6 +72,7 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         own.data,
         own.batches,
         task.solver,
+        draw=draw,
         part=task.part,
         correct=None if correct is None else corrected,
         augment=augment,
@@ -75,5 +80,6 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         cross_entropy_only=task.cross_entropy_only,
         rates=own.rates,
         begun=own.optimizer,
+        repeats=name_of(task, [own]),
     )
     return replace(done, noted=noted)

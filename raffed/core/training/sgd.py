@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor
 
 from raffed.config.training import Local
-from raffed.core.context import NOTHING, ClientData, Forward
+from raffed.core.context import NOTHING, ClientData
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
+from raffed.core.plain_sum import plain_sum
 from raffed.core.record import Record
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
+from raffed.core.training.recorded_steps import Inputs, recorded_steps
 from raffed.core.training.stepping import Solver, Stepper
 
 Augment = Callable[[Tensor], Tensor]
@@ -82,11 +85,12 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
 def sgd(
     net: Network,
     start: State,
-    objective: Callable[[Forward, int], Tensor],
+    objective: Callable[..., Tensor],
     data: ClientData,
     batches: Sequence[Tensor],
     solver: Solver,
     *,
+    draw: Callable[[int], dict[str, Tensor]] | None = None,
     part: Part = "all",
     correct: Callable[[Params], Params] | None = None,
     augment: Augment | None = None,
@@ -94,8 +98,11 @@ def sgd(
     cross_entropy_only: bool = False,
     rates: Sequence[float] | None = None,
     begun: OptimizerState | None = None,
+    repeats: str = "",
 ) -> Trained:
     """Train a copy of `start` with one step per batch, and minimise `objective(forward, step)`.
+
+    With `draw`, the objective gets the numbers that it returns as a third argument.
 
     If the layers below `part` are not trained and the images are the same in every epoch, these layers are
     applied only once.
@@ -107,6 +114,7 @@ def sgd(
         data: The client's training samples.
         batches: Indices of the samples in each batch.
         solver: Settings of the optimiser.
+        draw: Function from the number of samples of a batch to the random numbers of its step, or None.
         part: The part of the network that is trained.
         correct: A change of the gradient before the step, or None.
         augment: A change of the images of a batch, or None.
@@ -116,6 +124,8 @@ def sgd(
             gradient without a graph.
         rates: Learning rate of each step, or None for that of the solver.
         begun: State of the optimiser from which it goes on, or None to begin anew.
+        repeats: If every step is the same operations on the same tensors, a name of what is trained, under
+            which a GPU may record steps (recorded_steps.py). Otherwise "".
     """
     leaves = net.leaves(part)
     entrance, rested = resting_layers(net, start, data, batches, part, augment is not None)
@@ -127,22 +137,33 @@ def sgd(
     stepper = Stepper(solver, weights, named, begun)
     losses: list[Tensor] = []
     direct = cross_entropy_only and net.written_out and not entrance and beside is None
-    for step, index in enumerate(placed(batches, data.y.device)):
-        x, y = taken(data.x, index), data.y.index_select(0, index)
-        x = x if augment is None else augment(x)
+    recorded = recorded_steps(net.recorder, repeats, solver, len(batches))
+
+    def make(
+        rate: float, step: int, x: Tensor, y: Tensor, below: Tensor | None, *drawn: dict[str, Tensor]
+    ) -> Tensor:
         if direct:
             loss, grads = net.gradients(x, y, names)
         else:
-            f = net.forward(x, y, None if rested is None else rested.index_select(0, index), entrance)
-            loss = objective(replace(f, own=companion.params) if beside else f, step)
+            f = net.forward(x, y, below, entrance)
+            loss = objective(replace(f, own=companion.params) if beside else f, step, *drawn)
             grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
         grads, theirs = _bounded(grads, len(live), solver, beside)
         if correct is not None:
             grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
-        rate = solver.lr if rates is None else rates[step]
         grads += companion.turned(theirs, rate, step)
         stepper.step(grads, rate)
-        losses.append(loss.detach())
+        return loss.detach()
+
+    for step, index in enumerate(placed(batches, data.y.device)):
+        x, y = taken(data.x, index), data.y.index_select(0, index)
+        below = None if rested is None else rested.index_select(0, index)
+        inputs: Inputs = (x if augment is None else augment(x), y, below)
+        if draw is not None:
+            inputs = (*inputs, {name: t.to(y.device) for name, t in draw(len(y)).items()})
+        rate = solver.lr if rates is None else rates[step]
+        stepper.begin()
+        losses.append(recorded.make((len(y), rate), inputs, functools.partial(make, rate, step)))
     own = companion.params.clone() if beside else NOTHING
     return Trained(
         net.snapshot(),
@@ -170,7 +191,7 @@ def _mean_loss(losses: list[Tensor], batches: Sequence[Tensor]) -> float:
     sizes = [index.numel() for index in batches]
     weighed = list(map(operator.mul, torch.stack(losses).tolist(), sizes))
     # Fsum raises an error for inf − inf
-    return (math.fsum if all(map(math.isfinite, weighed)) else sum)(weighed) / sum(sizes)
+    return (math.fsum if all(map(math.isfinite, weighed)) else plain_sum)(weighed) / sum(sizes)
 
 
 def resting_layers(

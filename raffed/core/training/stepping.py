@@ -61,9 +61,12 @@ class Stepper:
             self._rule.begin(weights) if begun is None else begun.loaded(self._rule.moments, names)
         )
 
-    def step(self, grads: list[Tensor], lr: float) -> None:
-        """Make a step along the gradients at the rate `lr`."""
+    def begin(self) -> None:
+        """Count a step. It is done before every step, because a recorded one does not come here again."""
         self._count += 1
+
+    def step(self, grads: list[Tensor], lr: float) -> None:
+        """Move the weights along the gradients at the rate `lr`, after `begin`."""
         self._rule.step(
             self._weights, grads, self._moments, lr, self._decay, self._count, fresh=self._count == 1
         )

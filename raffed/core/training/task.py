@@ -62,6 +62,7 @@ class ClientTask:
     )  # terms that note something in every step, by slot
     cross_entropy_only: bool = False  # the objective is only the cross-entropy
     slot: str = "solver"  # of the rule
+    repeats: bool = False  # every step is the same operations on the same tensors (recorded_steps.py)
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,29 @@ def notes_of(task: ClientTask, f: Forward, views: Views) -> dict[str, Tensor]:
     return {slot: value for slot, value in made.items() if value is not None}
 
 
+def add_notes(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
+    """Add the notes of a step to their sums in place. A recorded step adds them there when it is repeated."""
+    for slot, value in more.items():
+        if slot in total:
+            total[slot] += value
+        else:
+            total[slot] = value.clone()
+
+
 def summed(total: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Add two sums of notes slot by slot."""
     return {
         **total,
         **{slot: total[slot] + value if slot in total else value for slot, value in more.items()},
     }
+
+
+def name_of(task: ClientTask, phases: Sequence[TrainingPhase], *, stacked: bool = False) -> str:
+    """Return a name of what is trained, under which steps are recorded, or "" if they do not repeat.
+
+    Dropout of one client alone draws within the step, and a recording would repeat its numbers. A stack draws
+    them beforehand.
+    """
+    if not task.repeats or (not stacked and any(one.dropout is not None for one in phases)):
+        return ""
+    return f"{task.objective.__qualname__} of {task.part}{' in stacks' if stacked else ''}"

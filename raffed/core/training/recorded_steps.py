@@ -1,0 +1,183 @@
+"""Steps of training that a GPU records once and then repeats.
+
+A step of a small network is a hundred kernels of a few microseconds each. To start them from Python takes ten
+times as long as to compute them. A GPU can record the kernels of a step as a CUDA graph and start all of them
+at once. The kernels and their order are those of the step itself, so the bits are the same.
+
+A recording repeats addresses and plain numbers. So only steps that are made of the same operations on the
+same tensors are recorded (`ClientTask.repeats`): the batch is copied into the tensors that the recording
+reads, and weights and moments are changed in place anyway. A step with another batch size or another learning
+rate is another recording. What cannot be recorded, because it reads a number from the GPU in the middle of a
+step, is trained step by step as without recordings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from raffed.core.training.stepping import Solver
+
+Inputs = tuple[pytree.PyTree, ...]  # of tensors, lists and dictionaries of them
+Step = Callable[..., Tensor]  # from the inputs to the loss, detached
+Repeat = Callable[[], None]
+FEWEST = 6  # steps of one kind; below, a recording costs more than it saves
+
+
+class Recorder(Protocol):
+    """Something that can record what a function does on a device.
+
+    Attributes:
+        refused: Names of what could not be recorded, each with the reason.
+    """
+
+    refused: dict[str, str]
+
+    def record(self, step: Callable[[], Tensor]) -> tuple[Tensor, Repeat]:
+        """Do what `step` does, once, and record it.
+
+        Returns:
+            The tensor that `step` returned, and a function that does the same again, which overwrites this
+            tensor.
+
+        Raises:
+            RuntimeError: The step cannot be recorded. Nothing has been done then.
+        """
+        ...
+
+
+class GraphRecorder:
+    """Records CUDA graphs. All of them share one pool of memory, because only one is repeated at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.refused: dict[str, str] = {}
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+        self._pool: Any = None  # typed differently from one version of torch to the next
+        self._first: torch.cuda.CUDAGraph | None = None
+
+    def record(self, step: Callable[[], Tensor]) -> tuple[Tensor, Repeat]:
+        if self._first is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
+            # A pool ends with its last graph, and those of a phase end with it, so this one stays
+            _, self._first = self._recorded(lambda: torch.zeros(1, device=self._device))
+        made, graph = self._recorded(step)
+        graph.replay()
+        return made, graph.replay
+
+    def _recorded(self, step: Callable[[], Tensor]) -> tuple[Tensor, torch.cuda.CUDAGraph]:
+        graph, now, own = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device), self._stream
+        assert own is not None
+        own.wait_stream(now)
+        # `torch.cuda.graph` would empty the cache of memory and collect garbage, for every client
+        with _without_collection(), torch.cuda.stream(own):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                made = step()
+            except BaseException:
+                self._give_up(graph)
+                raise
+            graph.capture_end()
+        now.wait_stream(own)
+        return made, graph
+
+    def _give_up(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a recording that failed. Later ones get another pool, because this one may not take them."""
+        with contextlib.suppress(RuntimeError):  # it says again that the recording failed
+            graph.capture_end()
+        with contextlib.suppress(RuntimeError):  # torch leaves this out if the line above fails
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        self._first = None
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """In the body, collect no garbage: freeing an older graph would spoil the recording."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class _Recording:
+    inputs: list[Tensor]  # what a repetition reads
+    loss: Tensor  # what it writes
+    repeat: Repeat
+
+
+class RecordedSteps:
+    """The steps of one training phase, or of one stack of them.
+
+    Args:
+        recorder: What records, or None to make every step by itself.
+        name: Name of what is trained here, which is kept if it cannot be recorded.
+    """
+
+    def __init__(self, recorder: Recorder | None = None, name: str = "") -> None:
+        self._recorder, self._name = recorder, name
+        self._known: dict[Hashable, _Recording | None] = {}
+
+    def make(self, kind: Hashable, inputs: Inputs, step: Step) -> Tensor:
+        """Make a step, and return its loss.
+
+        The first step of a kind is made by itself: torch and the libraries below it do their one-time work.
+        The second one is recorded, and all others repeat it.
+
+        Args:
+            kind: What steps that repeat have in common, such as batch size and learning rate.
+            inputs: The tensors that differ from step to step, on the device of the network.
+            step: Function from these to the loss, detached.
+        """
+        if self._recorder is None:
+            return step(*inputs)
+        if kind not in self._known:
+            self._known[kind] = None
+            return step(*inputs)
+        recording = self._known[kind]
+        if recording is None:
+            own: Inputs = pytree.tree_map_only(Tensor, torch.clone, inputs)
+            try:
+                loss, repeat = self._recorder.record(lambda: step(*own))
+            except RuntimeError as error:
+                self._recorder.refused[self._name] = str(error)
+                self._recorder = None
+                return step(*inputs)
+            self._known[kind] = recording = _Recording(_tensors(own), loss, repeat)
+        else:
+            for into, one in zip(recording.inputs, _tensors(inputs), strict=True):
+                into.copy_(one)
+            recording.repeat()
+        return recording.loss.clone()
+
+
+def _tensors(inputs: Inputs) -> list[Tensor]:
+    return [one for one in pytree.tree_leaves(inputs) if isinstance(one, Tensor)]
+
+
+NEVER = RecordedSteps()
+
+
+def recorded_steps(recorder: Recorder | None, name: str, solver: Solver, steps: int) -> RecordedSteps:
+    """Return how the steps of a phase are made: by themselves, or recorded where that is possible and pays.
+
+    Args:
+        recorder: The network's, or None.
+        name: Name of what is trained, or "" if its steps do not repeat.
+        solver: Settings of the optimiser.
+        steps: Number of steps.
+    """
+    if recorder is None or not name or name in recorder.refused or steps < FEWEST or solver.rule.counts:
+        return NEVER
+    return RecordedSteps(recorder, name)

@@ -1,0 +1,250 @@
+"""Recorded steps repeat what the step itself does: for every method, one by one and in stacks.
+
+A CUDA graph repeats kernels with the addresses and the plain numbers that they had when they were recorded.
+`Tape` does this without a GPU: it keeps every operation of torch below autograd, with its tensors and its
+numbers, and repeats them into the same memory. So a method whose steps differ in a plain number, or whose
+memory moves, fails here as it would there. tests/devices/test_gpu.py has the same test with CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from raffed.config.training import Local
+from raffed.core.context import Context, Forward
+from raffed.core.ingredients import Term
+from raffed.core.method import Method
+from raffed.core.training import recorded_steps
+from raffed.core.training.network import Network
+from raffed.core.training.recorded_steps import GraphRecorder, RecordedSteps
+from raffed.errors import UsageError
+from raffed.methods.fedavg import fedavg
+from raffed.runtime.network_setup import recorder_for
+from raffed.testing.federation import PLAIN, clients, module
+from tests.tiny import NOISY, Tiny, over_methods, same_bits, short
+
+LONG = replace(PLAIN, epochs=4)
+# Their local solvers have a loop of their own
+BY_A_RULE = {"fedgamma", "fedlesam", "fedsam", "perfedavg", "pfedme"}
+
+
+class Tape(TorchDispatchMode):
+    """A recorder that repeats operations into the memory that they wrote when they were recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.refused: dict[str, str] = {}
+        self.tried = self.recordings = self.repetitions = 0
+        self._kept: list[tuple[Any, Any, Any, Any]] = []
+        self._before: list[tuple[Tensor, Tensor]] = []
+
+    def record(self, step: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        self._kept, self._before, self.tried = [], [], self.tried + 1
+        try:
+            with self:
+                made = step()
+        except RuntimeError:
+            for tensor, value in reversed(self._before):
+                tensor.detach().copy_(value)
+            raise
+        kept, self.recordings = self._kept, self.recordings + 1
+
+        def repeat() -> None:
+            self.repetitions += 1
+            with torch._C._AutoDispatchBelowAutograd():
+                for func, args, kwargs, out in kept:
+                    new = func(*args, **kwargs)
+                    if not _writes(func):
+                        for into, one in zip(pytree.tree_leaves(out), pytree.tree_leaves(new), strict=True):
+                            if isinstance(into, Tensor):
+                                into.copy_(one)
+
+        return made, repeat
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("a number cannot be read while a step is recorded")
+        if func is torch.ops.aten.lift_fresh.default or _is_view(func):
+            return func(*args, **kwargs)
+        if _writes(func):
+            names = [one.name for one in func._schema.arguments if one.alias_info and one.alias_info.is_write]
+            given = dict(zip([one.name for one in func._schema.arguments], args, strict=False)) | kwargs
+            for tensor in pytree.tree_leaves([given[name] for name in names if name in given]):
+                self._before.append((tensor, tensor.detach().clone()))
+        out = func(*args, **kwargs)
+        self._kept.append((func, args, kwargs, out))
+        return out
+
+
+def _writes(func: Any) -> bool:
+    return any(one.alias_info is not None and one.alias_info.is_write for one in func._schema.arguments)
+
+
+def _is_view(func: Any) -> bool:
+    return not _writes(func) and any(one.alias_info is not None for one in func._schema.returns)
+
+
+@pytest.fixture(autouse=True)
+def _short_phases_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_steps, "FEWEST", 3)
+
+
+def federation(
+    method: Method, tape: Tape | None, *, norm: bool = False, dropout: float = 0.0, **options: Any
+) -> Tiny:
+    """Return a federation whose clients have full batches, some of them 16 in a round.
+
+    raffed's kernels in C are left out: they write without torch, so a tape would not see them, and they are
+    none for a GPU.
+    """
+    net = Network(module(norm=norm, dropout=dropout), kernels=False)
+    tiny = Tiny(method, **{"net": net, "data": clients(sizes=(8, 12, 8, 16)), "local": LONG, **options})
+    tiny.net.recorder = tape
+    return tiny
+
+
+@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
+@over_methods
+def test_every_method_has_the_same_bits_with_recorded_steps(name: str, cohort: bool) -> None:
+    tape = Tape()
+    plain, taped = (
+        federation(short(name), one, norm=True, cohort=cohort).run(2, (0, 1, 2, 3)).everything()
+        for one in (None, tape)
+    )
+    assert same_bits(plain, taped)
+    assert not tape.refused
+    assert (tape.repetitions > 0) == (name not in BY_A_RULE)
+
+
+@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"augment": NOISY},
+        {"local": replace(LONG, optimizer="rmsprop", clip_norm=0.5, clip_value=0.1, label_smoothing=0.1)},
+        {"local": replace(LONG, keep_optimizer=True, optimizer_args={"nesterov": True})},
+        {"local": replace(LONG, warmup_rounds=2, schedule="cosine")},
+    ],
+    ids=["augmentation", "rmsprop and limits", "kept momentum", "rates by round"],
+)
+def test_options_that_leave_steps_alike_have_the_same_bits(options: dict[str, Any], cohort: bool) -> None:
+    tape = Tape()
+    plain, taped = (
+        federation(fedavg(), one, norm=True, cohort=cohort, **options).run(2).everything()
+        for one in (None, tape)
+    )
+    assert same_bits(plain, taped)
+    assert tape.repetitions > 0
+
+
+@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
+@pytest.mark.parametrize(
+    "local",
+    [
+        replace(LONG, optimizer="adamw"),
+        replace(LONG, optimizer="adagrad", optimizer_args={"lr_decay": 0.1}),
+        replace(LONG, schedule="cosine", schedule_by="step"),
+        replace(LONG, epochs=0.5),
+    ],
+    ids=["adamw", "adagrad", "another rate in each step", "too few steps"],
+)
+def test_steps_that_differ_in_a_plain_number_are_not_recorded(local: Local, cohort: bool) -> None:
+    tape = Tape()
+    plain, taped = (
+        federation(fedavg(), one, cohort=cohort, local=local).run(2).everything() for one in (None, tape)
+    )
+    assert same_bits(plain, taped)
+    assert not tape.repetitions
+
+
+def test_dropout_is_recorded_in_stacks_only_where_its_numbers_come_from_outside() -> None:
+    repetitions = []
+    for cohort in (False, True):
+        tape = Tape()
+        plain, taped = (
+            federation(fedavg(), one, dropout=0.3, cohort=cohort).run(2).everything() for one in (None, tape)
+        )
+        assert same_bits(plain, taped)
+        repetitions.append(tape.repetitions)
+    assert repetitions[0] == 0 < repetitions[1]
+
+
+class _Reading(Term):
+    """A term that looks at a number in the middle of a step, as raffed's own do not."""
+
+    __module__ = "raffed.methods.reading"
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return f.z.square().mean() * (0.1 if float(f.z.sum().detach()) > 0 else 0.2)
+
+
+class _Counting(Term):
+    """A term of somebody else, that does something else in every step."""
+
+    calls: ClassVar[list[int]] = []
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        self.calls.append(0)
+        return f.z.square().mean() / (1 + len(self.calls) % 2)
+
+
+def test_what_cannot_be_recorded_is_trained_by_itself_and_not_tried_again() -> None:
+    tape, method = Tape(), Method("reading", terms=(_Reading(),))
+    plain, taped = (federation(method, one).run(2, (0, 1, 2, 3)).everything() for one in (None, tape))
+    assert same_bits(plain, taped)
+    assert (tape.tried, tape.recordings, len(tape.refused)) == (1, 0, 1)
+
+
+def test_steps_with_parts_that_are_not_raffeds_own_are_not_recorded() -> None:
+    tape = Tape()
+    plain, taped = (
+        federation(Method("counting", terms=(_Counting(),)), one).run(2).everything() for one in (None, tape)
+    )
+    assert same_bits(plain, taped)
+    assert not tape.tried
+
+
+def test_layers_of_other_packages_are_not_recorded() -> None:
+    class Changing(nn.Identity):
+        """A layer of this test."""
+
+    gpu = torch.device("cuda")
+    known, other = module(), module()
+    other.get_submodule("body").add_module("changing", Changing())
+    assert isinstance(recorder_for(known, gpu), GraphRecorder)
+    assert recorder_for(other, gpu) is None
+    assert recorder_for(known, torch.device("cpu")) is None
+
+
+def test_a_variable_switches_recordings_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda")
+    monkeypatch.setenv("RAFFED_CUDA_GRAPHS", "off")
+    assert recorder_for(module(), gpu) is None
+    monkeypatch.setenv("RAFFED_CUDA_GRAPHS", "no")
+    with pytest.raises(UsageError, match=r"RAFFED_CUDA_GRAPHS = 'no': it can be 'on'"):
+        recorder_for(module(), gpu)
+
+
+def test_a_step_of_another_kind_is_another_recording_and_each_begins_by_itself() -> None:
+    """Sizes 4, 4, 4, 2, 4, 2, 2: the first of each size is made, the second recorded, the others repeated."""
+    tape, made = Tape(), list[int]()
+    steps = RecordedSteps(tape, "sum")
+
+    def step(x: Tensor) -> Tensor:
+        made.append(len(x))
+        return x.square().sum()
+
+    sizes = (4, 4, 4, 2, 4, 2, 2)
+    found = [steps.make(n, (torch.full((n,), float(i)),), step) for i, n in enumerate(sizes)]
+    assert [float(one) for one in found] == [n * float(i) ** 2 for i, n in enumerate(sizes)]
+    assert made == [4, 4, 2, 2]
+    assert (tape.recordings, tape.repetitions) == (2, 3)
