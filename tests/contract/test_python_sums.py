@@ -26,7 +26,7 @@ BASE = RunConfig(
     federation=Federation(rounds=2),
     runtime=Runtime(execution="serial"),
 )
-RUNS = {
+RUNS: dict[str, dict[str, Any]] = {
     "fedavg": {"federation": {"survey": 1, "measures": "spectrum"}, "data": {"validation": 0.2}},
     "rates by step": {"method": "scaffold", "local": {"schedule": "cosine", "schedule_by": "step"}},
     "a local solver's rates": {"method": "fedsam", "local": {"schedule": "cosine", "schedule_by": "step"}},
@@ -69,7 +69,7 @@ def test_the_two_kinds_of_sums_differ() -> None:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_has_the_same_bits_with_either_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = BASE.as_dict()
+    values: dict[str, Any] = BASE.as_dict()
     for section, changes in RUNS[name].items():
         values[section] = {**values[section], **changes} if isinstance(changes, dict) else changes
     config = RunConfig.from_dict(values)

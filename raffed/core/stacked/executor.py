@@ -117,8 +117,8 @@ class SgdStack:
         self.recorded = recorded_steps(
             net.recorder,
             name_of(task, members, stacked=True),
-            task.solver,
             max(len(one.batches) for one in members),
+            counted=task.solver.rule.counts,
         )
 
     def step(self, step: StackedStep) -> None:

@@ -5,8 +5,8 @@ Its step runs under vmap, and gradients are taken by torch.func.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -28,13 +28,13 @@ from raffed.core.stacked.records import (
 from raffed.core.stacked.schedule import Batches, StackedStep
 from raffed.core.stacked.steps import one_or_all
 from raffed.core.training.network import Network
+from raffed.core.training.recorded_steps import recorded_steps
 from raffed.core.training.sgd import Trained
-from raffed.core.training.solver_loop import used
+from raffed.core.training.solver_loop import used, with_own_memory
 from raffed.core.training.step_arithmetic import Scalar
-from raffed.core.training.task import ClientTask, TrainingPhase, with_draws
+from raffed.core.training.task import ClientTask, TrainingPhase, name_of, with_draws
 
 Batch = tuple[Tensor, Tensor]  # inputs and labels
-R = TypeVar("R", bound=Record)
 
 
 class RuleStack:
@@ -54,6 +54,9 @@ class RuleStack:
         self._carried = [_for_each(leaf, k) for leaf in leaves]
         self._calls = self._counted(begun[0])
         self._losses: list[list[Tensor]] = [[] for _ in members]
+        self.recorded = recorded_steps(
+            net.recorder, name_of(task, members, stacked=True), max(map(len, batches.sizes))
+        )
 
     def _counted(self, carried: Record) -> list[int]:
         """Return on which of the step's batches each gradient of one step is taken, in order.
@@ -71,12 +74,26 @@ class RuleStack:
 
     def step(self, step: StackedStep) -> None:
         """Make one step of the local solver for the members of a stacked step."""
-        pick = pick_of(step.members, step.is_prefix, self.net.device)
         ready = [self.batches.take(step, which) for which in range(self.batches.per_step)]
         uniform = [self.batches.uniform(step, ready[which][0]) for which in self._calls]
         drawn = [self.batches.drawn(self.task, step, which) for which in self._calls]
-        memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
         lr = self._rate(step)
+        # As in SgdStack: what copies members, or has a tensor of rates, is another step each time
+        kind = step if isinstance(lr, Tensor) or not step.is_prefix else (step.members, step.batch, lr)
+        losses = self.recorded.make(kind, (ready, uniform, drawn), functools.partial(self._make, step, lr))
+        for i, row in zip(step.members, losses, strict=True):
+            self._losses[i].append(row)
+
+    def _make(
+        self,
+        step: StackedStep,
+        lr: Scalar | None,
+        ready: list[Batch],
+        uniform: list[list[Tensor]],
+        drawn: list[Tensors],
+    ) -> Tensor:
+        pick = pick_of(step.members, step.is_prefix, self.net.device)
+        memory, carried = self.memory.taken(pick), taken_leaves(self._carried, pick)
 
         def one(
             carried: list[Leaf],
@@ -98,8 +115,7 @@ class RuleStack:
         after, losses = together(carried.leaves, ready, uniform, drawn, memory.leaves, lr)
         for whole, part in zip(self._carried, after, strict=True):
             whole.all[pick] = part.detach()
-        for i, row in zip(step.members, losses.detach(), strict=True):
-            self._losses[i].append(row)
+        return losses.detach()
 
     def _rate(self, step: StackedStep) -> Scalar | None:
         """Return the rate of a step if rates change within the round."""
@@ -115,7 +131,7 @@ class RuleStack:
         done = []
         for i, (own, losses) in enumerate(zip(self.members, self._losses, strict=True)):
             carried = pytree.tree_unflatten([leaf.all[i] for leaf in self._carried], self._spec)
-            carried = _in_buffers(carried)
+            carried = with_own_memory(carried)  # in one buffer, as execution one by one does
             loss = float(torch.cat(losses).mean()) if losses else 0.0
             done.append(Trained(self.rule.end(carried), loss, len(own.batches), carried=carried))
         return done
@@ -167,9 +183,3 @@ def _for_each(leaf: Stacked | Leaf, k: int) -> Stacked:
             f"a local solver may only carry records of tensors, but this one holds a {type(leaf).__name__}"
         )
     return Stacked(leaf[None].repeat(k, *(1,) * leaf.dim()))
-
-
-def _in_buffers(record: R) -> R:
-    """Put every point of a record in one flat buffer, as execution one by one does."""
-    buffered: R = pytree.tree_map(lambda p: p.clone(), record, is_leaf=lambda p: isinstance(p, Params))
-    return buffered

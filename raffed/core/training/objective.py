@@ -127,7 +127,7 @@ def steps_repeat(m: Method) -> bool:
     It is known of raffed's own ingredients. Those of others may keep something between two steps.
     """
     own = all(type(one).__module__.startswith("raffed.") for _, one in m.ingredients())
-    return own and m.solver is None and m.criterion is None
+    return own and m.criterion is None
 
 
 def _is_plain(m: Method, one: Pass) -> bool:

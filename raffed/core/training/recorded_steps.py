@@ -23,8 +23,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.training.stepping import Solver
-
 Inputs = tuple[pytree.PyTree, ...]  # of tensors, lists and dictionaries of them
 Step = Callable[..., Tensor]  # from the inputs to the loss, detached
 Repeat = Callable[[], None]
@@ -169,15 +167,17 @@ def _tensors(inputs: Inputs) -> list[Tensor]:
 NEVER = RecordedSteps()
 
 
-def recorded_steps(recorder: Recorder | None, name: str, solver: Solver, steps: int) -> RecordedSteps:
+def recorded_steps(
+    recorder: Recorder | None, name: str, steps: int, *, counted: bool = False
+) -> RecordedSteps:
     """Return how the steps of a phase are made: by themselves, or recorded where that is possible and pays.
 
     Args:
         recorder: The network's, or None.
         name: Name of what is trained, or "" if its steps do not repeat.
-        solver: Settings of the optimiser.
         steps: Number of steps.
+        counted: Whether a step depends on its number (`Optimizer.counts`).
     """
-    if recorder is None or not name or name in recorder.refused or steps < FEWEST or solver.rule.counts:
+    if recorder is None or not name or name in recorder.refused or steps < FEWEST or counted:
         return NEVER
     return RecordedSteps(recorder, name)

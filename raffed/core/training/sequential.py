@@ -57,6 +57,7 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
             task.solver,
             augment=augment,
             rates=own.rates,
+            repeats=name_of(task, [own]),
         )
     beside = None if own.own is None else Beside(own.own, task.gates, task.update_gates, task.jointly)
     live = net.leaves(task.part)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from raffed.core.context import ClientData, Context, Forward
 from raffed.core.ingredients import LocalSolver
 from raffed.core.params import Params, State
+from raffed.core.record import Record
 from raffed.core.training.network import Network
+from raffed.core.training.recorded_steps import NEVER, recorded_steps
 from raffed.core.training.sgd import Augment, Solver, Trained, clipped, clipped_values, placed, taken
+
+R = TypeVar("R", bound=Record)
 
 
 def solve(
@@ -25,6 +32,7 @@ def solve(
     *,
     augment: Augment | None = None,
     rates: Sequence[float] | None = None,
+    repeats: str = "",
 ) -> Trained:
     """Train by a local solver: call `rule.step` on groups of `rule.batches()` batches.
 
@@ -40,18 +48,17 @@ def solve(
         solver: Settings, of which the limits of gradients are used.
         augment: A change of the images of a batch, or None.
         rates: Learning rate of each step of the rule, or None for the one in `k`.
+        repeats: As for `sgd`: a name under which a GPU may record steps, or "".
     """
-    carried, losses, per = rule.begin(k), [], rule.batches()
-    indices = placed(batches, data.y.device)
-    for first in range(0, len(indices), per):
-        group = [
-            (taken(data.x, index), data.y.index_select(0, index)) for index in indices[first : first + per]
-        ]
-        ready = [(x if augment is None else augment(x), y) for x, y in group]
+    per, indices = rule.batches(), placed(batches, data.y.device)
+    recorded = recorded_steps(net.recorder, repeats, len(indices) // per)
+    carried = rule.begin(k) if recorded is NEVER else with_own_memory(rule.begin(k))
 
-        def gradient(
-            state: State, which: int, ready: list[tuple[Tensor, Tensor]] = ready, step: int = first // per
-        ) -> tuple[Params, Params]:
+    def make(now: Context, step: int, ready: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        nonlocal carried
+        losses: list[Tensor] = []
+
+        def gradient(state: State, which: int) -> tuple[Params, Params]:
             net.load(state)
             leaves = used(rule, net.leaves("all"), solver)
             loss = objective(net.forward(*ready[which]), step)
@@ -63,10 +70,38 @@ def solve(
                 grads = clipped(grads, solver.clip_norm)
             return Params(dict(zip(leaves, grads, strict=True))).clone(), net.snapshot().b
 
-        now = k if rates is None else k.replace(lr=rates[first // per])
-        carried = rule.step(carried, gradient, now)
-    loss = float(torch.stack(losses).mean()) if losses else 0.0
+        after = rule.step(carried, gradient, now)
+        if recorded is NEVER:
+            carried = after
+        else:
+            overwrite(carried, after)
+        return torch.stack(losses)
+
+    found: list[Tensor] = []
+    for first in range(0, len(indices), per):
+        group = [
+            (taken(data.x, index), data.y.index_select(0, index)) for index in indices[first : first + per]
+        ]
+        ready = [(x if augment is None else augment(x), y) for x, y in group]
+        step = first // per
+        now = k if rates is None else k.replace(lr=rates[step])
+        kind = now.lr, *(len(y) for _, y in ready)
+        found.append(recorded.make(kind, (ready,), functools.partial(make, now, step)))
+    loss = float(torch.cat(found).mean()) if found else 0.0
     return Trained(rule.end(carried), loss, len(batches), carried=carried)
+
+
+def with_own_memory(record: R) -> R:
+    """Return a copy of a record in memory of its own, with every point of it in one flat buffer."""
+    copied: R = pytree.tree_map(lambda one: one.clone(), record, is_leaf=lambda one: isinstance(one, Params))
+    return copied
+
+
+def overwrite(record: Record, by: Record) -> None:
+    """Write another record's numbers into the tensors of a record, which a recorded step reads and writes."""
+    new = [one.clone() for one in pytree.tree_leaves(by)]  # some of them may be tensors of `record`
+    for into, one in zip(pytree.tree_leaves(record), new, strict=True):
+        into.copy_(one)
 
 
 def used(rule: LocalSolver, tensors: dict[str, Tensor], solver: Solver) -> dict[str, Tensor]:
