@@ -12,7 +12,7 @@ passes (torch counts them, for one image, forwards and backwards) a second, over
 8192 x 8192 matrices, measured first: in bf16, or in TF32 for fp32, as torch lets convolutions do. The bare
 loop takes whatever kernels cuDNN likes, raffed the deterministic ones. `--device cpu` rehearses it where
 there is no GPU. Names: bare, actors-K and stacks-K for K actors of 1/K each (stacks of 10/K clients); any of
-them with -bf16.
+them with -bf16, and raffed's also with -unrecorded, without CUDA graphs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from raffed import Data, Model, Numerics
 from raffed.experiments.participation import draw_participants
+from raffed.runtime.machine import GRAPHS
 from raffed.runtime.setup import Setup
 from tests.benchmarks import ours
 from tests.benchmarks.bare import client_tensors, train
@@ -62,9 +64,11 @@ KNOWN = {w.name: w for w in (*WORKLOADS, RESNET)}
 NAMES = (
     "bare",
     "actors-1",
+    "actors-1-unrecorded",
     "actors-2",
     "actors-4",
     "stacks-1",
+    "stacks-1-unrecorded",
     "stacks-2",
     "bare-bf16",
     "actors-4-bf16",
@@ -117,15 +121,19 @@ class Floor(Contestant):
 
 def contestant(name: str, workload: Workload, device: str) -> tuple[Setup, Contestant]:
     """By name; raises ValueError for one that there is not."""
-    low = name.endswith("-bf16")
-    kind, _, number = name.removesuffix("-bf16").partition("-")
+    plain = name.removesuffix("-unrecorded")
+    low = plain.endswith("-bf16")
+    kind, _, number = plain.removesuffix("-bf16").partition("-")
     setup = workload.setup()
-    if kind == "bare" and not number:
+    if kind == "bare" and not number and plain == name:
         return setup, Floor(setup, device, low)
     if kind not in ("actors", "stacks") or not number.isdigit():
         raise ValueError(
-            f"no contestant {name!r}; there are bare, actors-K and stacks-K, with or without -bf16"
+            f"no contestant {name!r}; there are bare, actors-K and stacks-K, with or without -bf16, the last "
+            "two also with -unrecorded after it"
         )
+    if plain != name:
+        os.environ[GRAPHS] = "off"  # this process is the contestant's own, and its actors inherit it
     actors, share = int(number), 0.0 if device == "cpu" else 1 / int(number)
     runtime = dataclasses.replace(setup.config.runtime, actors=actors, gpu_fraction=share)
     setup = BenchmarkSetup(dataclasses.replace(setup.config, runtime=runtime), setup.dataset, setup.partition)
@@ -246,7 +254,7 @@ def completed(rows: list[dict[str, Any]], images: float, flops: float, peaks: di
         row["seconds"], row["images_s"] = seconds, images / seconds if seconds else None
         row["ratios"] = [block / floor for block in row["blocks"]] if floor else []
         row["ratio"] = statistics.median(row["ratios"]) if row["ratios"] else None
-        kind = "bf16" if row["contestant"].endswith("bf16") else "fp32"
+        kind = "bf16" if "-bf16" in row["contestant"] else "fp32"
         row["share"] = row["images_s"] * flops / peaks[kind] if seconds else None
 
 

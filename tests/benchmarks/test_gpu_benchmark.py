@@ -46,7 +46,7 @@ def test_a_row_from_its_blocks() -> None:
 
 
 def test_a_name_that_is_none_is_refused(w3: gpu.BenchmarkSetup) -> None:
-    for name in ("actors", "bare-2", "stacks-x", "actors-", "fast"):
+    for name in ("actors", "bare-2", "stacks-x", "actors-", "fast", "bare-unrecorded"):
         with pytest.raises(ValueError, match="there are bare, actors-K and stacks-K"):
             gpu.contestant(name, workload("W3"), "cpu")
 
