@@ -23,6 +23,8 @@ from raffed.core.training.task import (
     with_draws,
 )
 
+NO_NUMBERS: Mapping[str, Tensor] = {}
+
 
 def one_by_one(
     net: Network, task: ClientTask, phases: Sequence[TrainingPhase], augmentation: Augmentation | None
@@ -38,7 +40,7 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
     net.noise.generator = own.dropout
     noted: dict[str, Tensor] = {}
 
-    def objective(f: Forward, step: int, drawn: Mapping[str, Tensor]) -> Tensor:
+    def objective(f: Forward, step: int, drawn: Mapping[str, Tensor] = NO_NUMBERS) -> Tensor:
         if task.notes:
             add_notes(noted, notes_of(task, f, views))
         return task.objective(f, with_draws(views, drawn))
@@ -73,7 +75,7 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         own.data,
         own.batches,
         task.solver,
-        draw=draw,
+        draw=draw if task.draws else None,
         part=task.part,
         correct=None if correct is None else corrected,
         augment=augment,

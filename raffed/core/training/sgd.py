@@ -19,7 +19,7 @@ from raffed.core.plain_sum import plain_sum
 from raffed.core.record import Record
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
-from raffed.core.training.recorded_steps import Inputs, recorded_steps
+from raffed.core.training.recorded_steps import NEVER, Inputs, recorded_steps
 from raffed.core.training.stepping import Solver, Stepper
 
 Augment = Callable[[Tensor], Tensor]
@@ -163,7 +163,10 @@ def sgd(
             inputs = (*inputs, {name: t.to(y.device) for name, t in draw(len(y)).items()})
         rate = solver.lr if rates is None else rates[step]
         stepper.begin()
-        losses.append(recorded.make((len(y), rate), inputs, functools.partial(make, rate, step)))
+        if recorded is NEVER:  # the usual case, without what small networks would notice
+            losses.append(make(rate, step, *inputs))
+        else:
+            losses.append(recorded.make((len(y), rate), inputs, functools.partial(make, rate, step)))
     own = companion.params.clone() if beside else NOTHING
     return Trained(
         net.snapshot(),
