@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.measures.scores import ScoreCounts
-from raffed.core.plain_sum import plain_sum
 from raffed.experiments.strength_rows import strength_rows
 from raffed.results import score_metrics as scores
 from raffed.results.evaluation_metrics import UNSEEN

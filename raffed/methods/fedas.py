@@ -10,6 +10,7 @@ from torch import Tensor
 
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.aggregation.exact_sums import PointSum
+from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Gradient, Ingredient, Opening
 from raffed.core.losses import one_hot
@@ -17,7 +18,6 @@ from raffed.core.messages import Private, Upload, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import ParameterSplit, in_part
-from raffed.core.plain_sum import plain_sum
 from raffed.core.server import Assign, Mean, ServerRule
 from raffed.methods.memory import class_sums
 

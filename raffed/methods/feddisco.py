@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from raffed.config.validation import Doc, Range, checked
+from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.method import Method
-from raffed.core.plain_sum import plain_sum
 from raffed.core.server import Mean, Reweighting
 
 Measure = Literal["kl", "l2", "cosine"]

@@ -10,7 +10,7 @@ from raffed.core.context import Spec
 from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK
 from raffed.core.training.network import Network
-from raffed.core.training.recorded_steps import GraphRecorder, Recorder
+from raffed.core.training.recorded_steps import GraphRecorder, StepRecorder
 from raffed.models import build_for
 from raffed.models.net import Net
 from raffed.runtime.initial_weights import begin_from
@@ -67,7 +67,7 @@ def make_network(setup: Setup, device: torch.device | str = "cpu") -> Network:
     )
 
 
-def recorder_for(module: Net, device: torch.device) -> Recorder | None:
+def recorder_for(module: Net, device: torch.device) -> StepRecorder | None:
     """Return what records the steps of training on a GPU, or None.
 
     Layers of other packages may do something else in every step, so they are not recorded.

@@ -74,8 +74,10 @@ class Tape(TorchDispatchMode):
         if func is torch.ops.aten.lift_fresh.default or _is_view(func):
             return func(*args, **kwargs)
         if _writes(func):
-            names = [one.name for one in func._schema.arguments if one.alias_info and one.alias_info.is_write]
-            given = dict(zip([one.name for one in func._schema.arguments], args, strict=False)) | kwargs
+            names = [
+                one.name for one in _schema(func).arguments if one.alias_info and one.alias_info.is_write
+            ]
+            given = dict(zip([one.name for one in _schema(func).arguments], args, strict=False)) | kwargs
             for tensor in pytree.tree_leaves([given[name] for name in names if name in given]):
                 self._before.append((tensor, tensor.detach().clone()))
         out = func(*args, **kwargs)
@@ -83,12 +85,18 @@ class Tape(TorchDispatchMode):
         return out
 
 
+def _schema(func: Any) -> Any:
+    """Return what torch declares of an operation, such as which of its arguments it writes."""
+    name, _, overload = func.name().partition(".")
+    return torch._C._get_schema(name, overload)
+
+
 def _writes(func: Any) -> bool:
-    return any(one.alias_info is not None and one.alias_info.is_write for one in func._schema.arguments)
+    return any(one.alias_info is not None and one.alias_info.is_write for one in _schema(func).arguments)
 
 
 def _is_view(func: Any) -> bool:
-    return not _writes(func) and any(one.alias_info is not None for one in func._schema.returns)
+    return not _writes(func) and any(one.alias_info is not None for one in _schema(func).returns)
 
 
 @pytest.fixture(autouse=True)

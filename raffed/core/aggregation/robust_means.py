@@ -16,9 +16,9 @@ from torch import Tensor
 from raffed.config.means import GeometricMedian, Krum, MeanRule, MultiKrum, NormBound, Trimmed
 from raffed.core.aggregation.clip_and_noise import clip_update
 from raffed.core.aggregation.exact_sums import SLICE, PointSum
+from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.messages import ServerState, Upload
 from raffed.core.params import Params
-from raffed.core.plain_sum import plain_sum
 from raffed.core.server import Mean
 from raffed.errors import UsageError
 

@@ -18,7 +18,7 @@ from raffed.core.layout import Layout
 from raffed.core.params import Params, State
 from raffed.core.parts import Part, in_part
 from raffed.core.training.functional import FunctionalNetwork
-from raffed.core.training.recorded_steps import Recorder
+from raffed.core.training.recorded_steps import StepRecorder
 from raffed.core.training.seeded_dropout import Noise, replace_dropout
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
@@ -57,7 +57,7 @@ class Network:
         kernels: bool = True,
         convolutions: bool = False,
         constants: Collection[str] = (),
-        recorder: Recorder | None = None,
+        recorder: StepRecorder | None = None,
     ) -> None:
         self.recorder = recorder
         self.device = torch.device(device)

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from raffed.core import seeds
+from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.context import Context
 from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
-from raffed.core.plain_sum import plain_sum
 from raffed.core.training.clock import ClientClock, batched, private_rates
 from raffed.core.training.drawn_epochs import drawn_epochs
 from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer

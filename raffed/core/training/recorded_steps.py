@@ -29,7 +29,7 @@ Repeat = Callable[[], None]
 FEWEST = 6  # steps of one kind; below, a recording costs more than it saves
 
 
-class Recorder(Protocol):
+class StepRecorder(Protocol):
     """Something that can record what a function does on a device.
 
     Attributes:
@@ -123,7 +123,7 @@ class RecordedSteps:
         name: Name of what is trained here, which is kept if it cannot be recorded.
     """
 
-    def __init__(self, recorder: Recorder | None = None, name: str = "") -> None:
+    def __init__(self, recorder: StepRecorder | None = None, name: str = "") -> None:
         self._recorder, self._name = recorder, name
         self._known: dict[Hashable, _Recording | None] = {}
 
@@ -168,7 +168,7 @@ NEVER = RecordedSteps()
 
 
 def recorded_steps(
-    recorder: Recorder | None, name: str, steps: int, *, counted: bool = False
+    recorder: StepRecorder | None, name: str, steps: int, *, counted: bool = False
 ) -> RecordedSteps:
     """Return how the steps of a phase are made: by themselves, or recorded where that is possible and pays.
 

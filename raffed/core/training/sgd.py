@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from raffed.config.training import Local
+from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.context import NOTHING, ClientData
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
-from raffed.core.plain_sum import plain_sum
 from raffed.core.record import Record
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
