@@ -11,6 +11,7 @@ import pytest
 
 from raffed.results import read_run
 from tests.cli.conftest import Cli, shell
+from tests.live_output import next_line
 
 SPLIT = ["--method", "map", "--split", "p4c5", "--epochs", "1", "--local-test", "0.2"]
 
@@ -24,8 +25,7 @@ def test_a_run_with_actors_stopped_by_sigterm_and_resumed_without_has_the_serial
     with subprocess.Popen(
         [sys.executable, "-m", "raffed", *asked], stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        assert '"round": 1' in process.stdout.readline()
+        assert '"round": 1' in next_line(process)
         process.terminate()
         rest, _ = process.communicate(timeout=120)
     stopped = read_run(out)["rounds_done"] < 5

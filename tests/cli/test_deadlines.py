@@ -17,6 +17,7 @@ from raffed.cli import execution
 from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals, innermost
 from tests.cli.conftest import Cli
+from tests.live_output import next_line
 
 HUNG = """
 import ctypes, signal, sys, threading
@@ -48,8 +49,7 @@ def test_a_process_that_hangs_says_its_last_words_and_ends_with_the_signal_s_cod
     number: signal.Signals, when: str
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", HUNG, when], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "hung\n"
+        assert next_line(process) == "hung\n"
         wait_until_it_sleeps(process.pid)
         os.kill(process.pid, number)
         try:

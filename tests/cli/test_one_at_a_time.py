@@ -27,6 +27,7 @@ from raffed.results import lock, read_run
 from raffed.results.runfile import write_json
 from tests.cli.conftest import QUICK, Cli
 from tests.forging import FEWEST
+from tests.live_output import lines
 from tests.runtime.conftest import small
 
 MAP = ["--method", "map", "--local-test", "0.2", "--checkpoint-every", "2", *QUICK]
@@ -38,8 +39,7 @@ def live(*argv: object, until: int) -> Iterator[subprocess.Popen[str]]:
     """A command of raffed in a process of its own, once it has told of round `until`."""
     command = [sys.executable, "-m", "raffed", *map(str, argv), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+        for line in lines(process):
             if json.loads(line).get("round", 0) >= until:
                 break
         try:

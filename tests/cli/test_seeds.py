@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from raffed.results import read_run
 from tests.cli.conftest import Cli, shell
+from tests.live_output import lines
 
 SMALL = ["--epochs", 1, "--split", "p4c5", "--samples", 200, "--model", "mlp", "--model-arg", "hidden=[4]"]
 TWO = [*SMALL, "--rounds", 2]
@@ -163,12 +163,6 @@ def test_a_seed_that_diverges_keeps_no_other_from_finishing_and_is_named(cli: Cl
     assert hashes(out / "fedavg" / "seed-0")
 
 
-def lines_of(process: subprocess.Popen[str]) -> Iterator[dict[str, object]]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        yield json.loads(line)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_one_signal_stops_all_seeds_and_the_same_command_goes_on_to_the_same_bits(
@@ -181,7 +175,7 @@ def test_one_signal_stops_all_seeds_and_the_same_command_goes_on_to_the_same_bit
     with subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        for event in lines_of(process):
+        for event in map(json.loads, lines(process)):
             if event["event"] == "round" and event["round"] == 4:
                 os.kill(process.pid, number)
                 break

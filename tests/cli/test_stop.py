@@ -18,6 +18,7 @@ from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray_backend.session import RaySession
 from raffed.runtime.serial import SerialBackend
 from tests.cli.conftest import QUICK, Cli
+from tests.live_output import next_line
 
 MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]
 
@@ -183,8 +184,7 @@ def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
         str(tmp_path / "run"),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
+        first = next_line(process)
         process.terminate()
         rest, errors = process.communicate(timeout=60)
     assert process.returncode == 143

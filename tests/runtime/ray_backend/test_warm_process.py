@@ -23,6 +23,7 @@ import pytest
 
 from raffed.runtime.ray_backend import warm_worker
 from raffed.runtime.ray_backend.warm_workers import PACKAGES
+from tests.live_output import next_line
 
 PROGRAM = """
 import atexit, json, os, resource, signal, sys, time
@@ -106,8 +107,7 @@ def worker(program: Path, *words: str, **settings: Any) -> subprocess.Popen[str]
 
 
 def said(one: subprocess.Popen[str]) -> dict[str, Any]:
-    assert one.stdout is not None
-    found: dict[str, Any] = json.loads(one.stdout.readline())
+    found: dict[str, Any] = json.loads(next_line(one))
     return found
 
 
