@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from raffed.analysis.reproduction.item_views import CURVES, PICTURES
 from raffed.analysis.reproduction.printed import PRINTED, printed_value, printed_values
 
 from raffed import Data, RunConfig
-from raffed.errors import UnknownNameError
+from raffed.errors import UnknownNameError, UsageError
 from raffed.experiments.reproduction.catalogue import CHECKER, PAPERS, chosen, find_item, items
 from raffed.experiments.reproduction.item_file import write_item
 from raffed.experiments.reproduction.items import Item, lacking
@@ -205,6 +206,15 @@ def test_only_takes_what_is_in_a_row_or_a_column_and_names_the_nearest() -> None
     assert all("FaMnist" in cell.column for cell in found)
     with pytest.raises(UnknownNameError, match="row or column of map/table1"):
         chosen(item, ["nonsense"])
+
+
+def test_texts_that_no_cell_matches_together_are_told_from_one_that_matches_none() -> None:
+    item = find_item("mpfedcon/decisive")
+    with pytest.raises(UsageError, match=re.escape("give --only 'FedRep,mu = 0.5'")):
+        chosen(item, ["FedRep", "mu = 0.5"])
+    assert {cell.row for cell in chosen(item, ["FedRep,mu = 0.5"])} == {"FedRep", "MpFedcon, mu = 0.5"}
+    with pytest.raises(UnknownNameError, match="'mu = 5'.*nearest"):
+        chosen(item, ["FedRep", "mu = 5"])
 
 
 def test_a_column_with_commas_in_its_name_can_be_chosen() -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
-from raffed.errors import UnknownNameError
+from raffed.errors import UnknownNameError, UsageError
 from raffed.experiments.reproduction.items import Cell, Item
 
 Argument: TypeAlias = float | str  # of a method, in an item
@@ -71,6 +71,10 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
     In `a,b` one of the two must match. The complete name of a row or a column matches only that name
     ("fedavg" is not FedAvg+FT); any other text matches every name that contains it. A text with commas is
     taken as a whole if it matches anything, such as [20,4,5].
+
+    Raises:
+        UnknownNameError: A text matches no cell.
+        UsageError: Each text matches a cell, and no cell matches all of them.
     """
     found = item.cells
     names = {name.lower() for cell in item.cells for name in (cell.row, cell.column)}
@@ -84,10 +88,16 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
         whole = text.strip().lower()
         parts = [one.strip() for one in whole.split(",") if one.strip()]
         among = [whole] if any(matches(cell, whole) for cell in item.cells) else parts
-        found = tuple(cell for cell in found if any(matches(cell, one) for one in among))
-    if only and not found:
-        known = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}
-        raise UnknownNameError(f"row or column of {item.key}", " ".join(only), known)
+        fitting = {id(cell) for cell in item.cells if any(matches(cell, one) for one in among)}
+        if not fitting:
+            known = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}
+            raise UnknownNameError(f"row or column of {item.key}", text, known)
+        found = tuple(cell for cell in found if id(cell) in fitting)
+    if not found:
+        raise UsageError(
+            f"no cell of {item.key} matches all of {', '.join(map(repr, only))} at once, as several --only "
+            f"ask; for cells that match one of them give --only {','.join(only)!r}"
+        )
     return found
 
 
