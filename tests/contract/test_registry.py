@@ -213,7 +213,7 @@ def test_texts_that_no_cell_matches_together_are_told_from_one_that_matches_none
     with pytest.raises(UsageError, match=re.escape("give --only 'FedRep,mu = 0.5'")):
         chosen(item, ["FedRep", "mu = 0.5"])
     assert {cell.row for cell in chosen(item, ["FedRep,mu = 0.5"])} == {"FedRep", "MpFedcon, mu = 0.5"}
-    with pytest.raises(UnknownNameError, match="'mu = 5'.*nearest"):
+    with pytest.raises(UnknownNameError, match=r"'mu = 5'.*nearest"):
         chosen(item, ["FedRep", "mu = 5"])
 
 

@@ -1,32 +1,35 @@
-"""Parameters of a Ray's processes that `ray.init` does not take."""
+"""What `ray.init` does not let one choose about the processes of a Ray."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ray._private.node import Node
     from ray._private.parameter import RayParams
 
-CALLED = "update_if_absent"  # the method with which Ray fills in the parameters that nobody gave
+PARAMETERS = "update_if_absent"  # the method with which Ray fills in the parameters that nobody gave
+API_SERVER = "start_api_server"  # the method that starts the dashboard's process
 
 
 @contextlib.contextmanager
 def lean_ray(worker_path: str | None) -> Iterator[None]:
-    """Start a Ray in the body without the two processes that raffed never uses, each of 45 MB.
+    """Start a Ray in the body without three processes that raffed never uses.
 
-    They are the one that reads workers' logs, which are not shown, and the one that asks a cloud for nodes.
+    They are the one that reads workers' logs, which are not shown, the one that asks a cloud for nodes, and
+    the one that serves the dashboard. Ray starts the last one also where no dashboard is asked for, only to
+    report usage, which raffed switches off. They take 45, 45 and 75 MB, and each imports Ray at the start. A
+    version of Ray that starts them in another way starts them still.
 
     Args:
         worker_path: The program that Ray starts in place of its own for every worker; None: its own.
     """
+    from ray._private.node import Node
     from ray._private.parameter import RayParams
 
-    absent: Callable[..., None] | None = getattr(RayParams, CALLED, None)
-    if absent is None:  # another version of Ray, which starts as it likes
-        yield
-        return
+    fill_in = getattr(RayParams, PARAMETERS, None)
 
     def changed(self: RayParams, **values: str | bool | None) -> None:
         self.no_monitor = True
@@ -34,13 +37,28 @@ def lean_ray(worker_path: str | None) -> Iterator[None]:
             values["include_log_monitor"] = False
         if "worker_path" in values and worker_path is not None:
             values["worker_path"] = worker_path
-        absent(self, **values)
+        assert fill_in is not None
+        fill_in(self, **values)
 
-    setattr(RayParams, CALLED, changed)
+    def no_server(self: Node, **options: bool | None) -> None:
+        pass  # the node's address of a dashboard stays None, as it is from the start
+
+    with _replaced(RayParams, PARAMETERS, changed), _replaced(Node, API_SERVER, no_server):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: type, name: str, method: Any) -> Iterator[None]:
+    """Replace a method of a class in the body, if the class has it."""
+    own = getattr(owner, name, None)
+    if own is None:
+        yield
+        return
+    setattr(owner, name, method)
     try:
         yield
     finally:
-        setattr(RayParams, CALLED, absent)
+        setattr(owner, name, own)
 
 
 __all__ = ["lean_ray"]
