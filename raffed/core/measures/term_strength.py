@@ -32,7 +32,8 @@ from raffed.core.training.task import Views, with_draws
 BATCHES = 8  # at most so many of a client in one measurement
 ALL = "all"  # all terms together
 
-Batch = tuple[Tensor, Tensor, dict[str, Tensor], list[Tensor]]  # x, y, numbers of terms, numbers of dropout
+# x, y, random numbers of the terms, random numbers of the dropout layers
+MeasuredBatch = tuple[Tensor, Tensor, dict[str, Tensor], list[Tensor]]
 Strengths = dict[tuple[str, str], ExtraMeasure]
 
 
@@ -95,7 +96,7 @@ def _strengths(
     net: Network,
     state: State,
     beside: Params,
-    batches: list[Batch],
+    batches: list[MeasuredBatch],
     views: Views,
     names: tuple[str, ...],
 ) -> dict[str, float]:
@@ -144,7 +145,7 @@ def _norm(gradient: list[Tensor]) -> float:
 
 def _batches(
     m: Method, participant: Participant, session: TrainingSession, round: int, views: Views
-) -> Iterator[Batch]:
+) -> Iterator[MeasuredBatch]:
     """Yield a few of the client's batches, with the random numbers of terms and of dropout.
 
     Everything comes from one stream of its own. Images are not augmented.

@@ -129,13 +129,10 @@ class SgdStack:
         """
         lr = self.steps.rate(step)
         self.steps.begin(step)
-        # Without a prefix members are copied, and rates that differ are another tensor in every step
-        repeats = step.is_prefix and isinstance(lr, float)
-        kind = (step.members, step.batch, lr) if repeats else step
         x, y = self.batches.take(step, 0)
         drawn = self.batches.uniform(step, x), self.batches.drawn(self.task, step, 0)
         inputs = (Batch(x, y, self.batches.rested(step), *drawn),)
-        self.recorded.make(kind, inputs, functools.partial(self._make, step, lr))
+        self.recorded.make(step.kind(lr), inputs, functools.partial(self._make, step, lr))
 
     def _make(self, step: StackedStep, lr: Scalar, batch: Batch) -> Tensor:
         pick = pick_of(step.members, step.is_prefix, self.net.device)

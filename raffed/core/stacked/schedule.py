@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from raffed.core.stacked.records import Tensors
 from raffed.core.training import seeded_dropout
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import resting_layers, taken
+from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, draws_of
 
 Sizes = tuple[int, ...]  # samples in each batch of one step; SGD takes one batch per step
@@ -36,6 +37,17 @@ class StackedStep:
     @property
     def is_prefix(self) -> bool:
         return self.members[-1] == len(self.members) - 1
+
+    def kind(self, lr: Scalar | None) -> Hashable:
+        """Return what is equal for steps that a recording of one of them repeats, and unique for any other.
+
+        Members that are no prefix of the stack are copied in their step, and rates that differ between them
+        are another tensor in every step. Such a step is repeated by no recording.
+
+        Args:
+            lr: The learning rates of the members, or one for all; None if they do not change.
+        """
+        return self if isinstance(lr, Tensor) or not self.is_prefix else (self.members, self.batch, lr)
 
 
 def stacked_steps(sizes: Sequence[Sequence[Sizes]]) -> Iterator[StackedStep]:

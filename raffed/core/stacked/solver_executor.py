@@ -34,7 +34,7 @@ from raffed.core.training.solver_loop import used, with_own_memory
 from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import ClientTask, TrainingPhase, name_of, with_draws
 
-Batch = tuple[Tensor, Tensor]  # inputs and labels
+Labelled = tuple[Tensor, Tensor]  # inputs and their labels
 
 
 class RuleStack:
@@ -78,9 +78,8 @@ class RuleStack:
         uniform = [self.batches.uniform(step, ready[which][0]) for which in self._calls]
         drawn = [self.batches.drawn(self.task, step, which) for which in self._calls]
         lr = self._rate(step)
-        # As in SgdStack: what copies members, or has a tensor of rates, is another step each time
-        kind = step if isinstance(lr, Tensor) or not step.is_prefix else (step.members, step.batch, lr)
-        losses = self.recorded.make(kind, (ready, uniform, drawn), functools.partial(self._make, step, lr))
+        make = functools.partial(self._make, step, lr)
+        losses = self.recorded.make(step.kind(lr), (ready, uniform, drawn), make)
         for i, row in zip(step.members, losses, strict=True):
             self._losses[i].append(row)
 
@@ -88,7 +87,7 @@ class RuleStack:
         self,
         step: StackedStep,
         lr: Scalar | None,
-        ready: list[Batch],
+        ready: list[Labelled],
         uniform: list[list[Tensor]],
         drawn: list[Tensors],
     ) -> Tensor:
@@ -97,7 +96,7 @@ class RuleStack:
 
         def one(
             carried: list[Leaf],
-            ready: list[Batch],
+            ready: list[Labelled],
             uniform: list[list[Tensor]],
             drawn: list[Tensors],
             mine: list[Leaf],
@@ -143,7 +142,7 @@ class _Gradient:
     def __init__(
         self,
         stack: RuleStack,
-        ready: list[Batch],
+        ready: list[Labelled],
         uniform: list[list[Tensor]],
         drawn: list[Tensors],
         mine: list[Leaf],

@@ -23,7 +23,7 @@ from raffed.core.training.objective import shared_task, steps_repeat, term_strea
 from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained, batch_stream
-from raffed.core.training.task import ClientTask, TrainingPhase, Views, summed
+from raffed.core.training.task import ClientTask, TrainingPhase, Views, add_notes
 from raffed.errors import NumericsError
 
 
@@ -66,7 +66,7 @@ def train_shared(
             lr_sums[i] += plain_sum(phases[i].rates or ())
             if end.optimizer is not None:
                 kept[i][f"pass-{number}"] = end.optimizer
-            noted[i] = summed(noted[i], end.noted)
+            add_notes(noted[i], end.noted)
         states = [end.state for end in done]
         companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
     keep(views, kept)

@@ -119,14 +119,6 @@ def add_notes(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
             total[slot] = value.clone()
 
 
-def summed(total: Mapping[str, Tensor], more: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Add two sums of notes slot by slot."""
-    return {
-        **total,
-        **{slot: total[slot] + value if slot in total else value for slot, value in more.items()},
-    }
-
-
 def name_of(task: ClientTask, phases: Sequence[TrainingPhase], *, stacked: bool = False) -> str:
     """Return a name of what is trained, under which steps are recorded, or "" if they do not repeat.
 

@@ -93,7 +93,7 @@ def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:
             known = {cell.row for cell in item.cells} | {cell.column for cell in item.cells}
             raise UnknownNameError(f"row or column of {item.key}", text, known)
         found = tuple(cell for cell in found if id(cell) in fitting)
-    if not found:
+    if only and not found:  # a study has no cells
         raise UsageError(
             f"no cell of {item.key} matches all of {', '.join(map(repr, only))} at once, as several --only "
             f"ask; for cells that match one of them give --only {','.join(only)!r}"
