@@ -122,9 +122,17 @@ def judged(item: Reproduction, runs: Runs) -> list[ClaimResult]:
 
 def claim_counts(item: Reproduction, runs: Runs) -> str:
     """Return how many claims have each verdict, such as `4 claims: holds 3, not separated 1`."""
-    words = Counter(_word(item, one) for one in judged(item, runs))
-    count = sum(words.values())
+    return tally([_word(item, one) for one in judged(item, runs)])
+
+
+def tally(verdicts: Sequence[str]) -> str:
+    """Return how often each verdict is there, the most frequent first.
+
+    A reason that follows a verdict, as in "no test: the terms of …", differs by claim, so it is left out.
+    """
+    words = Counter(one.partition(":")[0] for one in verdicts)
     said = ", ".join(f"{word} {number}" for word, number in words.most_common())
+    count = len(verdicts)
     return f"{count} claim{'' if count == 1 else 's'}: {said}" if count else ""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from raffed.analysis.findings import findings, gain_table, judged
-from raffed.analysis.reproduction.claims import ClaimResult, claim_results
+from raffed.analysis.reproduction.claims import ClaimResult, claim_results, tally
 from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.term_strength import untested, weak_terms
 from raffed.analysis.reproduction.verdicts import Line, paper_table
@@ -98,6 +98,11 @@ def test_a_claim_about_such_a_setting_neither_holds_nor_fails(tmp_path: Path) ->
     assert ClaimResult("", [1.0, 1.1, 0.9]).verdict == "holds"
     assert ClaimResult("", [1.0, 1.1, 0.9], no_test="no test: x").verdict == "no test: x"
     assert ClaimResult("", [], no_test="no test: x").verdict == "not run"
+
+
+def test_claims_that_are_no_test_are_counted_together_whatever_their_terms() -> None:
+    weak = ["no test: the terms of A are below 5 %", "no test: the terms of B are below 5 %"]
+    assert tally(["fails", *weak]) == "3 claims: no test 2, fails 1"
 
 
 def test_runs_that_did_not_measure_strengths_are_judged_as_before(tmp_path: Path) -> None:
