@@ -35,7 +35,7 @@ from raffed.results.visible import visible, visible_lines
 if TYPE_CHECKING:
     from raffed.experiments.reproduction.items import Item
 
-KEPT = ("data.root", "numerics.cohort", "numerics.bits")
+KEPT = ("data.root", "numerics.cohort", "numerics.bits", "numerics.convolutions")
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field not in KEPT]
 
 
@@ -128,13 +128,15 @@ def reproduce(
 
 def _computed(found: Item, flags: Flags) -> Item:
     """Return the item with the arithmetic that the flags ask for."""
-    from raffed.experiments.reproduction.arithmetic import in_bits, in_stacks
+    from raffed.experiments.reproduction.arithmetic import computed
 
-    if (cohort := text_of(flags, "numerics.cohort")) is not None:
-        found = in_stacks(found, int(cohort))
-    if (bits := text_of(flags, "numerics.bits")) is not None:
-        found = in_bits(found, bits)
-    return found
+    cohort = text_of(flags, "numerics.cohort")
+    return computed(
+        found,
+        None if cohort is None else int(cohort),
+        text_of(flags, "numerics.bits"),
+        text_of(flags, "numerics.convolutions"),
+    )
 
 
 def _tell(text: str) -> None:
@@ -211,7 +213,8 @@ def _announce(
     if otherwise:
         said = counted(otherwise, "finished run")
         lines.append(
-            f"  computed in another way (in stacks, on a GPU, with more threads, or other bits): {said}"
+            "  computed in another way (in stacks, on a GPU, or with other threads, bits or convolutions): "
+            f"{said}"
         )
     if later := unchosen(found) * seeds:
         lines.append(f"  then {counted(later, 'run')} of the settings that these choose")

@@ -74,6 +74,7 @@ def reproduce(
     accept_changed_code: bool = False,
     cohort: int = 0,
     bits: Literal["machine", "portable"] | None = None,
+    convolutions: Literal["torch", "compiled"] | None = None,
 ) -> Reproduced:
     """Reproduce a table or figure of a paper, or a table of one's own, as `raffed reproduce` does.
 
@@ -97,6 +98,8 @@ def reproduce(
         cohort: Most clients that are stacked and stepped together; 0: one client after the other.
         bits: "portable" for bits that hold on other processors too (`raffed.portable`); None: those that the
             table says, which are the machine's.
+        convolutions: "compiled" for raffed's own kernel, which is faster for small ones on a CPU; None: what
+            the table says, which is torch.
 
     Returns:
         The tables of the item.
@@ -108,15 +111,14 @@ def reproduce(
     Example:
         >>> raffed.reproduce("fedmr/table6", only=["fmnist"]).tables  # doctest: +SKIP
     """
-    from raffed.experiments.reproduction.arithmetic import in_bits, in_stacks
+    from raffed.experiments.reproduction.arithmetic import computed
     from raffed.experiments.reproduction.released import as_released
 
     found = item if isinstance(item, Item) else item_of(item, items)
     count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
     check_range("seeds", count, 1, 10_000)
     found = as_released(found) if released else found
-    found = in_stacks(found, cohort) if cohort else found
-    found = in_bits(found, bits) if bits else found
+    found = computed(found, cohort or None, bits, convolutions)
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
     small = scale == "smoke" or found.search is not None
     where = runtime or Runtime(execution="serial" if small else "ray")

@@ -165,18 +165,22 @@ def test_a_table_in_stacks_takes_what_was_finished_one_client_at_a_time_and_the_
     assert config.numerics.cohort == 2
     portable = replace(config, numerics=raffed.Numerics(bits="portable"))
     assert finished_otherwise(portable, [stacked]) == stacked
+    compiled = replace(config, numerics=raffed.Numerics(convolutions="compiled"))
+    assert finished_otherwise(compiled, [stacked]) == stacked
     whole = cli(*asked)
     assert "1 run" in whole.err
     assert "1 are finished already" in whole.err
-    assert "with more threads, or other bits): 1 finished run" in whole.err
+    assert "or with other threads, bits or convolutions): 1 finished run" in whole.err
     assert {path.name for path in (lab / "out" / "runs" / "full").iterdir()} > {stacked.name}
     again = cli(*asked, "--cohort", "2")
     assert "0 runs" in again.err
     assert "2 are finished already" in again.err
 
 
-@pytest.mark.parametrize("option", [("--cohort", "2"), ("--numerics", "portable")])
-def test_a_study_is_not_stacked_and_has_no_portable_bits(option: tuple[str, str], cli: Cli) -> None:
+@pytest.mark.parametrize(
+    "option", [("--cohort", "2"), ("--numerics", "portable"), ("--convolutions", "compiled")]
+)
+def test_a_study_has_no_runs_that_could_compute_otherwise(option: tuple[str, str], cli: Cli) -> None:
     refused = cli("reproduce", "map/fig8", *option)
     assert refused.code == 2
     assert f"{' '.join(option)} has no effect on map/fig8, which is a study without runs" in refused.err

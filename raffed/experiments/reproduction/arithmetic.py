@@ -1,11 +1,12 @@
-"""Tables whose runs compute in another way: in stacks, or with bits that hold on other processors."""
+"""Tables whose runs compute in another way: in stacks, with other bits, or with other convolutions."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from raffed.config.portable import PORTABLE
 from raffed.config.run import Numerics, RunConfig, Runtime
@@ -16,39 +17,51 @@ from raffed.results.runfile import RUN_FILE, read_run
 FINISHED = "finished"
 
 
-def in_stacks(item: Item, cohort: int) -> Item:
-    """Return an item all of whose runs train their clients in stacks.
+def computed(
+    item: Item, cohort: int | None = None, bits: str | None = None, convolutions: str | None = None
+) -> Item:
+    """Return an item all of whose runs compute in this way. None leaves what the table says.
 
     Args:
         item: A table. Its studies do not change.
-        cohort: Most clients that are stepped together; 0: one client after the other.
+        cohort: Most clients that are stacked and stepped together; 0: one client after the other.
+        bits: "machine", or "portable" for bits that hold on other processors too.
+        convolutions: "torch", or "compiled" for raffed's own kernel.
 
     Raises:
-        UsageError: The item is a study only, which trains no clients in stacks.
+        UsageError: A value does not exist, or the item is a study only, which has no runs that could change.
     """
-    if cohort and not item.cells:
-        raise UsageError(f"--cohort {cohort} has no effect on {item.key}, which is a study without runs")
-    return _changed(item, lambda before: replace(before, cohort=cohort))
-
-
-def in_bits(item: Item, bits: str) -> Item:
-    """Return an item all of whose runs have these bits: "machine" or "portable".
-
-    Raises:
-        UsageError: There are no such bits, or the item is a study only, whose bits are the machine's.
-    """
-    portable = check_choice("numerics.bits", bits, ("machine", PORTABLE)) == PORTABLE
-    if portable and not item.cells:
-        raise UsageError(f"--numerics {bits} has no effect on {item.key}, which is a study without runs")
-    return _changed(item, lambda before: replace(before, bits="portable" if portable else "machine"))
+    if bits is not None:
+        check_choice("numerics.bits", bits, ("machine", PORTABLE))
+    if convolutions is not None:
+        check_choice("numerics.convolutions", convolutions, ("torch", "compiled"))
+    asked = {
+        field: (option, value)
+        for field, option, value in (
+            ("cohort", "--cohort", cohort),
+            ("bits", "--numerics", bits),
+            ("convolutions", "--convolutions", convolutions),
+        )
+        if value is not None
+    }
+    if not item.cells:
+        for field, (option, value) in asked.items():
+            if value != getattr(Numerics(), field):
+                raise UsageError(
+                    f"{option} {value} has no effect on {item.key}, which is a study without runs"
+                )
+    changes: dict[str, Any] = {field: value for field, (_, value) in asked.items()}
+    configs = [replace(cell.config, numerics=replace(cell.config.numerics, **changes)) for cell in item.cells]
+    cells = zip(item.cells, configs, strict=True)
+    return replace(item, cells=tuple(replace(cell, config=config) for cell, config in cells))
 
 
 def finished_otherwise(config: RunConfig, there: Iterable[Path]) -> Path | None:
     """Return a finished run of the same settings that was computed in another way.
 
     Such a run differs by rounding only, because it trained in stacks of another size, on a GPU, with more
-    threads, or with bits that hold on other processors. So a table can be begun on one machine and go on at
-    another.
+    threads, with bits that hold on other processors, or with other convolutions. So a table can be begun on
+    one machine and go on at another.
 
     Args:
         config: The run that is asked for.
@@ -67,13 +80,7 @@ def _finished_as(folder: Path) -> str:
     return ""
 
 
-def _changed(item: Item, change: Callable[[Numerics], Numerics]) -> Item:
-    """Return an item whose runs have other numerics."""
-    changed = [replace(cell.config, numerics=change(cell.config.numerics)) for cell in item.cells]
-    cells = zip(item.cells, changed, strict=True)
-    return replace(item, cells=tuple(replace(cell, config=config) for cell, config in cells))
-
-
 def _plain(config: RunConfig) -> RunConfig:
-    """Return the same run, one client after the other on a core of the CPU, with the machine's bits."""
-    return replace(config, numerics=replace(config.numerics, cohort=0, bits="machine"), runtime=Runtime())
+    """Return the same run, one client after the other on a core of the CPU, as torch computes it there."""
+    plain = replace(config.numerics, cohort=0, bits="machine", convolutions="torch")
+    return replace(config, numerics=plain, runtime=Runtime())
