@@ -40,6 +40,8 @@ QUIET_RAY = {
     "RAY_worker_niceness": "0",
     # Otherwise Ray starts a worker for each core, and waits for ever if one dies (ray-project/ray#40131)
     "RAY_prestart_worker_first_driver": "0",
+    # Otherwise an agent reads the memory of all of Ray's processes every 5 seconds, and nobody looks at it
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",
 }
 ELSEWHERE = (  # these point to another Ray, or to its token
     "RAY_ADDRESS",

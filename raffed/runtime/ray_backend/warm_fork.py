@@ -23,7 +23,7 @@ from raffed.runtime.ray_backend.warm_worker import THREADS
 
 REQUEST_SECONDS = 10.0  # in which a program must have said what it wants
 # Ray sets these in a worker's environment, and no library that was imported reads them
-OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "SPT_NOENV")
+OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "REPORTER_UPDATE_INTERVAL_MS", "SPT_NOENV")
 # Two terminals differ in these. raffed reads its own when it needs them, so a fork has its own values
 OF_TERMINAL = frozenset(
     (

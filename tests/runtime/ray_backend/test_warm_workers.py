@@ -13,6 +13,8 @@ import pytest
 
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
+from raffed.runtime.ray_backend.own_ray import QUIET_RAY
+from raffed.runtime.ray_backend.warm_fork import OF_RAY
 from raffed.runtime.ray_backend.warm_workers import WarmWorkers, are_forked
 from tests.runtime.conftest import on, small
 from tests.runtime.ray_backend.test_warm_process import until_ended
@@ -45,6 +47,11 @@ def test_the_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAFFED_WARM_WORKERS", "no")
     with pytest.raises(UsageError, match="RAFFED_WARM_WORKERS = 'no': it can be 'on'"):
         are_forked()
+
+
+def test_a_variable_that_only_ray_reads_keeps_no_worker_from_being_forked() -> None:
+    """The process is started before these variables are set, so a worker has others than it."""
+    assert [name for name in QUIET_RAY if not name.startswith(OF_RAY)] == []
 
 
 @pytest.mark.usefixtures("ray_here")
