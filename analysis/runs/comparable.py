@@ -1,8 +1,8 @@
 """Decide which experiments of a task may be compared.
 
 A difference between two methods is due to the methods only if everything else is equal: the partition (by its
-hash, not its name), the network, the data and their preprocessing, the budget and the numerics. If something
-else differs, it is named, and no difference is tested.
+hash, not its name), the network, the data and their preprocessing, the budget and the precision. If something
+else differs, it is named, and no difference is tested. Runs that differ in rounding alone may be compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..table import in_four_digits
-from .conditions import PARTITION_NAMES, conditions, tuned_fields
+from .conditions import PARTITION_NAMES, ROUNDING, conditions, tuned_fields
 from .experiment import experiment
 from .groups import Group, groups
 from .load import Runs, flatten
@@ -42,7 +42,7 @@ def differences(
     """
     found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other)]
     a, b = conditions(runs, one), conditions(runs, other)
-    chosen = declared | (tuned_fields(runs, one) & tuned_fields(runs, other))
+    chosen = declared | ROUNDING | (tuned_fields(runs, one) & tuned_fields(runs, other))
     for name in sorted(a.keys() | b.keys()):
         if a.get(name, "none") != b.get(name, "none") and name not in chosen:
             found.append(Differing(_words(name), a.get(name, "none"), b.get(name, "none")))
@@ -63,6 +63,11 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
         if a.get(name) != b.get(name):
             values = " / ".join(in_four_digits(one.get(name, "none")) for one in (a, b))
             found.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
+    found += [
+        f"{Differing(name, *values)}: this changes rounding only"
+        for name in sorted(ROUNDING)
+        if len(set(values := [conditions(runs, group).get(name, "none") for group in (one, other)])) > 1
+    ]
     return found
 
 

@@ -16,6 +16,8 @@ _MEASURED = {
     "federation.measures",
     "federation.eval_every",
 }
+# These change how sums are rounded, as a GPU or more threads do, and not what is computed.
+ROUNDING = frozenset({"numerics.cohort", "numerics.bits", "numerics.convolutions"})
 PARTITION_NAMES = {"data.split", "data.local_test"}  # names of what the partition's hash decides
 # Data set → styles of preprocessing that give the same images; a test compares with raffed/data/transforms.py
 ALIKE = {

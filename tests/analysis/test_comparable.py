@@ -19,7 +19,7 @@ from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
 from raffed.analysis.metrics.targets import target_table
-from raffed.analysis.reproduction.item_runs import load_item, run_folders
+from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
 from raffed.analysis.reproduction.verdicts import paper_table, result_lines
 from raffed.analysis.runs.comparable import MARK, apart, comparability, differences, notices
 from raffed.analysis.runs.conditions import ALIKE
@@ -88,7 +88,6 @@ UNLIKE: list[tuple[str, Any, str]] = [
     ("config.local.batch_size", 7, "local.batch_size differs (7 / 64)"),
     ("config.local.momentum", 0.1, "local.momentum differs (0.1 / 0.9)"),
     ("config.numerics.precision", "bf16", "numerics.precision differs (bf16 / none)"),
-    ("config.numerics.cohort", 8, "numerics.cohort differs (8 / none)"),
     ("config.privacy.noise", 1.5, "privacy.noise differs (1.5 / none)"),
     ("config.faults.drop", 0.5, "faults.drop differs (0.5 / none)"),
 ]
@@ -153,6 +152,27 @@ def test_the_method_s_arguments_and_what_trains_nothing_may_differ(
     pair(write_run, where, value)
     runs = load_runs([tmp_path])
     assert all(not one.against for one in comparability(runs, groups(runs)).values())
+
+
+ROUNDED: list[tuple[str, Any]] = [
+    ("cohort", 8),
+    ("bits", "portable"),
+    ("convolutions", "compiled"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), ROUNDED)
+def test_what_changes_rounding_only_is_named_and_the_rows_are_compared(
+    tmp_path: Path, write_run: WriteRun, field: str, value: object
+) -> None:
+    pair(write_run, f"config.numerics.{field}", value)
+    runs = load_runs([tmp_path])
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert table.rows[0][:2] == ["fedavg", "3"]
+    (told,) = (cell for cell in summary(runs)["comparable"] if cell != "yes")
+    assert told.startswith(f"yes; numerics.{field} differs (")
+    assert told.endswith("): this changes rounding only")
 
 
 def test_a_cohort_that_a_probe_of_the_machine_chose_is_no_difference(
@@ -339,14 +359,7 @@ def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(
     assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(table)
 
 
-def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    cells = []
-    for row in ("FedAvg", "FedMR", "FedProx"):
-        names = [write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed).name for seed in (0, 1)]
-        cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
-    change(tmp_path / "FedMR1", "partition_sha256", OTHER)
+def written_item(folder: Path, cells: list[dict[str, Any]]) -> Reproduction:
     about = {
         "schema": 1,
         "paper": "fedmr",
@@ -362,13 +375,43 @@ def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
         "averages": [],
         "left_out": [],
     }
-    (tmp_path / "item.json").write_text(json.dumps(about))
-    item = load_item(tmp_path / "item.json")
+    (folder / "item.json").write_text(json.dumps(about))
+    return load_item(folder / "item.json")
+
+
+def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    cells = []
+    for row in ("FedAvg", "FedMR", "FedProx"):
+        names = [write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed).name for seed in (0, 1)]
+        cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
+    change(tmp_path / "FedMR1", "partition_sha256", OTHER)
+    item = written_item(tmp_path, cells)
     runs = load_runs(run_folders(item))
     assert [len(line.ours) for line in result_lines(item, runs)] == [2, 1, 2]
     table = paper_table(item, runs)
     assert table.titles[-1] == "Runs left out"
     assert [line[-1][:15] for line in table.rows] == ["–", "not comparable:", "–"]
+
+
+def test_a_paper_s_cell_counts_runs_that_were_rounded_in_several_ways(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """FedAvg was begun with the machine's bits and ended with portable ones; FedMR has portable ones only."""
+    cells = []
+    for row in ("FedAvg", "FedMR"):
+        names = [
+            write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed, partition_sha256=ONE).name
+            for seed in range(3)
+        ]
+        cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
+    for folder in ("FedAvg2", "FedMR0", "FedMR1", "FedMR2"):
+        change(tmp_path / folder, "config.numerics.bits", "portable")
+    item = written_item(tmp_path, cells)
+    runs = load_runs(run_folders(item))
+    assert [len(line.ours) for line in result_lines(item, runs)] == [3, 3]
+    assert "Runs left out" not in paper_table(item, runs).titles
 
 
 def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:

@@ -35,22 +35,18 @@ def computed(
         check_choice("numerics.bits", bits, ("machine", PORTABLE))
     if convolutions is not None:
         check_choice("numerics.convolutions", convolutions, ("torch", "compiled"))
-    asked = {
-        field: (option, value)
-        for field, option, value in (
-            ("cohort", "--cohort", cohort),
-            ("bits", "--numerics", bits),
-            ("convolutions", "--convolutions", convolutions),
-        )
+    changes: dict[str, Any] = {
+        field: value
+        for field, value in (("cohort", cohort), ("bits", bits), ("convolutions", convolutions))
         if value is not None
     }
     if not item.cells:
-        for field, (option, value) in asked.items():
+        for field, value in changes.items():
             if value != getattr(Numerics(), field):
                 raise UsageError(
-                    f"{option} {value} has no effect on {item.key}, which is a study without runs"
+                    f"numerics.{field} = {value!r} has no effect on {item.key}, which is a study without "
+                    "runs; leave it out"
                 )
-    changes: dict[str, Any] = {field: value for field, (_, value) in asked.items()}
     configs = [replace(cell.config, numerics=replace(cell.config.numerics, **changes)) for cell in item.cells]
     cells = zip(item.cells, configs, strict=True)
     return replace(item, cells=tuple(replace(cell, config=config) for cell, config in cells))
