@@ -20,7 +20,7 @@ from .metrics.intervals import reported_interval
 from .metrics.measures import measures
 from .metrics.targets import is_baseline, target_table
 from .render.page import Picture, block, picture, render
-from .reproduction.bands import published_tables
+from .reproduction.bands import published_tables, rooms
 from .reproduction.claims import claim_counts, claim_table
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.item_views import has_table, item_view
@@ -65,6 +65,7 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         unit=about["unit"],
         scale=about["scale"],
         tolerance=f"{about['tolerance']:g}",
+        banded=bool(rooms(item)),
         baseline=about["baseline"],
         note=about["note"],
         marks=MARKS,

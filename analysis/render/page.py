@@ -73,6 +73,13 @@ def render(template: str, **values: object) -> Markup:
     return Markup(_engine().get_template(template).render(values))
 
 
+def sentence(text: str) -> str:
+    """Return a note with a capital, unless it begins with the name of a measure, and with a full stop."""
+    first = text.split(" ", 1)[0].rstrip(",:;")
+    text = text[:1].upper() + text[1:] if first.isalpha() else text
+    return text if not text or text.endswith((".", "!", "?")) else text + "."
+
+
 @cache
 def script() -> str:
     """Return the script of a page: the files of SCRIPTS, none of whose names is seen from outside."""
@@ -105,5 +112,6 @@ def _engine() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    engine.filters["sentence"] = sentence
     engine.globals.update(script=Markup(script()), script_hash=script_hash(), reload=0)
     return engine

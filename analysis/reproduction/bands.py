@@ -18,6 +18,7 @@ from ..table import TextTable
 from .cell_values import cell_values
 from .item_runs import Reproduction
 from .printed import printed_spread, printed_value
+from .table_order import places_in_order
 
 LEAST_RUNS = 3  # of ours behind a verdict
 UNKNOWN_SPREAD = 0.5  # points, where no deviation or 0.00 is printed
@@ -90,8 +91,9 @@ def rooms(item: Reproduction) -> dict[tuple[str, str], Room]:
 
 def band_table(item: Reproduction, runs: Runs) -> TextTable | None:
     """Return what the verdicts rest on: printed, ours, the distance and the band; None without bands."""
-    lines = []
-    for place, room in rooms(item).items():
+    lines, judged = [], rooms(item)
+    for place in places_in_order(item, judged):
+        room = judged[place]
         ours = list(cell_values(item, place, runs).values())
         if ours:
             lines.append([*place, *_shown(room, ours), room.verdict(ours)])

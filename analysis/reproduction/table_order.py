@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
-from .item_runs import Reproduction
+from .item_runs import Place, Reproduction
 from .printed import printed_values
 
 WHERE = ("table", "metric")  # keys of a printed number that name a table rather than a cell
@@ -14,7 +14,8 @@ WHERE = ("table", "metric")  # keys of a printed number that name a table rather
 def table_order(item: Reproduction) -> tuple[list[str], list[str]]:
     """Return the rows and the columns of an item's table, with a column of averages after what it averages.
 
-    Printed rows and columns are in the order of the print. The others keep their place in item.json.
+    Printed rows and columns are in the order of the print. Each of the others stays behind the one that it
+    follows in item.json, as "FedAvg (held out)" follows "FedAvg".
     """
     cells = item.about["cells"]
     paper = item.about["paper"]
@@ -32,12 +33,22 @@ def table_order(item: Reproduction) -> tuple[list[str], list[str]]:
     return rows, columns
 
 
+def places_in_order(item: Reproduction, places: Collection[Place]) -> list[Place]:
+    """Return the places (row, column) in the order of the paper's table, column by column."""
+    rows, columns = table_order(item)
+    return [(row, column) for column in columns for row in rows if (row, column) in places]
+
+
 def _sorted(names: Iterable[str], ranks: Mapping[str, int | None]) -> list[str]:
-    """Return each name once. Those with a rank exchange places among themselves until they are in order."""
-    found = list(dict.fromkeys(names))
-    known = {name: rank for name, rank in ranks.items() if rank is not None}
-    ordered = iter(sorted((name for name in found if name in known), key=lambda name: known[name]))
-    return [next(ordered) if name in known else name for name in found]
+    """Return each name once, in the order of the ranks. Names without a rank follow the one before them."""
+    blocks: list[tuple[int, list[str]]] = [(-1, [])]
+    for name in dict.fromkeys(names):
+        rank = ranks.get(name)
+        if rank is None:
+            blocks[-1][1].append(name)
+        else:
+            blocks.append((rank, [name]))
+    return [name for _, block in sorted(blocks, key=lambda block: block[0]) for name in block]
 
 
 def _row_rank(paper: str, where: Mapping[str, str]) -> int | None:

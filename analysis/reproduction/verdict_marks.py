@@ -20,7 +20,9 @@ class VerdictMark(NamedTuple):
 
 
 MARKS = {
-    "agrees": VerdictMark("✓", "good", "within the tolerance or our 95 % interval"),
+    "agrees": VerdictMark(
+        "✓", "good", "within the tolerance or our 95 % interval, or within the checker's band"
+    ),
     "higher": VerdictMark("↑", "above", "ours is above the printed number"),
     "lower": VerdictMark("↓", "below", "ours is below the printed number"),
     "differs": VerdictMark("✗", "below", "further away than two bands of the checker"),

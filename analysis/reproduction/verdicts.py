@@ -9,7 +9,6 @@ Intervals need three seeds. Tables of the checker have a rule of their own (band
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from typing import NamedTuple
 
 import pandas as pd
@@ -24,7 +23,7 @@ from .cell_values import DIGITS, values_of
 from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
 from .numbers import shown
 from .printed import printed_places, printed_value
-from .table_order import table_order
+from .table_order import places_in_order
 from .term_strength import NO_TEST, untested
 from .verdict_marks import FEW_SEEDS
 
@@ -76,7 +75,7 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
     lines, room, weak = [], rooms(item), untested(item, runs)
-    for row, column in _ordered(item, ours):
+    for row, column in places_in_order(item, ours):
         values = ours[row, column]
         against = ours.get((baseline, column), {})
         gains = (
@@ -92,11 +91,6 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         why = NOT_RUN if found else absence(item, (row, column), runs).word
         lines.append(Line(row, column, told, found, gain, gains, target, judged, idle, why))
     return lines
-
-
-def _ordered(item: Reproduction, places: Collection[tuple[str, str]]) -> list[tuple[str, str]]:
-    rows, columns = table_order(item)
-    return [(row, column) for column in columns for row in rows if (row, column) in places]
 
 
 def verdict(line: Line, scale: str, tolerance: float) -> str:

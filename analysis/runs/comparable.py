@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..table import in_four_digits
 from .conditions import PARTITION_NAMES, ROUNDING, conditions, tuned_fields
-from .experiment import experiment
+from .experiment import experiment, value_of
 from .groups import Group, groups
 from .load import Runs, flatten
 
@@ -44,14 +44,16 @@ def differences(
     a, b = conditions(runs, one), conditions(runs, other)
     chosen = declared | ROUNDING | (tuned_fields(runs, one) & tuned_fields(runs, other))
     for name in sorted(a.keys() | b.keys()):
-        if a.get(name, "none") != b.get(name, "none") and name not in chosen:
-            found.append(Differing(_words(name), a.get(name, "none"), b.get(name, "none")))
+        one_value, other_value = str(value_of(a, name)), str(value_of(b, name))
+        if one_value != other_value and name not in chosen:
+            found.append(Differing(_words(name), one_value, other_value))
     return found
 
 
 def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
     """Return what differs or is unknown without keeping two experiments from being compared."""
-    found, pairs = [], _hash_pairs(runs, one, other)
+    found: list[str] = []
+    pairs = _hash_pairs(runs, one, other)
     if pairs and not all(all(pair) for pair in pairs):
         found.append(
             "the partition's hash is not recorded for all runs: they are compared by the partition's name"
@@ -61,13 +63,12 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
     a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
     for name in sorted(tuned_fields(runs, one) & tuned_fields(runs, other)):
         if a.get(name) != b.get(name):
-            values = " / ".join(in_four_digits(one.get(name, "none")) for one in (a, b))
+            values = " / ".join(in_four_digits(value_of(one, name)) for one in (a, b))
             found.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
-    found += [
-        f"{Differing(name, *values)}: this changes rounding only"
-        for name in sorted(ROUNDING)
-        if len(set(values := [conditions(runs, group).get(name, "none") for group in (one, other)])) > 1
-    ]
+    for name in sorted(ROUNDING):
+        pair = [str(value_of(conditions(runs, group), name)) for group in (one, other)]
+        if pair[0] != pair[1]:
+            found.append(f"{Differing(name, *pair)}: this changes rounding only")
     return found
 
 
@@ -212,7 +213,7 @@ def _partitions(runs: Runs, one: Group, other: Group) -> list[Differing]:
         return []  # The partitions are equal in all seeds, whatever their names are.
     a, b = (
         {
-            name: str(flatten(experiment(runs.files[group.used[0]])).get(name, "none"))
+            name: str(value_of(flatten(experiment(runs.files[group.used[0]])), name))
             for name in PARTITION_NAMES
         }
         for group in (one, other)

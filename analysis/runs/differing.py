@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .comparable import notices
-from .experiment import experiment
+from .experiment import experiment, value_of
 from .groups import Group
 from .load import Runs, flatten
 
@@ -29,7 +29,7 @@ def differing(runs: Runs, members: Sequence[Group]) -> list[DifferingField]:
     for name in sorted({name for config in configs.values() for name in config}):
         values: dict[str, list[str]] = {}
         for label, config in configs.items():
-            values.setdefault(str(config.get(name, "none")), []).append(label)
+            values.setdefault(str(value_of(config, name)), []).append(label)
         if len(values) > 1 and name != "method" and not name.startswith(("args.", "method_args.")):
             found.append(DifferingField(name, values))
     return found

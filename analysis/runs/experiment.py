@@ -76,6 +76,13 @@ def experiment(file: JsonObject) -> JsonDict:
     return config
 
 
+def value_of(config: JsonObject, name: str) -> object:
+    """Return a value of a flattened configuration: if it is not there, its default, or "none" without one."""
+    part, _, field = name.partition(".")
+    usual = _USUAL.get(part, {}).get(field, "")
+    return config.get(name, "none" if usual == "" else usual)
+
+
 def _spelt(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _spelt(one) for key, one in value.items() if one is not None}

@@ -14,6 +14,7 @@ from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.bands import Room, band_table, published_tables
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
 from raffed.analysis.reproduction.verdicts import paper_table, result_lines, verdict
+from raffed.analysis.sections import paper_section
 
 WriteRun = Callable[..., Path]
 
@@ -111,6 +112,23 @@ def test_defects_and_absent_rows_stand_beside_the_verdict(item: Reproduction) ->
     text = item_markdown(item, load_runs(run_folders(item)))
     for said in ("a printed number is a misprint", "raffed has no such method", "agrees", "a README"):
         assert said in text
+
+
+def test_the_page_states_the_rule_by_which_it_judges(item: Reproduction) -> None:
+    """A table with bands is judged by them, and one without by its tolerance; notes read as sentences."""
+    about = dict(item.about) | {
+        "note": "the rows are the same runs",
+        "unit": "training_best: global model, %",
+    }
+    page = str(paper_section(item._replace(about=about), load_runs(run_folders(item))))
+    assert "within a band around the printed one" in page
+    assert "the tolerance (0.5)" not in page
+    assert "<p>The rows are the same runs.</p>" in page.replace(' class="soft"', "")
+    assert "training_best: global model, %." in page
+    about["cells"] = [{name: value for name, value in about["cells"][0].items() if name != "band"}]
+    page = str(paper_section(item._replace(about=about), load_runs(run_folders(item))))
+    assert "within a band" not in page
+    assert "the tolerance (0.5)" in page
 
 
 def test_a_table_of_a_paper_has_no_such_tables(item: Reproduction) -> None:

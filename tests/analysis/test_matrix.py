@@ -83,12 +83,18 @@ def test_rows_and_columns_are_in_the_paper_s_order_whatever_the_order_of_the_run
     assert matrix.columns == ["FaMnist MLPNet", "FaMnist LeNet"]
 
 
-def test_what_is_not_printed_keeps_its_place_and_an_average_follows_its_columns() -> None:
-    cells = [cell("MAP", "LeNet", []), cell("Ours", "x", [], printed={}), cell("FedAvg", "LeNet", [])]
+def test_what_is_not_printed_follows_what_it_follows_and_an_average_follows_its_columns() -> None:
+    cells = [
+        cell("First", "LeNet", [], printed={}),
+        cell("MAP", "LeNet", []),
+        cell("MAP (held out)", "x", [], printed={}),
+        cell("FedAvg", "LeNet", []),
+        cell("FedAvg (held out)", "LeNet", [], printed={}),
+    ]
     average = {"column": "avg", "of": ["FaMnist LeNet"], "printed": {}}
     about = {"paper": "map", "cells": cells, "averages": [average]}
     rows, columns = table_order(Reproduction(Path(), about))
-    assert rows == ["FedAvg", "Ours", "MAP"]
+    assert rows == ["First", "FedAvg", "FedAvg (held out)", "MAP", "MAP (held out)"]
     assert columns == ["FaMnist LeNet", "avg", "FaMnist x"]
 
 
