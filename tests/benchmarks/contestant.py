@@ -168,6 +168,15 @@ def _fl_bench(workers: int) -> Callable[[Lines, Workload], None]:
     return run
 
 
+def _blazefl(threads: bool) -> Callable[[Lines, Workload], None]:
+    def run(lines: Lines, workload: Workload) -> None:
+        from tests.benchmarks import blazefl
+
+        blazefl.run(lines, workload, threads)
+
+    return run
+
+
 def _pfl(processes: int) -> Callable[[Lines, Workload], None]:
     def run(lines: Lines, workload: Workload) -> None:
         from tests.benchmarks import pfl_research
@@ -198,16 +207,14 @@ CONTESTANTS: dict[str, Callable[[Lines, Workload], None]] = {
     "pfllib": _pfllib,
     "flbench": _fl_bench(1),
     "flbench-2": _fl_bench(2),
+    "blazefl": _blazefl(threads=False),
+    "blazefl-threads": _blazefl(threads=True),
 }
-PEERS = (
-    "flower",
-    "pfl",
-    "pfl-2",
-    "fluke",
-    "pfllib",
-    "flbench",
-    "flbench-2",
-)  # run by the interpreter of RAFFED_PEERS
+# Contestants that other environments run → the variable that names the interpreter
+INTERPRETERS = {
+    **dict.fromkeys(("flower", "pfl", "pfl-2", "fluke", "pfllib", "flbench", "flbench-2"), "RAFFED_PEERS"),
+    **dict.fromkeys(("blazefl", "blazefl-threads"), "RAFFED_BLAZEFL"),
+}
 
 
 def main() -> None:
@@ -217,6 +224,10 @@ def main() -> None:
         import raffed
 
         raffed.portable()  # before torch is imported
+    if name in INTERPRETERS:
+        for kernel in ("_convolution", "_maxpool", "_single_pass"):
+            # They were built for this environment's Python, and a Python without the global lock dies of them
+            sys.modules[f"raffed.core.kernels.{kernel}"] = None  # type: ignore[assignment]
     import torch
 
     from tests.benchmarks.workloads import workload
@@ -227,7 +238,7 @@ def main() -> None:
     except AbsentError as error:
         lines.say(absent=str(error))
     except ModuleNotFoundError as error:
-        if name not in PEERS:
+        if name not in INTERPRETERS:
             raise
         lines.say(absent=f"{error} for {sys.executable}")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from tests.benchmarks.contestant import PEERS
+from tests.benchmarks.contestant import INTERPRETERS
 from tests.benchmarks.memory import tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ class GoneError(Exception):
 
 def command(name: str, workload: str) -> list[str]:
     """The command that runs a contestant, in the interpreter it needs."""
-    python = os.environ.get("RAFFED_PEERS", sys.executable) if name in PEERS else sys.executable
+    python = os.environ.get(INTERPRETERS.get(name, ""), sys.executable)
     return [python, "-m", "tests.benchmarks.contestant", name, workload]
 
 

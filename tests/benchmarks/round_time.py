@@ -1,5 +1,5 @@
 """Wall time of a round as a ratio to a bare PyTorch loop that makes the same steps: raffed, Flower,
-pfl-research, fluke, PFLlib and FL-bench.
+pfl-research, fluke, PFLlib, FL-bench and BlazeFL.
 
     python -m tests.benchmarks.round_time [--only W1] [--contestants bare,raffed,pfl] [--repetitions 7] [--out
     FILE.json]
@@ -10,7 +10,8 @@ of the same repetition. One partition, one set of initial weights, one sequence 
 counted, and a contestant with others than the bare loop's is marked. Names: bare (two forked processes),
 bare-fused, raffed (two Ray actors), raffed-serial, raffed-cohort (one process, stacked), raffed-cohort-2 (two
 actors, a stack each), raffed-bf16 (two actors), flower, pfl, pfl-2 (two gloo processes), fluke (one
-process), pfllib (one process), flbench (one process), flbench-2 (its two Ray actors). Compiled convolutions
+process), pfllib (one process), flbench (one process), flbench-2 (its two Ray actors), blazefl (two
+processes), blazefl-threads (two threads of a Python without the global lock; W7 alone). Compiled convolutions
 (W2, W4, W5, W7): raffed-compiled (two actors), raffed-serial-compiled, raffed-cohort-compiled,
 raffed-cohort-2-compiled. With --out also FILE.png; --history adds the figures to a history. RAFFED_DATA
 holds the data.
@@ -27,6 +28,17 @@ Flower pins its own Ray, so the peers have an environment of their own that borr
     peers/bin/pip install h5py scikit-learn hydra-core==1.3.2 pynvml  # for the two that are no packages
     export RAFFED_PEERS=$PWD/peers/bin/python
     export RAFFED_PFLLIB=FOLDER RAFFED_FLBENCH=FOLDER                 # checkouts of these two
+
+BlazeFL needs a newer Python and a torch of its own. Its threads need a Python that was built without the
+global lock (`configure --disable-gil`):
+
+    python3.14t -m venv blazefl
+    blazefl/bin/pip install torch torchvision numpy tqdm pydantic psutil rich scikit-learn safetensors
+    blazefl/bin/pip install blazefl==3.0.0
+    export RAFFED_BLAZEFL=$PWD/blazefl/bin/python PYTHON_GIL=0
+
+Python 3.13t does as well: torch 2.9.1 is its last, blazefl needs --ignore-requires-python and, in its
+snapshot.py, `from __future__ import annotations`; safetensors has no wheel, and its names alone are enough.
 
 Without it (and without flwr and pfl in this environment) the peers are reported as absent and left out.
 """
@@ -94,16 +106,25 @@ def machine() -> dict[str, Any]:
 
 
 def _peers() -> dict[str, str]:
-    python = os.environ.get("RAFFED_PEERS")
+    """Return the versions of the peers, and of the torch that BlazeFL's newer Python has."""
+    every = _versions("RAFFED_PEERS")
+    found = {name: every[name] for name in ("flwr", "pfl", "fluke-fl") if name in every}
+    other = _versions("RAFFED_BLAZEFL")
+    found |= {name: f"{other[name]} (torch {other['torch']})" for name in ("blazefl",) if name in other}
+    return {**found, **commits()}
+
+
+def _versions(variable: str) -> dict[str, str]:
+    """Return the version of each package of an interpreter that a variable of the environment names."""
+    python = os.environ.get(variable)
     if python is None:
         return {}
     try:
         text = subprocess.run([python, "-c", VERSIONS], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return {}  # the race says why
-    every = json.loads(text)
-    found = {name: every[name] for name in ("flwr", "pfl", "fluke-fl") if name in every}
-    return {**found, **commits()}
+    versions: dict[str, str] = json.loads(text)
+    return versions
 
 
 def _end(*_: Any) -> None:

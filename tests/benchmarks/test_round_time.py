@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.benchmarks.contestant import CONTESTANTS, PEERS
+from tests.benchmarks.contestant import CONTESTANTS, INTERPRETERS
 from tests.benchmarks.process import GoneError, Process, command
 from tests.benchmarks.race import race, summary
 from tests.benchmarks.report import plot, table
@@ -163,4 +163,4 @@ def test_the_history_keeps_the_seconds_and_ratio_of_those_who_took_part() -> Non
 
 
 def test_every_peer_is_a_contestant() -> None:
-    assert set(PEERS) < set(CONTESTANTS)
+    assert set(INTERPRETERS) < set(CONTESTANTS)
