@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..metrics.compare import LEVEL, Ranking
 from ..metrics.intervals import reported_interval
 from ..metrics.rank_tests import friedman, holm_ranking
+from ..render.page import sentence
 from ..reproduction.item_runs import Reproduction
 from ..runs.load import Runs, section
 from ..table import TextTable, as_markdown
@@ -56,9 +57,9 @@ def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
     search = section(item.about, "search")
     seeds = {len(values) for scores in found.values() for values in scores.values()}
     counts = " to ".join(str(one) for one in sorted({min(seeds), max(seeds)})) if seeds else "no"
-    note = str(item.about["note"])
+    unit, note = (sentence(str(item.about[name])) for name in ("unit", "note"))
     return (
-        f"{item.about['unit'].capitalize()}. {note[:1].upper()}{note[1:]}. Fresh seeds a row: "
+        f"{unit} {note} Fresh seeds a row: "
         f"{counts}. A setting's score is the mean validation accuracy of the last {search['last']} rounds. "
         f"Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval; p is that "
         f"of the paired t-test after Holm's correction over all rows of a table, and a row is *above* or "

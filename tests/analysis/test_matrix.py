@@ -17,6 +17,7 @@ from raffed.analysis.reproduction.matrix_text import matrix_table
 from raffed.analysis.reproduction.table_order import table_order
 from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.runs.load import Runs
+from raffed.analysis.sections import paper_section
 
 WriteRun = Callable[..., Path]
 PRINTED = {"table": "I", "dataset": "FaMnist", "metric": "aggregation_accuracy"}
@@ -124,6 +125,15 @@ def test_a_cell_without_runs_shows_the_printed_number_and_the_plan_s_reason(
     page = write_loaded(runs, tmp_path / "out", [item]).read_text()
     assert re.search(r'class="number absent"[^>]*><span class="printed">88.40<sup>a</sup>', page)
     assert "Left out<" not in page
+
+
+def test_only_a_row_with_numbers_of_both_kinds_keeps_two_lines_for_each_cell(written: Written) -> None:
+    item, runs = written()
+    assert str(paper_section(item, runs)).count('<tr class="both">') == 2
+    cells = [{**one, "printed": {}} for one in item.about["cells"]]
+    page = str(paper_section(item._replace(about={**item.about, "cells": cells}), runs))
+    assert 'class="both"' not in page
+    assert "&nbsp;" not in page
 
 
 def test_smoke_says_that_a_cell_runs_and_nothing_about_the_paper(written: Written, tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ global lock (`configure --disable-gil`):
 Python 3.13t does as well: torch 2.9.1 is its last, blazefl needs --ignore-requires-python and, in its
 snapshot.py, `from __future__ import annotations`; safetensors has no wheel, and its names alone are enough.
 
-Without it (and without flwr and pfl in this environment) the peers are reported as absent and left out.
+Without these variables (and without flwr and pfl in this environment) the peers are reported as absent and
+left out.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def _peers() -> dict[str, str]:
     every = _versions("RAFFED_PEERS")
     found = {name: every[name] for name in ("flwr", "pfl", "fluke-fl") if name in every}
     other = _versions("RAFFED_BLAZEFL")
-    found |= {name: f"{other[name]} (torch {other['torch']})" for name in ("blazefl",) if name in other}
+    if "blazefl" in other:
+        found["blazefl"] = f"{other['blazefl']} (torch {other['torch']})"
     return {**found, **commits()}
 
 
