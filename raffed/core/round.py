@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ from raffed.core.transfer import moved
 EVAL_CHUNK = (
     500  # samples per forward pass without gradient; fixed, so that bits do not depend on the machine
 )
+# The step of a server's rule: its memory, w^t, the mean and the context → its memory and w^{t+1}
+ServerStep = Callable[[Any, Params, Params, ServerContext], tuple[Any, Params]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,12 +209,26 @@ def server_init(m: Method, initial: State, spec: Spec) -> ServerState:
     return ServerState(0, w, Params({}) if m.split.buffers == "local" else initial.b, slots)
 
 
-def server_round(m: Method, s: ServerState, mean_w: Params, mean_b: Params, k: ServerContext) -> ServerState:
+def server_round(
+    m: Method,
+    s: ServerState,
+    mean_w: Params,
+    mean_b: Params,
+    k: ServerContext,
+    step: ServerStep | None = None,
+) -> ServerState:
     """Return the server's state after a round.
 
     The next weights w^{t+1} are made from the mean of the uploads, or from what a robust rule makes of them.
-    The server memory of every ingredient is
-    made from what it received.
+    The server memory of every ingredient is made from what it received.
+
+    Args:
+        m: The method.
+        s: The state before the round.
+        mean_w: The mean of the uploaded weights.
+        mean_b: The mean of the uploaded BatchNorm statistics.
+        k: What the server knows.
+        step: What makes the step of the server's rule, if it is not made here (`ServerRule.on_device`).
     """
     nothing = Received(0)
     if m.mean.rule is not None:
@@ -222,7 +239,7 @@ def server_round(m: Method, s: ServerState, mean_w: Params, mean_b: Params, k: S
         slot: one.server_step(s.slots.get(slot), k.received.get(slot, nothing), k.spec)
         for slot, one in m.ingredients()
     }
-    slots["server"], w = m.server.step(s.slots.get("server"), s.w, mean_w, k)
+    slots["server"], w = (step or m.server.step)(s.slots.get("server"), s.w, mean_w, k)
     slots.update(m.server.extra_broadcast(slots["server"]))
     return ServerState(
         s.round + 1,

@@ -119,11 +119,15 @@ class ServerRule(Record, Generic[ServerMemory]):
     Attributes:
         each: Whether the rule needs every single upload and not only their mean. If so, it finds them in
             `k.received["server"].each`.
+        on_device: Whether the rule's step is made where clients train, which is a GPU in a run on GPUs.
+            Rules that train ask for it. All tensors that `step` is given then lie on that device, and it has
+            to make new ones there (`device=w.flat.device`). Otherwise all of them lie on the CPU.
     """
 
     _compare = True
 
     each: ClassVar[bool] = False  # it needs every upload, not only their mean
+    on_device: ClassVar[bool] = False  # its step is made where clients train
     adaptive: ClassVar[bool] = False  # its steps are divided by the size of the mean updates
 
     def required_data(self) -> ServerData:

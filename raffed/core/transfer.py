@@ -11,7 +11,8 @@ from raffed.core.params import Params
 from raffed.core.record import Record, fields_of
 
 R = TypeVar("R", bound=Record)
-Value = Tensor | Params | Record | dict[str, Record] | float | str | None  # what a field of a record holds
+# What a field of a record holds
+Value = Tensor | Params | Record | dict[str, Record] | tuple[Record, ...] | float | str | None
 
 
 def moved(value: R, device: torch.device) -> R:
@@ -39,4 +40,6 @@ def _field_moved(value: Value, device: torch.device) -> Value:
         return _moved(value, device)
     if isinstance(value, dict):
         return {name: _moved(one, device) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_moved(one, device) for one in value)
     return value

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
@@ -13,10 +15,10 @@ from raffed.core.divergence import explained
 from raffed.core.messages import ServerState
 from raffed.core.params import Params
 from raffed.core.round import server_round
-from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.experiments.participation import RoundPlan
 from raffed.experiments.server_data import labelled_images, public_images
+from raffed.experiments.server_device import RuleStep, ServerDevice, ServerMemoryCopy
 from raffed.experiments.stale_updates import completed
 from raffed.references.user_code import user_errors
 from raffed.runtime.setup import Setup
@@ -29,11 +31,11 @@ class RoundAggregator:
     Both are drawn once in a run, and are None if the rule asks for none.
     """
 
-    def __init__(self, setup: Setup, network: Network, spec: Spec) -> None:
+    def __init__(self, setup: Setup, device: ServerDevice, spec: Spec) -> None:
         wanted = setup.method.server.required_data()
         self.public = public_images(setup, wanted.images)
         self.labelled = labelled_images(setup, wanted.labelled)
-        self._setup, self._network, self._spec = setup, network, spec
+        self._setup, self._device, self._spec = setup, device, spec
 
     def next_server(
         self,
@@ -64,10 +66,19 @@ class RoundAggregator:
         mean_w = self._noisy(server.round, mean_w, max(plan.weights))
         self._check_masked(received, len(counted))
         samples, seed = sum(plan.sizes[client] for client in counted), self._setup.config.seed
-        own = self._network.differentiable, self.public, self.labelled
+        own = self._device.network.differentiable, self.public, self.labelled
         k = ServerContext(self._spec, server.round, len(counted), samples, received, seed, mean_b, *own)
         with user_errors(), explained(self._setup.method):
-            return server_round(self._setup.method, server, mean_w, mean_b, k)
+            method = self._setup.method
+            apart = method.server.on_device and self._device.apart
+            step = self._step_elsewhere if apart else None
+            return server_round(method, server, mean_w, mean_b, k, step)
+
+    def _step_elsewhere(self, own: Any, w: Params, mean: Params, k: ServerContext) -> tuple[Any, Params]:
+        """Make the step of the server's rule where clients train."""
+        step = RuleStep(ServerMemoryCopy.of(own), w, mean, replace(k, net=None))
+        after, w = self._device.do(step)
+        return after.record(), w
 
     def _noisy(self, round: int, mean: Params, largest_weight: float) -> Params:
         """Add the server's noise to the mean, if the run asks for it.

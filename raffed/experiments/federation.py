@@ -31,6 +31,7 @@ from raffed.experiments.round_schedule import RoundSchedule, asked_of
 from raffed.experiments.run_state import RunState
 from raffed.experiments.selection import losses_by
 from raffed.experiments.server_data import CleanScore
+from raffed.experiments.server_device import ServerDevice
 from raffed.experiments.survey import ClientSurvey
 from raffed.references.user_code import user_errors
 from raffed.results.row import Row
@@ -60,11 +61,12 @@ class RoundLoop:
         network = make_network(setup)
         self.spec = make_spec(setup, network.feature_dim, network.norm_names)
         self._network = network
-        self.aggregator = RoundAggregator(setup, network, self.spec)
+        device = ServerDevice(setup, network, runtime)
+        self.aggregator = RoundAggregator(setup, device, self.spec)
         self._survey = ClientSurvey(setup, runtime, network.initial, self.spec.norms)
         public = self.aggregator.public
-        self._own = OwnMeasures(setup, network)
-        self._clean = None if public is None else CleanScore(setup, network, public)
+        self._own = OwnMeasures(setup, device)
+        self._clean = None if public is None else CleanScore(setup, device, public)
         with user_errors():
             self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from raffed.core.measures.own_metric import FRACTION as FRACTION_WORD
 from raffed.core.measures.own_metric import OwnMetric
@@ -17,6 +19,7 @@ from raffed.core.messages import Broadcast
 from raffed.core.round import EVAL_CHUNK, joined
 from raffed.core.training.network import Network
 from raffed.data.transforms import prepare_inputs
+from raffed.experiments.server_device import ServerDevice
 from raffed.results.metric import FRACTION, Level, Metric, Unit
 from raffed.results.metrics import METRICS
 from raffed.results.row import Row
@@ -57,16 +60,37 @@ def declared(own: OwnMetric) -> dict[tuple[str, str], Metric]:
     }
 
 
+@dataclass(frozen=True)
+class ModelScores:
+    """What the global model says of the samples of a split: scores [n, C], and the labels [n]."""
+
+    whole: Broadcast
+    split: str
+
+    def __call__(self, net: Network, setup: Setup) -> tuple[Tensor, Tensor]:
+        pool, rows = setup.scored_rows[self.split]
+        data = setup.dataset
+        inputs, answers = (data.x_test, data.y_test) if pool == "test" else (data.x, data.y)
+        state = joined(setup.method, self.whole, None, net)
+        labels, found = torch.from_numpy(np.array(answers[rows])), []
+        for first in range(0, len(rows), EVAL_CHUNK):
+            part = slice(first, first + EVAL_CHUNK)
+            x = prepare_inputs(inputs[rows[part]].copy(), setup.transform, data.max_value)
+            x = net.arranged(x.to(net.device))
+            found += [one.cpu() for one, _, _ in net.chunks(state, x, labels[part], EVAL_CHUNK)]
+        return torch.cat(found), labels
+
+
 class OwnMeasures:
     """Makes the rows of a run's own metrics.
 
     Args:
         setup: The run.
-        net: The driver's network, which is on the CPU, so that the bits do not depend on where clients train.
+        device: Where the global model is applied to the test set: where clients train.
     """
 
-    def __init__(self, setup: Setup, net: Network) -> None:
-        self._setup, self._net = setup, net
+    def __init__(self, setup: Setup, device: ServerDevice) -> None:
+        self._setup, self._device = setup, device
         self._metrics = {one: declared(one) for one in setup.own_metrics}
 
     def rows(self, done: int, whole: Broadcast | None, reports: Sequence[Report]) -> list[Row]:
@@ -93,19 +117,9 @@ class OwnMeasures:
         return {f"{row.model} {row.split} {row.metric}": row.value for row in kept}
 
     def _of_global(self, done: int, whole: Broadcast, split: str) -> list[Row]:
-        pool, rows = self._setup.scored_rows[split]
-        if not len(rows):
+        if not len(self._setup.scored_rows[split][1]):
             return []
-        data = self._setup.dataset
-        inputs, answers = (data.x_test, data.y_test) if pool == "test" else (data.x, data.y)
-        state = joined(self._setup.method, whole, None, self._net)
-        labels, found = torch.from_numpy(np.array(answers[rows])), []
-        for first in range(0, len(rows), EVAL_CHUNK):
-            part = slice(first, first + EVAL_CHUNK)
-            x = prepare_inputs(inputs[rows[part]].copy(), self._setup.transform, data.max_value)
-            x = self._net.arranged(x)
-            found += [one for one, _, _ in self._net.chunks(state, x, labels[part], EVAL_CHUNK)]
-        scores = torch.cat(found).cpu()
+        scores, labels = self._device.do(ModelScores(whole, split))
         return [
             metrics["global", split].row(done, own.measure(scores, labels), n=len(labels))
             for own, metrics in self._metrics.items()

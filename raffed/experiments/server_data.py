@@ -4,6 +4,8 @@ has seen.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from raffed.core.round import joined
 from raffed.core.training.network import Network
 from raffed.data.server_holdout import draw_server_holdout
 from raffed.data.transforms import prepare_inputs
+from raffed.experiments.server_device import ServerDevice
 from raffed.results.row import Row
 from raffed.results.score_metrics import CLEAN_ACCURACY
 from raffed.runtime.reports import ScoreCounts
@@ -54,22 +57,32 @@ def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | Non
     return images, torch.from_numpy(data.y[chosen])
 
 
+@dataclass(frozen=True)
+class ModelScoring:
+    """The scoring of a global model on prepared images x [n, ...] with labels y [n]."""
+
+    whole: Broadcast
+    x: Tensor
+    y: Tensor
+
+    def __call__(self, net: Network, setup: Setup) -> ScoreCounts:
+        scorer = ModelScorer(setup.method, net, setup.dataset.num_classes)
+        state = joined(setup.method, self.whole, None, net)
+        return scorer.of(state, net.arranged(self.x.to(net.device)), self.y.to(net.device))
+
+
 class CleanScore:
     """The score of the global model on the test images that its server has not seen.
 
     It is the score on all test images minus that on the public ones.
     """
 
-    def __init__(self, setup: Setup, net: Network, images: Tensor) -> None:
+    def __init__(self, setup: Setup, device: ServerDevice, images: Tensor) -> None:
         labels = setup.test_set()[1][_public(setup, len(images))]
-        self._seen = net.arranged(images), torch.from_numpy(np.array(labels))
-        self._judge, self._method, self._net = (
-            ModelScorer(setup.method, net, setup.dataset.num_classes),
-            setup.method,
-            net,
-        )
+        self._seen = images, torch.from_numpy(np.array(labels))
+        self._device = device
 
     def rows(self, number: int, whole: Broadcast, test: ScoreCounts) -> list[Row]:
         """Return the row `accuracy_clean`; none if the server has seen every test image."""
-        clean = test - self._judge.of(joined(self._method, whole, None, self._net), *self._seen)
+        clean = test - self._device.do(ModelScoring(whole, *self._seen))
         return [CLEAN_ACCURACY.row(number, clean.accuracy, n=clean.n)] if clean.n else []

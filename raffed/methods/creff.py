@@ -4,7 +4,7 @@ clients'.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -99,6 +99,8 @@ class ClassifierRetraining(ServerRule[Federated]):
     retrain_epochs: int
     retrain_lr: float
 
+    on_device: ClassVar[bool] = True
+
     def init(self, w: Params) -> Federated:
         head = _head(w, len(w["head.weight"]))
         return Federated(torch.zeros(0), head.weight, head.bias)
@@ -108,7 +110,8 @@ class ClassifierRetraining(ServerRule[Federated]):
         assert isinstance(told, ClassGradients)
         draws = seeds.generator(k.run_seed, "server", k.round)
         shape = k.spec.num_classes, self.features, k.spec.feature_dim
-        points = own.features if own.features.numel() else torch.randn(shape, generator=draws)
+        first = not own.features.numel()
+        points = torch.randn(shape, generator=draws).to(own.weight.device) if first else own.features
         count = told.holders.clamp(min=1)
         goal = told.weight / count[:, None, None], told.bias / count[:, None]
         for _ in range(self.match_steps):
@@ -130,8 +133,9 @@ class ClassifierRetraining(ServerRule[Federated]):
         features.
         """
         classes, per, width = points.shape
-        x, y = points.reshape(-1, width), torch.arange(classes).repeat_interleave(per)
-        drawn = [torch.rand(size, generator=draws).to(x.dtype) for size in ((classes, width), (classes,))]
+        x = points.reshape(-1, width)
+        y = torch.arange(classes, device=x.device).repeat_interleave(per)
+        drawn = [torch.rand(size, generator=draws).to(x) for size in ((classes, width), (classes,))]
         weight, bias = ((2 * uniform - 1) / width**0.5 for uniform in drawn)
         made = train_head(
             weight,
@@ -152,7 +156,8 @@ def gradient_gap(points: Tensor, weight: Tensor, bias: Tensor, goal: Tensor, goa
     It ignores the scale of both while the product of their norms is far above EPSILON.
     """
     classes, per, _ = points.shape
-    error = (points @ weight.T + bias).softmax(-1) - torch.eye(classes)[:, None, :]  # [C, M, C]
+    own = one_hot(torch.arange(classes, device=points.device), classes)[:, None, :]
+    error = (points @ weight.T + bias).softmax(-1) - own.to(points.dtype)  # [C, M, C]
     rows = torch.einsum("cmj,cmd->cjd", error, points) / per
     far = (1 - _cosine(rows, goal)).sum(-1)
     return far + (1 - _cosine(error.mean(1), goal_bias))
@@ -167,7 +172,7 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _head(w: Params, classes: int) -> RetrainedHead:
-    bias = w["head.bias"] if "head.bias" in w.names else torch.zeros(classes)
+    bias = w["head.bias"] if "head.bias" in w.names else torch.zeros(classes, device=w.flat.device)
     return RetrainedHead(w["head.weight"].clone(), bias.clone())
 
 

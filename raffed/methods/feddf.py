@@ -47,6 +47,7 @@ class EnsembleDistillation(ServerRule[None]):
     in_turn: bool = False
 
     each: ClassVar[bool] = True
+    on_device: ClassVar[bool] = True
 
     def required_data(self) -> ServerData:
         return ServerData(self.images) if self.steps else ServerData()

@@ -81,6 +81,7 @@ class CalibratedDistillation(ServerRule[Calibration]):
     images: int
 
     each: ClassVar[bool] = True
+    on_device: ClassVar[bool] = True
 
     def required_data(self) -> ServerData:
         return ServerData(self.images, self.labelled) if self.distil_steps else ServerData()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -81,17 +81,20 @@ class PrototypeTraining(ServerRule[PrototypeGenerator | None]):
     batch: int
     margin: float
 
+    on_device: ClassVar[bool] = True
+
     def step(
         self, own: PrototypeGenerator | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[PrototypeGenerator, Params]:
         sent = [one for one in k.received["personal"].each if isinstance(one, OwnPrototypes)]
         held = torch.stack([one.held for one in sent])
         q, y = torch.stack([one.mean for one in sent])[held], held.nonzero()[:, 1]
-        net = own.net if own else new_generator(k.spec, seeds.generator(k.run_seed, "server", 0, 0, 1))
+        fresh = seeds.generator(k.run_seed, "server", 0, 0, 1)
+        net = own.net if own else new_generator(k.spec, fresh).to(q.device)
         delta = margin_of(q, y, k.spec.num_classes, self.margin)
         draws = seeds.generator(k.run_seed, "server", k.round)
         for _ in range(self.epochs):
-            for index in torch.split(torch.randperm(len(y), generator=draws), self.batch):
+            for index in torch.split(torch.randperm(len(y), generator=draws).to(y.device), self.batch):
                 live = {name: t.detach().requires_grad_() for name, t in net.tensors.items()}
                 value = separation(q[index], y[index], prototypes(Params(live)), delta)
                 grads = torch.autograd.grad(value, list(live.values()))

@@ -35,7 +35,7 @@ def train_head(
     """
     classes = len(weight)
     for _ in range(epochs):
-        for index in torch.split(torch.randperm(len(y), generator=draws), batch):
+        for index in torch.split(torch.randperm(len(y), generator=draws).to(y.device), batch):
             error = (x[index] @ weight.T + bias).softmax(-1) - one_hot(y[index], classes).to(x.dtype)
             weight = weight - lr * (error.T @ x[index]) / len(index)
             bias = bias - lr * error.mean(0) if biased else bias

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,18 @@ from raffed.core.aggregation.accumulator import PartialSum
 from raffed.core.messages import Broadcast
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 
+if TYPE_CHECKING:
+    from raffed.core.training.network import Network
+    from raffed.runtime.setup import Setup
+
 T = TypeVar("T")
 Asked = Callable[[], T]
 """Work that was requested.
 
 It may already be running in the background. Calling this once waits for the result and returns it.
 """
+ServerWork = Callable[["Network", "Setup"], T]
+"""Work that the server does with a network. It can be pickled, and what it returns lies on the CPU."""
 
 
 class ParticipantOrder(NamedTuple):
@@ -159,6 +165,15 @@ class Backend(Protocol):
 
     def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
         """Return client → SHA-256 of its state of the given version, if it keeps anything."""
+        ...
+
+    @property
+    def apart(self) -> bool:
+        """Whether clients train on another device than the CPU, where the server is."""
+        ...
+
+    def server_work(self, work: ServerWork[T]) -> T:
+        """Do work of the server with a network of the device where clients train."""
         ...
 
     def placement(self) -> dict[str, object]:

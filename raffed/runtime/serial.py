@@ -6,6 +6,7 @@ It is the reference for tests and debugging, and fast enough for very small runs
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 
 from raffed.core.aggregation.accumulator import PartialSum
 from raffed.core.messages import Broadcast
-from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.api import Asked, RoundOrder, ServerWork
 from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.machine import gpu_of, keep_freed_memory
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
 from raffed.runtime.torch_settings import set_threads
 from raffed.runtime.worker import ClientWorker, total
+
+T = TypeVar("T")
 
 
 class SerialBackend:
@@ -61,6 +64,13 @@ class SerialBackend:
 
     def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
         return self._worker.store.digests(versions)
+
+    @property
+    def apart(self) -> bool:
+        return self._worker.device.type != "cpu"
+
+    def server_work(self, work: ServerWork[T]) -> T:
+        return self._worker.server_work(work)
 
     def placement(self) -> dict[str, object]:
         return {"execution": "serial", "threads": torch.get_num_threads(), **gpu_of(self._worker.device)}

@@ -10,6 +10,7 @@ import itertools
 import operator
 import time
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from raffed.core.training.task import Augmentation
 from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.references.user_code import user_errors
-from raffed.runtime.api import ActorShare, ParticipantOrder
+from raffed.runtime.api import ActorShare, ParticipantOrder, ServerWork
 from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.client_state_store import ClientStateStore
 from raffed.runtime.machine import deterministic_kernels
@@ -48,6 +49,8 @@ from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.seconds import Stopwatch
 from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
+
+T = TypeVar("T")
 
 
 class ClientWorker:
@@ -214,6 +217,12 @@ class ClientWorker:
                     client_state.v.to(self.device), entry.weight, f"own layers of client {entry.client}"
                 )
         return total.export()
+
+    @user_errors()
+    def server_work(self, work: ServerWork[T]) -> T:
+        """Do work of the server with this worker's network. No client's model is changed."""
+        with explained(self.method):
+            return work(self.net, self.setup)
 
     def _participant(self, entry: ParticipantOrder) -> Participant:
         return Participant(

@@ -16,7 +16,7 @@ from tests.runtime.conftest import small
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fedmr", "scamap"])
+@pytest.mark.parametrize("method", ["fedmr", "scamap", "feddf", "creff"])
 def test_two_actors_of_half_a_gpu_have_the_bits_of_one_process(method: str, tmp_path: Path) -> None:
     """In a process of its own: it tells Ray of a GPU, and torch of a device. What the actors answer must
     do without either.

@@ -10,12 +10,13 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import raffed
 from raffed import Data, Faults, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
 from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.aggregation.clip_and_noise import add_noise
@@ -26,7 +27,7 @@ from raffed.core.params import Params
 from raffed.core.training.network import Network
 from raffed.experiments import federation
 from raffed.experiments.folder import RunFolder
-from raffed.methods import METHODS
+from raffed.methods import METHODS, build_method
 from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
@@ -74,6 +75,12 @@ VARIANTS: dict[str, tuple[RunConfig, tuple[str, ...]]] = {
 }
 
 
+@raffed.metric(unit="fraction")
+def right(scores: Tensor, labels: Tensor) -> Tensor:
+    """The share of right answers."""
+    return (scores.argmax(-1) == labels).double().mean()
+
+
 CLOSING = ("ccvr",)  # whose last round only looks at the model, and leaves its weights
 
 
@@ -89,7 +96,18 @@ class Posting(SerialBackend):
 
     def train(self, job: RoundOrder) -> Any:
         asked = super().train(job)
-        return lambda: pickle.loads(pickle.dumps(asked()))
+        return lambda: posted(asked())
+
+    asked: ClassVar[list[str]] = []  # kinds of the server's work
+
+    def server_work(self, work: Any) -> Any:
+        self.asked.append(type(work).__name__)
+        return posted(super().server_work(posted(work)))
+
+
+def posted(value: Any) -> Any:
+    """As it arrives in another process."""
+    return pickle.loads(pickle.dumps(value))
 
 
 def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[Any, ...]:
@@ -124,6 +142,25 @@ def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
 ) -> None:
     config = replace(VARIANTS[variant][0], method=name, args=SHORT.get(name, {}))
     assert outcome(config, tmp_path / "there", device) == outcome(config, tmp_path / "here", "cpu")
+
+
+def test_the_server_works_with_a_network_where_clients_train(tmp_path: Path, device: torch.device) -> None:
+    """Otherwise a ResNet's distillation, or its scores on a test set, would take a GPU's user hours of one
+    core. On the CPU nothing is sent.
+    """
+    config = replace(BASE, method="feddf", data=replace(BASE.data, validation=0.2))
+    config = replace(config, federation=replace(BASE.federation, metrics=f"{__name__}:right"))
+    Posting.asked.clear()
+    here = outcome(config, tmp_path / "here", "cpu")
+    assert not Posting.asked
+    assert outcome(config, tmp_path / "there", device) == here
+    assert Posting.asked == ["RuleStep", "ModelScoring", "ModelScores", "ModelScores"] * 2
+
+
+def test_rules_that_train_each_round_do_it_where_clients_train() -> None:
+    """CCVR trains one head, once, and FedAwS takes a few steps of one: the CPU does these."""
+    asking = {name for name in METHODS if build_method(name).server.on_device}
+    assert asking == {"creff", "feddf", "fedic", "fedtgp"}
 
 
 # Every method trains on the device in a run above. What dropout, BatchNorm, augmentation and stacks add

@@ -85,6 +85,17 @@ def test_steps_recorded_as_cuda_graphs_have_the_bits_of_steps_by_themselves(name
     assert recorder.recordings > 0
 
 
+@pytest.mark.parametrize("method", ["feddf", "fedic", "creff", "fedtgp"])
+def test_a_server_that_trains_does_it_on_the_gpu(method: str, tmp_path: Path) -> None:
+    """By one process or by one of two actors, with the same bits, which are not the CPU's."""
+    config = replace(CONFIG, method=method)
+    alone = raffed.run(config, tmp_path / "serial").hashes
+    halves = replace(config, runtime=Runtime(execution="ray", gpu_fraction=0.5))
+    assert raffed.run(halves, tmp_path / "halves").hashes == alone
+    on_the_cpu = raffed.run(replace(config, runtime=Runtime(execution="serial")), tmp_path / "cpu").hashes
+    assert on_the_cpu["weights"] != alone["weights"]
+
+
 @pytest.mark.parametrize("cohort", [0, 3])
 def test_actors_of_a_whole_half_and_third_of_a_gpu_have_the_bits_of_one_process(
     cohort: int, tmp_path: Path

@@ -25,7 +25,7 @@ from raffed.errors import NumericsError
 BITS = 44
 # Numbers of small points that are rounded at a time; with fewer, calling costs more than computing
 BLOCK = 1 << 18
-# Numbers of a large point that are rounded at a time; with more, they leave the processor's cache
+# Numbers of a large point that are rounded at a time on a CPU; with more, they leave its cache
 SLICE = 1 << 16
 # Σ |p_i · w_i| up to which float64 holds every multiple of 2^-BITS, with room for rounding
 REACH = 2.0 ** (52 - BITS)
@@ -113,8 +113,10 @@ class PointSum:
         into = self._room(flat, reach)
         if round_and_add(into, flat, weight * 2.0**BITS):
             return
-        for i in range(0, flat.numel(), SLICE):
-            into[i : i + SLICE].add_(_rounded(flat[i : i + SLICE], weight, BITS))
+        # A GPU needs longer to start an operation than for a slice
+        size = SLICE if flat.device.type == "cpu" else max(flat.numel(), 1)
+        for i in range(0, flat.numel(), size):
+            into[i : i + size].add_(_rounded(flat[i : i + size], weight, BITS))
 
     def _room(self, like: Tensor, reach: float) -> Tensor:
         """Return the float64 buffer, once multiples of up to `reach` can be added to it exactly."""

@@ -21,7 +21,7 @@ from ray.exceptions import RayActorError
 from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
-from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.api import Asked, RoundOrder, ServerWork
 from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
 from raffed.runtime.ray_backend.actor_errors import memory_line, out_of_memory, why_not_started
@@ -124,6 +124,14 @@ class RayPool:
             mine[self._left()[0]].update(mine.pop(gone))
         calls = {actor: Call[dict[int, str]]("digests", (those,)) for actor, those in mine.items()}
         return {client: text for answer in self._ask(calls)() for client, text in answer.items()}
+
+    @property
+    def apart(self) -> bool:
+        return self._plan.num_gpus > 0
+
+    def server_work(self, work: ServerWork[T]) -> T:
+        [answer] = self._ask({self._left()[0]: Call[T]("server_work", (work,))})()
+        return answer
 
     def placement(self) -> dict[str, object]:
         """Return how the work is placed, after every actor has loaded torch and its data."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import ray
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from raffed.core.aggregation.accumulator import PartialSum
     from raffed.core.messages import Broadcast
-    from raffed.runtime.api import ActorShare
+    from raffed.runtime.api import ActorShare, ServerWork
     from raffed.runtime.ray_backend.node_sums import NodeSum, Trained
     from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
     from raffed.runtime.setup import Setup
@@ -34,6 +34,7 @@ MEND = (
     "; mend that where it runs (`raffed doctor` looks at a machine), then `raffed resume` continues the run"
 )
 
+T = TypeVar("T")
 Place = dict[str, str | int | float]  # where an actor runs, for run.json
 
 
@@ -100,6 +101,9 @@ class ClientActor(Serving):
 
     def own_layers(self, share: ActorShare) -> NDArray[np.int64] | None:
         return self._worker.own_layers(share)
+
+    def server_work(self, work: ServerWork[T]) -> T:
+        return self._worker.server_work(work)
 
     def digests(self, versions: dict[int, int]) -> dict[int, str]:
         return self._worker.store.digests(versions)
