@@ -3,8 +3,9 @@
     python -m tests.benchmarks.contestant NAME WORKLOAD
 
 Says {"ready": true} or {"absent": "why"} first, then answers
-{"do": "block", "rounds": n}  with {"seconds": [n numbers], "steps": [n numbers], "cpu": number}: a wall time
-                              and SGD steps a round, and CPU seconds of this process for all of them;
+{"do": "block", "rounds": n}  with {"seconds": [n numbers], "steps": [n numbers], "cpu": number, "parts":
+                              {name: seconds}}: a wall time and SGD steps a round, CPU seconds of this process
+                              for all of them, and what the last round's time was spent on, if it counts that;
 {"do": "accuracy"}            with {"accuracy": fraction of the test set};
 {"do": "quit"}, or the end of its input, by ending.
 """
@@ -42,6 +43,10 @@ class Contestant(ABC):
     def weights(self) -> dict[str, Tensor]:
         """The global model."""
 
+    def parts(self) -> dict[str, float]:
+        """Seconds of the last round by what they were spent on, if it counts them."""
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """End what it started."""
@@ -72,7 +77,8 @@ def serve(lines: Lines, setup: Setup, contestant: Contestant) -> None:
         if order["do"] == "block":
             cpu = time.process_time()
             seconds, steps = _timed(contestant.rounds(order["rounds"]))
-            lines.say(seconds=seconds, steps=steps, cpu=time.process_time() - cpu)
+            cpu = time.process_time() - cpu
+            lines.say(seconds=seconds, steps=steps, cpu=cpu, parts=contestant.parts())
         else:
             lines.say(accuracy=accuracy(setup, contestant.weights()))
     contestant.close()

@@ -220,7 +220,7 @@ def measure(
         "start_s": None,
         "first_s": None,
     }
-    row |= {"accuracy": None, "note": None}
+    row |= {"accuracy": None, "note": None, "parts": {}}
     try:
         with Watch() as watch:
             process = Process(
@@ -233,6 +233,7 @@ def measure(
                     answer = process.ask(TIMEOUT, do="block", rounds=rounds)
                     row["blocks"].append(statistics.median(answer["seconds"]))
                     row["steps"] = sorted({*row["steps"], *answer["steps"]})
+                    row["parts"] = answer["parts"]
                 row["accuracy"] = process.ask(TIMEOUT, do="accuracy")["accuracy"]
             finally:
                 process.close()
@@ -351,6 +352,10 @@ def main() -> None:
                 options.out.parent.mkdir(parents=True, exist_ok=True)
                 options.out.write_text(json.dumps({"machine": about, "results": results}, indent=2) + "\n")
         console.print(table(result))
+        for row in result["rows"]:
+            if row["parts"]:
+                spent = ", ".join(f"{name} {seconds:.3f}" for name, seconds in row["parts"].items())
+                console.print(f"seconds of the last round of {row['contestant']}: {spent}")
     if options.out and all(any(row["ratio"] for row in result["rows"]) for result in results):
         plot(results, options.out.with_suffix(".png"))
 

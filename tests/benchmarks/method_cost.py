@@ -154,6 +154,7 @@ def measured(
         base.round()
         for name in names:
             if name not in rows:
+                print(f"{name} ...", flush=True)  # a method may take minutes
                 elsewhere = name in ELSEWHERE
                 rows[name] = (
                     measure_elsewhere(name, load, turns) if elsewhere else measure(name, base, load, turns)

@@ -7,16 +7,17 @@ import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from raffed.config.run import Numerics
 from raffed.core.aggregation.accumulator import PartialSum
 from raffed.experiments.checkpoint import CLIENT_STATES
+from raffed.experiments.events import RoundEvent
 from raffed.experiments.federation import RoundLoop
 from raffed.experiments.folder import RunFolder
-from raffed.runtime.api import Asked, RoundOrder
+from raffed.runtime.api import Asked, RoundOrder, ServerWork
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.reports import Report
 from raffed.runtime.serial import SerialBackend
@@ -25,6 +26,7 @@ from tests.benchmarks.contestant import Contestant
 from tests.benchmarks.workloads import BenchmarkSetup
 
 ACTORS = 2
+T = TypeVar("T")
 
 
 class Counted:
@@ -46,6 +48,14 @@ class Counted:
 
         return trained
 
+    @property
+    def apart(self) -> bool:
+        return bool(self._runtime.apart)
+
+    def server_work(self, work: ServerWork[T]) -> T:
+        made: T = self._runtime.server_work(work)
+        return made
+
 
 class Raffed(Contestant):
     """A federation on a runtime; evaluation and checkpoints stay off, because the workloads' intervals
@@ -61,16 +71,22 @@ class Raffed(Contestant):
         self.states = path / CLIENT_STATES
         self._runtime = start(setup, self.states)
         self._counted = Counted(self._runtime)
+        self._last: RoundEvent | None = None
         self._federation = RoundLoop(setup, self._counted, RunFolder(path, setup))  # type: ignore[arg-type]
 
     def round(self) -> int:
-        self._federation.step()
+        self._last = self._federation.step()
         return self._counted.steps
 
     def rounds(self, count: int) -> Iterator[int]:
         """As `raffed run` makes them: a round is recorded while the next one trains."""
-        for _ in self._federation.next(count):
+        for event in self._federation.next(count):
+            self._last = event
             yield self._counted.steps
+
+    def parts(self) -> dict[str, float]:
+        profile = None if self._last is None else self._last.profile
+        return {} if profile is None else profile._asdict()
 
     def reports(self) -> list[Report]:
         """What the clients of the last round reported."""
