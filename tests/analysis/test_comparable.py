@@ -19,8 +19,6 @@ from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
 from raffed.analysis.metrics.targets import target_table
-from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
-from raffed.analysis.reproduction.verdicts import paper_table, result_lines
 from raffed.analysis.runs.comparable import MARK, apart, comparability, differences, notices
 from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import Group, groups
@@ -31,21 +29,10 @@ from raffed.analysis.table import as_markdown
 
 from raffed.config.run import OMITTED_WHEN_DEFAULT, YOUNGER, RunConfig
 from raffed.data.catalogue import DATASETS
-from raffed.results.seal import sealed
+from tests.analysis.changed_run import change
 
 WriteRun = Callable[..., Path]
 ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
-
-
-def change(folder: Path, where: str, value: object) -> None:
-    """Another value in a run.json, at `where` (a.b.c)."""
-    file = json.loads((folder / "run.json").read_text())
-    *way, last = where.split(".")
-    part = file
-    for name in way:
-        part = part.setdefault(name, {})
-    part[last] = value
-    (folder / "run.json").write_text(json.dumps(sealed(file)))
 
 
 def pair(
@@ -358,61 +345,6 @@ def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(
     change(tmp_path / "map/final/seed-1", "partition_sha256", OTHER)
     table = tuning_table(Sweep(tmp_path, about), load_runs([tmp_path]))
     assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(table)
-
-
-def written_item(folder: Path, cells: list[dict[str, Any]]) -> Reproduction:
-    about = {
-        "schema": 1,
-        "paper": "fedmr",
-        "name": "x",
-        "title": "t",
-        "measure": "accuracy_last",
-        "scale": "proxy",
-        "unit": "%",
-        "tolerance": 0.5,
-        "baseline": "FedAvg",
-        "note": "",
-        "cells": cells,
-        "averages": [],
-        "left_out": [],
-    }
-    (folder / "item.json").write_text(json.dumps(about))
-    return load_item(folder / "item.json")
-
-
-def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    cells = []
-    for row in ("FedAvg", "FedMR", "FedProx"):
-        names = [write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed).name for seed in (0, 1)]
-        cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
-    change(tmp_path / "FedMR1", "partition_sha256", OTHER)
-    item = written_item(tmp_path, cells)
-    runs = load_runs(run_folders(item))
-    assert [len(line.ours) for line in result_lines(item, runs)] == [2, 1, 2]
-    table = paper_table(item, runs)
-    assert table.titles[-1] == "Runs left out"
-    assert [line[-1][:15] for line in table.rows] == ["–", "not comparable:", "–"]
-
-
-def test_a_paper_s_cell_counts_runs_that_were_rounded_in_several_ways(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    """FedAvg was begun with the machine's bits and ended with portable ones; FedMR has portable ones only."""
-    cells = []
-    for row in ("FedAvg", "FedMR"):
-        names = [
-            write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed, partition_sha256=ONE).name
-            for seed in range(3)
-        ]
-        cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
-    for folder in ("FedAvg2", "FedMR0", "FedMR1", "FedMR2"):
-        change(tmp_path / folder, "config.numerics.bits", "portable")
-    item = written_item(tmp_path, cells)
-    runs = load_runs(run_folders(item))
-    assert [len(line.ours) for line in result_lines(item, runs)] == [3, 3]
-    assert "Runs left out" not in paper_table(item, runs).titles
 
 
 def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:

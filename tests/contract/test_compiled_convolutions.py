@@ -24,6 +24,9 @@ from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, clients, leaves, short
 pytestmark = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
 # A companion, a solver of its own, two teachers
 FAST = {"fedavg", "apfl", "pfedme", "moon"}
+# Adam divides a gradient by its own size. Clients agree after so few steps, so what the server distils is
+# little more than rounding, which would move weights by the server's rate
+SMALL_RATE = {"feddf": {"server_lr": 1e-6}, "fedic": {"server_lr": 1e-6}}
 EVERYBODY = (0, 1, 2, 3)
 
 
@@ -43,7 +46,8 @@ def convolving(own: bool) -> Network:
 def federation(name: str, own: bool, cohort: bool) -> Tiny:
     """Two rounds of few steps, on images of 2 x 2."""
     data = [replace(one, x=one.x.view(-1, 1, 2, 2)) for one in clients()]
-    made = Tiny(short(name), net=convolving(own), data=data, local=replace(PLAIN, epochs=0.1, lr=0.05))
+    method, local = short(name, SMALL_RATE.get(name)), replace(PLAIN, epochs=0.1, lr=0.05)
+    made = Tiny(method, net=convolving(own), data=data, local=local)
     made.cohort = cohort
     made.arrange()
     return made.run(2, EVERYBODY)
