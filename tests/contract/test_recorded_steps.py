@@ -240,6 +240,19 @@ def test_a_variable_switches_recordings_off(monkeypatch: pytest.MonkeyPatch) -> 
         recorder_for(module(), gpu)
 
 
+def test_only_kinds_of_enough_steps_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two epochs of 3 x 8 and 1 x 4 samples are eight steps, two of them of the short last batch. To record
+    these two would take longer than to make them.
+    """
+    monkeypatch.setattr(recorded_steps, "FEWEST", 6)
+    epochs = replace(LONG, epochs=2, batch_size=8)
+    for sizes, recordings in (((28, 28), 2), ((24, 24), 2), ((20, 20), 0)):
+        tape = Tape()
+        data = clients(sizes=(*sizes, 8, 8))
+        federation(short("fedavg"), tape, data=data, local=epochs).run(1, [0, 1])
+        assert tape.recordings == recordings
+
+
 def test_a_step_of_another_kind_is_another_recording_and_each_begins_by_itself() -> None:
     """Sizes 4, 4, 4, 2, 4, 2, 2: the first of each size is made, the second recorded, the others repeated."""
     tape, made = Tape(), list[int]()

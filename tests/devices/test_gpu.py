@@ -18,6 +18,7 @@ import torch
 import raffed
 from raffed import Data, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
 from raffed.core.context import ClientData
+from raffed.core.training import recorded_steps
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import GraphRecorder, Repeat
 from raffed.experiments.events import RoundEvent
@@ -76,7 +77,10 @@ def test_stacks_train_on_a_gpu_the_same_bits_twice(name: str) -> None:
 
 @pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
 @over_methods
-def test_steps_recorded_as_cuda_graphs_have_the_bits_of_steps_by_themselves(name: str, cohort: bool) -> None:
+def test_steps_recorded_as_cuda_graphs_have_the_bits_of_steps_by_themselves(
+    name: str, cohort: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_steps, "FEWEST", 3)  # as in tests/contract/test_recorded_steps.py
     deterministic_kernels()
     recorder = Counted(torch.device(DEVICE))
     alone, recorded = (trained(name, DEVICE, cohort, one, FULL, local=LONG) for one in (None, recorder))

@@ -117,7 +117,7 @@ class SgdStack:
         self.recorded = recorded_steps(
             net.recorder,
             name_of(task, members, stacked=True),
-            max(len(one.batches) for one in members),
+            lambda: [step.kind(self.steps.rate(step)) for step in stacked_steps(batches.sizes)],
             counted=task.solver.rule.counts,
         )
 

@@ -25,7 +25,7 @@ from raffed.core.stacked.records import (
     stacked_records,
     taken_leaves,
 )
-from raffed.core.stacked.schedule import Batches, StackedStep
+from raffed.core.stacked.schedule import Batches, StackedStep, stacked_steps
 from raffed.core.stacked.steps import one_or_all
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import recorded_steps
@@ -55,7 +55,9 @@ class RuleStack:
         self._calls = self._counted(begun[0])
         self._losses: list[list[Tensor]] = [[] for _ in members]
         self.recorded = recorded_steps(
-            net.recorder, name_of(task, members, stacked=True), max(map(len, batches.sizes))
+            net.recorder,
+            name_of(task, members, stacked=True),
+            lambda: [step.kind(self._rate(step)) for step in stacked_steps(batches.sizes)],
         )
 
     def _counted(self, carried: Record) -> list[int]:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -121,10 +122,16 @@ class RecordedSteps:
     Args:
         recorder: What records, or None to make every step by itself.
         name: Name of what is trained here, which is kept if it cannot be recorded.
+        kinds: The kinds of steps that are recorded, or None for all.
     """
 
-    def __init__(self, recorder: StepRecorder | None = None, name: str = "") -> None:
-        self._recorder, self._name = recorder, name
+    def __init__(
+        self,
+        recorder: StepRecorder | None = None,
+        name: str = "",
+        kinds: Collection[Hashable] | None = None,
+    ) -> None:
+        self._recorder, self._name, self._kinds = recorder, name, kinds
         self._known: dict[Hashable, _Recording | None] = {}
 
     def make(self, kind: Hashable, inputs: Inputs, step: Step) -> Tensor:
@@ -138,7 +145,7 @@ class RecordedSteps:
             inputs: The tensors that differ from step to step, on the device of the network.
             step: Function from these to the loss, detached.
         """
-        if self._recorder is None:
+        if self._recorder is None or (self._kinds is not None and kind not in self._kinds):
             return step(*inputs)
         if kind not in self._known:
             self._known[kind] = None
@@ -168,16 +175,22 @@ NEVER = RecordedSteps()
 
 
 def recorded_steps(
-    recorder: StepRecorder | None, name: str, steps: int, *, counted: bool = False
+    recorder: StepRecorder | None,
+    name: str,
+    kinds: Callable[[], Iterable[Hashable]],
+    *,
+    counted: bool = False,
 ) -> RecordedSteps:
     """Return how the steps of a phase are made: by themselves, or recorded where that is possible and pays.
 
     Args:
         recorder: The network's, or None.
         name: Name of what is trained, or "" if its steps do not repeat.
-        steps: Number of steps.
+        kinds: Function that returns the kind of every step (`RecordedSteps.make`). Only kinds of at least
+            FEWEST steps are recorded. The short last batch of an epoch is often of a kind with fewer.
         counted: Whether a step depends on its number (`Optimizer.counts`).
     """
-    if recorder is None or not name or name in recorder.refused or steps < FEWEST or counted:
+    if recorder is None or not name or name in recorder.refused or counted:
         return NEVER
-    return RecordedSteps(recorder, name)
+    often = {kind for kind, steps in Counter(kinds()).items() if steps >= FEWEST}
+    return RecordedSteps(recorder, name, often) if often else NEVER

@@ -137,7 +137,12 @@ def sgd(
     stepper = Stepper(solver, weights, named, begun)
     losses: list[Tensor] = []
     direct = cross_entropy_only and net.written_out and not entrance and beside is None
-    recorded = recorded_steps(net.recorder, repeats, len(batches), counted=solver.rule.counts)
+
+    def kinds() -> list[tuple[int, float]]:
+        used = [solver.lr] * len(batches) if rates is None else rates
+        return [(index.numel(), rate) for index, rate in zip(batches, used, strict=True)]
+
+    recorded = recorded_steps(net.recorder, repeats, kinds, counted=solver.rule.counts)
 
     def make(
         rate: float, step: int, x: Tensor, y: Tensor, below: Tensor | None, *drawn: dict[str, Tensor]

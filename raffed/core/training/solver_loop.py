@@ -51,7 +51,15 @@ def solve(
         repeats: As for `sgd`: a name under which a GPU may record steps, or "".
     """
     per, indices = rule.batches(), placed(batches, data.y.device)
-    recorded = recorded_steps(net.recorder, repeats, len(indices) // per)
+
+    def rate(step: int) -> float:
+        return k.lr if rates is None else rates[step]
+
+    def kinds() -> list[tuple[float, ...]]:
+        sizes = [index.numel() for index in indices]
+        return [(rate(i // per), *sizes[i : i + per]) for i in range(0, len(sizes), per)]
+
+    recorded = recorded_steps(net.recorder, repeats, kinds)
     carried = rule.begin(k) if recorded is NEVER else with_own_memory(rule.begin(k))
 
     def make(now: Context, step: int, ready: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
@@ -84,7 +92,7 @@ def solve(
         ]
         ready = [(x if augment is None else augment(x), y) for x, y in group]
         step = first // per
-        now = k if rates is None else k.replace(lr=rates[step])
+        now = k if rates is None else k.replace(lr=rate(step))
         kind = now.lr, *(len(y) for _, y in ready)
         found.append(recorded.make(kind, (ready,), functools.partial(make, now, step)))
     loss = float(torch.cat(found).mean()) if found else 0.0
