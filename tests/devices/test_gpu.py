@@ -152,18 +152,18 @@ class Counted(GraphRecorder):
         return made
 
 
+@pytest.mark.parametrize("numerics", [Numerics(), Numerics(3), Numerics(3, "bf16")], ids=str)
+@pytest.mark.parametrize("method", ["map", "fedavg", "fedrep", "fedbabu"])
 def test_a_run_with_and_without_cuda_graphs_has_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, numerics: Numerics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One by one, MAP records steps for each client, FedAvg once for all, FedRep once for each part."""
     long = replace(CONFIG, local=replace(CONFIG.local, epochs=6, batch_size=16))
-    for one in (long, replace(long, numerics=Numerics(3)), replace(long, numerics=Numerics(3, "bf16"))):
-        hashes = []
-        for value in ("on", "off"):
-            monkeypatch.setenv("RAFFED_CUDA_GRAPHS", value)
-            hashes.append(
-                raffed.run(one, tmp_path / f"{value}-{one.numerics.cohort}{one.numerics.precision}").hashes
-            )
-        assert hashes[0] == hashes[1]
+    one, hashes = replace(long, method=method, numerics=numerics), []
+    for value in ("on", "off"):
+        monkeypatch.setenv("RAFFED_CUDA_GRAPHS", value)
+        hashes.append(raffed.run(one, tmp_path / value).hashes)
+    assert hashes[0] == hashes[1]
 
 
 def test_what_reads_a_number_within_a_step_is_trained_without_a_graph() -> None:

@@ -18,8 +18,8 @@ from raffed.core.layout import Layout
 from raffed.core.params import Params, State
 from raffed.core.parts import Part, in_part
 from raffed.core.training.functional import FunctionalNetwork
-from raffed.core.training.recorded_steps import StepRecorder
-from raffed.core.training.seeded_dropout import Noise, replace_dropout
+from raffed.core.training.recorded_steps import KeptPhases, StepRecorder
+from raffed.core.training.seeded_dropout import Noise, draw, replace_dropout
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
@@ -59,7 +59,7 @@ class Network:
         constants: Collection[str] = (),
         recorder: StepRecorder | None = None,
     ) -> None:
-        self.recorder = recorder
+        self.recorder, self.kept_phases = recorder, KeptPhases()
         self.device = torch.device(device)
         self.noise = Noise()
         self.has_dropout = replace_dropout(module, self.noise)
@@ -227,6 +227,14 @@ class Network:
                 )  # two samples, because BatchNorm refuses one
             self._noise_shapes[key] = [shape[1:] for shape in shapes]
         return [(len(x), *shape) for shape in self._noise_shapes[key]]
+
+    def dropout_draws(self, x: Tensor) -> list[Tensor]:
+        """Return the numbers that dropout would draw in a pass over x [B, ...], from the same generator."""
+        shapes = self.noise_shapes(x)
+        if not shapes:
+            return []
+        assert self.noise.generator is not None
+        return draw(shapes, self.noise.generator)
 
     def apply(self, state: State, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return (logits, z) of a model in evaluation mode, without gradient. No model is changed."""

@@ -7,8 +7,9 @@ at once. The kernels and their order are those of the step itself, so the bits a
 A recording repeats addresses and plain numbers. So only steps that are made of the same operations on the
 same tensors are recorded (`ClientTask.repeats`): the batch is copied into the tensors that the recording
 reads, and weights and moments are changed in place anyway. A step with another batch size or another learning
-rate is another recording. What cannot be recorded, because it reads a number from the GPU in the middle of a
-step, is trained step by step as without recordings.
+rate is another recording. A phase whose steps read nothing else than the network, moments and batch keeps its
+recordings for the clients that come next (`KeptPhases`). What cannot be recorded, because it reads a number
+from the GPU in the middle of a step, is trained step by step as without recordings.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +29,8 @@ Inputs = tuple[pytree.PyTree, ...]  # of tensors, lists and dictionaries of them
 Step = Callable[..., Tensor]  # from the inputs to the loss, detached
 Repeat = Callable[[], None]
 FEWEST = 6  # steps of one kind; below, a recording costs more than it saves
+PATIENCE = 2  # steps of one kind that are made by themselves before one is kept for all clients
+KINDS = 64  # that a kept phase remembers; a rate that changes in each round makes new ones
 
 
 class StepRecorder(Protocol):
@@ -123,6 +126,8 @@ class RecordedSteps:
         recorder: What records, or None to make every step by itself.
         name: Name of what is trained here, which is kept if it cannot be recorded.
         kinds: The kinds of steps that are recorded, or None for all.
+        alone: How many steps of a kind are made by themselves before one is recorded.
+        most: How many kinds are remembered, the last used ones, or None for all.
     """
 
     def __init__(
@@ -130,15 +135,20 @@ class RecordedSteps:
         recorder: StepRecorder | None = None,
         name: str = "",
         kinds: Collection[Hashable] | None = None,
+        *,
+        alone: int = 1,
+        most: int | None = None,
     ) -> None:
         self._recorder, self._name, self._kinds = recorder, name, kinds
-        self._known: dict[Hashable, _Recording | None] = {}
+        self._alone, self._most = alone, most
+        # Kind → its recording, or how many steps were made by themselves; the last used ones at the end
+        self._known: dict[Hashable, _Recording | int] = {}
 
     def make(self, kind: Hashable, inputs: Inputs, step: Step) -> Tensor:
         """Make a step, and return its loss.
 
         The first step of a kind is made by itself: torch and the libraries below it do their one-time work.
-        The second one is recorded, and all others repeat it.
+        The second one is recorded (later, if `alone` is above 1), and all others repeat it.
 
         Args:
             kind: What steps that repeat have in common, such as batch size and learning rate.
@@ -147,11 +157,14 @@ class RecordedSteps:
         """
         if self._recorder is None or (self._kinds is not None and kind not in self._kinds):
             return step(*inputs)
-        if kind not in self._known:
-            self._known[kind] = None
+        recording = self._known.pop(kind, 0)
+        self._known[kind] = recording
+        if isinstance(recording, int) and recording < self._alone:
+            self._known[kind] = recording + 1
+            if self._most is not None and len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
             return step(*inputs)
-        recording = self._known[kind]
-        if recording is None:
+        if isinstance(recording, int):
             own: Inputs = pytree.tree_map_only(Tensor, torch.clone, inputs)
             try:
                 loss, repeat = self._recorder.record(lambda: step(*own))
@@ -172,6 +185,60 @@ def _tensors(inputs: Inputs) -> list[Tensor]:
 
 
 NEVER = RecordedSteps()
+
+
+@dataclass(frozen=True)
+class KeptPhase:
+    """What the phases of one kind share from client to client.
+
+    Attributes:
+        moments: The optimiser's moments, by name, in memory that stays where it is.
+        steps: The recordings of their steps.
+    """
+
+    moments: Mapping[str, list[Tensor]]
+    steps: RecordedSteps
+
+
+class KeptPhases:
+    """The phases of a network whose recordings serve for all clients.
+
+    Their steps read and write the network, the moments and the batch, and nothing that belongs to a client:
+    they minimise the cross-entropy and are not corrected. The network's memory stays the same for all
+    clients. That of the moments does so here.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, KeptPhase] = {}
+
+    def of(
+        self,
+        recorder: StepRecorder | None,
+        name: str,
+        kind: Hashable,
+        begin: Callable[[], Mapping[str, list[Tensor]]],
+        *,
+        counted: bool = False,
+    ) -> KeptPhase | None:
+        """Return a phase with moments of zero, or None if its steps are not recorded.
+
+        Args:
+            recorder: The network's, or None.
+            name: Name of what is trained, or "" if its steps do not repeat.
+            kind: What phases have in common that share recordings, such as the part that is trained.
+            begin: Function that returns the moments before the first step.
+            counted: Whether a step depends on its number (`Optimizer.counts`).
+        """
+        if recorder is None or not name or name in recorder.refused or counted:
+            return None
+        kept = self._known.get((name, kind))
+        if kept is None:
+            steps = RecordedSteps(recorder, name, alone=PATIENCE, most=KINDS)
+            kept = self._known[name, kind] = KeptPhase(begin(), steps)
+            return kept
+        for tensors in kept.moments.values():
+            torch._foreach_zero_(tensors)
+        return kept
 
 
 def recorded_steps(

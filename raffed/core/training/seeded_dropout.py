@@ -24,7 +24,7 @@ class Noise:
         self.generator: torch.Generator | None = None
         self.used: list[
             Tensor
-        ] = []  # what this pass drew, to be used again in another pass over the same batch
+        ] = []  # what this pass drew or was given, to be used again in another pass over the same batch
         self._given: list[Tensor] | None = None
         self._shapes: list[tuple[int, ...]] | None = None
 
@@ -34,7 +34,8 @@ class Noise:
             self._shapes.append(shape)
             return x.new_ones(shape)
         if self._given is not None:
-            return self._given.pop(0)
+            self.used.append(self._given.pop(0))
+            return self.used[-1]
         if self.generator is None:
             raise RuntimeError("dropout in training mode without a generator: set net.noise.generator")
         self.used += draw([shape], self.generator)
@@ -48,6 +49,7 @@ class Noise:
             yield
         finally:
             self._given = None
+            self.used.clear()
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[list[tuple[int, ...]]]:

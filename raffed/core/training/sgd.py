@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,7 +20,7 @@ from raffed.core.parts import Part
 from raffed.core.record import Record
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
-from raffed.core.training.recorded_steps import NEVER, Inputs, recorded_steps
+from raffed.core.training.recorded_steps import NEVER, Inputs, KeptPhase, RecordedSteps, recorded_steps
 from raffed.core.training.stepping import Solver, Stepper
 
 Augment = Callable[[Tensor], Tensor]
@@ -134,23 +135,27 @@ def sgd(
     companion = _Companion(beside)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
     named = [*names, *companion.names]
-    stepper = Stepper(solver, weights, named, begun)
+    alike = cross_entropy_only and beside is None and correct is None and draw is None and begun is None
+    kept = _kept_phase(net, solver, weights, repeats, f"{part} {entrance}") if alike else None
+    stepper = Stepper(solver, weights, named, begun, None if kept is None else kept.moments)
     losses: list[Tensor] = []
     direct = cross_entropy_only and net.written_out and not entrance and beside is None
-
-    def kinds() -> list[tuple[int, float]]:
-        used = [solver.lr] * len(batches) if rates is None else rates
-        return [(index.numel(), rate) for index, rate in zip(batches, used, strict=True)]
-
-    recorded = recorded_steps(net.recorder, repeats, kinds, counted=solver.rule.counts)
+    recorded = _recorded(net, solver, batches, rates, repeats) if kept is None else kept.steps
 
     def make(
-        rate: float, step: int, x: Tensor, y: Tensor, below: Tensor | None, *drawn: dict[str, Tensor]
+        rate: float,
+        step: int,
+        x: Tensor,
+        y: Tensor,
+        below: Tensor | None,
+        uniform: list[Tensor],
+        *drawn: dict[str, Tensor],
     ) -> Tensor:
         if direct:
             loss, grads = net.gradients(x, y, names)
         else:
-            f = net.forward(x, y, below, entrance)
+            with net.noise.given(uniform) if uniform else nullcontext():
+                f = net.forward(x, y, below, entrance)
             loss = objective(replace(f, own=companion.params) if beside else f, step, *drawn)
             grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
         grads, theirs = _bounded(grads, len(live), solver, beside)
@@ -163,7 +168,8 @@ def sgd(
     for step, index in enumerate(placed(batches, data.y.device)):
         x, y = taken(data.x, index), data.y.index_select(0, index)
         below = None if rested is None else rested.index_select(0, index)
-        inputs: Inputs = (x if augment is None else augment(x), y, below)
+        x = x if augment is None else augment(x)
+        inputs: Inputs = (x, y, below, [] if recorded is NEVER else net.dropout_draws(x))
         if draw is not None:
             inputs = (*inputs, {name: t.to(y.device) for name, t in draw(len(y)).items()})
         rate = solver.lr if rates is None else rates[step]
@@ -171,7 +177,9 @@ def sgd(
         if recorded is NEVER:  # the usual case, without what small networks would notice
             losses.append(make(rate, step, *inputs))
         else:
-            losses.append(recorded.make((len(y), rate), inputs, functools.partial(make, rate, step)))
+            # A first step begins the velocity, which a recording for all clients must not mix up with others
+            same = (len(y), rate) if kept is None else (len(y), rate, step == 0)
+            losses.append(recorded.make(same, inputs, functools.partial(make, rate, step)))
     own = companion.params.clone() if beside else NOTHING
     return Trained(
         net.snapshot(),
@@ -180,6 +188,28 @@ def sgd(
         own,
         optimizer=stepper.state() if solver.kept else None,
     )
+
+
+def _kept_phase(
+    net: Network, solver: Solver, weights: list[Tensor], repeats: str, where: str
+) -> KeptPhase | None:
+    """Return what this phase shares with those of other clients, if its steps can be recorded."""
+    if solver.kept:  # the moments are the client's own
+        return None
+    kind, rule = (where, replace(solver, lr=0.0)), solver.rule
+    return net.kept_phases.of(net.recorder, repeats, kind, lambda: rule.begin(weights), counted=rule.counts)
+
+
+def _recorded(
+    net: Network, solver: Solver, batches: Sequence[Tensor], rates: Sequence[float] | None, repeats: str
+) -> RecordedSteps:
+    """Return how the steps of a phase are made that shares nothing with others."""
+
+    def kinds() -> list[tuple[int, float]]:
+        used = [solver.lr] * len(batches) if rates is None else rates
+        return [(index.numel(), rate) for index, rate in zip(batches, used, strict=True)]
+
+    return recorded_steps(net.recorder, repeats, kinds, counted=solver.rule.counts)
 
 
 def placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:

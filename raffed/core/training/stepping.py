@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -49,17 +49,24 @@ class Stepper:
         weights: The weights, which are changed in place.
         names: A name for each of them.
         begun: State of the optimiser from which it goes on, or None to begin anew.
+        moments: Moments of zero to begin with, which are changed in place, or None to make some.
     """
 
     def __init__(
-        self, solver: Solver, weights: list[Tensor], names: Sequence[str], begun: OptimizerState | None
+        self,
+        solver: Solver,
+        weights: list[Tensor],
+        names: Sequence[str],
+        begun: OptimizerState | None,
+        moments: Mapping[str, list[Tensor]] | None = None,
     ) -> None:
         self._rule, self._decay = solver.rule, solver.weight_decay
         self._weights, self._names = weights, names
         self._count = 0 if begun is None else int(begun.count)
-        self._moments = (
-            self._rule.begin(weights) if begun is None else begun.loaded(self._rule.moments, names)
-        )
+        if begun is not None:
+            self._moments = begun.loaded(self._rule.moments, names)
+        else:
+            self._moments = self._rule.begin(weights) if moments is None else dict(moments)
 
     def begin(self) -> None:
         """Count a step. It is done before every step, because a recorded one does not come here again."""

@@ -122,9 +122,10 @@ def add_notes(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
 def name_of(task: ClientTask, phases: Sequence[TrainingPhase], *, stacked: bool = False) -> str:
     """Return a name of what is trained, under which steps are recorded, or "" if they do not repeat.
 
-    Dropout of one client alone draws within the step, and a recording would repeat its numbers. A stack draws
-    them beforehand.
+    A recording would repeat the numbers that dropout draws within a step. They are drawn beforehand in a
+    stack and by `sgd`, but not where a local solver makes several passes in one step of a client alone.
     """
-    if not task.repeats or (not stacked and any(one.dropout is not None for one in phases)):
+    within = not stacked and task.rule is not None and any(one.dropout is not None for one in phases)
+    if not task.repeats or within:
         return ""
     return f"{task.objective.__qualname__} of {task.part}{' in stacks' if stacked else ''}"
