@@ -89,6 +89,7 @@ def side_by_side(
     sides = [Side(name, number, core) for name, core in zip(names, cores, strict=False)]
     lanes = [threading.Thread(target=one.go, args=(rounds, every, told)) for one in sides]
     about = {"machine": machine(), "workload": number, "text": workload(number).text}
+    before = ""
     with told:
         for lane in lanes:
             lane.start()
@@ -99,7 +100,9 @@ def side_by_side(
                 out.parent.mkdir(parents=True, exist_ok=True)
                 out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
             said = ", ".join(f"{row['contestant']} {last(row)['rounds']:.0f}" for row in rows)
-            print(f"rounds done: {said}", flush=True)
+            if said != before:
+                print(f"rounds done: {said}", flush=True)
+            before = said
     return [one.row() for one in sides]
 
 
