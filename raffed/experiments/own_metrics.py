@@ -1,4 +1,4 @@
-"""Metrics of the user's own: their rows, and their values of the global model, which the driver measures.
+"""Metrics of the user's own: their rows, and their values of the global model.
 
 The clients' own models are measured where the clients train (runtime/worker.py).
 """

@@ -6,13 +6,12 @@ GPU needs a second. So in a run on GPUs one of the client actors does such work,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
-from raffed.core.context import Received, ServerContext
+from raffed.core.context import ServerContext
 from raffed.core.messages import Private, Wire
 from raffed.core.params import Params
 from raffed.core.training.network import Network
@@ -89,7 +88,7 @@ class RuleStep:
         images, labelled = k.public, k.labelled
         here = replace(
             k,
-            received=_moved(k.received, net),
+            received={slot: moved(one, device) for slot, one in k.received.items()},
             b=k.b.to(device),
             net=net.differentiable,
             public=None if images is None else images.to(device),
@@ -99,7 +98,3 @@ class RuleStep:
         memory = None if own is None else moved(own, device)
         after, w = setup.method.server.step(memory, self.w.to(device), self.mean.to(device), here)
         return ServerMemoryCopy.of(after), w.to(torch.device("cpu"))
-
-
-def _moved(received: Mapping[str, Received], net: Network) -> dict[str, Received]:
-    return {slot: moved(one, net.device) for slot, one in received.items()}

@@ -182,17 +182,13 @@ WORKLOADS = (
 
 
 # pfl-research's own settings (benchmarks/image_classification, baseline.yaml), for `whole.py` alone
-WHOLE = Workload(
-    "W8",
-    "CIFAR-10, 50 of 1,000 clients of 50 images, 1 epoch of batch 10, pfl's CNN, plain SGD of rate 0.1",
-    replace(
-        started(
-            Data("cifar10", "iid:1000", transform="plain", local_test=0.0), Model("pfl_cnn"), 1, 10, 0.05
-        ),
-        local=Local(lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=10, epochs=1),
-    ),
-    1,
-    10,
+_PFL = next(one for one in WORKLOADS if one.name == "W4")
+WHOLE = replace(
+    _PFL,
+    name="W8",
+    text="CIFAR-10, 50 of 1,000 clients of 50 images, 1 epoch of batch 10, pfl's CNN, plain SGD of rate 0.1",
+    config=replace(_PFL.config, local=Local(lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=10, epochs=1)),
+    block=1,
 )
 
 
