@@ -75,7 +75,12 @@ def choose_products(module: nn.Module) -> int:
 
 
 def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return a bᵀ + bias for any strides, by the operation that torch.compile uses on a CPU."""
+    """Return a bᵀ + bias for any strides, by the operation that torch.compile uses on a CPU.
+
+    A b that is a part of wider rows is copied into one piece, because oneDNN has only a reference kernel for
+    it, which takes a thousand times as long.
+    """
+    b = b if b.is_contiguous() or b.mT.is_contiguous() else b.contiguous()
     made: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, bias, "none", [], "")
     return made
 

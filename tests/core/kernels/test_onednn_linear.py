@@ -4,11 +4,14 @@ oneDNN is not chosen.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from raffed.core.kernels.onednn_linear import WORTH, Linear, choose_products, linear
 from raffed.core.training.network import Network
@@ -152,3 +155,37 @@ def test_a_network_is_the_same_but_for_rounding_and_has_its_own_bits_each_time(n
         assert all(torch.equal(a, b) for a, b in zip(*several, strict=True))
     for a, b in zip(found[True][0], found[False][0], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+class Operands(TorchDispatchMode):
+    """Remembers the second operand of every product by oneDNN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Tensor] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op is torch.ops.mkldnn._linear_pointwise.default:
+            self.seen.append(args[1])
+        return op(*args, **(kwargs or {}))
+
+
+@needs_onednn
+def test_what_was_cut_out_of_wider_rows_is_multiplied_in_one_piece() -> None:
+    """oneDNN has no fast kernel for other second operands: the gradient of a layer that sees half of the
+    columns of its input took a thousand times as long, and so did a weight that is a part of another one.
+    """
+    samples, inputs, outputs = LARGE
+    wide, w, b = tensors(samples, 2 * inputs, outputs)
+    x, weight = wide[:, :inputs], w[:, inputs:]
+    with Operands() as operands:
+        y = linear(x, weight, b)
+        found = torch.autograd.grad(weighed(y), [wide, w, b])
+    assert by_onednn(y)
+    assert len(operands.seen) == 3
+    assert all(one.is_contiguous() or one.mT.is_contiguous() for one in operands.seen)
+    exact = [t.detach().double().requires_grad_() for t in (wide, w, b)]
+    value = F.linear(exact[0][:, :inputs], exact[1][:, inputs:], exact[2])
+    near(y, value.detach())
+    for slope, gradient in zip(found, torch.autograd.grad(weighed(value), exact), strict=True):
+        near(slope, gradient)
