@@ -22,6 +22,7 @@ from raffed.analysis.runs.load import Runs
 from raffed.analysis.table import as_text
 
 from raffed.results.seal import sealed
+from tests.analysis.written_item import written_item
 
 WriteRun = Callable[..., Path]
 Written = Callable[..., tuple[Reproduction, Runs]]
@@ -50,12 +51,7 @@ def written(tmp_path: Path, write_run: WriteRun) -> Written:
                 for seed in (0, 1)
             ]
             cells.append({"row": row, "column": "iid", "printed": {}, "runs": names})
-        about = {
-            **{"paper": "own", "name": "n", "title": "t", "measure": "accuracy_last", "scale": "full"},
-            **{"tolerance": 1.0, "baseline": "FedAvg", "note": "", "unit": "%", "left_out": []},
-            **{"cells": cells, "averages": [], **more},
-        }
-        item = Reproduction(tmp_path, about)
+        item = written_item(tmp_path, cells, **more)
         return item, load_runs(run_folders(item))
 
     return make

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,11 @@ import pytest
 from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.bands import Room, band_table, published_tables
-from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
+from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.verdicts import paper_table, result_lines, verdict
 from raffed.analysis.sections import paper_section
+
+from tests.analysis.written_item import written_item
 
 WriteRun = Callable[..., Path]
 
@@ -64,33 +65,25 @@ def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
     witness = place("FedAvg", "flbenchmarkui", "index.html")
     band: dict[str, Any] = {"least": 0.6, "repeats": 3, "spread": None, "witnesses": [witness]}
     fedavg = {"row": "FedAvg", "column": "Dir 0.5", "printed": place("FedAvg"), "runs": names, "band": band}
-    about = {
-        "schema": 1,
-        "paper": "checker",
-        "name": "niid-fmnist",
-        "title": "t",
-        "measure": "accuracy_best",
-        "scale": "full",
-        "unit": "%",
-        "tolerance": 0.5,
-        "baseline": "FedAvg",
-        "note": "",
-        "cells": [fedavg],
-        "averages": [],
-        "left_out": [],
-        "published": {
-            "source": "a README",
-            "protocol": "best of 50",
-            "needs": "one core",
-            "cost": "an hour",
-            "defects": ["a printed number is a misprint"],
-            "absent": {"FedGF": "raffed has no such method"},
-            "lacks": [],
-            "may_differ": ["local.lr"],
-        },
+    published = {
+        "source": "a README",
+        "protocol": "best of 50",
+        "needs": "one core",
+        "cost": "an hour",
+        "defects": ["a printed number is a misprint"],
+        "absent": {"FedGF": "raffed has no such method"},
+        "lacks": [],
+        "may_differ": ["local.lr"],
     }
-    (tmp_path / "item.json").write_text(json.dumps(about))
-    return load_item(tmp_path / "item.json")
+    return written_item(
+        tmp_path,
+        [fedavg],
+        paper="checker",
+        name="niid-fmnist",
+        measure="accuracy_best",
+        tolerance=0.5,
+        published=published,
+    )
 
 
 def test_a_line_of_the_checker_is_judged_by_its_band_and_not_by_the_tolerance(item: Reproduction) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from raffed.analysis.checker_page import main
+
+from tests.analysis.written_item import written_item
 
 PUBLISHED = {
     "source": "someone",
@@ -30,30 +31,18 @@ def table(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
         band = {"least": 1.0, "repeats": 3, "spread": None, "witnesses": []}
         runs = [f"../{folder.name}" for folder in folders]
         cells.append({"row": row, "column": "IID", "printed": {"value": 50.0}, "runs": runs, "band": band})
-    about: dict[str, Any] = {
-        "schema": 1,
-        "paper": "own",
-        "name": "t",
-        "title": "A table",
-        "measure": "accuracy_last",
-        "unit": "accuracy, %",
-        "scale": "full",
-        "tolerance": 1.0,
-        "baseline": "FedAvg",
-        "note": "",
-        "cells": cells,
-        "averages": [],
-        "claims": [
-            {"text": "FedRS is above FedAvg", "terms": [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]}
-        ],
-        "picture": "",
-        "study": "",
-        "studies": [],
-        "left_out": [],
-        "published": PUBLISHED,
-    }
-    (tmp_path / "item").mkdir()
-    (tmp_path / "item" / "item.json").write_text(json.dumps(about), encoding="utf-8")
+    written_item(
+        tmp_path / "item",
+        cells,
+        name="t",
+        title="A table",
+        unit="accuracy, %",
+        claims=[{"text": "FedRS is above FedAvg", "terms": [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]}],
+        picture="",
+        study="",
+        studies=[],
+        published=PUBLISHED,
+    )
     return tmp_path
 
 

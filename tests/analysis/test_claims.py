@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.claims import ClaimResult, claim_results, claim_table
-from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
+from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
+
+from tests.analysis.written_item import written_item
 
 WriteRun = Callable[..., Path]
 
@@ -86,18 +86,8 @@ def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
         {"text": "a above b", "terms": [[1.0, "a", "c"], [-1.0, "b", "c"]]},
         {"text": "half of a above b", "terms": [[0.5, "a", "c"], [-1.0, "b", "c"]]},
     ]
-    about: dict[str, Any] = {
-        "paper": "map",
-        "name": "x",
-        "title": "X",
-        "measure": "accuracy_last",
-        "scale": "proxy",
-        "baseline": "b",
-        "claims": claims,
-        "cells": [{"row": row, "column": "c", "printed": {}, "runs": names} for row, names in runs.items()],
-    }
-    (tmp_path / "item.json").write_text(json.dumps(about))
-    return load_item(tmp_path / "item.json")
+    cells = [{"row": row, "column": "c", "printed": {}, "runs": names} for row, names in runs.items()]
+    return written_item(tmp_path, cells, scale="proxy", baseline="b", claims=claims)
 
 
 def test_seeds_that_all_cells_have_are_paired(item: Reproduction) -> None:

@@ -21,6 +21,7 @@ from raffed.analysis.runs.load import Runs
 from raffed.analysis.table import TextTable
 
 from raffed.results import MetricsWriter, Row, write_json
+from tests.analysis.written_item import written_item
 
 Written = tuple[Reproduction, Runs]
 
@@ -56,22 +57,9 @@ def item(folder: Path, rows: Mapping[str, Sequence[Row]], measure: str, **about:
                 **({"measure": about["own"][name]} if name in about.get("own", {}) else {}),
             }
         )
-    said = {
-        "paper": "mpfedcon",
-        "name": "n",
-        "title": "t",
-        "measure": measure,
-        "scale": "full",
-        "unit": "",
-        "tolerance": 1,
-        "baseline": about.get("baseline", "FedAvg"),
-        "note": "",
-        "cells": cells,
-        "averages": [],
-        "left_out": [],
-        "picture": about.get("picture", ""),
-    }
-    return Reproduction(folder, said), load_runs([folder])
+    said = {name: about[name] for name in ("baseline", "picture") if name in about}
+    found = written_item(folder, cells, paper="mpfedcon", measure=measure, unit="", **said)
+    return found, load_runs([folder])
 
 
 def between(round: int, client: int | None, value: float, model: str = "personal") -> Row:

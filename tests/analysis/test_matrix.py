@@ -19,6 +19,8 @@ from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.runs.load import Runs
 from raffed.analysis.sections import paper_section
 
+from tests.analysis.written_item import written_item
+
 WriteRun = Callable[..., Path]
 PRINTED = {"table": "I", "dataset": "FaMnist", "metric": "aggregation_accuracy"}
 
@@ -45,22 +47,9 @@ def written(tmp_path: Path, write_run: WriteRun) -> Callable[..., tuple[Reproduc
             cell("MAP", "LeNet", []),
             cell("FedAvg", "LeNet", runs_of("l", [0.90])),
         ]
-        about = {
-            "paper": "map",
-            "name": "table1",
-            "title": "Aggregation accuracy",
-            "measure": "accuracy_last",
-            "scale": scale,
-            "unit": "%",
-            "tolerance": 2.0,
-            "baseline": "FedAvg",
-            "note": "",
-            "cells": cells,
-            "averages": [],
-            "left_out": ["MAP, FaMnist LeNet: does not fit into the budget"],
-            **more,
-        }
-        item = Reproduction(tmp_path, about)
+        left_out = ["MAP, FaMnist LeNet: does not fit into the budget"]
+        about = {"paper": "map", "name": "table1", "title": "Aggregation accuracy", "tolerance": 2.0, **more}
+        item = written_item(tmp_path, cells, scale=scale, left_out=left_out, **about)
         return item, load_runs(run_folders(item))
 
     return make
@@ -168,11 +157,7 @@ def test_columns_of_several_measures_have_their_own_decimal_places(
         {"row": "FedAvg", "column": "accuracy", "printed": {}, "runs": names},
         {"row": "FedAvg", "column": "rounds", "printed": {}, "runs": names, "measure": "rounds_to_baseline"},
     ]
-    about = {
-        **{"paper": "own", "name": "n", "title": "t", "measure": "accuracy_last", "scale": "full"},
-        **{"tolerance": 1.0, "baseline": "FedAvg", "cells": cells, "averages": [], "left_out": []},
-    }
-    item = Reproduction(tmp_path, about)
+    item = written_item(tmp_path, cells)
     assert matrix_table(matrix_of(item, load_runs(run_folders(item)))).rows == [["FedAvg", "81.23", "1"]]
 
 

@@ -17,6 +17,8 @@ from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
 from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
 
+from tests.analysis.written_item import written_item
+
 WriteRun = Callable[..., Path]
 
 NAN = math.nan
@@ -100,23 +102,17 @@ def item_file(tmp_path: Path, write_run: WriteRun) -> Path:
             "metric": "global_test_acc_pct",
         }
         cells.append({"row": row, "column": "FMNIST P5C2", "printed": where, "runs": names})
-    about = {
-        "schema": 1,
-        "paper": "fedmr",
-        "name": "table1",
-        "title": "t",
-        "measure": "accuracy_best",
-        "scale": "full",
-        "unit": "%",
-        "tolerance": 0.5,
-        "baseline": "FedAvg",
-        "note": "<b>",
-        "cells": cells,
-        "averages": [],
-        "left_out": ["MOON, x: missing: method moon"],
-    }
-    (tmp_path / "item.json").write_text(json.dumps(about))
-    return tmp_path / "item.json"
+    item = written_item(
+        tmp_path,
+        cells,
+        paper="fedmr",
+        name="table1",
+        measure="accuracy_best",
+        tolerance=0.5,
+        note="<b>",
+        left_out=["MOON, x: missing: method moon"],
+    )
+    return item.folder / "item.json"
 
 
 def test_a_cell_is_the_mean_of_its_seeds_best_rounds_and_gains_are_paired(item_file: Path) -> None:
@@ -186,22 +182,7 @@ def table_of(folder: Path, measure: str, *settings: dict[str, Any]) -> Reproduct
         "runs": [run for one in settings for run in one["runs"]],
         "settings": list(settings),
     }
-    about = {
-        "paper": "map",
-        "name": "n",
-        "title": "t",
-        "measure": measure,
-        "scale": "full",
-        "unit": "%",
-        "tolerance": 2,
-        "baseline": "FedAvg",
-        "note": "",
-        "cells": [cell],
-        "averages": [],
-        "left_out": [],
-    }
-    (folder / "item.json").write_text(json.dumps(about))
-    return load_item(folder / "item.json")
+    return written_item(folder, [cell], measure=measure)
 
 
 def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
@@ -261,22 +242,7 @@ def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
     }
     names = {row: write_run(row, scores, method=row.lower()).name for row, scores in runs.items()}
     cells = [{"row": row, "column": "c", "printed": {}, "runs": [name]} for row, name in names.items()]
-    about = {
-        "paper": "fedmr",
-        "name": "n",
-        "title": "t",
-        "measure": "rounds_to_baseline",
-        "scale": "full",
-        "unit": "rounds",
-        "tolerance": 1,
-        "baseline": "FedAvg",
-        "note": "",
-        "cells": cells,
-        "averages": [],
-        "left_out": [],
-    }
-    (tmp_path / "item.json").write_text(json.dumps(about))
-    item = load_item(tmp_path / "item.json")
+    item = written_item(tmp_path, cells, measure="rounds_to_baseline", unit="rounds")
     found = {one.row: one.ours for one in result_lines(item, load_runs(run_folders(item)))}
     assert found == {"FedAvg": [3.0], "Quick": [1.0], "Late": [3.0], "Never": [math.inf]}
     table = paper_table(item, load_runs(run_folders(item)))

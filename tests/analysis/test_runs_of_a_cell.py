@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from raffed.analysis.loading import load_runs
-from raffed.analysis.reproduction.item_runs import Reproduction, load_item, run_folders
+from raffed.analysis.reproduction.item_runs import run_folders
 from raffed.analysis.reproduction.verdicts import paper_table, result_lines
 
 from tests.analysis.changed_run import change
+from tests.analysis.written_item import written_item
 
 WriteRun = Callable[..., Path]
 ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
-
-
-def written_item(folder: Path, cells: list[dict[str, Any]]) -> Reproduction:
-    about = {
-        "schema": 1,
-        "paper": "fedmr",
-        "name": "x",
-        "title": "t",
-        "measure": "accuracy_last",
-        "scale": "proxy",
-        "unit": "%",
-        "tolerance": 0.5,
-        "baseline": "FedAvg",
-        "note": "",
-        "cells": cells,
-        "averages": [],
-        "left_out": [],
-    }
-    (folder / "item.json").write_text(json.dumps(about))
-    return load_item(folder / "item.json")
 
 
 def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
@@ -45,7 +24,7 @@ def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
         names = [write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed).name for seed in (0, 1)]
         cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
     change(tmp_path / "FedMR1", "partition_sha256", OTHER)
-    item = written_item(tmp_path, cells)
+    item = written_item(tmp_path, cells, scale="proxy")
     runs = load_runs(run_folders(item))
     assert [len(line.ours) for line in result_lines(item, runs)] == [2, 1, 2]
     table = paper_table(item, runs)
@@ -66,7 +45,7 @@ def test_a_paper_s_cell_counts_runs_that_were_rounded_in_several_ways(
         cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
     for folder in ("FedAvg2", "FedMR0", "FedMR1", "FedMR2"):
         change(tmp_path / folder, "config.numerics.bits", "portable")
-    item = written_item(tmp_path, cells)
+    item = written_item(tmp_path, cells, scale="proxy")
     runs = load_runs(run_folders(item))
     assert [len(line.ours) for line in result_lines(item, runs)] == [3, 3]
     assert "Runs left out" not in paper_table(item, runs).titles

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from raffed.analysis.pack_records import main as pack
@@ -14,6 +13,8 @@ from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
 from raffed.analysis.zoo.page import item_page, ranked_columns, ranks_of, where_it_holds
 from raffed.analysis.zoo_page import main
+
+from tests.analysis.written_item import written_item
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
 ROWS = {  # of the last round, by seed
@@ -46,28 +47,24 @@ def table(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
         {"setting": "lr=0.1", "state": "finished", "score": 0.5, "run": "../t1"},
         {"setting": "lr=9", "state": "diverged", "score": None, "run": "../t2"},
     ]
-    about: dict[str, Any] = {
-        "schema": 1,
-        "paper": "zoo",
-        "name": "t",
-        "title": "A table",
-        "measure": "accuracy_mean10",
-        "unit": "accuracy, %",
-        "scale": "full",
-        "baseline": "FedAvg",
-        "note": "every method has two settings",
-        "cells": cells,
-        "left_out": ["Late, P10C2: not finished"],
-        "search": {
+    item = written_item(
+        tmp_path / "item",
+        cells,
+        paper="zoo",
+        name="t",
+        title="A table",
+        measure="accuracy_mean10",
+        unit="accuracy, %",
+        note="every method has two settings",
+        left_out=["Late, P10C2: not finished"],
+        search={
             "last": 10,
             "rows": [{"row": row, "column": "P10C2", "chosen": "lr=0.1", "trials": trials} for row in ROWS],
             "remarks": [{"row": "Better", "what": "its server has 100 images, which no other has"}],
             "excluded": [{"row": "Own", "why": "the server holds no whole model"}],
         },
-    }
-    (tmp_path / "item").mkdir()
-    (tmp_path / "item" / "item.json").write_text(json.dumps(about))
-    return tmp_path / "item" / "item.json"
+    )
+    return item.folder / "item.json"
 
 
 def test_the_page_says_what_gains_what_falls_what_is_not_separated_and_what_it_costs(table: Path) -> None:
