@@ -182,7 +182,7 @@ def table_of(folder: Path, measure: str, *settings: dict[str, Any]) -> Reproduct
         "runs": [run for one in settings for run in one["runs"]],
         "settings": list(settings),
     }
-    return written_item(folder, [cell], measure=measure)
+    return written_item(folder, [cell], measure=measure, tolerance=2.0)
 
 
 def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
