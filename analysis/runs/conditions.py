@@ -15,6 +15,7 @@ _MEASURED = {
     "federation.survey",
     "federation.measures",
     "federation.eval_every",
+    "federation.strength_every",
 }
 # These change how sums are rounded, as a GPU or more threads do, and not what is computed.
 ROUNDING = frozenset({"numerics.cohort", "numerics.bits", "numerics.convolutions"})

@@ -21,7 +21,13 @@ _USUAL: Mapping[str, JsonDict] = {
         "label_smoothing": 0,
         "epochs_to": 0,
     },
-    "federation": {"survey": 0, "unseen_clients": 0, "forked_at": 0, "selection": "uniform"},
+    "federation": {
+        "survey": 0,
+        "strength_every": 1,
+        "unseen_clients": 0,
+        "forked_at": 0,
+        "selection": "uniform",
+    },
     "numerics": {"cohort": 0, "precision": "fp32", "bits": "machine", "convolutions": "torch"},
     "faults": {
         "drop": 0,

@@ -114,6 +114,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag("federation.compression_args", "--compression-arg", FED, "NAME=VALUE"),
     Flag("federation.survey", "--survey", FED),
     Flag("federation.measures", "--measures", FED),
+    Flag("federation.strength_every", "--strength-every", FED),
     Flag("federation.stop_when", "--stop-when", FED, "RULE"),
     Flag("federation.metrics", "--metric", FED, "REFERENCE"),
     Flag("federation.unseen_clients", "--unseen-clients", FED),

@@ -69,6 +69,14 @@ class Federation:
             "the global model is evaluated, the others after the last round."
         ),
     ] = ""
+    strength_every: Annotated[
+        int,
+        Range(1),
+        Doc(
+            "Rounds between measurements of `term_strength`, which is also measured after the last round. It "
+            "is measured only in rounds in which the global model is evaluated."
+        ),
+    ] = 1
     metrics: Annotated[
         Name[Importable | Sequence[str | Importable]],
         Doc(
@@ -155,6 +163,11 @@ class Federation:
         if isinstance(rule, Fixed):
             return max(map(len, rule.rounds()))
         return max(1, round(self.participation * clients))
+
+    def measures_strength(self, round: int) -> bool:
+        """Return whether the measure `term_strength` is due in an evaluated round, counted from 0."""
+        due = (round + 1) % self.strength_every == 0 or round + 1 == self.rounds
+        return due and self.asks("term_strength")
 
     def asks(self, name: str) -> bool:
         """Return whether `measures` contains the name of an additional measurement."""

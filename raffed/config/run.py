@@ -52,7 +52,7 @@ YOUNGER = {
     "model": ("init_sha256",),
     "numerics": ("bits", "convolutions"),
     "federation": (
-        *("survey", "measures", "metrics", "unseen_clients", "weighting"),
+        *("survey", "measures", "metrics", "unseen_clients", "weighting", "strength_every"),
         *("stop_when", "forked_at", "fork_sha256"),
         *("selection", "selection_args", "mean", "mean_args"),
         *("compression", "compression_args"),

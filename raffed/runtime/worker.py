@@ -250,7 +250,7 @@ class ClientWorker:
             found = self.scorer.after(done, x, y, observed, partition.test_lengths(client, self.data.stage))
         if last and self._asks("spectrum"):
             found = found._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
-        if self._asks("term_strength"):
+        if self.setup.config.federation.measures_strength(broadcast.round):
             strengths = term_strengths(self.method, broadcast, participant, done, self.session)
             found = found._replace(strengths=strengths)
         if partition.val and len(partition.val[client]):

@@ -129,6 +129,7 @@ def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(
         ("config.args", {"mu": 0.5}),
         ("config.federation.survey", 2),
         ("config.federation.eval_every", 2),
+        ("config.federation.strength_every", 2),
         ("config.runtime.actors", 9),
         ("config.data.root", "/elsewhere"),
     ],

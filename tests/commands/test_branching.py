@@ -87,6 +87,7 @@ def test_an_extended_run_records_what_it_was(four: Path, tmp_path: Path) -> None
         {"federation.survey": 2},
         {"federation.unseen_clients": 0.5, "data.local_test": 0.2},
         {"federation.eval_every": 3},
+        {"federation.measures": "term_strength", "federation.strength_every": 3, "method": "fedprox"},
         {"method": "finetune"},
         {"runtime.checkpoint_every": 99, "federation.measures": "fairness"},
     ],

@@ -157,6 +157,21 @@ def test_the_strength_of_terms_is_measured_in_every_evaluated_round_and_changes_
         assert middle == pytest.approx(own.median())
 
 
+def test_the_strength_of_terms_is_measured_in_some_evaluated_rounds_and_after_the_last_one() -> None:
+    """Six rounds, of which 2, 4 and 6 are evaluated: 4 is the only one of them that is a multiple of four."""
+    config = replace(BASE, method="fedprox", args={"mu": 0.1})
+    always = Federation(rounds=6, eval_every=2, measures="term_strength")
+    often, seldom = (
+        raffed.run(replace(config, federation=replace(always, strength_every=every))).to_pandas()
+        for every in (1, 4)
+    )
+    measured = often["metric"].str.startswith("term_strength")
+    assert set(often[measured]["round"]) == {2, 4, 6}
+    kept = often[~measured | often["round"].isin([4, 6])].reset_index(drop=True)
+    own = ["run_id", "seconds"]
+    pd.testing.assert_frame_equal(seldom.drop(columns=own), kept.drop(columns=own), check_categorical=False)
+
+
 def test_a_method_without_terms_has_no_strengths() -> None:
     rows = raffed.run(replace(BASE, federation=Federation(1, measures="term_strength"))).to_pandas()
     assert not rows["metric"].str.startswith("term_strength").any()

@@ -79,7 +79,7 @@ def _small(full: RunConfig) -> RunConfig:
 
 
 def _strength() -> Item:
-    federation, local = Federation(50, measures=MEASURED), replace(LOCAL, epochs=5.0)
+    federation, local = Federation(50, measures=MEASURED, strength_every=5), replace(LOCAL, epochs=5.0)
     cells = [
         Cell(row, split, _run(way, split, NETS_TESTED["ResNet-8"], local, federation), {})
         for split in ("P5C2", "P10C3")
@@ -105,7 +105,9 @@ def _drift() -> Item:
     cells = []
     for epochs in DRIFTS:
         local = replace(LOCAL, epochs=float(epochs))
-        federation = Federation(TOTAL // epochs, measures=f"spectrum,{MEASURED}")
+        rounds = TOTAL // epochs
+        measured_every = max(rounds // 10, 1)  # a measurement costs more than an epoch
+        federation = Federation(rounds, measures=f"spectrum,{MEASURED}", strength_every=measured_every)
         for row, way in DRIFT.items():
             run = _run(way, "P5C2", NETS_TESTED["ResNet-8"], local, federation)
             cells.append(Cell(row, f"P5C2 E={epochs}", run, {}))
