@@ -217,7 +217,7 @@ def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]
         f"{cost.get('rounds', 0):.0f}",
         f"{cost.get('seconds', 0) / 3600:.3f}",
         _percent([chosen.get("score")]),
-        str(len(scores)),
+        _seeds(about, scores),
         _percent(scores["accuracy_last"]),
         _percent(scores["personal_last"]),
     ]
@@ -235,23 +235,29 @@ def _final_scores(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> p
 
 
 def _final_names(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
-    """Return the final runs of a method. With the papers' protocol this is the chosen trial."""
-    wanted = _results(sweep, method, about, finished=False)
+    """Return the finished final runs of a method. With the papers' protocol this is the chosen trial."""
+    wanted = _results(sweep, method, about)
     return [str(name) for name, folder in runs.runs["folder"].items() if Path(folder).resolve() in wanted]
 
 
-def _results(sweep: Sweep, method: str, about: JsonObject, finished: bool = True) -> set[Path]:
+def _results(sweep: Sweep, method: str, about: JsonObject) -> set[Path]:
     """Return the folders of a method's final runs, or of its chosen trial with the papers' protocol.
 
-    `finished`: only of runs that sweep.json says are finished.
+    Only runs that sweep.json says are finished are results.
     """
     if sweep.protocol == "paper" and about.get("chosen"):
         return {(sweep.folder / folder_name(method) / TRIALS / str(about["chosen"].get("name"))).resolve()}
     return {
         (sweep.folder / str(one.get("folder"))).resolve()
         for one in about.get("final") or []
-        if not finished or one.get("state") == "finished"
+        if one.get("state") == "finished"
     }
+
+
+def _seeds(about: JsonObject, scores: pd.DataFrame) -> str:
+    """Return the number of seeds behind the scores, and of how many if not all final runs are finished."""
+    planned, found = len(about.get("final") or []), len(scores)
+    return f"{found} of {planned}" if planned > found else str(found)
 
 
 def settings_text(settings: object) -> str:

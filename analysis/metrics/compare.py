@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ..runs.comparable import classes, comparability, why_not
-from ..runs.groups import Group, groups
+from ..runs.groups import Group, groups, lost_seeds
 from ..runs.load import Runs
 from ..table import TextTable
 from .holm import holm
@@ -23,8 +23,13 @@ from .targets import is_baseline
 Floats = NDArray[np.float64]
 
 HOLM = "p (Holm)"
-HOLM_NOTE = "p (Holm): the p-value of the paired t-test, corrected for the number of methods in its table"
+HOLM_NOTE = (
+    "p (Holm): the p-value of the paired t-test, corrected for the number of methods in its table. The best "
+    "method is chosen from the same numbers, so of equally good methods one is called worse than it in more "
+    "than 5 % of tables"
+)
 LEVEL = 0.05
+NO_SPREAD = 1e-9  # points; differences that vary less are equal but for the rounding of float64
 EXACT = 14  # The largest number of seeds for which all changes of sign are tried.
 
 
@@ -38,7 +43,8 @@ class Paired(NamedTuple):
         p_t: the p-value of the paired t-test.
         p_signs: the p-value of the exact test over changes of sign.
 
-    The last three are NaN for fewer than two seeds.
+    The last three are NaN for fewer than two seeds. The half width and p_t are also NaN where the difference
+    is the same in all seeds and not 0, because a t-test without spread would be certain of anything.
     """
 
     seeds: int
@@ -59,9 +65,19 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
     mean = sum(differences) / n if n else math.nan
     if n < 2:
         return Paired(n, mean, math.nan, math.nan, math.nan)
+    half, p_t = _t_test(differences)
+    return Paired(n, mean, half, p_t, sign_changes(differences))
+
+
+def _t_test(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the half width of the 95 % interval of the mean and the p-value of the t-test."""
+    n, mean = len(differences), sum(differences) / len(differences)
+    if n < 2:
+        return math.nan, math.nan
     spread = float(np.std(differences, ddof=1))
-    p_t = t_tail(abs(mean) / (spread / math.sqrt(n)), n - 1) if spread else (1.0 if mean == 0 else 0.0)
-    return Paired(n, mean, t_interval(differences), p_t, sign_changes(differences))
+    if spread > NO_SPREAD:
+        return t_interval(differences), t_tail(abs(mean) / (spread / math.sqrt(n)), n - 1)
+    return (0.0, 1.0) if abs(mean) <= NO_SPREAD else (math.nan, math.nan)
 
 
 def sign_changes(differences: Sequence[float]) -> float:
@@ -102,14 +118,14 @@ def comparison_table(
     The other one is the best one, or the experiment with the label `against`. Methods that may not be
     compared with the others are named with the reason and tested only against each other. Every row then
     names the method it is compared with. analysis/runs/comparable.py decides what may be compared. Where
-    several methods are tested, a column holds the p-values of the paired t-test after Holm's correction.
-    Return None if no two methods share two seeds.
+    several methods are tested, a column holds the p-values of the paired t-test after Holm's correction over
+    the whole table. Return None if no two methods share two seeds.
     """
     sets, told = (
-        classes(runs, members),
+        classes(runs, members, measure=measure),
         {label: one.against for label, one in comparability(runs, members).items()},
     )
-    found = [_compared(runs, one, measure, against) for one in sets]
+    found = _compared(runs, sets, measure, against)
     if not any(found):
         return None
     several = any(len(one) > 1 for one in found)
@@ -151,37 +167,67 @@ class _Compared(NamedTuple):
         return [str(seeds), _signed(mean, half), _p(p_t), *holm_p, _p(p_signs)]
 
 
-def _compared(runs: Runs, members: Sequence[Group], measure: str, against: str) -> list[_Compared]:
-    """Return the comparable methods against the best one, or against the one with the label `against`.
+def _compared(
+    runs: Runs, sets: Sequence[Sequence[Group]], measure: str, against: str
+) -> list[list[_Compared]]:
+    """Return the methods of each set against its best one, or against the one with the label `against`.
 
-    The result is empty if no method shares two seeds with that one.
+    The list of a set is empty if no method shares two seeds with that one. Holm's correction is over all sets
+    together.
     """
-    scores = {group.label: seed_scores(runs, group, measure) for group in members}
-    means = {label: sum(found.values()) / len(found) for label, found in scores.items() if found}
-    if len(means) < 2 or (against and against not in means):
-        return []
-    reference = against or max(means, key=lambda label: means[label])
-    found = {
-        label: paired(scores[label], scores[reference])
-        for label in sorted(means, key=lambda one: -means[one])
-        if label != reference
+    rows: list[list[tuple[str, str, Paired]]] = []
+    tests: list[float] = []  # the p-values of the rows' tests, set by set
+    for members in sets:
+        scores = {group.label: seed_scores(runs, group, measure) for group in members}
+        scores = {label: found for label, found in scores.items() if found}
+        reference = against or best_of(scores)
+        pairs: list[tuple[str, str, Paired]] = []
+        if len(scores) > 1 and reference in scores:
+            order = sorted(scores, key=lambda one: -_mean(scores[one].values()))
+            pairs = [
+                (label, reference, paired(scores[label], scores[reference]))
+                for label in order
+                if label != reference
+            ]
+            if all(one.seeds < 2 for _, _, one in pairs):
+                pairs = []
+        rows.append(pairs)
+        tests += [one.p_t if one.seeds >= LEAST_SEEDS else math.nan for _, _, one in pairs]
+    adjusted = iter(holm(tests))
+    return [[_Compared(*pair, next(adjusted)) for pair in pairs] for pairs in rows]
+
+
+def best_of(scores: Mapping[str, Mapping[int, float]]) -> str:
+    """Return the label with the highest mean over the seeds that all labels have; "" without any.
+
+    If they share no seed, each mean is over the label's own seeds. So a method is not the best because others
+    have a bad seed more.
+    """
+    common = set.intersection(*map(set, scores.values())) if scores else set()
+    means = {
+        label: _mean([found[seed] for seed in common] or found.values()) for label, found in scores.items()
     }
-    if all(one.seeds < 2 for one in found.values()):
-        return []
-    adjusted = holm([one.p_t if one.seeds >= LEAST_SEEDS else math.nan for one in found.values()])
-    return [
-        _Compared(label, reference, one, p) for (label, one), p in zip(found.items(), adjusted, strict=True)
-    ]
+    return max(means, key=lambda label: means[label], default="")
+
+
+def _mean(values: Collection[float]) -> float:
+    return sum(values) / len(values)
 
 
 def established(runs: Runs, members: Sequence[Group], measure: str) -> bool:
-    """Return whether the best method differs from every other one that may be compared with it.
+    """Return whether the best method is above every other one that may be compared with it.
 
-    Each paired t-test has p < 0.05 after Holm's correction. That needs three common seeds at least.
+    Each paired t-test has p < 0.05 after Holm's correction. That needs three common seeds at least. Nothing
+    is established while a seed of one of these methods has failed, because the seeds that are left may be its
+    good ones.
     """
-    rivals = [one for one in classes(runs, members) if len(one) > 1]
-    found = [_compared(runs, one, measure, "") for one in rivals]
-    return bool(found) and all(rows and all(row.p_holm < LEVEL for row in rows) for rows in found)
+    rivals = [one for one in classes(runs, members, measure=measure) if len(one) > 1]
+    if any(lost_seeds(runs, group) for one in rivals for group in one):
+        return False
+    found = _compared(runs, rivals, measure, "")
+    return bool(found) and all(
+        rows and all(row.p_holm < LEVEL and row.difference.mean < 0 for row in rows) for rows in found
+    )
 
 
 def _baseline(members: Sequence[Group]) -> str:
@@ -217,7 +263,7 @@ def seeds_note(members: Sequence[Group]) -> str:
 
 
 class Ranking(NamedTuple):
-    """Mean ranks over the tasks on which all methods were run; rank 1 is best.
+    """Mean ranks over the tasks on which all of these methods were run; rank 1 is best.
 
     `difference` is the critical difference of two ranks, and `tasks` is the number of tasks.
     """
@@ -248,9 +294,7 @@ def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
         found = seed_scores(runs, group, measure)
         if found and not why_not(runs, group):
             table.setdefault(group.label, {})[group.task] = sum(found.values()) / len(found)
-    frame = pd.DataFrame(table)  # tasks x methods
-    counts = frame.notna().sum()
-    frame = frame[counts[counts == counts.max()].index].dropna()
+    frame = _largest_block(pd.DataFrame(table))
     tasks, count = frame.shape
     if count < 3 or tasks < 2:
         return None
@@ -258,6 +302,19 @@ def ranking(runs: Runs, measure: str = "accuracy_last") -> Ranking | None:
     return Ranking(
         {str(label): float(rank) for label, rank in ranks.items()}, critical_difference(count, tasks), tasks
     )
+
+
+def _largest_block(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the largest part of tasks × methods without a gap, with three methods and two tasks at least.
+
+    Methods are taken by the number of their tasks, so that one that ran on more tasks does not stand alone.
+    """
+    counts = frame.notna().sum()
+    blocks = [
+        frame[counts[counts >= least].index].dropna() for least in sorted(set(counts), reverse=True) if least
+    ]
+    ranked = [one for one in blocks if one.shape[0] >= 2 and one.shape[1] >= 3]
+    return max(ranked, key=lambda one: one.size, default=pd.DataFrame())
 
 
 def critical_difference(methods: int, tasks: int) -> float:

@@ -18,10 +18,10 @@ LEAST_SEEDS = 3  # from two, the factor t is 12.7, and the interval says nothing
 def t_interval(values: Sequence[float]) -> float:
     """Half width of the 95 % confidence interval of the mean, t·s/√n with n − 1 degrees of freedom.
 
-    Returns NaN for fewer than two values.
+    Returns NaN for fewer than two values, and if one of them is not finite.
     """
     n = len(values)
-    if n < 2:
+    if n < 2 or not all(map(math.isfinite, values)):
         return math.nan
     return t_quantile(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
 

@@ -6,8 +6,9 @@ from collections.abc import Collection
 
 import pandas as pd
 
-from ..runs.load import Runs, by_run
+from ..runs.load import Runs
 from .measures import Measure
+from .stages import recent
 
 OWN = "own"  # what the names of these columns begin with
 SHOWN = {"global": "test", "personal": "local_test"}  # model → samples on which its last value is shown
@@ -31,7 +32,7 @@ def _own_measures(runs: Runs) -> pd.DataFrame:
             kept = (rows["metric"] == name) & (rows["model"] == model) & (rows["split"] == split)
             found = rows[kept & rows["class"].isna()].sort_values("round", kind="stable")
             if len(found):
-                columns[f"{OWN}:{name}:{model}:{better}:{unit}"] = by_run(found)["value"].last()
+                columns[f"{OWN}:{name}:{model}:{better}:{unit}"] = recent(found, 1)
     return pd.DataFrame(columns).reindex(runs.runs.index).astype(float)
 
 

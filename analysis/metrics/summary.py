@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -51,10 +52,11 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - mb_up, mb_down: 10^6 bytes in a round for all participants together, mean over rounds.
         - seconds_round: median over rounds.
         - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than three
-          seeds, which are too few.
+          seeds, which are too few, and for unfinished runs that have not done the same number of rounds.
+        - columns that end in _seeds: the number of seeds that have the measure.
         - own:NAME:MODEL:BETTER:UNIT: last value of a metric of the user's own, if a run has any.
         - reference: the method's reference, if a method of the user's own is shown by its title.
-        - rounds_done: the rounds of the shortest run that is used.
+        - rounds_done, rounds_most: the rounds of the shortest and of the longest run that is used.
         - comparable, comparable_set: present if some row may not be compared with most of its task. The first
           is "yes" or the reason; rows of a task with the same number in the second may be compared.
     """
@@ -82,12 +84,16 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     row: dict[str, object] = {"method": group.label, "dataset": group.dataset, "partition": group.partition}
     row["seeds"] = len(names)
     found = measured.loc[names]  # Looked up once, because a lookup by label takes milliseconds.
+    done = runs.runs.loc[names, "rounds_done"]
+    alike = done.nunique() == 1 or (runs.runs.loc[names, "state"] == "finished").all()
     for measure in (*MEASURES, *own_columns(measured.columns)):
         values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan
-        row[f"{measure}_ci"] = reported_interval(values)
+        row[f"{measure}_ci"] = reported_interval(values) if alike else math.nan
+        row[f"{measure}_seeds"] = len(values)
     row["reference"] = group.reference
-    row["rounds_done"] = int(runs.runs.loc[names, "rounds_done"].min())
+    row["rounds_done"] = int(done.min())
+    row["rounds_most"] = int(done.max())
     row["rounds_planned"] = runs.runs.loc[names, "rounds_planned"].max()
     row["state"] = group.state
     row["comparable"], row["comparable_set"] = stated(runs, group)
@@ -111,25 +117,26 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
             f"{row[name]:.0f}" if isinstance(row[name], float) else " ".join(str(row[name]).split())
             for name in names
         ]
-        line += [_measured(row[name], row[f"{name}_ci"], measure) for name, measure in shown.items()]
-        line += [_rounds(row["rounds_done"], row["rounds_planned"]), str(row["state"])]
+        line += [_measured(row, name, measure) for name, measure in shown.items()]
+        line += [_rounds(row["rounds_done"], row["rounds_most"], row["rounds_planned"]), str(row["state"])]
         lines.append([*line, *([str(row["comparable"])] if said else [])])
     return titles, lines
 
 
-def _measured(mean: float, half: float, measure: Measure) -> str:
+def _measured(row: pd.Series[Any], name: str, measure: Measure) -> str:
+    """Write a mean with its interval, and the number of seeds behind it if not all have the measure."""
+    mean, half, seeds = row[name], row[f"{name}_ci"], row[f"{name}_seeds"]
     if math.isnan(mean):
         return "–"
     shown = f"{mean / measure.unit:.{measure.digits}f}"
-    return (
-        shown
-        if math.isnan(half) or not (measure.higher_is_better or half)
-        else f"{shown} ± {half / measure.unit:.{measure.digits}f}"
-    )
+    if not math.isnan(half) and (measure.higher_is_better or half):
+        shown += f" ± {half / measure.unit:.{measure.digits}f}"
+    return shown if seeds == row.get("seeds", seeds) else f"{shown} (of {seeds:.0f})"
 
 
-def _rounds(done: int, planned: float | None) -> str:
-    return f"{done}" if planned is None or math.isnan(planned) or planned == done else f"{done}/{planned:.0f}"
+def _rounds(done: int, most: int, planned: float | None) -> str:
+    said = f"{done}" if done == most else f"{done}–{most}"
+    return said if planned is None or math.isnan(planned) or planned == done else f"{said}/{planned:.0f}"
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

@@ -34,8 +34,8 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
 
     The MB count both directions and all participants. Runs with a virtual clock also have the seconds on it.
     The baseline is FedAvg, or the first method of the task if FedAvg was not run. The baseline's own line is
-    noisy, because it crosses its own maximum. A method that may not be compared with the baseline has no
-    numbers.
+    noisy, because it crosses its own maximum. A method that may not be compared with the baseline, or that
+    does not reach its accuracy in every seed, has no numbers.
     """
     if len(members) < 2:
         return None
@@ -48,7 +48,7 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
     lines, clock = [], runs.matrix(VIRTUAL_SECONDS)
     timed = any(name in clock for group in members for name in group.used)
     for group in members:
-        if differences(runs, group, baseline):
+        if differences(runs, group, baseline, measure="rounds_to_baseline"):
             lines.append([group.label, "–", "not comparable", "–", *["–"] * timed])
             continue
         pairs = [
@@ -59,7 +59,11 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
             continue
         rounds = {name: first_reaching(matrix[name], target) for name, target in pairs}
         reached = {name: number for name, number in rounds.items() if not math.isnan(number)}
-        line = [group.label, f"{len(reached)}/{len(rounds)}", *_means(reached, sent)]
+        line = [group.label, f"{len(reached)}/{len(rounds)}"]
+        if len(reached) < len(rounds):  # a mean over the seeds that reach it would favour who seldom does
+            lines.append([*line, "not by all" if reached else "never", "–", *["–"] * timed])
+            continue
+        line += _means(reached, sent)
         lines.append([*line, _seconds(reached, clock)] if timed else line)
     titles = ["Method", "Seeds that reach it", f"Rounds to {baseline.label}'s best", "MB to it"]
     titles += ["Virtual seconds to it"] * timed
@@ -67,16 +71,14 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
 
 
 def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
-    """Return means over the seeds that reach the target."""
-    if not reached:
-        return ["never", "–"]
+    """Return mean rounds and bytes over the seeds, all of which reach the target."""
     totals = [sent[name].loc[:number].sum() for name, number in reached.items() if name in sent]
     rounds = sum(reached.values()) / len(reached)
     return [f"{rounds:.1f}", f"{sum(totals) / len(totals) / 1e6:.1f}" if totals else "–"]
 
 
 def _seconds(reached: dict[str, float], clock: pd.DataFrame) -> str:
-    """Return the mean seconds on the virtual clock over the seeds that reach the target."""
+    """Return the mean seconds on the virtual clock over the seeds, all of which reach the target."""
     found = [float(clock[name].loc[number]) for name, number in reached.items() if name in clock]
     return f"{sum(found) / len(found):.1f}" if found else "–"
 

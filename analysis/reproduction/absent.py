@@ -69,7 +69,7 @@ def setting_absence(item: Reproduction, cell: JsonObject, setting: str, runs: Ru
     folders = next(one["runs"] for one in cell["settings"] if one["setting"] == setting)
     if not loaded_names(item, folders, runs):
         return NOT_RUN
-    return "other seeds" if cell_names(item, {"runs": folders}, runs) else NOT_COMPARABLE
+    return "fewer seeds" if cell_names(item, {"runs": folders}, runs) else NOT_COMPARABLE
 
 
 def remark(item: Reproduction, place: Place, runs: Runs) -> str:

@@ -75,7 +75,8 @@ DIGITS = {
 def values_of(item: Reproduction, key: tuple[str, str], runs: Runs, measure: str = "") -> dict[int, float]:
     """Return the values of a cell by seed, also for a cell of a column of averages.
 
-    An average is the mean over its columns, for the seeds that all of them have.
+    An average is the mean over its columns, for the seeds that all of them have. Of several settings the
+    values are those of the cell's best one, whichever measure is named.
     """
     row, column = key
     average = next((one for one in item.about.get("averages", ()) if one["column"] == column), None)
@@ -92,7 +93,7 @@ def cell_values(item: Reproduction, key: tuple[str, str], runs: Runs, measure: s
     The measure is the cell's own, or the one that is named. The result is empty if there is no such cell.
     """
     cells = {(cell["row"], cell["column"]): cell for cell in item.about["cells"]}
-    names = cell_names(item, cells[key], runs, measure) if key in cells else []
+    names = cell_names(item, cells[key], runs) if key in cells else []
     if not names:
         return {}
     measure = measure or measure_of(item, cells[key])

@@ -10,14 +10,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..metrics.compare import NO_SPREAD
 from ..metrics.intervals import LEAST_SEEDS, reported_interval
 from ..runs.load import Runs
 from ..table import TextTable
 from .absent import NOT_RUN, absence, first_said
-from .cell_values import values_of
-from .item_runs import Reproduction
+from .cell_values import DIGITS, values_of
+from .item_runs import Place, Reproduction, cell_at, measure_of
+from .numbers import shown
 from .term_strength import no_test
-from .verdict_marks import FEW_SEEDS
+from .verdict_marks import FEW_SEEDS, SETTINGS_MISSING
+from .verdicts import half_tried
 
 
 class ClaimResult(NamedTuple):
@@ -31,6 +34,9 @@ class ClaimResult(NamedTuple):
             above 0.
         no_test: why the settings test nothing; empty if they do.
         absent: the verdict if there are no values.
+        unsettled: why the values are not final, such as settings that were not run; empty if they are.
+        chosen: which rows of the claim are the best of several settings; empty if none is.
+        counted: whether values are counts or sizes, which may be exactly alike in all seeds.
     """
 
     text: str
@@ -39,6 +45,9 @@ class ClaimResult(NamedTuple):
     within: float | None = None
     no_test: str = ""
     absent: str = NOT_RUN
+    unsettled: str = ""
+    chosen: str = ""
+    counted: bool = False
 
     @property
     def mean(self) -> float:
@@ -55,8 +64,11 @@ class ClaimResult(NamedTuple):
 
         It holds if the whole interval is where it should be, and fails if the whole interval is outside. It
         says nothing if its premise does not hold, or from fewer than three seeds. Values that must be equal
-        are so in every seed, so one seed decides.
+        are so in every seed, so one seed decides. Values that are not finite, and accuracies whose difference
+        is the same in all seeds, have no interval and separate nothing.
         """
+        if self.unsettled and self.values:
+            return self.unsettled
         if self.within == 0 and self.values:
             return "fails" if any(self.values) else "holds"
         if len(self.values) < LEAST_SEEDS:
@@ -68,7 +80,8 @@ class ClaimResult(NamedTuple):
         if self.within is not None:
             near, far = abs(self.mean) - self.half, abs(self.mean) + self.half
             return "holds" if far <= self.within else "fails" if near > self.within else "not separated"
-        if abs(self.mean) <= self.half:
+        alike = not self.counted and self.half <= NO_SPREAD
+        if alike or math.isnan(self.half) or abs(self.mean) <= self.half:
             return "not separated"
         return "holds" if self.mean > 0 else "fails"
 
@@ -88,9 +101,45 @@ def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
                 claim.get("within"),
                 no_test(claim["terms"], item, runs),
                 NOT_RUN if values else _absent(item, [*claim["terms"], *claim.get("given", ())], runs),
+                _unsettled(item, claim["terms"], runs),
+                _chosen(item, claim["terms"]),
+                all(_measure(item, term) in DIGITS for term in claim["terms"]),
             )
         )
     return found
+
+
+def _places(item: Reproduction, terms: Sequence[Sequence[float | str]]) -> list[Place]:
+    """Return the cells that a claim names, those behind an average in its place."""
+    behind = {one["column"]: one["of"] for one in item.about.get("averages", ())}
+    named = [(str(row), str(column)) for _, row, column, *_ in terms]
+    return list(dict.fromkeys((row, part) for row, column in named for part in behind.get(column, [column])))
+
+
+def _unsettled(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
+    """Return that settings of a cell of the claim were not run; empty if all were."""
+    unfinished = half_tried(item, runs)
+    rows = dict.fromkeys(row for row, column in _places(item, terms) if (row, column) in unfinished)
+    return f"{SETTINGS_MISSING}: not all settings of {', '.join(rows)} were run" if rows else ""
+
+
+def _chosen(item: Reproduction, terms: Sequence[Sequence[float | str]]) -> str:
+    """Return which rows of the claim are the best of several settings, chosen by the same runs."""
+    cells = {(str(cell["row"]), str(cell["column"])): cell for cell in item.about["cells"]}
+    several = {
+        place[0]: len(cells[place]["settings"])
+        for place in _places(item, terms)
+        if len(cells.get(place, {}).get("settings", ())) > 1
+    }
+    return "; ".join(f"{row} is the best of {count} settings" for row, count in several.items())
+
+
+def _measure(item: Reproduction, term: Sequence[float | str]) -> str:
+    """Return the measure of a term of a claim."""
+    if len(term) > 3:
+        return str(term[3])
+    cells = (cell_at(item, place) for place in _places(item, [term]))
+    return measure_of(item, next((cell for cell in cells if cell is not None), {}))
 
 
 def _absent(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
@@ -138,7 +187,7 @@ def tally(verdicts: Sequence[str]) -> str:
 
 def claim_table(item: Reproduction, runs: Runs) -> TextTable | None:
     """Return a table of claims, left-hand sides, seeds and verdicts; None without claims."""
-    lines = [[one.text, _shown(one), str(len(one.values)), _word(item, one)] for one in judged(item, runs)]
+    lines = [[_said(one), _shown(one), str(len(one.values)), _word(item, one)] for one in judged(item, runs)]
     if not lines:
         return None
     titles = ["Claim", "Ours: left side − right side", "Seeds", "Verdict"]
@@ -152,8 +201,15 @@ def _word(item: Reproduction, one: ClaimResult) -> str:
     return "runs, and the bits are equal" if one.verdict == "holds" else "runs, and the bits differ"
 
 
+def _said(one: ClaimResult) -> str:
+    """Return the claim, with what is to be known of its rows: a best of several gains by being chosen."""
+    return f"{one.text} ({one.chosen})" if one.chosen else one.text
+
+
 def _shown(one: ClaimResult) -> str:
     if not one.values:
         return "–"
+    if not all(map(math.isfinite, one.values)):
+        return shown(one.values, 2, sign=True)
     half = "" if math.isnan(one.half) else f" ± {one.half:.2f}"
     return f"{one.mean:+.2f}".replace("-", "−") + half

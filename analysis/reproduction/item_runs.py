@@ -13,8 +13,9 @@ from ..runs.files import JsonObject, read_object
 from ..runs.groups import Group
 from ..runs.load import Runs, section
 
-# Settings in which the rows of a paper's own table may differ, because its code or text treats them so.
-DECLARED = frozenset({"federation.weighting", "local.clip_norm"})
+# Settings in which the rows of a paper's own table may differ, because its code or text treats them so. A
+# method that fine-tunes after the last round has personal models to survey in that round alone.
+DECLARED = frozenset({"federation.weighting", "federation.survey", "local.clip_norm"})
 
 Place = tuple[str, str]  # row, column
 
@@ -56,49 +57,66 @@ def measure_of(item: Reproduction, cell: JsonObject) -> str:
     return str(cell.get("measure") or item.about["measure"])
 
 
-def cell_names(item: Reproduction, cell: JsonObject, runs: Runs, measure: str = "") -> list[str]:
+def cell_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
     """Return the loaded runs behind a cell.
 
-    If the cell was tried with several settings, these are the runs of the best one. The measure that decides
-    is the cell's, or the one that is named.
+    If the cell was tried with several settings, these are the runs of the best one in the cell's measure. A
+    cell that is the same runs read in another way has the setting of the row that it names.
     """
     if not cell.get("settings"):
         return _names(item, cell["runs"], runs)
-    best = best_setting(item, cell, runs, measure)
+    best = best_setting(item, cell, runs)
     return next(_names(item, one["runs"], runs) for one in cell["settings"] if one["setting"] == best)
 
 
-def best_setting(item: Reproduction, cell: JsonObject, runs: Runs, measure: str = "") -> str:
+def best_setting(item: Reproduction, cell: JsonObject, runs: Runs) -> str:
     """Return the setting with the highest mean of the measure.
 
     The first one is returned if several are equal, or if no setting has a run.
     """
+    if cell.get("chosen_as"):
+        of = cell_at(item, (str(cell["chosen_as"]), str(cell["column"])))
+        if of is not None and of.get("settings"):
+            return best_setting(item, of, runs)
     means = {
-        setting: mean
-        for setting, mean in setting_means(item, cell, runs, measure).items()
-        if not math.isnan(mean)
+        setting: mean for setting, mean in setting_means(item, cell, runs).items() if not math.isnan(mean)
     }
     return max(means, key=lambda setting: means[setting]) if means else str(cell["settings"][0]["setting"])
 
 
-def setting_means(item: Reproduction, cell: JsonObject, runs: Runs, measure: str = "") -> dict[str, float]:
+def setting_means(item: Reproduction, cell: JsonObject, runs: Runs) -> dict[str, float]:
     """Map each setting to the mean of the measure, an accuracy in per cent; NaN without runs.
 
-    The mean is over the seeds that all settings with runs share. If they share none, only the settings with
-    the most seeds have a mean, so that one lucky seed cannot make a setting the best.
+    Only the settings with the most seeds have a mean, so that one lucky seed cannot make a setting the best.
+    It is over the seeds that they share, or over the own ones of each if they share none.
     """
-    scores, seeds = measures(runs)[measure or measure_of(item, cell)], runs.runs["seed"]
+    scores, seeds = measures(runs)[measure_of(item, cell)], runs.runs["seed"]
     known: dict[str, dict[int, float]] = {}
     for one in cell["settings"]:
         found = {int(seeds[name]): float(scores[name]) for name in _names(item, one["runs"], runs)}
         known[one["setting"]] = {seed: score for seed, score in found.items() if not math.isnan(score)}
-    there = [set(found) for found in known.values() if found]
-    common, most = set.intersection(*there) if there else set(), max(map(len, there), default=0)
-    counted = {name: common or (set(found) if len(found) == most else set()) for name, found in known.items()}
-    return {
-        name: _percent([found[seed] for seed in counted[name]]) if found else math.nan
-        for name, found in known.items()
-    }
+    most = max(map(len, known.values()))
+    whole = {name: found for name, found in known.items() if found and len(found) == most}
+    common = set.intersection(*map(set, whole.values())) if whole else set()
+    means = {name: _percent([found[seed] for seed in common or found]) for name, found in whole.items()}
+    return {name: means.get(name, math.nan) for name in known}
+
+
+def missing_settings(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
+    """Return the settings of a cell that were not tried with as many seeds as others.
+
+    While there is one, the best of the others is no result. A setting with which training diverged was tried.
+    """
+    means = setting_means(item, cell, runs) if cell.get("settings") else {}
+    if all(math.isnan(mean) for mean in means.values()):
+        return []
+    place = f"{cell['row']}, {cell['column']}"
+    told = [str(text) for text in item.about.get("left_out", ())]
+    return [
+        name
+        for name, mean in means.items()
+        if math.isnan(mean) and not any(text.startswith(f"{place}, {name}: diverged") for text in told)
+    ]
 
 
 def _percent(scores: Sequence[float]) -> float:
@@ -122,19 +140,22 @@ def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
         found: dict[str, str] = {}
         for find in (_by_column, _by_seed):
             for members in find(item, runs):
-                found |= _odd_ones(runs, [one for one in members if one.used[0] not in found], declared)
+                kept = [one for one in members if one.used[0] not in found]
+                found |= _odd_ones(runs, kept, declared, str(item.about["measure"]))
         return found
 
     left: dict[str, str] = runs.once(("strays", str(item.folder)), made)
     return left
 
 
-def _odd_ones(runs: Runs, members: Sequence[Group], declared: frozenset[str]) -> dict[str, str]:
+def _odd_ones(runs: Runs, members: Sequence[Group], declared: frozenset[str], measure: str) -> dict[str, str]:
     """Return the runs that may not be compared with the largest set of `members`, and why."""
-    first, *rest = classes(runs, members, declared) or [[]]
+    first, *rest = classes(runs, members, declared, measure) or [[]]
     found = {}
     for group in (group for one in rest for group in one):
-        told, than = next((told, one) for one in first if (told := differences(runs, group, one, declared)))
+        told, than = next(
+            (told, one) for one in first if (told := differences(runs, group, one, declared, measure))
+        )
         said = "; ".join(map(str, told))
         found[group.used[0]] = f"{PREFIX}{said}; the second value is that of {than.label}"
     return found

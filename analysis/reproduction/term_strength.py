@@ -55,9 +55,11 @@ def no_test(terms: Sequence[Sequence[float | str]], item: Reproduction, runs: Ru
 
 
 def cell_strengths(item: Reproduction, cell: JsonObject, runs: Runs) -> Strengths:
-    """Return the strength of each term of a cell, as a mean over its seeds and evaluated rounds.
+    """Return the strength of each term of a cell: the median over evaluated rounds, then over its seeds.
 
-    A first round in which a term is exactly 0, because clients have received nothing yet, does not count.
+    A strength is a ratio, and in a round in which the cross-entropy is all but 0 it can be 10^4. A mean over
+    rounds would then say that terms are strong which are nearly off in all the others. A first round in which
+    a term is exactly 0, because clients have received nothing yet, does not count.
     """
     rows = _rows(runs)
     mine = rows[rows["run"].isin(cell_names(item, cell, runs))]
@@ -67,7 +69,8 @@ def cell_strengths(item: Reproduction, cell: JsonObject, runs: Runs) -> Strength
         for model in TERM_STRENGTH:
             values = some[some["model"] == model]
             began = values[(values["round"] > 1) | (values["value"] > 0)]
-            at[model] = float((began if len(began) else values)["value"].mean())
+            rounds = (began if len(began) else values).groupby("run", observed=True)["value"].median()
+            at[model] = float(rounds.median())
         found[term] = at["global"], at["local"]
     return dict(sorted(found.items()))
 

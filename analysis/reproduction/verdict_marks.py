@@ -34,6 +34,7 @@ MARKS = {
     "one seed": VerdictMark("?", "open", "one seed is too few for an interval"),
     "two seeds": VerdictMark("?", "open", "two seeds are too few for an interval"),
     "no claim": VerdictMark("○", "plain", "the paper's own difference is below the tolerance"),
+    "settings missing": VerdictMark("?", "open", "some settings, of which ours is the best, were not run"),
     "no test": VerdictMark("○", "plain", "the method's terms are below 5 % of the cross-entropy"),
     "no target": VerdictMark("○", "plain", "ours is not held to what is printed"),
     "runs": VerdictMark("✓", "plain", "the cell runs"),
@@ -44,6 +45,7 @@ MARKS = {
     "not run": VerdictMark("", "absent", "no finished run"),
     "–": VerdictMark("", "plain", "not judged"),
 }
+SETTINGS_MISSING = "settings missing"
 FEW_SEEDS = {1: "one seed", 2: "two seeds"}  # too few for an interval
 
 

@@ -20,12 +20,21 @@ from ..table import TextTable, without_blank
 from .absent import NOT_RUN, absence, setting_absence
 from .bands import Room, rooms
 from .cell_values import DIGITS, values_of
-from .item_runs import Reproduction, best_setting, cell_names, measure_of, setting_means, stray_of
+from .item_runs import (
+    Place,
+    Reproduction,
+    best_setting,
+    cell_names,
+    measure_of,
+    missing_settings,
+    setting_means,
+    stray_of,
+)
 from .numbers import shown
 from .printed import printed_places, printed_value
 from .table_order import places_in_order
 from .term_strength import NO_TEST, untested
-from .verdict_marks import FEW_SEEDS
+from .verdict_marks import FEW_SEEDS, SETTINGS_MISSING
 
 LEFT_OUT = "Runs left out"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
@@ -45,6 +54,7 @@ class Line(NamedTuple):
         target: whether the printed value is to be reproduced.
         room: how the line is judged, if not by the item's tolerance.
         no_test: whether the method's terms are too weak to test anything.
+        settings_missing: whether some of the settings, of which ours is the best, were not run.
         absent: the verdict if there are no values of ours.
     """
 
@@ -58,6 +68,7 @@ class Line(NamedTuple):
     room: Room | None = None
     no_test: bool = False
     absent: str = NOT_RUN
+    settings_missing: bool = False
 
     @property
     def mean(self) -> float:
@@ -74,7 +85,7 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
     ours = {key: values_of(item, key, runs) for key in printed}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
-    lines, room, weak = [], rooms(item), untested(item, runs)
+    lines, room, weak, unfinished = [], rooms(item), untested(item, runs), half_tried(item, runs)
     for row, column in places_in_order(item, ours):
         values = ours[row, column]
         against = ours.get((baseline, column), {})
@@ -89,14 +100,27 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         found = list(values.values())
         idle = any((row, part) in weak for part in parts.get(column, (column,)))
         why = NOT_RUN if found else absence(item, (row, column), runs).word
-        lines.append(Line(row, column, told, found, gain, gains, target, judged, idle, why))
+        part_run = any((row, part) in unfinished for part in parts.get(column, (column,)))
+        lines.append(Line(row, column, told, found, gain, gains, target, judged, idle, why, part_run))
     return lines
+
+
+def half_tried(item: Reproduction, runs: Runs) -> dict[Place, str]:
+    """Return the cells some of whose settings were not run, with the names of these settings."""
+    found = {}
+    for cell in item.about["cells"]:
+        missing = missing_settings(item, cell, runs)
+        if missing:
+            found[str(cell["row"]), str(cell["column"])] = "; ".join(missing)
+    return found
 
 
 def verdict(line: Line, scale: str, tolerance: float) -> str:
     """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
     if not line.ours:
         return line.absent
+    if line.settings_missing and scale != "smoke":
+        return SETTINGS_MISSING
     if line.no_test and scale != "smoke":
         return NO_TEST
     if scale == "full":
@@ -121,9 +145,9 @@ def _order(line: Line, tolerance: float) -> str:
     if abs(line.printed_gain) < tolerance:
         return "no claim"  # The paper's own difference is within its noise.
     mean, half = sum(line.gains) / len(line.gains), reported_interval(line.gains)
-    if math.isnan(half):
+    if len(line.gains) in FEW_SEEDS:
         return FEW_SEEDS[len(line.gains)]
-    if abs(mean) <= half:
+    if not abs(mean) > half or math.isinf(mean):  # a seed that never reaches what is counted is infinite
         return "not separated"
     return "same order" if mean * line.printed_gain > 0 else "opposite order"
 

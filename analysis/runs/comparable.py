@@ -7,17 +7,18 @@ else differs, it is named, and no difference is tested. Runs that differ in roun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..table import in_four_digits
-from .conditions import PARTITION_NAMES, ROUNDING, conditions, tuned_fields
+from .conditions import EVALUATED, PARTITION_NAMES, ROUNDING, conditions, tuned_fields
 from .experiment import experiment, value_of
-from .groups import Group, groups
+from .groups import Group, groups, lost_seeds
 from .load import Runs, flatten
 
 PREFIX = "not comparable: "
 MARK = " ≠"
+OF_CLIENTS = ("between", "personal", "local", "downloaded")  # what the names of such measures begin with
 UNLIKE = "≠: not comparable with the others; the table says why."
 
 
@@ -33,14 +34,15 @@ class Differing(NamedTuple):
 
 
 def differences(
-    runs: Runs, one: Group, other: Group, declared: frozenset[str] = frozenset()
+    runs: Runs, one: Group, other: Group, declared: frozenset[str] = frozenset(), measure: str = ""
 ) -> list[Differing]:
     """Return the differences that keep two experiments from being compared.
 
     The result is empty if only the method and its arguments differ. `declared` names fields that differ on
-    purpose.
+    purpose. If `measure` depends on which rounds were evaluated, these must be the same.
     """
     found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other)]
+    found += _evaluated(runs, one, other, [name for name in schedule(measure) if name not in declared])
     a, b = conditions(runs, one), conditions(runs, other)
     chosen = declared | ROUNDING | (tuned_fields(runs, one) & tuned_fields(runs, other))
     for name in sorted(a.keys() | b.keys()):
@@ -48,6 +50,24 @@ def differences(
         if one_value != other_value and name not in chosen:
             found.append(Differing(_words(name), one_value, other_value))
     return found
+
+
+def schedule(measure: str) -> tuple[str, ...]:
+    """Return the fields that decide from which rounds a measure is read; none if from the last one alone.
+
+    The best round and means over rounds depend on when the global model is evaluated, and those of the
+    clients' own models also on the survey of the last rounds.
+    """
+    if not any(word in measure for word in ("best", "mean", "rounds_to")):
+        return ()
+    return EVALUATED if measure.startswith(OF_CLIENTS) else EVALUATED[:1]
+
+
+def _evaluated(runs: Runs, one: Group, other: Group, fields: Iterable[str]) -> list[Differing]:
+    """Return which of these fields differ."""
+    a, b = (flatten(experiment(runs.files[group.used[0]])) for group in (one, other))
+    pairs = [(name, str(value_of(a, name)), str(value_of(b, name))) for name in fields]
+    return [Differing(*one) for one in pairs if one[1] != one[2]]
 
 
 def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
@@ -65,6 +85,10 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
         if a.get(name) != b.get(name):
             values = " / ".join(in_four_digits(value_of(one, name)) for one in (a, b))
             found.append(f"{name} differs ({values}): it was chosen for each method by the sweep")
+    found += [
+        f"{told}: best rounds and means over rounds are of other rounds, so they are not compared"
+        for told in _evaluated(runs, one, other, schedule("accuracy_best"))
+    ]
     for name in sorted(ROUNDING):
         pair = [str(value_of(conditions(runs, group), name)) for group in (one, other)]
         if pair[0] != pair[1]:
@@ -73,15 +97,19 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
 
 
 def classes(
-    runs: Runs, members: Sequence[Group], declared: frozenset[str] = frozenset()
+    runs: Runs, members: Sequence[Group], declared: frozenset[str] = frozenset(), measure: str = ""
 ) -> list[list[Group]]:
-    """Sort experiments into sets within which all may be compared.
+    """Sort experiments into sets within which all may be compared, in one measure if it is named.
 
     The largest set comes first; sets of one size stay in the order of appearance.
     """
     found: list[list[Group]] = []
     for group in members:
-        fits = (one for one in found if not any(differences(runs, group, member, declared) for member in one))
+        fits = (
+            one
+            for one in found
+            if not any(differences(runs, group, member, declared, measure) for member in one)
+        )
         place = next(fits, None)
         if place is None:
             found.append([group])
@@ -171,13 +199,19 @@ def marked(runs: Runs, group: Group) -> str:
 
 
 def notices(runs: Runs, members: Sequence[Group]) -> list[tuple[str, str]]:
-    """Return (experiment, remark) for a task's tables: what may not be compared, and what else differs."""
-    return [
+    """Return (experiment, remark) for a task's tables: what may not be compared, differs, or has failed."""
+    found = [
         (label, said)
         for label, one in comparability(runs, members).items()
         for said in (one.against, *one.notes)
         if said
     ]
+    for group in members:
+        lost = lost_seeds(runs, group)
+        if lost:
+            seeds = f"seed{'' if len(lost) == 1 else 's'} {', '.join(map(str, lost))}"
+            found.append((group.label, f"its numbers lack {seeds}, whose run failed"))
+    return found
 
 
 def _task(runs: Runs, group: Group) -> list[Group]:

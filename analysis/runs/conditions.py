@@ -17,6 +17,8 @@ _MEASURED = {
     "federation.eval_every",
     "federation.strength_every",
 }
+# These decide which rounds are evaluated. The best round, and means over rounds, depend on them.
+EVALUATED = ("federation.eval_every", "federation.survey")
 # These change how sums are rounded, as a GPU or more threads do, and not what is computed.
 ROUNDING = frozenset({"numerics.cohort", "numerics.bits", "numerics.convolutions"})
 PARTITION_NAMES = {"data.split", "data.local_test"}  # names of what the partition's hash decides

@@ -197,6 +197,17 @@ def _used(rows: _Rows) -> tuple[str, ...]:
     return tuple(sorted(best.values(), key=lambda name: (rows[name]["seed"], name)))
 
 
+def lost_seeds(runs: Runs, group: Group) -> list[int]:
+    """Return the seeds of a group whose run failed, such as by diverging, while others are finished.
+
+    A seed that another run has finished is not lost.
+    """
+    states, seeds = runs.runs["state"], runs.runs["seed"]
+    there = {seeds[name] for name in group.used}
+    failed = {seeds[name] for name, _ in group.left_out if states[name] == "failed"}
+    return sorted(int(seed) for seed in failed - there)
+
+
 def _finished(rows: _Rows) -> list[str]:
     return [name for name, row in rows.items() if row["state"] == "finished"]
 

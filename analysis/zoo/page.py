@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..metrics.compare import LEVEL, Ranking
+from ..metrics.compare import LEVEL, Ranking, best_of
 from ..metrics.intervals import reported_interval
 from ..metrics.rank_tests import friedman, holm_ranking
 from ..render.page import sentence
@@ -13,7 +13,20 @@ from ..reproduction.item_runs import Reproduction
 from ..runs.load import Runs, section
 from ..table import TextTable, as_markdown
 from .cells import Records, details, linked
-from .rows import Compared, RowCost, Scores, against, columns, cost, mean, scores, tried
+from .rows import (
+    DIVERGED,
+    TOO_FEW,
+    Compared,
+    RowCost,
+    Scores,
+    against,
+    columns,
+    cost,
+    diverged,
+    mean,
+    scores,
+    tried,
+)
 
 SLOW = 1.5  # times the seconds of the baseline's round from which a row is named as costly
 EVERYWHERE = "on every split"
@@ -35,14 +48,15 @@ def item_page(
     baseline = str(item.about["baseline"])
     names = columns(item)
     found = {name: scores(item, runs, name) for name in names}
-    compared = {name: against(found[name], baseline) for name in names}
+    lost = {name: diverged(item, name) for name in names}
+    compared = {name: against(found[name], baseline, lost[name]) for name in names}
     costs = {name: cost(item, runs, name) for name in names}
     parts = [
         f"## {item.title}",
         _protocol(item, found),
-        *_summary(found, compared, costs, baseline, docs, item.about["left_out"]),
+        *_summary(found, compared, costs, baseline, docs, item.about["left_out"], lost),
         *(
-            f"{_column(item, name, found[name], compared[name], costs[name])}\n\n"
+            f"{_column(item, name, found[name], compared[name], costs[name], lost[name])}\n\n"
             f"{details(item, runs, name, found[name], records)}"
             for name in names
             if found[name]
@@ -74,10 +88,12 @@ def _summary(
     baseline: str,
     docs: str,
     left_out: Sequence[str],
+    lost: Mapping[str, Mapping[str, int]],
 ) -> list[str]:
     """Return the lists that a reader quotes.
 
-    `left_out` has a line "ROW, COLUMN: why" for each cell that was not run.
+    `left_out` has a line "ROW, COLUMN: why" for each cell that was not run. `lost` counts the seeds of each
+    column and row with which training diverged.
     """
     names = [name for name in found if compared[name]]
     if not names:
@@ -88,13 +104,22 @@ def _summary(
         ("below", f"Fall below {baseline}"),
         ("not separated", f"Are not separated from {baseline}"),
         ("equal", f"Have the same numbers as {baseline}"),
+        (DIVERGED, "Have no verdict, because some of their final runs diverged"),
+        (TOO_FEW, "Have no verdict, because they have too few seeds"),
     ):
+        if verdict in (DIVERGED, TOO_FEW) and not _with(compared, verdict):
+            continue
         lines += _listed(title, compared, names, verdict)
     for name in names:
         absent = {line.partition(f", {name}: ")[0] for line in left_out if f", {name}: " in line}
-        lines.append(_best(name, found[name], len(absent - found[name].keys())))
+        lines.append(_best(name, found[name], len(absent - found[name].keys()), lost[name]))
     lines += _costly(costs, names, baseline, docs)
     return ["\n".join([lines[0], "", *lines[1:]])]
+
+
+def _with(compared: Mapping[str, Mapping[str, Compared]], verdict: str) -> bool:
+    """Return whether any row has this verdict."""
+    return any(one.verdict == verdict for column in compared.values() for one in column.values())
 
 
 def _listed(
@@ -129,13 +154,18 @@ def where_it_holds(there: Sequence[str], run: Sequence[str], names: Sequence[str
     return f"{where} only" if len(names) > 1 else where
 
 
-def _best(name: str, found: Scores, missing: int) -> str:
-    top = max(found, key=lambda row: mean(found[row]))
-    verdicts = {row: one.verdict for row, one in against(found, top).items()}
+def _best(name: str, found: Scores, missing: int, lost: Mapping[str, int]) -> str:
+    """Return which row is the best of those with all seeds, and which are not separated from it."""
+    most = max(len(values) for values in found.values())
+    whole = {row: values for row, values in found.items() if len(values) == most and not lost.get(row)}
+    top = best_of(whole)
+    verdicts = {row: one.verdict for row, one in against(found, top, lost).items()}
     level = [row for row, verdict in verdicts.items() if verdict in ("not separated", "equal")]
+    unknown = [row for row, verdict in verdicts.items() if verdict in (DIVERGED, TOO_FEW)]
     behind = f" Not separated from it: {', '.join(level)}." if level else ""
     if set(verdicts.values()) == {"below"}:
         behind = " All others are separated from it."
+    behind += f" Not compared with it, because seeds are missing: {', '.join(unknown)}." if unknown else ""
     run = f" ({len(found)} of {len(found) + missing} rows are run)" if missing else ""
     return f"- On {name}{run}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
 
@@ -175,10 +205,11 @@ def _column(
     found: Scores,
     compared: Mapping[str, Compared],
     costs: Mapping[str, RowCost],
+    lost: Mapping[str, int],
 ) -> str:
     baseline = str(item.about["baseline"])
     trials = tried(item)
-    titles = ["Method", "Accuracy, %", f"Difference to {baseline}", "p (Holm)", "Verdict"]
+    titles = ["Method", "Accuracy, %", "Seeds", f"Difference to {baseline}", "p (Holm)", "Verdict"]
     titles += ["s/round, ratio", "MB up", "MB down", "Setting"]
     base = costs.get(baseline)
     lines = []
@@ -190,6 +221,7 @@ def _column(
             [
                 row,
                 _percent(found[row].values()),
+                _seeds(len(found[row]), lost.get(row, 0)),
                 "–" if one is None else _signed(one),
                 "–" if one is None else _p(one.p),
                 "baseline" if one is None else one.verdict,
@@ -201,6 +233,11 @@ def _column(
         )
     table = TextTable(titles, lines, frozenset({"Method", "Verdict", "Setting"}))
     return f"### {name}\n\n{linked(item, name, ordered, as_markdown(table).strip())}"
+
+
+def _seeds(count: int, lost: int) -> str:
+    """Return the number of seeds, and how many diverged."""
+    return f"{count} of {count + lost}, {lost} diverged" if lost else str(count)
 
 
 def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:
@@ -222,7 +259,9 @@ def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:
     if missing := [name for name in found if name not in counted and found[name]]:
         text += f" Without {' and '.join(missing)}, of which some rows are not finished."
     if unfinished := _unfinished(_blocks(found)):
-        text += f" Without ranks, because some of their seeds are not finished: {', '.join(unfinished)}."
+        text += (
+            f" Without ranks, because some of their seeds diverged or are missing: {', '.join(unfinished)}."
+        )
     return text + (f"\n\n![Critical-difference diagram]({diagram})" if diagram else "")
 
 
@@ -266,9 +305,14 @@ def _left_out(item: Reproduction) -> str:
         for trial in one["trials"]
         if trial["state"] == "diverged"
     ]
-    missing = [f"- {text}." for text in item.about["left_out"]]
-    titles = ("Not in this table", "To be kept in mind", "Trials that diverged", "Not finished")
-    parts = zip(titles, (lines, remarks, lost, missing), strict=True)
+    told = [str(text) for text in item.about["left_out"]]
+    ended = [f"- {text}." for text in told if ": diverged" in text]
+    missing = [f"- {text}." for text in told if ": diverged" not in text]
+    titles = (
+        *("Not in this table", "To be kept in mind", "Trials that diverged"),
+        *("Final runs that diverged", "Not finished"),
+    )
+    parts = zip(titles, (lines, remarks, lost, ended, missing), strict=True)
     return "\n\n".join(f"### {title}\n\n" + "\n".join(one) for title, one in parts if one)
 
 

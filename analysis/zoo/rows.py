@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..metrics.compare import LEVEL, Paired, paired
@@ -15,23 +17,38 @@ from ..reproduction.item_runs import Reproduction, measure_of
 from ..runs.files import JsonObject
 from ..runs.load import Runs, section
 
+DIVERGED, TOO_FEW = "diverged", "too few seeds"  # why a row has no verdict
 Scores = Mapping[str, Mapping[int, float]]  # row → seed → fraction
 
 
 class Compared(NamedTuple):
-    """A row against a reference in a column: the difference over common seeds, and Holm's p-value."""
+    """A row against a reference in a column.
+
+    Attributes:
+        row: its name.
+        difference: the difference over common seeds.
+        p: the p-value after Holm's correction.
+        lost: the number of its seeds with which training diverged.
+    """
 
     row: str
     difference: Paired
     p: float
+    lost: int = 0
 
     @property
     def verdict(self) -> str:
-        """Return "above", "below", "equal" in every seed, "not separated", or "–" if nothing can be said."""
+        """Return "above", "below", "equal" in every seed, "not separated", or why nothing can be said.
+
+        A row that diverged with some of its seeds has no verdict: the seeds that are left may be its good
+        ones.
+        """
+        if self.lost:
+            return DIVERGED
         if self.difference.mean == 0 and self.difference.half == 0:
             return "equal"
         if math.isnan(self.p):
-            return "–"
+            return TOO_FEW
         if self.p >= LEVEL:
             return "not separated"
         return "above" if self.difference.mean > 0 else "below"
@@ -71,16 +88,38 @@ def run_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
     return [places[folder] for folder in sorted(wanted) if folder in places]
 
 
-def against(found: Scores, reference: str) -> dict[str, Compared]:
-    """Return every other row against one, by paired t-tests with Holm's correction; the best first."""
+def against(
+    found: Scores, reference: str, lost: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Compared]:
+    """Return every other row against one, by paired t-tests with Holm's correction; the best first.
+
+    Args:
+        found: Row → seed → the measure.
+        reference: The row with which the others are compared.
+        lost: Row → number of seeds with which training diverged. Such rows are not tested.
+    """
     if reference not in found:
         return {}
     others = sorted((row for row in found if row != reference), key=lambda row: -mean(found[row]))
     differences = {row: paired(found[row], found[reference]) for row in others}
-    tests = [one.p_t if one.seeds >= LEAST_SEEDS else math.nan for one in differences.values()]
+    tests = [
+        one.p_t if one.seeds >= LEAST_SEEDS and not lost.get(row) else math.nan
+        for row, one in differences.items()
+    ]
     return {
-        row: Compared(row, one, p) for (row, one), p in zip(differences.items(), holm(tests), strict=True)
+        row: Compared(row, one, p, lost.get(row, 0))
+        for (row, one), p in zip(differences.items(), holm(tests), strict=True)
     }
+
+
+def diverged(item: Reproduction, column: str) -> dict[str, int]:
+    """Return row → number of final runs in a column with which training diverged."""
+    told = Counter(
+        str(text).partition(f", {column}: diverged")[0]
+        for text in item.about["left_out"]
+        if f", {column}: diverged" in str(text)
+    )
+    return dict(told)
 
 
 def mean(values: Mapping[int, float]) -> float:

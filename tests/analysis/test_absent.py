@@ -160,4 +160,4 @@ def test_a_setting_that_was_tried_without_a_mean_is_not_run_or_not_comparable(wr
     other = {**item.about["cells"][2], "row": "Other", "runs": ["MAP0"]}
     table = paper_table(Reproduction(item.folder, {**item.about, "cells": [cell, other]}), runs)
     at = list(table.titles).index("Best setting")
-    assert table.rows[0][at] == "best (others: not comparable, not run, 60.00)"
+    assert table.rows[0][at] == "best (others: not comparable, not run, fewer seeds)"

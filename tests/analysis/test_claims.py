@@ -26,10 +26,20 @@ WriteRun = Callable[..., Path]
         ([1.0, -1.0, 0.5], "not separated"),
         ([1.0, 1.1], "two seeds"),
         ([0.0, 0.0, 0.0], "not separated"),
+        ([0.5, 0.5, 0.5], "not separated"),  # without any spread nothing is known of it
+        ([60.0, 45.0, math.inf], "not separated"),
+        ([60.0, 45.0, -math.inf], "not separated"),
+        ([60.0, 45.0, math.nan], "not separated"),
     ],
 )
 def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[float], word: str) -> None:
     assert ClaimResult("", values).verdict == word
+
+
+def test_counts_that_are_alike_in_all_seeds_separate() -> None:
+    """A method sends so many numbers with every seed."""
+    assert ClaimResult("", [2.0, 2.0, 2.0], counted=True).verdict == "holds"
+    assert ClaimResult("", [-2.0, -2.0, -2.0], counted=True).verdict == "fails"
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(
                 f"{method}/final/seed-{seed}", [0.5], method=method, seed=seed, partition_sha256=ONE
             )
             change(folder, "config.local.lr", rate)
-        final = [{"folder": f"{method}/final/seed-{seed}"} for seed in (1, 2)]
+        final = [{"folder": f"{method}/final/seed-{seed}", "state": "finished"} for seed in (1, 2)]
         about["methods"][method] = {
             "trials": [],
             "budget": 0,

@@ -15,14 +15,18 @@ from raffed.analysis.metrics.compare import (
     Ranking,
     comparison_table,
     critical_difference,
+    established,
     paired,
     range_quantile,
     ranking,
     sign_changes,
 )
 from raffed.analysis.metrics.intervals import t_tail
+from raffed.analysis.runs.comparable import classes, notices
 from raffed.analysis.runs.groups import groups
 from scipy import stats as reference
+
+from tests.analysis.changed_run import change
 
 WriteRun = Callable[..., Path]
 
@@ -104,4 +108,78 @@ def test_every_method_is_compared_with_the_best_one(tmp_path: Path, write_run: W
     table = comparison_table(runs, groups(runs))
     assert table is not None
     assert table.titles[2] == "Difference to map, points"
-    assert table.rows == [["fedavg", "3", "−10.00 ± 0.00", "< 0.001", "0.250"]]
+    assert table.rows == [["fedavg", "3", "−10.00", "–", "0.250"]]
+
+
+def test_a_difference_without_spread_has_neither_interval_nor_t_test() -> None:
+    """Three seeds with the same difference say nothing of its spread; the changes of sign say 2 of 8."""
+    same = paired({0: 0.51, 1: 0.61, 2: 0.71}, {0: 0.5, 1: 0.6, 2: 0.7})
+    assert same.mean == pytest.approx(1.0)
+    assert math.isnan(same.half)
+    assert math.isnan(same.p_t)
+    assert same.p_signs == 0.25
+    equal = paired({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6})
+    assert (equal.mean, equal.half, equal.p_t) == (0.0, 0.0, 1.0)
+
+
+# FedProx is 2 points above FedAvg with each seed of both, and has two seeds more, which are hard
+HARD = {
+    "fedavg": {0: 0.800, 1: 0.802, 2: 0.804},
+    "fedprox": {0: 0.820, 1: 0.823, 2: 0.823, 3: 0.700, 4: 0.700},
+}
+
+
+def test_a_method_is_not_the_best_because_others_have_hard_seeds_more(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    for method, scores in HARD.items():
+        for seed, score in scores.items():
+            write_run(f"{method}{seed}", [score], method=method, seed=seed)
+    runs = load_runs([tmp_path])
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert table.titles[2] == "Difference to fedprox, points"
+    assert table.rows[0][0] == "fedavg"
+    assert established(runs, groups(runs), "accuracy_last")
+
+
+def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    for method, levels in (("fedavg", (0.5, 0.51, 0.52)), ("map", (0.6, 0.611, 0.622))):
+        for seed, level in enumerate(levels):
+            write_run(f"{method}{seed}", [level], method=method, seed=seed)
+    write_run("map9", [0.1], method="map", seed=9, state="failed")
+    runs = load_runs([tmp_path])
+    assert not established(runs, groups(runs), "accuracy_last")
+    assert ("map", "its numbers lack seed 9, whose run failed") in notices(runs, groups(runs))
+    whole = runs.without(["map9"])
+    assert established(whole, groups(whole), "accuracy_last")
+
+
+def test_a_method_that_ran_on_one_task_more_does_not_take_the_ranking_away(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    for split in ("p10c2", "iid:10"):
+        for number, method in enumerate(("fedavg", "map", "fedmr")):
+            write_run(f"{method}-{split[0]}", [0.5 + 0.1 * number], method=method, split=split)
+    write_run("alone", [0.5], method="fedavg", split="dirichlet:10:0.1")
+    found = ranking(load_runs([tmp_path]))
+    assert found is not None
+    assert (found.tasks, sorted(found.ranks)) == (2, ["fedavg", "fedmr", "map"])
+
+
+def test_the_best_round_is_not_compared_with_that_of_runs_that_are_evaluated_less_often(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """A maximum over ten times as many rounds is higher by chance alone. The last round may be compared."""
+    for method, every in (("fedavg", 1), ("map", 10)):
+        for seed in range(3):
+            folder = write_run(f"{method}{seed}", [0.5 + 0.01 * seed**2], method=method, seed=seed)
+            change(folder, "config.federation.eval_every", every)
+    runs = load_runs([tmp_path])
+    members = groups(runs)
+    assert len(classes(runs, members, measure="accuracy_last")) == 1
+    assert len(classes(runs, members, measure="accuracy_best")) == 2
+    assert comparison_table(runs, members, "accuracy_best") is None
+    assert any("best rounds and means over rounds" in said for _, said in notices(runs, members))

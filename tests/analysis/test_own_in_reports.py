@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analysis.loading import load_runs
-from analysis.metrics.own_metrics import own_columns
+from analysis.metrics.own_metrics import own_columns, own_measures
 from analysis.metrics.summary import cells, summary, to_html
 from analysis.report import write_report
 from analysis.runs.groups import groups
+from raffed.results import MetricsWriter, write_json
+from raffed.results.metric_table import METRICS
+from raffed.results.score_metrics import TEST_ACCURACY
 from tests.analysis.conftest import WriteRun
 
 
@@ -55,6 +60,25 @@ def test_a_table_without_titles_has_no_column_of_references(tmp_path: Path, writ
     write_run("a", [0.3])
     assert "reference" not in summary(load_runs(tmp_path))
     assert "Method" in cells(summary(load_runs(tmp_path)))[0]
+
+
+def test_the_last_value_of_an_own_metric_is_not_one_of_an_earlier_round_if_it_is_nan(
+    tmp_path: Path,
+) -> None:
+    metric = METRICS.admit(replace(TEST_ACCURACY, name="mine"))
+    writer = MetricsWriter(tmp_path / "a", "a", "fedavg", "digits", "p10c2", 0)
+    values = (0.9, 0.8, math.nan)
+    writer.add([metric.row(number, one, n=9) for number, one in enumerate(values, 1)])
+    writer.flush()
+    described = [{"name": "mine", "better": "higher", "unit": "fraction"}]
+    config = {
+        "method": "fedavg",
+        "data": {"dataset": "digits", "split": "p10c2"},
+        "federation": {"rounds": 3},
+    }
+    about = {"run_id": "a", "state": "finished", "config": config, "metrics": described}
+    write_json(tmp_path / "a" / "run.json", about)
+    assert math.isnan(own_measures(load_runs([tmp_path]))["own:mine:global:higher:fraction"].item())
 
 
 def test_columns_of_own_metrics_say_model_unit_and_direction() -> None:

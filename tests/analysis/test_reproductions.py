@@ -14,6 +14,7 @@ import pytest
 from raffed.analysis.loading import load_runs
 from raffed.analysis.report import find_items, write_loaded
 from raffed.analysis.reproduction.cell_values import cell_values
+from raffed.analysis.reproduction.claims import claim_results
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
 from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
 
@@ -194,7 +195,37 @@ def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
     item = table_of(tmp_path, "accuracy_last", one, other)
     runs = load_runs(run_folders(item))
     assert result_lines(item, runs)[0].ours == pytest.approx([80.0, 70.0, 72.0])
-    assert "a (others: 78.00)" in paper_table(item, runs).rows[0]
+    row = paper_table(item, runs).rows[0]
+    assert "a (others: fewer seeds)" in row
+    assert "settings missing" in row
+
+
+def test_one_seed_of_a_setting_does_not_choose_it(tmp_path: Path, write_run: WriteRun) -> None:
+    """On the only seed that both have, b is one point better; a has 86.67 over its three seeds."""
+    one = scored(write_run, "a", {0: (0.80, 0.5), 1: (0.90, 0.5), 2: (0.90, 0.5)})
+    other = scored(write_run, "b", {0: (0.81, 0.5)})
+    item = table_of(tmp_path, "accuracy_last", one, other)
+    assert best_setting(item, item.about["cells"][0], load_runs(run_folders(item))) == "a"
+
+
+@pytest.mark.parametrize(
+    ("left_out", "word"),
+    [([], "settings missing"), (["FedAvg, c, b: diverged: a value is not finite"], "not printed")],
+)
+def test_a_best_of_settings_is_judged_once_all_of_them_were_tried(
+    left_out: list[str], word: str, tmp_path: Path, write_run: WriteRun
+) -> None:
+    one = scored(write_run, "a", {0: (0.80, 0.5), 1: (0.90, 0.5), 2: (0.90, 0.5)})
+    claim = {"text": "it is good", "terms": [[1.0, "FedAvg", "c"]]}
+    item = table_of(tmp_path, "accuracy_last", one, {"setting": "b", "runs": []})
+    item = item._replace(about={**item.about, "left_out": left_out, "claims": [claim]})
+    runs = load_runs(run_folders(item))
+    assert verdict(result_lines(item, runs)[0], "full", 1.0) == word
+    (result,) = claim_results(item, runs)
+    assert result.verdict == (
+        "holds" if left_out else "settings missing: not all settings of FedAvg were run"
+    )
+    assert result.chosen == "FedAvg is the best of 2 settings"
 
 
 def test_without_a_common_seed_the_setting_with_most_of_them_counts(
@@ -209,14 +240,29 @@ def test_without_a_common_seed_the_setting_with_most_of_them_counts(
     assert best_setting(item, item.about["cells"][0], load_runs(run_folders(item))) == "b"
 
 
-def test_each_measure_has_its_own_best_setting(tmp_path: Path, write_run: WriteRun) -> None:
-    """As the paper prints the best of three in each of its tables: 80 of one setting, 79 of the other."""
+def test_another_measure_of_a_cell_is_read_from_the_runs_that_the_cell_s_own_chose(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """A claim that compares two accuracies of a method must not take each of them from another run."""
     settings = scored(write_run, "a", {0: (0.80, 0.70)}), scored(write_run, "b", {0: (0.78, 0.79)})
     item = table_of(tmp_path, "personal_last", *settings)
     runs = load_runs(run_folders(item))
     key = ("FedAvg", "c")
     assert cell_values(item, key, runs) == pytest.approx({0: 79.0})
-    assert cell_values(item, key, runs, "accuracy_last") == pytest.approx({0: 80.0})
+    assert cell_values(item, key, runs, "accuracy_last") == pytest.approx({0: 78.0})
+
+
+def test_a_row_that_reads_the_same_runs_in_another_way_takes_the_other_row_s_choice(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    settings = [scored(write_run, "a", {0: (0.80, 0.70)}), scored(write_run, "b", {0: (0.78, 0.79)})]
+    item = table_of(tmp_path, "personal_last", *settings)
+    again = {**item.about["cells"][0], "row": "FedAvg (global)", "measure": "accuracy_last"}
+    both = item._replace(about={**item.about, "cells": [*item.about["cells"], again]})
+    runs, place = load_runs(run_folders(item)), ("FedAvg (global)", "c")
+    assert cell_values(both, place, runs) == pytest.approx({0: 80.0})
+    again["chosen_as"] = "FedAvg"
+    assert cell_values(both, place, runs) == pytest.approx({0: 78.0})
 
 
 def test_a_cell_that_never_ran_has_no_best_setting(item_file: Path) -> None:

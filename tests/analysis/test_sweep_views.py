@@ -54,6 +54,24 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(
     assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
 
 
+def test_a_final_run_that_diverged_or_is_not_finished_is_no_result_and_is_counted(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Three finished runs with a mean of 80 %; one that fell to 10 % and one in its first round are none."""
+    finals = []
+    for seed, (score, state) in enumerate(
+        [(0.8, "finished"), (0.81, "finished"), (0.79, "finished"), (0.1, "failed"), (0.3, "running")], 1
+    ):
+        write_run(f"fedmr/final/seed-{seed}", [score], seed=seed, method="fedmr", state=state)
+        finals.append({"seed": seed, "folder": f"fedmr/final/seed-{seed}", "state": state})
+    chosen = {"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5}
+    write_sweep(tmp_path, "validation", {"trials": [chosen], "chosen": chosen, "final": finals})
+    (sweep,) = find_sweeps([tmp_path])
+    table = tuning_table(sweep)
+    row = dict(zip(table.titles, table.rows[0], strict=True))
+    assert (row["Seeds"], row["Aggregation %"]) == ("3 of 5", "80.00 ± 2.48")  # t(2) = 4.303 times 1/√3
+
+
 def sweep_of(folder: Path, protocol: str) -> None:
     chosen = {"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5}
     write_sweep(folder, protocol, {"trials": [chosen], "chosen": chosen})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from raffed.analysis import load_runs, summary, to_html, to_latex, to_markdown, to_text
 from raffed.analysis.metrics.intervals import t_interval, t_quantile
+from raffed.analysis.metrics.summary import cells
 
 WriteRun = Callable[..., Path]
 
@@ -63,6 +64,27 @@ def test_seeds_are_averaged_with_their_interval(tmp_path: Path, write_run: Write
     assert row["accuracy_last_ci"] == pytest.approx(0.24841, abs=1e-5)
     assert math.isnan(row["personal_last"]), "no run measured a personal model"
     assert "60.00 ± 24.84" in to_text(summary(load_runs([tmp_path])))
+
+
+def test_a_mean_of_fewer_seeds_than_the_row_has_says_so(tmp_path: Path, write_run: WriteRun) -> None:
+    """Personal models were evaluated with three of the five seeds."""
+    for seed in range(5):
+        personal = [0.6 + 0.01 * seed] if seed < 3 else None
+        write_run(f"r{seed}", [0.5], personal=personal, seed=seed)
+    titles, rows = cells(summary(load_runs([tmp_path])))
+    shown = dict(zip(titles, rows[0], strict=True))
+    assert shown["Seeds"] == "5"
+    assert shown["Personalization, last %"].endswith("(of 3)")
+    assert "(of" not in shown["Aggregation, last %"]
+
+
+def test_unfinished_runs_of_unequal_length_have_no_interval(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed, scores in enumerate([[0.5] * 4, [0.1], [0.2] * 2]):
+        write_run(f"r{seed}", scores, seed=seed, state="running", planned=50)
+    table = summary(load_runs([tmp_path]))
+    assert math.isnan(table["accuracy_last_ci"][0])
+    titles, rows = cells(table)
+    assert rows[0][titles.index("Rounds")] == "1–4/50"
 
 
 def test_without_grouping_every_run_has_a_row_of_its_own(tmp_path: Path, write_run: WriteRun) -> None:

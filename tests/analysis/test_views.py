@@ -103,6 +103,23 @@ def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed(tmp_path: Path, writ
     assert table.rows == [["fedavg", "1/1", "3.0", "18.0"], ["map", "1/1", "2.0", "12.0"]]
 
 
+def test_a_target_that_some_seeds_never_reach_has_no_mean_over_the_others(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """A mean over the seeds that reach it would praise a method that seldom does."""
+    for seed in (0, 1):
+        write_run(f"a{seed}", [0.1, 0.5], method="fedavg", seed=seed)
+        write_run(f"m{seed}", [0.6 if seed == 0 else 0.2, 0.3], method="map", seed=seed)
+        write_run(f"r{seed}", [0.2, 0.3], method="fedrs", seed=seed)
+    runs = load_runs([tmp_path])
+    table = target_table(runs, groups(runs))
+    assert table is not None
+    assert [row for row in table.rows if row[0] != "fedavg"] == [
+        ["fedrs", "0/2", "never", "–"],
+        ["map", "1/2", "not by all", "–"],
+    ]
+
+
 def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_split(
     tmp_path: Path, write_run: WriteRun
 ) -> None:

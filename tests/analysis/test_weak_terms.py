@@ -75,6 +75,22 @@ def test_a_setting_is_no_test_if_all_of_its_terms_are_weak(tmp_path: Path) -> No
     assert untested(found, runs) == {("Off", "c"): "intra"}
 
 
+def test_one_round_in_which_a_term_is_huge_does_not_make_it_strong(tmp_path: Path) -> None:
+    """Where the cross-entropy is all but 0, the ratio to it is huge: 100 in one of five rounds, 0.01 else."""
+    values = {1: 0.0, 2: 0.01, 3: 100.0, 4: 0.01, 5: 0.01}
+    spiked = [
+        metric.row(number, value, part="intra", n=5)
+        for metric in TERM_STRENGTH.values()
+        for number, value in values.items()
+    ]
+    written = {
+        "FedAvg | c": [TEST_ACCURACY.row(5, 0.5, n=100)],
+        "FedMR | c": [TEST_ACCURACY.row(5, 0.6, n=100), *spiked],
+    }
+    found, runs = item(tmp_path, written, "accuracy_last")
+    assert untested(found, runs) == {("FedMR", "c"): "intra"}
+
+
 def test_the_table_of_the_report_marks_it_and_shows_every_term(tmp_path: Path) -> None:
     found, runs = measured(tmp_path, METHODS)
     words = {line[0]: line for line in paper_table(found, runs).rows}

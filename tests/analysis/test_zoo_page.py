@@ -88,7 +88,26 @@ def test_the_page_says_what_gains_what_falls_what_is_not_separated_and_what_it_c
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| [Better](#")]
     assert len(rows) == 1
     assert rows[0][1] == "60.30 ± 1.91"  # s² = 9.5/4 points², and t(4) = 2.776 times s/√5
-    assert rows[0][2] == "+10.30 ± 0.20"  # seed/10 points: s = 0.158, half = 2.776 · 0.158/√5
+    assert rows[0][2] == "5"
+    assert rows[0][3] == "+10.30 ± 0.20"  # seed/10 points: s = 0.158, half = 2.776 · 0.158/√5
+
+
+def test_a_row_that_diverged_with_some_seeds_has_no_verdict_and_is_not_the_best(table: Path) -> None:
+    """The seeds that are left may be its good ones: it would have the highest mean, and a gain."""
+    item = load_item(table)
+    lost = [f"Better, P10C2: diverged: the loss of round {number} is nan" for number in (3, 4)]
+    cells = [
+        {**cell, "runs": cell["runs"][: 3 if cell["row"] == "Better" else 5]} for cell in item.about["cells"]
+    ]
+    item = item._replace(about={**item.about, "cells": cells, "left_out": lost})
+    page = item_page(item, read_runs(run_folders(item)))
+    assert "- Gain over FedAvg: none." in page
+    assert "- Have no verdict, because some of their final runs diverged: Better on P10C2." in page
+    assert "Better has the highest mean" not in page
+    assert "Not compared with it, because seeds are missing: Better." in page
+    (row,) = (line.split(" | ") for line in page.splitlines() if line.startswith("| [Better](#"))
+    assert (row[2], row[5]) == ("3 of 5, 2 diverged", "diverged")
+    assert "### Final runs that diverged\n\n- Better, P10C2: diverged: the loss of round 3 is nan." in page
 
 
 def test_every_row_leads_to_its_seeds_its_record_and_the_command_that_makes_it_again(table: Path) -> None:

@@ -87,6 +87,7 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
             **({} if cell.target else {"target": False}),
             **({} if cell.band is None else {"band": asdict(cell.band)}),
             **({"settings": _settings(runs[place])} if cell.setting else {}),
+            **({"chosen_as": cell.chosen_as} if cell.setting and cell.chosen_as else {}),
         }
         for place, cell in kept.items()
     ]

@@ -36,6 +36,8 @@ class Cell:
         target: False if docs/papers says that the printed number is not to be reproduced. Ours is then shown
             beside it and not judged.
         band: How the number is judged, if not by the item's tolerance.
+        chosen_as: The row whose best setting this row takes, because its runs are the same ones, read in
+            another way. Without it the cell's own measure chooses.
     """
 
     row: str
@@ -46,6 +48,7 @@ class Cell:
     setting: str = ""
     target: bool = True
     band: Band | None = None
+    chosen_as: str = ""
 
     @property
     def place(self) -> tuple[str, ...]:
