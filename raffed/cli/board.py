@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from raffed.cli.numbers import counted, duration, percent, plain
+from raffed.cli.screen import error_fields
 from raffed.cli.warned import count_warning
 from raffed.results.storage import named
 from raffed.results.visible import visible
@@ -110,6 +111,13 @@ class Board:
 
 class JsonBoard(Board):
     """Prints one JSON object per line, and nothing else on stdout."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if about := error_fields(error):
+            self._emit("error", **about)
+        self.close()
 
     def start(self, request: Request, out: Path) -> None:
         self._emit("tune", request=request.as_dict(), folder=named(out))

@@ -63,7 +63,10 @@ def reproduce(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--only", metavar="TEXT,..", help="Run only rows and columns that contain one of these texts."
+            "--only",
+            metavar="TEXT,..",
+            help="Run only cells whose row or column contains one of these texts. A complete name matches "
+            "only itself. If --only is repeated, each must match.",
         ),
     ] = None,
     seeds: Annotated[

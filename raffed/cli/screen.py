@@ -114,9 +114,8 @@ class JsonScreen(Screen):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and kind is not None and not _is_exit(error):
-            code = 2 if isinstance(error, UsageError) else 1
-            self._emit("error", kind=kind.__name__, message=str(error), exit_code=code)
+        if about := error_fields(error):
+            self._emit("error", **about)
         self._aside.__exit__(kind, error, trace)
 
     def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
@@ -286,6 +285,14 @@ def make_screen(as_json: bool, quiet: bool) -> Screen:
     if quiet:
         return Screen()
     return BarScreen() if sys.stdout.isatty() else LineScreen()
+
+
+def error_fields(error: BaseException | None) -> dict[str, str | int]:
+    """Return the fields of the event `error`; none if the command did not end by an error."""
+    if not isinstance(error, Exception) or _is_exit(error):
+        return {}
+    code = 2 if isinstance(error, UsageError) else 1
+    return {"kind": type(error).__name__, "message": str(error), "exit_code": code}
 
 
 def _is_exit(error: Exception) -> bool:

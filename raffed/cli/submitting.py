@@ -41,7 +41,9 @@ def submit(
     working_dir: Annotated[
         Path | None,
         typer.Option(
-            "--working-dir", help="Folder to send, such as a checkout; without it: the TOML file alone."
+            "--working-dir",
+            help="Folder to send, such as a checkout; without it: the TOML file, and the source files of "
+            "your own code that the command or the file names.",
         ),
     ] = None,
     env: Annotated[

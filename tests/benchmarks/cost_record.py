@@ -78,16 +78,23 @@ HEAD = """# What a method costs
 
 {text}
 {quick}
-| method | s a round | ratio | spread | client keeps, kB | up, kB | down, kB |
-|---|--:|--:|--:|--:|--:|--:|
+| method | s a round | ratio |{spread} client keeps, kB | up, kB | down, kB |
+|---|--:|--:|{rule}--:|--:|--:|
 """
 TEXT = """
 `{command}` measured this: {workload}. All methods train in one process with one thread of the processor, in
-turns with FedAvg: a round of FedAvg, a round of the method, and again. The ratio is the median over {turns}
-of the method's seconds to those of FedAvg just before it; *spread* is the smallest and the largest. A round
-is the training of its clients and the server's step, without evaluation. *Client keeps* is the private state
-of one client, and *up* and *down* are the bytes of its messages in the last round, as the papers count them
+{turns} A round is the training of its clients and the server's step, without evaluation. Methods whose
+arguments set their own epochs keep the defaults of these arguments. *Client keeps* is the private state of
+one client, and *up* and *down* are the bytes of its messages in the last round, as the papers count them
 ([docs/design.md](design.md) §4). Machine: {machine}; load {load}.
+"""
+ONE_TURN = """
+one turn with FedAvg: a round of FedAvg, then a round of the method. The ratio is that of the method's seconds
+to those of FedAvg just before it. One turn has no spread.
+"""
+SEVERAL_TURNS = """
+turns with FedAvg: a round of FedAvg, a round of the method, and again. The ratio is the median over {turns}
+turns of the method's seconds to those of FedAvg just before it; *spread* is the smallest and the largest.
 """
 UNMEASURED = """# What a method costs
 
@@ -105,28 +112,35 @@ def page(record: Record | None) -> str:
     rows: Mapping[str, Row] = record["rows"]
     turns = sorted({len(row["ratios"]) for row in rows.values() if row["ratios"]})
     repetitions = " to ".join(map(str, dict.fromkeys([turns[0], turns[-1]]))) if turns else "no"
+    once = turns == [1]
     shaped = "card" in record["machine"]
     text = TEXT.format(
         command="python -m tests.benchmarks.method_cost" + " --shape pfllib --gpu" * shaped,
         workload=record["workload"],
-        turns=f"{repetitions} turn{'' if turns == [1] else 's'}",
+        turns=ONE_TURN if once else SEVERAL_TURNS.format(turns=repetitions),
         machine=", ".join(record["machine"].values()),
         load=" to ".join(f"{one:.1f}" for one in record["load"]),
     )
     wrapped = textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
-    head = HEAD.format(text=wrapped, quick=QUICK if record["quick"] else "")
-    return head + "".join(_line(name, row) for name, row in rows.items()) + _ends(rows)
+    head = HEAD.format(
+        text=wrapped,
+        quick=QUICK if record["quick"] else "",
+        spread="" if once else " spread |",
+        rule="" if once else "--:|",
+    )
+    return head + "".join(_line(name, row, not once) for name, row in rows.items()) + _ends(rows)
 
 
-def _line(name: str, row: Row) -> str:
+def _line(name: str, row: Row, spread: bool) -> str:
+    """Return a method's line of the table, which has a column of spreads or has none."""
     if not row["ratios"]:
-        return f"| `{name}` | – | – | {row['note']} | – | – | – |\n"
+        return f"| `{name}` | – |{' – |' * spread} {row['note']} | – | – | – |\n"
     low, high = min(row["ratios"]), max(row["ratios"])
     cells = [
         f"`{name}`",
         f"{statistics.median(row['seconds']):.3f}",
         f"{statistics.median(row['ratios']):.2f}",
-        f"{low:.2f} to {high:.2f}",
+        *([f"{low:.2f} to {high:.2f}"] if spread else []),
         *(f"{row[side] / 1000:.1f}" for side in ("kept", "up", "down")),
     ]
     return f"| {' | '.join(cells)} |\n"

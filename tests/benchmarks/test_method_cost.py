@@ -72,7 +72,7 @@ def test_the_page_has_medians_of_ratios_and_names_what_is_dear() -> None:
     assert "| `fedprox` | – | – | it needs BatchNorm | – | – | – |" in lines
     assert "Above 3 times FedAvg: `scaffold`." in lines
     assert any(line.startswith("Not measured: `apfl`") for line in lines)
-    assert "load 0.9 to 1.2" in page(RECORD)
+    assert "load 0.9 to 1.2" in " ".join(page(RECORD).split())
 
 
 def test_a_method_that_does_not_train_in_the_workload_is_measured_beside_a_fedavg_that_is_changed_as_it_is(
@@ -91,9 +91,18 @@ def test_a_method_that_does_not_train_in_the_workload_is_measured_beside_a_fedav
 
 
 def test_a_page_counts_its_turns() -> None:
-    once: Record = {**RECORD, "rows": {"fedavg": row((2.0, 2.0))}}
-    assert "median over 1 turn of" in " ".join(page(once).split())
     assert "median over 3 turns of" in " ".join(page(RECORD).split())
+    assert "| spread |" in page(RECORD)
+
+
+def test_a_page_of_one_turn_has_no_column_of_spreads() -> None:
+    rows = {"fedavg": row((2.0, 2.0)), "fedprox": row(note="it needs BatchNorm")}
+    lines = page({**RECORD, "rows": rows}).splitlines()
+    assert "| method | s a round | ratio | client keeps, kB | up, kB | down, kB |" in lines
+    assert "|---|--:|--:|--:|--:|--:|" in lines
+    assert "| `fedavg` | 2.000 | 1.00 | 4.0 | 8.0 | 6.5 |" in lines
+    assert "| `fedprox` | – | it needs BatchNorm | – | – | – |" in lines
+    assert "One turn has no spread." in " ".join(" ".join(lines).split())
 
 
 def test_a_rehearsal_says_so_and_its_times_go_nowhere(tmp_path: Path) -> None:

@@ -272,6 +272,15 @@ def test_a_method_without_a_space_is_refused_before_torch_and_ray_are_loaded(gri
     assert "mine has no search space: give --grid" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "compare", "tune"])
+def test_a_refusal_is_the_only_event_of_a_command(cli: Cli, tmp_path: Path, command: str) -> None:
+    done = cli(command, "--method", "fedmx", "--json", "--out", tmp_path / "a")
+    (event,) = done.events
+    assert done.code == event["exit_code"] == 2
+    assert (event["event"], event["kind"]) == ("error", "UnknownNameError")
+    assert done.err == f"raffed: {event['message']}\n"
+
+
 def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     done = shell("run", "--method", "fedmx", "--json", "--out", tmp_path / "run")
     assert done.returncode == 2

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from raffed.cli.board import Board, make_board
 from raffed.cli.pace import Overall
 from raffed.cli.runs_board import BarRuns
-from raffed.cli.screen import BarScreen, LineScreen
+from raffed.cli.screen import BarScreen, LineScreen, Screen, make_screen
 from raffed.commands.seeds import SeedRun
 from raffed.config.run import RunConfig
+from raffed.errors import RaffedError, UsageError
 from raffed.experiments.events import RoundEvent
 
 
@@ -78,3 +82,21 @@ def test_runs_at_the_same_time_have_a_bar_of_all_of_them_too(capsys: pytest.Capt
     assert re.fullmatch(r"run 2 of 61, about [\d:]+ left", board.overall.text)
     board.close()
     assert "all" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shown", [lambda: make_screen(True, False), lambda: make_board(True)])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UsageError("not possible"), 2), (RaffedError("not complete"), 1), (SystemExit(130), 0)],
+)
+def test_an_error_is_an_event_of_every_command_and_an_exit_is_none(
+    shown: Callable[[], Screen | Board],
+    error: BaseException,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(type(error)), shown():
+        raise error
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    about = {"event": "error", "kind": type(error).__name__, "message": str(error), "exit_code": code}
+    assert events == ([about] if code else [])

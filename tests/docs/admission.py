@@ -15,11 +15,18 @@ def admits(name: str) -> list[str]:
     return [
         f"`{name}`",
         f"no: {method.why_no_robust_mean}" if method.why_no_robust_mean else "yes",
-        f"no: needs {method.mean.by}" if method.mean.fixed else "yes",
+        _weights(method.mean.fixed, method.mean.by),
         _draws(method.mean.fixed, method.mean.by),
         "no: its own arguments" if own else "yes",
         "on data only" if method.split.personal == "all" else "yes",
     ]
+
+
+def _weights(fixed: bool, by: str) -> str:
+    """Whether other weights of the mean can be asked for, and the usual ones if they are not by samples."""
+    if fixed:
+        return f"no: needs {by}"
+    return "yes" if by == "samples" else f"yes (default: {by})"
 
 
 def _draws(fixed: bool, by: str) -> str:

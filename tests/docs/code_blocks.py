@@ -80,6 +80,7 @@ NOT_RUN = {
 # Blocks of Python that are files for later commands: page, first words of the block → name of the file
 FILES = {
     ("README.md", "import raffed\nfrom raffed import Method, Term"): "prox.py",
+    ("docs/own_method.md", "# anchor.py"): "anchor.py",
     ("docs/own_split.md", "import numpy"): "splits.py",
     ("docs/tutorials/own_data_and_model.md", "# wardnet.py"): "wardnet.py",
 }

@@ -98,6 +98,7 @@ of classes. [A model of your own](../own_model.md) says how to bring another one
     parts = [head, markdown_table(("name", "network", "layers", "source"), rows)]
     last = described("raffed.models.last_layers", "last_layers").arguments
     parts += ["## Arguments of every network\n", arguments(last)]
+    parts.append("Every network also has the argument `head_bias`. Its default depends on the network.\n")
     for key, one in MODELS.items():
         found = described(f"raffed.models.{one.module}", key)
         shapes = ", ".join("×".join(map(str, shape)) for shape in one.in_shapes)
@@ -135,8 +136,8 @@ def datasets() -> str:
 
 {MADE}
 `--dataset NAME` chooses one. `digits` is built in. The files of the others are looked for below
-`--data-root` or `RAFFED_DATA`; `--download` fetches those that torchvision can fetch. A file that is not
-the published one is refused. `raffed doctor` says which data sets can be used on this machine.
+`--data-root` or `RAFFED_DATA`; `--download` fetches those that torchvision can fetch. A file whose md5 is
+published is refused if it has another one. `raffed doctor` says which data sets can be used on this machine.
 """
     rows, files = [], []
     for key, info in DATASETS.items():
