@@ -94,7 +94,7 @@ def _strength() -> Item:
         proxy=_small,
         note=(
             "ResNet-8 with BatchNorm, Fashion-MNIST, batches of 128, five local epochs. Weights were chosen "
-            "for a strength of about 5, 20 and 100 %. Proxy: 6,000 images, 30 rounds, some 8 CPU minutes a "
+            "for a strength of about 5, 20 and 100 %. Proxy: 6,000 images, 30 rounds, some 5 CPU minutes a "
             "run. Full: 60,000 images, 50 rounds, some 2 CPU hours a run"
         ),
         claims=_above(STRENGTHS, ("P5C2", "P10C3")),
