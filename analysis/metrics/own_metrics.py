@@ -48,7 +48,10 @@ def _described(runs: Runs) -> set[tuple[str, str, str]]:
 
 def own_columns(columns: Collection[str]) -> dict[str, Measure]:
     """Return those of the columns that are such metrics, with how they are shown."""
-    return {name: _measure(name) for name in columns if name.startswith(f"{OWN}:") and name[-3:] != "_ci"}
+    beside = ("_ci", "_seeds")  # the columns of a summary that belong to one of these
+    return {
+        name: _measure(name) for name in columns if name.startswith(f"{OWN}:") and not name.endswith(beside)
+    }
 
 
 def _measure(column: str) -> Measure:

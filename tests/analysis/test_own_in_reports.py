@@ -83,7 +83,13 @@ def test_the_last_value_of_an_own_metric_is_not_one_of_an_earlier_round_if_it_is
 
 def test_columns_of_own_metrics_say_model_unit_and_direction() -> None:
     found = own_columns(
-        ["own:top2:global:higher:fraction", "own:nll:personal:lower:nats", "accuracy_last", "own:a:b:c:d_ci"]
+        [
+            "own:top2:global:higher:fraction",
+            "own:nll:personal:lower:nats",
+            "accuracy_last",
+            "own:a:b:c:d_ci",
+            "own:a:b:c:d_seeds",
+        ]
     )
     assert [(one.title, one.unit, one.higher_is_better) for one in found.values()] == [
         ("top2, global % ↑", 0.01, True),
