@@ -70,10 +70,8 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> Paired:
 
 
 def _t_test(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the half width of the 95 % interval of the mean and the p-value of the t-test."""
+    """Return the half width of the mean's 95 % interval and the p-value of the t-test, of two or more."""
     n, mean = len(differences), sum(differences) / len(differences)
-    if n < 2:
-        return math.nan, math.nan
     spread = float(np.std(differences, ddof=1))
     if spread > NO_SPREAD:
         return t_interval(differences), t_tail(abs(mean) / (spread / math.sqrt(n)), n - 1)
@@ -128,7 +126,7 @@ def comparison_table(
     found = _compared(runs, sets, measure, against)
     if not any(found):
         return None
-    several = any(len(one) > 1 for one in found)
+    several = sum(map(len, found)) > 1
     tests = ["p (paired t)", *([HOLM] if several else []), "p (sign changes)"]
     if len(sets) == 1:
         titles = ["Method", "Seeds", f"Difference to {found[0][0].reference}, points", *tests]
@@ -200,8 +198,8 @@ def _compared(
 def best_of(scores: Mapping[str, Mapping[int, float]]) -> str:
     """Return the label with the highest mean over the seeds that all labels have; "" without any.
 
-    If they share no seed, each mean is over the label's own seeds. So a method is not the best because others
-    have a bad seed more.
+    If they share no seed, each mean is over the label's own seeds. So a method is not the best only because
+    the others also ran with a seed that is hard for all.
     """
     common = set.intersection(*map(set, scores.values())) if scores else set()
     means = {

@@ -80,6 +80,24 @@ def test_a_table_corrects_for_all_methods_that_are_compared_with_the_best(
     assert [row[4] for row in table.rows] == [f"{max(raw[0], 2 * raw[1]):.3f}", f"{2 * raw[1]:.3f}"]
 
 
+def test_a_table_corrects_for_sets_that_are_not_comparable_together(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Two sets of two methods, of other rounds, are two tests of one table: the smaller p is doubled."""
+    for rounds in (1, 2):
+        for method in ("map", "fedprox"):
+            for seed, score in enumerate(SCORES[method]):
+                scores = [score + 0.001 * rounds * seed * (method == "map")] * rounds
+                write_run(f"{method}{rounds}/seed-{seed}", scores, method=method, seed=seed)
+    runs = load_runs([tmp_path])
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    at = [list(table.titles).index(title) for title in ("p (paired t)", "p (Holm)") if title in table.titles]
+    assert len(at) == 2, "two tests stand in the table"
+    raw, adjusted = zip(*[(float(row[at[0]]), float(row[at[1]])) for row in table.rows], strict=True)
+    assert min(adjusted) == pytest.approx(2 * min(raw), abs=2e-3)
+
+
 def test_methods_are_compared_with_fedavg_too_if_it_was_run(tmp_path: Path, write_run: WriteRun) -> None:
     written(write_run, 3)
     runs = load_runs([tmp_path])

@@ -16,6 +16,7 @@ from raffed.analysis.report import find_items, write_loaded
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.claims import claim_results
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
+from raffed.analysis.reproduction.numbers import shown
 from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
 
 from tests.analysis.written_item import written_item
@@ -349,3 +350,12 @@ def test_a_report_shows_the_paper_s_table_and_what_was_left_out(item_file: Path,
     assert "67.29" in text
     assert "missing: method moon" in text
     assert "&lt;b&gt;" in text
+
+
+def test_a_gain_in_rounds_that_never_come_is_not_separated_and_is_shown_with_its_seeds() -> None:
+    """With one of three seeds the method never reaches the baseline's accuracy."""
+    gains = [60.0, 45.0, math.inf]
+    line = Line("FedProx", "c", 10.0, gains, 5.0, gains)
+    assert verdict(line, "proxy", 1.0) == "not separated"
+    assert shown(gains, 0) == "never in 1 of 3"
+    assert shown([math.inf, math.inf], 0) == "never"
