@@ -97,7 +97,7 @@ def test_a_server_that_trains_does_it_on_the_gpu(method: str, tmp_path: Path) ->
     halves = replace(config, runtime=Runtime(execution="ray", gpu_fraction=0.5))
     assert raffed.run(halves, tmp_path / "halves").hashes == alone
     on_the_cpu = raffed.run(replace(config, runtime=Runtime(execution="serial")), tmp_path / "cpu").hashes
-    assert on_the_cpu["weights"] != alone["weights"]
+    assert on_the_cpu != alone  # FedTGP has no averaged weights; its clients' states differ
 
 
 @pytest.mark.parametrize("cohort", [0, 3])
