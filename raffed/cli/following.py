@@ -56,10 +56,11 @@ def headline(config: RunConfig, folder: Path) -> str:
 
     data, rounds = config.data, counted(config.federation.rounds, "round")
     numbers = ", ".join(f"{name}={value}" for name, value in data.transform_args.items())
+    args = ", ".join(f"{name}={value}" for name, value in config.args.items())
     return (
-        f"{config.method} on {data.dataset}, {data.split}, {config.model.name}, {rounds}, "
-        f"seed {config.seed}, transform {style_words(data.transform, data.split)}"
-        f"{f' with {numbers}' if numbers else ''} → {folder}"
+        f"{config.method}{f' with {args}' if args else ''} on {data.dataset}, {data.split}, "
+        f"{config.model.name}, {rounds}, seed {config.seed}, transform "
+        f"{style_words(data.transform, data.split)}{f' with {numbers}' if numbers else ''} → {folder}"
     )
 
 

@@ -90,19 +90,19 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
 
 def seed_rows(runs: Sequence[SeedRun]) -> list[Row]:
     """Return a row for each run of several seeds."""
-    return [_run_row(run.config, run.folder) for run in runs]
+    return [_run_row(run.method, run.config, run.folder) for run in runs]
 
 
 def method_rows(configs: Mapping[str, RunConfig], folders: Mapping[str, Path]) -> list[Row]:
     """Return a row for each method of a comparison."""
-    return [_run_row(config, folders[name]) for name, config in configs.items()]
+    return [_run_row(name, config, folders[name]) for name, config in configs.items()]
 
 
-def _run_row(config: RunConfig, folder: Path) -> Row:
+def _run_row(method: str, config: RunConfig, folder: Path) -> Row:
     from raffed.experiments.reproduction.planner import state_of
 
     return {
-        "method": config.method,
+        "method": method,
         "seed": str(config.seed),
         "rounds": str(config.federation.rounds),
         "state": state_of(folder) or "new",

@@ -14,6 +14,7 @@ import typer
 
 from raffed.cli.bits import set_as_recorded
 from raffed.cli.config import (
+    Tables,
     args_for,
     assignments,
     canonical,
@@ -33,6 +34,7 @@ from raffed.cli.screen import make_screen
 from raffed.cli.seeds import Seeds, asked_seeds, check_single, one_process_each, run_seeds
 from raffed.commands.callbacks import callbacks
 from raffed.commands.comparing import checked_folders, run_each
+from raffed.commands.method_settings import Compared, by_label, separated
 from raffed.commands.running import one_ray as _one_ray
 from raffed.commands.seeds import planned_seeds
 from raffed.config.run import RunConfig
@@ -85,14 +87,20 @@ def run(
     project: Project = None,
     on_round: OnRound = None,
     profile: Profile = False,
+    accept: AcceptChangedCode = False,
 ) -> None:
     """Run one method on one split of a data set."""
     check_profile(profile, quiet)
     if (count := asked_seeds(file, seeds)) is not None:
         followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
         check_single(count, {name: bool(given) for name, given in followed.items()} | {"--profile": profile})
-        _run_seeds(file, flags, out, count, as_json, quiet)
+        _run_seeds(file, flags, out, count, as_json, quiet, accept)
         return
+    if accept:
+        raise UsageError(
+            "--accept-changed-code is for runs that go on: give it to `raffed resume`, or together with "
+            "--seeds; a single `raffed run` begins anew, so leave it out"
+        )
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
         with beginning(screen):
             config = read_config(file, flags)
@@ -108,14 +116,14 @@ def run(
 
 
 def _run_seeds(
-    file: Path | None, flags: Flags, out: str | None, seeds: int, as_json: bool, quiet: bool
+    file: Path | None, flags: Flags, out: str | None, seeds: int, as_json: bool, quiet: bool, accept: bool
 ) -> None:
     config = one_process_each(read_config(file, flags), file, flags)
     with (
         make_screen(as_json, quiet) as screen,
         mirrored(free_folder(config, "seeds") if out is None else out) as place,
     ):
-        run_seeds(lambda: {config.method: config}, place, seeds, screen, alone=True)
+        run_seeds(lambda: {config.method: config}, place, seeds, screen, alone=True, accept=accept)
 
 
 @run_options(without=NOT_RUNTIME)
@@ -154,7 +162,13 @@ def resume(
 def compare(
     flags: Flags,
     methods: Annotated[
-        list[str], typer.Option("--method", help="Method to compare; repeat for more.", metavar="NAME")
+        list[str],
+        typer.Option(
+            "--method",
+            help="Method to compare; repeat for more. NAME,ARGUMENT=VALUE,... is the method with these "
+            "arguments, so that one method can be there with several settings.",
+            metavar="NAME",
+        ),
     ],
     place: Annotated[
         str,
@@ -166,6 +180,7 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
     profile: Profile = False,
+    accept: AcceptChangedCode = False,
 ) -> None:
     """Run several methods on the same split and seed, and report.
 
@@ -175,25 +190,25 @@ def compare(
     count = asked_seeds(file, seeds)
     check_single(count, {"--profile": profile})
     if plan:
-        _plan_compared(methods, file, flags, place, count, as_json)
+        _plan_compared(methods, file, flags, place, count, as_json, accept)
         return
     if count is not None:
         with make_screen(as_json, quiet) as screen, mirrored(place) as out:
-            run_seeds(lambda: _each_in_a_process(methods, file, flags), out, count, screen)
+            run_seeds(lambda: _each_in_a_process(methods, file, flags), out, count, screen, accept=accept)
         return
     lost: list[str] = []
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
         with contextlib.ExitStack() as ray:
             with beginning(screen):
                 configs = compared(methods, file, flags)
-                folders = checked_folders(configs, out)
+                folders = checked_folders(configs, out, accept)
                 ray.enter_context(_one_ray(next(iter(configs.values()))))
                 screen.overall = Overall(len(configs))
 
             def run_one(name: str) -> None:
                 config, folder = configs[name], folders[name]
                 begun = partial(screen.start, headline(config, folder), name, config.federation.rounds)
-                work, times = begun_or_new(config, folder, screen, begun), RoundTimes()
+                work, times = begun_or_new(config, folder, screen, begun, accept), RoundTimes()
                 execute(followed_by(work, times), folder, screen, again="the same command")
                 if profile:
                     times.show(screen, name)
@@ -214,7 +229,13 @@ def compare(
 
 
 def _plan_compared(
-    methods: Sequence[str], file: Path | None, flags: Flags, place: str, seeds: int | None, as_json: bool
+    methods: Sequence[str],
+    file: Path | None,
+    flags: Flags,
+    place: str,
+    seeds: int | None,
+    as_json: bool,
+    accept: bool,
 ) -> None:
     """List the runs of a comparison with their states."""
     from raffed.cli.planning import method_rows, seed_rows, show_plan
@@ -222,13 +243,13 @@ def _plan_compared(
     with mirrored(place) as out:
         if seeds is None:
             configs = compared(methods, file, flags)
-            rows = method_rows(configs, checked_folders(configs, out))
+            rows = method_rows(configs, checked_folders(configs, out, accept))
         else:
             every = {
                 name: replace(one, runtime=replace(one.runtime, execution="serial"))  # nothing is probed
                 for name, one in _each_in_a_process(methods, file, flags).items()
             }
-            rows = seed_rows(planned_seeds(every, out, seeds))
+            rows = seed_rows(planned_seeds(every, out, seeds, accept=accept))
     finished = sum(row["state"] == "finished" for row in rows)
     show_plan(rows, f"{counted(len(rows), 'run')}, {finished} finished", as_json)
 
@@ -239,24 +260,34 @@ def _each_in_a_process(methods: Sequence[str], file: Path | None, flags: Flags) 
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
-    """Return method → its run.
+    """Return method, with its settings if it was given any, → its run.
 
     [args] of a file are for the method named there. In a file without a method they are, like `--set`, for
-    all methods that take them.
+    all methods that take them. Settings beside the method take precedence.
     """
-    names = list(dict.fromkeys(method_name(name) for name in methods))
+    given = [_with_settings(text) for text in methods]
+    labels = by_label(Compared(name, settings) for name, settings in given)
+    names = list(dict.fromkeys(name for name, _ in given))
     base = read_local(file) if file else {}
     base.pop("seeds", None)  # how often these are run is no part of one of them
     for_all = {} if "method" in base else table_of(base.pop("args", {}))
     parts = args_for(names, {**for_all, **assignments(words_of(flags, "args"))})
     configs = {}
-    for name in names:
+    for label, (name, settings) in zip(labels, given, strict=True):
         tables = merged(base, {**flags, "method": name, "args": []})
-        tables["args"] = {**table_of(tables["args"]), **parts[name]}
+        tables["args"] = {**table_of(tables["args"]), **parts[name], **settings}
         canonical(tables)
         check_used(tables, flags)
-        configs[name] = RunConfig.from_dict(tables)
+        configs[label] = RunConfig.from_dict(tables)
     return configs
+
+
+def _with_settings(text: str) -> tuple[str, Tables]:
+    """Return the method, and its settings, of `--method NAME` or `--method NAME,ARGUMENT=VALUE,...`."""
+    name, typed = separated(text)
+    name, settings = method_name(name), assignments(typed)
+    args_for([name], settings)  # refuses what the method does not take
+    return name, settings
 
 
 @contextlib.contextmanager

@@ -77,6 +77,7 @@ def run_seeds(
     screen: Screen,
     *,
     alone: bool = False,
+    accept: bool = False,
 ) -> None:
     """Run every seed of every method, or what is left of them, and report on all.
 
@@ -86,6 +87,7 @@ def run_seeds(
         seeds: Number of seeds.
         screen: Shows the runs and the report.
         alone: Whether the seeds of the only method lie directly in `out`.
+        accept: Whether own code may have changed since runs were begun.
 
     Raises:
         UsageError: The request is refused.
@@ -93,7 +95,7 @@ def run_seeds(
     """
     with contextlib.ExitStack() as ray:
         with beginning(screen):
-            runs = planned_seeds(configs(), out, seeds, alone, screen.chose)
+            runs = planned_seeds(configs(), out, seeds, alone, screen.chose, accept)
             ray.enter_context(one_ray(runs[0].config))
         endings = _side_by_side(runs, screen, out) if in_processes(runs) else _in_turn(runs, screen, out)
     _end(runs, endings, out, screen)
@@ -151,7 +153,8 @@ def _in_turn(runs: Sequence[SeedRun], screen: Screen, out: Path) -> dict[SeedRun
             screen.start, f"{run.title} → {folder}", run.method, config.federation.rounds, run.seed
         )
         try:
-            execute(begun_or_new(config, folder, screen, begun), folder, screen, again=_again(out))
+            work = begun_or_new(config, folder, screen, begun, run.accept)
+            execute(work, folder, screen, again=_again(out))
             endings[run] = Ending("finished")
         except NumericsError as error:
             screen.failed(str(folder), error)

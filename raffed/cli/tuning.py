@@ -37,6 +37,7 @@ from raffed.cli.options import (
     words_of,
 )
 from raffed.cli.signals import NOTHING, StopSignals
+from raffed.commands.method_settings import Compared, by_label
 from raffed.commands.running import PLACED
 from raffed.commands.tuning import VALIDATION, searched, seconds_of, with_an_actor
 from raffed.config.number_range import POINTS
@@ -230,9 +231,10 @@ def requested(
             "number of final runs as --seeds"
         )
     named = names or [str(tables.get("method", ""))]
-    methods = tuple(dict.fromkeys(method_name(name) for name in named if name))
+    methods = tuple(method_name(name) for name in named if name)
     if not methods:
         raise UsageError("there is nothing to tune; give --method at least once")
+    by_label(Compared(name, {}) for name in methods)  # refuses a method that is given twice
     searched = axes(grid)
     for name in methods:
         check_space(name, searched)

@@ -54,12 +54,27 @@ def holds_run(folder: Path) -> bool:
     return (folder / RUN_FILE).exists()
 
 
-def check_continues(folder: Path, config: RunConfig) -> None:
-    """Check that a folder is new, or holds the same run, which is then continued."""
+def check_continues(folder: Path, config: RunConfig, accept: bool = False) -> None:
+    """Check that a folder is new, or holds the same run, which is then kept or continued.
+
+    Args:
+        folder: The folder.
+        config: The run that it is for.
+        accept: Whether own code may have changed since the run was begun. Otherwise a run that was made with
+            earlier code is refused even if it is finished, because it would stand beside runs of the new one.
+
+    Raises:
+        RunFolderError: The folder holds another run, or one with other code. The message names the file.
+    """
+    from raffed.experiments.code_record import check_code
     from raffed.results.runfile import read_run
 
-    if holds_run(folder) and read_run(folder).get("identity") != config.identity():
+    if not holds_run(folder):
+        return
+    about = read_run(folder)
+    if about.get("identity") != config.identity():
         raise RunFolderError(f"{folder} holds a run with another configuration; choose another --out")
+    check_code(folder, about, config, accept)
 
 
 @contextlib.contextmanager

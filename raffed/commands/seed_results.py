@@ -84,7 +84,7 @@ def _mean(values: Sequence[float]) -> SeedMean:
 
 
 def seed_results(
-    configs: Mapping[str, RunConfig], out: Path, seeds: int, shown: CommandProgress
+    configs: Mapping[str, RunConfig], out: Path, seeds: int, shown: CommandProgress, accept: bool = False
 ) -> tuple[dict[str, SeedResults], list[Path]]:
     """Run every seed of every method, or what is left of them.
 
@@ -93,6 +93,7 @@ def seed_results(
         out: The folder of everything.
         seeds: Number of seeds.
         shown: Is told what happens.
+        accept: Whether own code may have changed since runs were begun.
 
     Returns:
         Method → its results, and the folders of all runs that have begun.
@@ -104,7 +105,7 @@ def seed_results(
     placed = {
         name: replace(config, runtime=with_one_process(config.runtime)) for name, config in configs.items()
     }
-    runs = planned_seeds(placed, out, seeds)
+    runs = planned_seeds(placed, out, seeds, accept=accept)
     side_by_side = in_processes(runs)
     with one_ray(runs[0].config):
         failed = _side_by_side(runs, shown) if side_by_side else {}
@@ -115,7 +116,7 @@ def seed_results(
             if not side_by_side:
                 shown.begin(f"{run.title} → {run.folder}")
             try:
-                results[run] = start_or_continue(run.config, run.folder, shown.round)
+                results[run] = start_or_continue(run.config, run.folder, shown.round, accept=accept)
             except NumericsError as error:
                 failed[run] = " ".join(str(error).split())
                 shown.say(f"{run.title}: {failed[run]}")

@@ -73,7 +73,12 @@ def seed_folders(configs: Mapping[str, RunConfig], out: Path, alone: bool) -> di
 
 
 def planned_seeds(
-    configs: Mapping[str, RunConfig], out: Path, seeds: int, alone: bool = False, chosen: Chosen | None = None
+    configs: Mapping[str, RunConfig],
+    out: Path,
+    seeds: int,
+    alone: bool = False,
+    chosen: Chosen | None = None,
+    accept: bool = False,
 ) -> list[SeedRun]:
     """Return the runs of `seeds` seeds from that of each configuration on, seed after seed.
 
@@ -86,9 +91,11 @@ def planned_seeds(
         seeds: Number of seeds, at least 1.
         alone: Whether the only method has its seeds directly in `out`.
         chosen: Receives what `execution = auto` chose, and the options that repeat it.
+        accept: Whether own code may have changed since runs were begun.
 
     Raises:
         UsageError: The number is not possible, a configuration is not, or a folder holds something else.
+        RunFolderError: A folder holds a run with other settings or other code.
     """
     from raffed.methods import build_method
 
@@ -100,14 +107,15 @@ def planned_seeds(
         build_method(config.method, config.args)
     settled = {name: _settled(config, parents[name], seeds, chosen) for name, config in configs.items()}
     runs = [
-        SeedRun(name, replace(config, seed=config.seed + k), parents[name] / f"seed-{config.seed + k}")
+        SeedRun(name, replace(config, seed=seed), parents[name] / f"seed-{seed}", accept)
         for k in range(seeds)
         for name, config in settled.items()
+        for seed in (config.seed + k,)
     ]
     for run in runs:
         check_inside(out, run.folder)
         check_run_tree(run.folder)
-        check_continues(run.folder, run.config)
+        check_continues(run.folder, run.config, accept)
     return runs
 
 

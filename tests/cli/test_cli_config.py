@@ -259,7 +259,7 @@ def test_an_argument_that_no_compared_method_takes_is_refused(key: str) -> None:
 
 
 def test_compared_runs_differ_in_the_method_alone(file: Path) -> None:
-    found = compared(["fedavg", "fedmr", "FedAvg"], file, {"args": ["fedmr.mu1=2"], "seed": 1})
+    found = compared(["fedavg", "FedMR"], file, {"args": ["fedmr.mu1=2"], "seed": 1})
     assert list(found) == ["fedavg", "fedmr"]
     assert found["fedmr"].args == {"mu1": 2, "mu2": 0.25}
     assert found["fedavg"].args == {}
@@ -286,3 +286,32 @@ def test_a_plan_of_faults_is_read_from_its_own_file_with_or_without_the_table_s_
     bare.write_text("dorp = 0.1\n")
     with pytest.raises(UsageError, match="nearest: drop"):
         read_config(None, {"faults": str(bare)})
+
+
+def test_one_method_may_be_compared_with_several_settings() -> None:
+    """They take precedence over --set, and name the runs; a repetition would be one run under two names."""
+    found = compared(["fedavg", "FedProx,mu=0.1", "fedprox, mu=1.0"], None, {"args": ["mu=5.0"]})
+    assert {label: (one.method, one.args) for label, one in found.items()} == {
+        "fedavg": ("fedavg", {}),
+        "fedprox,mu=0.1": ("fedprox", {"mu": 0.1}),
+        "fedprox,mu=1.0": ("fedprox", {"mu": 1.0}),
+    }
+    two = compared(["map,mode=binary,alpha=0.5", "map"], None, {})
+    assert two["map,mode=binary,alpha=0.5"].args == {"mode": "binary", "alpha": 0.5}
+    assert two["map"].args == {}
+    for wrong, said in (
+        (["fedprox", "fedprox"], "fedprox is given twice"),
+        (["fedprox,mu=1.0", "fedprox,mu=1.0"], "fedprox,mu=1.0 is given twice"),
+        (["fedprox,nu=1.0"], "nearest: mu"),
+        (["fedprox,mu=1.0,mu=2.0"], "mu is given twice"),
+        (["fedprox,lr=1.0"], "--lr"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            compared(wrong, None, {})
+
+
+def test_lists_and_references_keep_their_commas() -> None:
+    from raffed.commands.method_settings import separated
+
+    assert separated("./a.py:own") == ("./a.py:own", [])
+    assert separated("m.n:own,weights=[1, 2, 3],kind=fast") == ("m.n:own", ["weights=[1, 2, 3]", "kind=fast"])

@@ -63,6 +63,22 @@ def test_compare_again_keeps_what_is_finished_and_refuses_another_configuration(
         raffed.compare(["fedavg"], replace(BASE, seed=1), out=out, progress=False)
 
 
+def test_compare_takes_one_method_with_several_settings(tmp_path: Path) -> None:
+    """Each has the bits of a run with these arguments, a folder and a row of its own."""
+    pairs = [("fedprox", {"mu": 0.1}), ("fedprox", {"mu": 5.0})]
+    found = raffed.compare(["fedprox", *pairs], BASE, out=tmp_path / "all", progress=False)
+    assert list(found.results) == ["fedprox", "fedprox,mu=0.1", "fedprox,mu=5.0"]
+    assert len({one.folder for one in found.results.values()}) == len(found.report.table) == 3
+    alone = raffed.run(replace(BASE, method="fedprox", args={"mu": 5.0}), tmp_path / "alone")
+    assert found.results["fedprox,mu=5.0"].hashes == alone.hashes
+    for twice in (["fedavg", "fedavg"], [pairs[0], pairs[0]]):
+        with pytest.raises(UsageError, match="is given twice"):
+            raffed.compare(twice, BASE, out=tmp_path / "twice", progress=False)
+    with pytest.raises(UsageError, match="fedavg is given twice"):
+        raffed.tune(["fedavg", "fedavg"], BASE, out=tmp_path / "sweep", progress=False)
+    assert not (tmp_path / "twice").exists()
+
+
 def test_a_method_that_diverges_keeps_no_other_from_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,61 @@ def test_compare_runs_own_methods_beside_raffed_s_in_folders_of_safe_names(lab: 
     assert "./prox.py:plain" in (lab / "both" / "report" / "summary.csv").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["compare", "--method", "fedavg", "--method", "./prox.py:myprox"],
+        ["compare", "--method", "fedavg", "--method", "./prox.py:myprox", "--seeds", 1],
+        ["run", "--method", "./prox.py:myprox", "--seeds", 1],
+    ],
+    ids=["compare", "compare with seeds", "run with seeds"],
+)
+def test_a_repeated_command_keeps_no_run_of_other_code_unless_told_to(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    """A finished run of the earlier code would stand beside runs of the new one in one report."""
+    monkeypatch.setattr("raffed.cli.seeds.in_processes", lambda runs: False)
+    said = [*asked, "--rounds", 1, "--quiet", *QUICK, "--out", "out"]
+    assert cli(*said).code == 0
+    before = {one: one.read_bytes() for one in (lab / "out").rglob("run.json")}
+    source = (lab / "prox.py").read_text(encoding="utf-8")
+    (lab / "prox.py").write_text(source + "\nEDITED = True\n", encoding="utf-8")
+    refused = cli(*said)
+    assert refused.code == 2
+    assert "prox.py has changed since the run was begun" in refused.err
+    assert "--accept-changed-code" in refused.err
+    assert cli(*said, "--accept-changed-code").code == 0
+    assert {one: one.read_bytes() for one in (lab / "out").rglob("run.json")} == before
+    (lab / "prox.py").write_text(source, encoding="utf-8")
+    assert cli(*said).code == 0
+
+
+@pytest.mark.parametrize("seeds", [None, 1])
+def test_compare_in_python_refuses_changed_code_unless_told_to(lab: Path, seeds: int | None) -> None:
+    script = (
+        "import raffed; base = raffed.RunConfig(federation=raffed.Federation(1), "
+        "local=raffed.Local(epochs=1), runtime=raffed.Runtime(execution='serial'))\n"
+        "if __name__ == '__main__':\n"
+        f"    raffed.compare(['./prox.py:myprox'], base, out='out', seeds={seeds}, progress=False, MORE)\n"
+    )
+    plain, accepting = script.replace(", MORE", ""), script.replace("MORE", "accept_changed_code=True")
+    (lab / "plain.py").write_text(plain, encoding="utf-8")
+    (lab / "accepting.py").write_text(accepting, encoding="utf-8")
+    assert python(["plain.py"], cwd=lab).returncode == 0
+    source = (lab / "prox.py").read_text(encoding="utf-8")
+    (lab / "prox.py").write_text(source + "\nEDITED = True\n", encoding="utf-8")
+    refused = python(["plain.py"], cwd=lab)
+    assert refused.returncode != 0
+    assert "prox.py has changed since the run was begun" in refused.stderr
+    assert python(["accepting.py"], cwd=lab).returncode == 0
+
+
+def test_a_single_run_begins_anew_and_accepts_nothing(lab: Path, cli: Cli) -> None:
+    refused = cli("run", *SAID, "--accept-changed-code", "--out", "run")
+    assert (refused.code, "together with --seeds" in refused.err) == (2, True)
+    assert not (lab / "run").exists()
+
+
 def test_stacks_and_bf16_take_own_methods(lab: Path) -> None:
     for more in (["--cohort", 2], ["--precision", "bf16"]):
         out = more[0].strip("-")
