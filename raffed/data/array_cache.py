@@ -102,6 +102,8 @@ class ArrayCache:
                     )
                 self._write(target, stored)
                 self._evict(keep=sha256)
+            elif stored.facts:
+                _renew(target, stored)
             _touch(target)
         return sha256
 
@@ -129,7 +131,8 @@ class ArrayCache:
                 for key in about["arrays"]
             }
             words = {str(key): tuple(map(str, one)) for key, one in about["words"].items()}
-            found = StoredArrays(arrays, words, str(about["name"]), str(about["source"]))
+            facts = dict(about.get("facts", {}))  # entries of earlier versions have none
+            found = StoredArrays(arrays, words, str(about["name"]), str(about["source"]), facts)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
             raise DataFileError(f"{target} is damaged ({error}); {_remedy(sha256)}") from error
         if (got := found.sha256()) != sha256:
@@ -210,16 +213,7 @@ class ArrayCache:
                     np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
                     file.flush()
                     os.fsync(file.fileno())
-            about = {
-                "name": stored.name,
-                "source": stored.source,
-                "arrays": {key: f"{array.dtype} {array.shape}" for key, array in stored.arrays.items()},
-                "words": {key: list(words) for key, words in stored.words.items()},
-            }
-            with (temp / ABOUT).open("w", encoding="utf-8") as text:
-                json.dump(about, text)
-                text.flush()
-                os.fsync(text.fileno())
+            _write_about(temp / ABOUT, stored)
             self._rename(temp, target)
         finally:
             shutil.rmtree(temp, ignore_errors=True)
@@ -256,6 +250,32 @@ class ArrayCache:
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime >= age:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+def _write_about(path: Path, stored: StoredArrays) -> None:
+    about = {
+        "name": stored.name,
+        "source": stored.source,
+        "arrays": {key: f"{array.dtype} {array.shape}" for key, array in stored.arrays.items()},
+        "words": {key: list(words) for key, words in stored.words.items()},
+        "facts": dict(stored.facts),
+    }
+    with path.open("w", encoding="utf-8") as text:
+        json.dump(about, text)
+        text.flush()
+        os.fsync(text.fileno())
+
+
+def _renew(entry: Path, stored: StoredArrays) -> None:
+    """Give an entry the facts with which its arrays are stored again; an earlier version stored none."""
+    about = json.loads((entry / ABOUT).read_text(encoding="utf-8"))
+    if about.get("facts", {}) == json.loads(json.dumps(stored.facts)):
+        return
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=entry, prefix=_TEMP, delete=False) as text:
+        json.dump({**about, "facts": stored.facts}, text)
+        text.flush()
+        os.fsync(text.fileno())
+    os.replace(text.name, entry / ABOUT)
 
 
 def _touch(entry: Path) -> None:

@@ -14,6 +14,7 @@ from raffed.data import arrays
 from raffed.data.array_cache import CACHED, ArrayCache
 from raffed.data.files import InputArray, IntArray
 from raffed.data.importers.constructors import FromAnywhere
+from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import Imported
 from raffed.data.preparation import ChosenTransform, Transform, transform_in
 from raffed.data.randomness import stream
@@ -49,6 +50,8 @@ class Dataset(FromAnywhere):
         num_classes: Number of classes C. 0: as many as there are `class_names`, or else as the labels name.
         max_value: The value in uint8 that means 1.0, from 1 to 255.
         transforms: Style of preparation ("plain", "map", "map-authors", "fedmr") → transform.
+        facts: What `from_table`, `from_folder` and their like found beside the arrays, such as the names of
+            the clients. It decides no result.
 
     Attributes are the arguments, with arrays in the types named above. Without a test set, `x_test` and
     `y_test` have 0 rows. An array that already has the right type is not copied.
@@ -77,6 +80,7 @@ class Dataset(FromAnywhere):
     num_classes: int
     max_value: int
     transforms: Mapping[str, Transform]
+    facts: DataFacts
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Dataset(FromAnywhere):
         num_classes: int = 0,
         max_value: int = 255,
         transforms: Mapping[str, Transform] | None = None,
+        facts: DataFacts | None = None,
     ) -> None:
         label = name or "the data set"
         check_range(f"{label}: max_value", max_value, 1, 255)
@@ -124,6 +129,7 @@ class Dataset(FromAnywhere):
             "num_classes": classes,
             "max_value": max_value,
             "transforms": dict(transforms or {}),
+            "facts": facts or DataFacts(),
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
@@ -141,6 +147,7 @@ class Dataset(FromAnywhere):
             found.class_names,
             found.name,
             source=found.source,
+            facts=found.facts,
         )
 
     def stored(self) -> StoredArrays:
@@ -152,7 +159,7 @@ class Dataset(FromAnywhere):
             "transform": (transform_text(self.transform),),
             "transforms": tuple(f"{style} {transform_text(one)}" for style, one in self.transforms.items()),
         }
-        return StoredArrays(held, words, self.name, self.source)
+        return StoredArrays(held, words, self.name, self.source, self.facts.as_json())
 
     @classmethod
     def restored(cls, stored: StoredArrays) -> Dataset:
@@ -174,6 +181,7 @@ class Dataset(FromAnywhere):
             classes,
             largest,
             {style: one for style, one in styles.items() if one is not None},
+            DataFacts.from_json(stored.facts),
         )
 
     def reference(self) -> str:

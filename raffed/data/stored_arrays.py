@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,17 +24,19 @@ class StoredArrays:
         words: Lists of text by name: class_names, client_names.
         name: Name for messages and results.
         source: Where the data came from, as typed.
+        facts: What else is known, as JSON (`DataFacts`).
     """
 
     arrays: Mapping[str, Array]
     words: Mapping[str, tuple[str, ...]]
     name: str = ""
     source: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def sha256(self) -> str:
         """Return the SHA-256 (hex) over name, type, shape and bytes of every array, and over the words.
 
-        `name` and `source` do not count, so the same data from another file are the same entry.
+        `name`, `source` and `facts` do not count, so the same data from another file are the same entry.
         """
         digest = hashlib.sha256()
         for key in sorted(self.arrays):

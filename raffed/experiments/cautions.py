@@ -20,8 +20,8 @@ log = logging.getLogger("raffed.experiments.run")
 def warn(setup: Setup, resumed: bool = False) -> None:
     """Log a warning for each setting that is valid but probably unintended.
 
-    What the method overrides, and what it requires of the network, is said when a run begins, and not again
-    when it is resumed.
+    What the method overrides, what it requires of the network, and which parts of the data are used, is said
+    when a run begins, and not again when it is resumed.
     """
     config, federation, clients = setup.config, setup.config.federation, len(setup.trainable)
     if federation.participation * clients < 0.5:  # rounding would give 0 participants
@@ -35,7 +35,7 @@ def warn(setup: Setup, resumed: bool = False) -> None:
         log.warning("%s", line)
     if not resumed and (line := network_line(setup.method)):
         log.warning("%s", line)
-    for line in () if resumed else _about_network(setup):
+    for line in () if resumed else (*setup.dataset.facts.notes, *_about_network(setup)):
         log.warning("%s", line)
     if note := setup.dataset.transform_in(setup.style).note:
         log.warning("%s", note)

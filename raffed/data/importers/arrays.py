@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.files import read_npz
+from raffed.data.importers.array_names import array_names
+from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
 from raffed.errors import DataFileError, UsageError
 
 MAX_BYTES = 2**37
-ALIASES = {
-    "x": ("x_train", "X", "data"),
-    "y": ("y_train", "labels", "label"),
-    "clients": ("client", "groups"),
-}
+_OPTIONAL = ("clients", "x_test", "y_test", "test_clients", "class_names")
 
 
 class MapStyle(Protocol):
@@ -43,6 +41,7 @@ def import_arrays(
     seed: int = 0,
     name: str = "data",
     source: str = "",
+    facts: DataFacts | None = None,
 ) -> Imported:
     """Check arrays and number their classes and clients.
 
@@ -57,6 +56,7 @@ def import_arrays(
         seed: Decides which samples are drawn for the test set.
         name: Beginning of every message.
         source: Where the arrays came from, as typed.
+        facts: What is known beside the arrays.
 
     Raises:
         UsageError: The arrays cannot be used. The message names the array and the sample.
@@ -72,7 +72,9 @@ def import_arrays(
         raise UsageError(f"{name}: class_names has {twice!r} twice; every class needs a name of its own")
     rest = None if x_test is None or y_test is None else Columns(x_test, y_test, test_clients)
     train = Columns(x, y, clients)
-    return imported(name, train, rest, share=test, seed=seed, class_names=given_names, source=source)
+    return imported(
+        name, train, rest, share=test, seed=seed, class_names=given_names, source=source, facts=facts
+    )
 
 
 def import_npz(
@@ -90,7 +92,7 @@ def import_npz(
 
     Args:
         path: The file. It may also hold test_clients and class_names. Pickled objects are refused.
-        x, y, clients: Other names of these arrays. `x_train`, `y_train` and some more need no mention.
+        x, y, clients: Other names of these arrays. Usual names, as `array_names` knows them, need no mention.
         test: Fraction of the samples that becomes the test set if the file has none.
         seed: Decides which samples are drawn.
         name: Beginning of every message; by default the file's name.
@@ -101,22 +103,31 @@ def import_npz(
     """
     where = Path(path).expanduser()
     members = _members(where)
-    names = {role: _named(role, asked, members) for role, asked in (("x", x), ("y", y), ("clients", clients))}
-    wanted = [names["x"], names["y"]]
-    optional = [names["clients"], "x_test", "y_test", "test_clients", "class_names"]
-    stored = read_npz(where, wanted, DataFileError, MAX_BYTES, optional)
+    found = array_names(str(path), members, {"x": x, "y": y, "clients": clients})
+    if absent := [role for role in ("x", "y") if found.of.get(role, role) not in members]:
+        lacking = ", ".join(found.of.get(role, role) for role in absent)
+        options = "&".join(f"{role}=NAME" for role in absent)
+        raise DataFileError(
+            f"{path} lacks the arrays {lacking}; it holds {', '.join(members) or 'none'}; say which ones "
+            f"they are: npz:{path}?{options}"
+        )
+    wanted = [found.of["x"], found.of["y"]]
+    optional = [found.of.get(role, role) for role in _OPTIONAL]
+    read = read_npz(where, wanted, DataFileError, MAX_BYTES, optional)
+    stored = {role: read[name] for role, name in found.of.items() if name in read}
     return import_arrays(
-        stored[names["x"]],
-        stored[names["y"]],
+        stored["x"],
+        stored["y"],
         x_test=stored.get("x_test"),
         y_test=stored.get("y_test"),
-        clients=stored.get(names["clients"]),
+        clients=stored.get("clients"),
         test_clients=stored.get("test_clients"),
         class_names=[str(one) for one in stored["class_names"].flat] if "class_names" in stored else (),
         test=0.0 if "x_test" in stored or "y_test" in stored else test,
         seed=seed,
         name=name or str(path),
         source=source,
+        facts=DataFacts(notes=found.notes),
     )
 
 
@@ -205,12 +216,6 @@ def _class_names(data: MapStyle, y: npt.NDArray[np.generic]) -> tuple[str, ...]:
         names = tuple(str(one) for one in classes)
         return names if len(np.unique(y)) == len(names) == len(set(names)) else ()
     return ()
-
-
-def _named(role: str, asked: str, members: dict[str, bool]) -> str:
-    if asked in members or asked != role:
-        return asked
-    return next((alias for alias in ALIASES[role] if alias in members), asked)
 
 
 def _members(path: Path) -> dict[str, bool]:

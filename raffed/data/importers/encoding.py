@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from raffed.data.importers.facts import EncodedColumn
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,6 +92,15 @@ class TableEncoder:
                 )
             made.append(code.encode(column.values))
         return np.concatenate(made, axis=1).astype(np.float32)
+
+    def described(self) -> tuple[EncodedColumn, ...]:
+        """Return how each column is encoded, for people and for new rows."""
+        return tuple(
+            EncodedColumn(name, categories=tuple(code.categories.tolist()))
+            if isinstance(code, CategoryCode)
+            else EncodedColumn(name, code.mean, code.std)
+            for name, code in self.codes
+        )
 
 
 def _number_code(column: Column) -> NumberCode:

@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.importers.arrays import import_arrays
+from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.image_folder import stacked_images
 from raffed.data.importers.imported import TEST_SHARE, Imported
+from raffed.data.importers.parts import chosen_parts
 from raffed.data.importers.tables import import_table
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 
@@ -41,6 +43,7 @@ def import_hf(
     seed: int = 0,
     name: str = "hf",
     source: str = "",
+    notes: tuple[str, ...] = (),
 ) -> Imported:
     """Read a data set of Hugging Face's.
 
@@ -57,13 +60,14 @@ def import_hf(
         seed: Decides which rows are drawn.
         name: Beginning of every message.
         source: Where the data came from, as typed.
+        notes: What a user may not expect of the parts.
 
     Raises:
         UsageError: A column is missing or cannot be used. The message names the column and row.
     """
     image = image or ("" if x or features else _image_column(data))
     if not image and not x:
-        return _table(data, test_data, label, client, features, drop, test, seed, name, source)
+        return _table(data, test_data, label, client, features, drop, test, seed, name, source, notes)
     parts = [data] if test_data is None else [data, test_data]
     samples = [
         _images(part, image, size, colour, name) if image else _column(part, x, name) for part in parts
@@ -84,6 +88,7 @@ def import_hf(
         seed=seed,
         name=name,
         source=source,
+        facts=DataFacts("images" if image else "arrays", notes, resized=bool(image and size)),
     )
 
 
@@ -98,8 +103,8 @@ def import_hf_place(
     drop: tuple[str, ...] = (),
     size: int = 0,
     colour: str = "auto",
-    split: str = "train",
-    test_split: str = "test",
+    split: str = "",
+    test_split: str = "",
     test: float = TEST_SHARE,
     seed: int = 0,
     name: str = "",
@@ -109,23 +114,28 @@ def import_hf_place(
 
     Args:
         place: The folder, file or name.
-        split: The part that is trained on.
-        test_split: The part that is tested on, if there is one of that name.
+        split: The part that is trained on; by default the one named train, training or alike.
+        test_split: The part that is tested on; by default the one named test, testing or alike, and the
+            validation part if there is none.
         image, x, label, client, features, drop, size, colour, test, seed, name, source: See `import_hf`.
 
     Raises:
         UsageError: The place cannot be read, has no such part, or cannot be used.
     """
     parts = load_parts(place)
-    if split not in parts:
-        raise UnknownNameError(f"split of {place}", split, parts)
+    for one in (split, test_split):
+        if one and one not in parts:
+            raise UnknownNameError(f"split of {place}", one, parts)
+    chosen = chosen_parts(place, {key: len(part) for key, part in parts.items()}, split, test_split)
+    if chosen is None:
+        raise UnknownNameError(f"split of {place}", "train", parts)
     return import_hf(
-        parts[split],
+        parts[chosen.train],
         image=image,
         x=x,
         label=label,
         client=client,
-        test_data=parts.get(test_split) if test_split != split else None,
+        test_data=None if chosen.test in (None, chosen.train) else parts[chosen.test],
         features=features,
         drop=drop,
         size=size,
@@ -134,6 +144,7 @@ def import_hf_place(
         seed=seed,
         name=name or place,
         source=source,
+        notes=chosen.notes,
     )
 
 
@@ -224,6 +235,7 @@ def _table(
     seed: int,
     name: str,
     source: str,
+    notes: tuple[str, ...],
 ) -> Imported:
     if test_data is not None:
         raise UsageError(
@@ -240,6 +252,7 @@ def _table(
         seed=seed,
         name=name,
         source=source,
+        notes=notes,
     )
 
 

@@ -1,4 +1,4 @@
-"""Folders of images: CLASS/file or CLIENT/CLASS/file, perhaps below train/ and test/."""
+"""Images in CLASS/file or CLIENT/CLASS/file, perhaps below folders for training, validation and tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from raffed.data.importers.facts import DataFacts
+from raffed.data.importers.image_parts import image_parts, is_data, parts_inside
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
+from raffed.data.importers.parts import are_parts
 from raffed.errors import DataFileError, check_choice, check_range
 
 if TYPE_CHECKING:
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
 
 ByteArray = npt.NDArray[np.uint8]
 COLOURS = ("auto", "grey", "rgb")
-NOT_DATA = ("thumbs.db", "desktop.ini")
 GREY_MODES = ("1", "L", "LA")
 KNOWN_MODES = (*GREY_MODES, "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 
@@ -46,10 +48,11 @@ def import_folder(
     """Read a folder of images. The names of the folders are those of the classes and clients.
 
     Args:
-        folder: The folder. Below it, or below its train and test, lie CLASS/file or CLIENT/CLASS/file.
+        folder: The folder. Below it, or below its folders for training and tests, lie CLASS/file or
+            CLIENT/CLASS/file. See `image_parts` for the names of these folders.
         size: Side in pixels to which all images are resized (bilinear). Default 0: all have one size already.
         colour: "grey" (one channel), "rgb" (three), or "auto": grey if all images are.
-        test: Fraction of the images that becomes the test set if there is no folder test.
+        test: Fraction of the images that becomes the test set if no folder holds test or validation images.
         seed: Decides which images are drawn.
         name: Beginning of every message; by default the folder.
         source: Where the data came from, as typed.
@@ -63,14 +66,21 @@ def import_folder(
     check_choice(f"{folder}: colour", colour, COLOURS)
     check_range(f"{folder}: size", size, 0, 4096)
     root = Path(folder).expanduser()
-    parts = _parts(root)
-    files = [one for part in parts.values() for one in part]
-    x = read_images([one.path for one in files], size, colour)
-    count = len(parts["train"])
-    made = [_columns(part, own) for part, own in zip(parts.values(), (x[:count], x[count:]), strict=False)]
-    rest = made[1] if "test" in parts else None
+    if not root.is_dir():
+        raise DataFileError(f"{root} is missing" if not root.exists() else f"{root} is not a folder")
+    parts = image_parts(root)
+    train, rest = _images(parts.train), _images(parts.test) if parts.test is not None else []
+    if rest and bool(train[0].client) != bool(rest[0].client):
+        raise DataFileError(
+            f"{root}: {train[0].path.relative_to(root)} and {rest[0].path.relative_to(root)} lie at "
+            "different depths; both parts must have the layout CLASS/file, or both CLIENT/CLASS/file"
+        )
+    x = read_images([one.path for one in (*train, *rest)], size, colour)
+    made = _columns(train, x[: len(train)])
+    tests = _columns(rest, x[len(train) :]) if rest else None
+    facts = DataFacts("images", parts.notes, resized=size > 0)
     share = 0.0 if rest else test
-    return imported(name or str(folder), made[0], rest, share=share, seed=seed, source=source)
+    return imported(name or str(folder), made, tests, share=share, seed=seed, source=source, facts=facts)
 
 
 def _columns(files: Sequence[ImageFile], x: ByteArray) -> Columns:
@@ -78,31 +88,17 @@ def _columns(files: Sequence[ImageFile], x: ByteArray) -> Columns:
     return Columns(x, [one.label for one in files], clients)
 
 
-def _parts(root: Path) -> dict[str, list[ImageFile]]:
-    """Return "train" and perhaps "test" → its images."""
-    if not root.is_dir():
-        raise DataFileError(f"{root} is missing" if not root.exists() else f"{root} is not a folder")
-    below = {path.name for path in _folders(root)}
-    if below in ({"train", "test"}, {"train", "test", "val"}, {"train", "test", "valid"}):
-        found = {part: _images(root / part) for part in ("train", "test")}
-        if bool(found["train"][0].client) != bool(found["test"][0].client):
-            raise DataFileError(
-                f"{root}: train and test have different layouts; both must be CLASS/file or CLIENT/CLASS/file"
-            )
-        return found
-    return {"train": _images(root)}
-
-
 def _images(root: Path) -> list[ImageFile]:
     """Return all images below a folder, in the order of their names.
 
     Raises:
-        DataFileError: There are none, a folder is empty, or images lie at different depths.
+        DataFileError: There are none, a folder is empty, images lie at different depths, or the folders of
+            the classes are named as parts are.
     """
     found: list[ImageFile] = []
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root).parts
-        if any(part.startswith(".") for part in inside) or path.name.lower() in NOT_DATA:
+        if not is_data(inside):
             continue
         if path.is_dir():
             if not any(path.iterdir()):
@@ -114,6 +110,7 @@ def _images(root: Path) -> list[ImageFile]:
         if len(inside) > 3:
             raise DataFileError(
                 f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}"
+                f"{parts_inside(root)}"
             )
         found.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
     if not found:
@@ -124,11 +121,12 @@ def _images(root: Path) -> list[ImageFile]:
             f"{root}: {found[0].path.relative_to(root)} and {other.path.relative_to(root)} lie at "
             "different depths; all images must lie in CLASS/file, or all in CLIENT/CLASS/file"
         )
+    if are_parts(labels := sorted({one.label for one in found})):
+        raise DataFileError(
+            f"{root}: the folders that hold the images are named {' and '.join(labels)}, so these would be "
+            f"the classes; parts must be outside and classes inside, as in {labels[-1]}/CLASS/file"
+        )
     return found
-
-
-def _folders(root: Path) -> list[Path]:
-    return [path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
 
 
 def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> ByteArray:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from raffed.data.importers.clients import as_clients
+from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.features import as_features
 from raffed.data.importers.labels import as_labels
 from raffed.data.importers.test_part import drawn_test_part
@@ -33,6 +34,7 @@ class Imported:
         client_names: Names of the clients, in the order of their numbers; empty without clients.
         name: Name for messages and results.
         source: Where the data came from, as typed; "" for arrays.
+        facts: What was found beside the arrays.
     """
 
     x: Array
@@ -45,6 +47,7 @@ class Imported:
     client_names: tuple[str, ...]
     name: str
     source: str = ""
+    facts: DataFacts = field(default_factory=DataFacts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +68,7 @@ def imported(
     seed: int = 0,
     class_names: tuple[str, ...] = (),
     source: str = "",
+    facts: DataFacts | None = None,
 ) -> Imported:
     """Check arrays and number their classes and clients.
 
@@ -77,6 +81,7 @@ def imported(
         seed: Decides which samples are drawn. It is not the seed of a run, so all runs share one test set.
         class_names: Names of the classes 0, 1, ...; by default the labels found are the names.
         source: Where the data came from, as typed.
+        facts: What is known beside the arrays; the names of the clients are added.
 
     Raises:
         UsageError: The arrays cannot be used. The message names the array and, where it can, the row.
@@ -95,7 +100,8 @@ def imported(
             kept[rows] = False
             x, y, who = x[kept], y[kept], None if who is None else who[kept]
     _check_classes(name, y, names)
-    return Imported(x, y, x_test, y_test, who, test_who, names, owners, name, source)
+    known = replace(facts or DataFacts(), client_names=owners)
+    return Imported(x, y, x_test, y_test, who, test_who, names, owners, name, source, known)
 
 
 def _test_columns(

@@ -24,7 +24,7 @@ def as_labels(
 
     Args:
         where: Beginning of the message.
-        given: One label for each of `count` samples: integers, yes/no, or text.
+        given: One label for each of `count` samples: integers, yes/no, or text; also as one column [N, 1].
         count: Number of samples.
         class_names: Names of the classes, if they are known.
         known: Whether `class_names` are those of a training part, so that numbers are names and not places.
@@ -36,10 +36,12 @@ def as_labels(
     y = as_array(where, given)
     if y.dtype.kind == "O":
         y = _from_objects(where, y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
     if y.ndim != 1 or (y.size and y.dtype.kind not in "biuU"):
-        hint = ": astype(int)" if y.dtype.kind == "f" else ""
         raise UsageError(
-            f"{where} is {y.dtype} {y.shape}, but must be one integer or text per sample, ({count},){hint}"
+            f"{where} is {y.dtype} {y.shape}, but must be one integer or text per sample, ({count},)"
+            f"{_advice(y)}"
         )
     if len(y) != count:
         raise UsageError(f"{where} has {len(y)} labels for {count} samples")
@@ -53,6 +55,25 @@ def as_labels(
         return _named(where, y, class_names), class_names
     found, places = np.unique(y, return_inverse=True)
     return places.astype(np.int64), tuple(str(one) for one in found)
+
+
+def _advice(y: npt.NDArray[np.generic]) -> str:
+    """Return what to do about labels that are not integers or text, as the end of a message."""
+    if y.ndim == 2 and y.dtype.kind in "biuf" and y.shape[1] > 1:
+        ones = np.equal(y, 1)
+        if bool(np.all(ones | np.equal(y, 0))) and bool(np.all(ones.sum(1) == 1)):
+            return "; it is one-hot, so give the numbers of the classes: y.argmax(1)"
+        return "; scores of classes become labels with y.argmax(1), and several labels per sample do not fit"
+    if y.ndim == 1 and y.dtype.kind == "f":
+        values = y.astype(np.float64)
+        wrong = np.flatnonzero(values != np.round(values))
+        if len(wrong):
+            value = values[wrong[0]]
+            return f"; row {wrong[0]} has {value:g}, and raffed classifies: make classes of such numbers"
+        return "; give whole numbers: y.astype(int)"
+    if y.dtype.kind == "S":
+        return "; give text: y.astype(str)"
+    return ""
 
 
 def _from_objects(where: str, y: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import Columns, Imported, imported
 from raffed.data.importers.safe_pickle import load_plain
 from raffed.errors import DataFileError, check_permitted
@@ -43,7 +44,11 @@ def import_pfllib(folder: str | Path, *, name: str = "", source: str = "") -> Im
         raise DataFileError(
             f"{root / where / f'{absent[0]}.npz'} is missing; each client has a file in train and test"
         )
-    return imported(name, _joined(train, root / "train"), _joined(test, root / "test"), source=source)
+    others = [path.parent.name for path in sorted(root.glob("*/*.npz"))]
+    spare = [one for one in dict.fromkeys(others) if one not in ("train", "test")]
+    notes = (f"{root}: not used: {', '.join(spare)}",) if spare else ()
+    parts = _joined(train, root / "train"), _joined(test, root / "test")
+    return imported(name, *parts, source=source, facts=DataFacts(notes=notes))
 
 
 def _part(root: Path, part: str) -> dict[int, tuple[Array, Array]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from raffed.data.importers.clients import as_clients
 from raffed.data.importers.encoding import Column, TableEncoder, categorical, label_column, numeric
+from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
 from raffed.data.importers.labels import as_labels
+from raffed.data.importers.parts import are_parts, chosen_parts
 from raffed.data.importers.test_part import drawn_test_part
 from raffed.errors import DataFileError, UnknownNameError, UsageError, check_permitted, check_range
 
@@ -80,12 +82,14 @@ def import_table(
     seed: int = 0,
     name: str = "table",
     source: str = "",
+    notes: tuple[str, ...] = (),
 ) -> Imported:
     """Read a table with a column of classes and perhaps a column of clients.
 
     Numeric columns are standardised with mean and standard deviation of the training rows. Columns of text
     become one column of 0 and 1 for each category of the training rows; a category that occurs in the test
-    rows only becomes zeros.
+    rows only becomes zeros. A column of text that says train, test or alike in every row divides the table,
+    unless it is dropped or `features` are named.
 
     Args:
         table: Path of a csv or Parquet file, a data frame, or columns by name.
@@ -94,6 +98,7 @@ def import_table(
         seed: Decides which rows are drawn for the test set.
         name: Beginning of every message.
         source: Where the table came from, as typed.
+        notes: What a user may not expect of the table.
 
     Returns:
         The data set; samples are float32 [N, columns].
@@ -106,15 +111,52 @@ def import_table(
         columns = ", ".join(train.column_names[:20])
         raise UsageError(f"{where}: give the column of the classes (label=...); the columns are {columns}")
     roles = TableRoles(label, client, features, drop, categorical)
-    whole = _Part.read(train, where, roles)
     share = _share(test)
     if share is None:
-        other = _Part.read(*_opened(str(test), str(test)), roles)
+        whole, other = _Part.read(train, where, roles), _Part.read(*_opened(str(test), str(test)), roles)
+    elif (column := _column_of_parts(train, where, roles)) is not None:
+        roles = replace(roles, drop=(*drop, column))
+        whole, other, notes = _by_column(_Part.read(train, where, roles), train, column, notes)
     else:
-        whole, other = whole.divided(share, seed)
+        whole, other = _Part.read(train, where, roles).divided(share, seed)
     encoder = TableEncoder.fitted(whole.features, where)
     rest = other.encoded(encoder) if len(other.y) else None
-    return imported(name, whole.encoded(encoder), rest, source=source)
+    facts = DataFacts("table", notes, label=label, client=client, columns=encoder.described())
+    return imported(name, whole.encoded(encoder), rest, source=source, facts=facts)
+
+
+def _column_of_parts(table: pa.Table, where: str, roles: TableRoles) -> str | None:
+    """Return the column of text that names the part of every row, if there is one."""
+    from pyarrow import compute, types
+
+    if roles.features:
+        return None
+    for name in roles.feature_names(where, table.column_names):
+        column = table.column(name)
+        if types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if not (types.is_string(column.type) or types.is_large_string(column.type)) or column.null_count:
+            continue
+        if are_parts(compute.unique(column).to_pylist()):
+            return name
+    return None
+
+
+def _by_column(
+    whole: _Part, table: pa.Table, column: str, notes: tuple[str, ...]
+) -> tuple[_Part, _Part, tuple[str, ...]]:
+    """Return the training rows, the test rows and what a user is told about them."""
+    values = np.asarray(table.column(column).cast("string").to_pylist(), dtype=np.str_)
+    sizes = {str(one): int(count) for one, count in zip(*np.unique(values, return_counts=True), strict=True)}
+    where = f"{whole.where}: column {column!r}"
+    chosen = chosen_parts(where, sizes)
+    assert chosen is not None
+    said = (
+        f"{where} names the parts, so {chosen.train!r} is trained on and {chosen.test!r} is the test set; "
+        f"drop={column} draws a test set from all rows"
+    )
+    train, test = (whole.rows(np.flatnonzero(values == one)) for one in (chosen.train, chosen.test))
+    return train, test, (*notes, said, *chosen.notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,9 +186,9 @@ class _Part:
         numbers, _ = as_labels(f"{self.where}: label", self.y, len(self.y))
         owners, _ = as_clients(f"{self.where}: client", self.clients, len(self.y))
         drawn = drawn_test_part(numbers, owners, share, seed)
-        return self._rows(np.setdiff1d(np.arange(len(self.y)), drawn)), self._rows(drawn)
+        return self.rows(np.setdiff1d(np.arange(len(self.y)), drawn)), self.rows(drawn)
 
-    def _rows(self, chosen: npt.NDArray[np.int64]) -> _Part:
+    def rows(self, chosen: npt.NDArray[np.int64]) -> _Part:
         clients = None if self.clients is None else self.clients[chosen]
         return _Part(self.where, [column.rows(chosen) for column in self.features], self.y[chosen], clients)
 
