@@ -14,11 +14,11 @@ from raffed.references.resolve import NOTEBOOK, CodeLocation, install, is_file
 from raffed.references.source_files import Sources, changed, sources_at
 from raffed.references.trusted import trust, trusted
 from raffed.results.atomic import write_text
+from raffed.results.code_history import all_files, changed_files
 from raffed.results.run_contents import CodeRecord, RunContents
 from raffed.runtime.own_code import references_in
 
 GO_ON = "put the earlier version back, or go on with --accept-changed-code, which run.json records"
-MISSING = "no file"  # in place of a hash
 
 
 def code_records(code: RunCode) -> list[CodeRecord]:
@@ -40,21 +40,7 @@ def _record(part: CarriedCode) -> CodeRecord:
 
 def changes(before: Sequence[CodeRecord], now: Sequence[CodeRecord]) -> dict[str, list[str]]:
     """Return the files that differ between two records of a run's code: name → [old hash, new hash]."""
-    old, new = _files(before), _files(now)
-    return {
-        name: [old.get(name, MISSING), new.get(name, MISSING)]
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    }
-
-
-def _files(records: Sequence[CodeRecord]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in records:
-        for name, digest in one["files"].items():
-            taken = found.get(name, digest) != digest  # files of one name below two folders
-            found[f"{one['role']}: {name}" if taken else name] = digest
-    return found
+    return changed_files(all_files(before), all_files(now))
 
 
 def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) -> None:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from raffed.experiments.code_record import accepted, code_records
+from raffed.experiments.code_record import code_records
 from raffed.experiments.folder_place import Place
 from raffed.experiments.provenance import gpus, new_segment
 from raffed.references.carried import RunCode
+from raffed.results.code_history import all_files, changed_files, code_before
 from raffed.results.remote import STATE_FILE
 from raffed.results.run_contents import Noted, RunContents
 from raffed.results.runfile import RUN_FILE, write_json
@@ -71,10 +72,16 @@ class RunRecord:
         """
         before = segments_of(self.contents)
         self.contents["rounds_done"] = rounds_done
-        self.contents["segments"] = [*up_to(before, rounds_done), new_segment(rounds_done)]
-        if other_code := accepted(self.contents, code):
-            self.contents["segments"][-1]["accepted"] = dict(other_code)
-            self.contents["code"] = code_records(code)
+        kept, records = up_to(before, rounds_done), code_records(code)
+        self.contents["segments"] = [*kept, new_segment(rounds_done)]
+        recorded, now = all_files(self.contents.get("code", [])), all_files(records)
+        old = recorded
+        for lost in reversed(before[len(kept) :]):  # whose rounds, and so whose code, are in no result
+            old = code_before(old, lost.get("accepted", {}))
+        if now != recorded:
+            self.contents["code"] = records
+        if other_code := changed_files(old, now):
+            self.contents["segments"][-1]["accepted"] = other_code
         other = difference(before[-1], self.contents["segments"][-1])
         return [CHANGED.format(path=self.path, what=other)] if other else []
 

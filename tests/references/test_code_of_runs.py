@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.results import read_run
+from raffed.results import read_run, write_json
 from raffed.results.folder_names import folder_name
 from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import QUICK, Cli, shell
@@ -211,3 +211,21 @@ def test_tune_takes_the_space_of_the_decorator_or_a_grid_and_refuses_changed_cod
     assert "prox.py has changed" in done.stderr
     done = shell("tune", "--resume", "--accept-changed-code", "--out", "grid", cwd=lab)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_change_that_was_accepted_before_a_killed_part_stays_recorded(stopped: Path) -> None:
+    """A part of a run that ended before its first round leaves no segment, but the code had changed."""
+    source = stopped.parent / "prox.py"
+    before = read_run(stopped)["code"][0]["files"]["prox.py"]
+    source.write_text(source.read_text(encoding="utf-8") + "\n# a remark\n", encoding="utf-8")
+    now = hashlib.sha256(source.read_bytes()).hexdigest()
+    about = read_run(stopped)
+    begun = {**about["segments"][-1], "from": 3, "to": 2, "accepted": {"prox.py": [before, now]}}
+    about["segments"].append(begun)
+    about["code"][0]["files"]["prox.py"] = now
+    write_json(stopped / "run.json", about)
+    done = shell("resume", stopped, "--quiet", cwd=stopped.parent)
+    assert done.returncode == 0, done.stderr
+    (first, last) = read_run(stopped)["segments"]
+    assert "accepted" not in first
+    assert last["accepted"] == {"prox.py": [before, now]}
