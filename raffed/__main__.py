@@ -1,12 +1,24 @@
-"""`python -m raffed` is `raffed`."""
+"""`python -m raffed` and the command `raffed`."""
 
-import sys
 
-if __name__ == "__main__":
+def command() -> None:
+    """Carry out the command line and exit with its code.
+
+    Ctrl-C while the command line itself is being loaded ends with a line and exit code 130, as it does later.
+    """
+    told = "raffed: stopped before anything was written"  # as raffed.cli.signals.NOTHING
     try:
         from raffed.cli import main
-    except KeyboardInterrupt:  # while this is loaded nothing listens for it yet
-        print("raffed: stopped before anything was written", file=sys.stderr)
+
+        told = "raffed: stopped"
+        main()
+    except KeyboardInterrupt:  # nothing listens for it yet, or any more
+        import sys
+
+        print(told, file=sys.stderr)
         exec("")  # so that Python forgets the interruption (raffed/cli/signals.py)
         raise SystemExit(130) from None
-    main()
+
+
+if __name__ == "__main__":
+    command()

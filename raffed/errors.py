@@ -21,6 +21,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+FEW: Final = 8  # so many names are listed in full beside the nearest ones
 
 
 class RaffedError(Exception):
@@ -40,6 +43,8 @@ class UsageError(RaffedError, ValueError):
 class UnknownNameError(UsageError):
     """A name is not registered. The message lists the nearest names, or all names if none is near.
 
+    If there are only a few names, it lists all of them as well.
+
     Args:
         kind: What the name should be a name of, such as "method" or "data set".
         got: The name that was given.
@@ -48,8 +53,11 @@ class UnknownNameError(UsageError):
 
     def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(got.lower(), names, n=3, cutoff=0.5)
-        hint = f"nearest: {', '.join(near)}" if near else f"known: {', '.join(names) or 'none'}"
+        near = difflib.get_close_matches(str(got).lower(), names, n=3, cutoff=0.5)
+        hint = f"known: {', '.join(names) or 'none'}"
+        if near:
+            others = f" ({hint})" if len(near) < len(names) <= FEW else ""
+            hint = f"nearest: {', '.join(near)}{others}"
         super().__init__(f"unknown {kind} {got!r}; {hint}")
 
     def __reduce__(self) -> tuple[type[UsageError], tuple[object, ...]]:
@@ -62,6 +70,10 @@ class DataFileError(UsageError):
 
 class RunFolderError(UsageError):
     """The output folder holds another run, or it holds no run where one is needed."""
+
+
+class FolderInUseError(RunFolderError):
+    """Another process works in the folder at the moment."""
 
 
 class BoundaryError(RaffedError, TypeError):

@@ -33,12 +33,15 @@ def has_space(method: str) -> bool:
 
 def no_space(method: str) -> str:
     """What to do about a method that has no search space."""
+    own = "say at the method what to try, as in @raffed.method(space={'mu': [0.01, 0.1]})"
+    if method.isidentifier():  # one of raffed's own; others are references such as ./my.py:prox
+        own = (
+            f"write tune_spaces/{method}.py with SPACE = {{keyword: [values]}} and the source of the values "
+            "in its docstring"
+        )
     return (
-        f"{method} has no search space: give --grid with its arguments, or write tune_spaces/{method}.py "
-        f"with "
-        "SPACE = {keyword: [values]} and the source of the values in its docstring; SPACE = {} for a method "
-        "without "
-        "hyper-parameters; a method of your own says it by @raffed.method(space={'mu': [0.01, 0.1]})"
+        f"{method} has no search space: give --grid with its arguments, or {own}; an empty space is for a "
+        "method without hyper-parameters"
     )
 
 
@@ -56,7 +59,7 @@ def load_space(method: str) -> Space:
 
 def values(space: Space, keyword: str) -> list[Value]:
     """The values of one axis of a grid: a list, a range such as "1e-4..1:log", or what `ray.tune.grid_search`
-    makes of a list. Others are a UsageError.
+    makes of a list. Others, and a list without values, are a UsageError.
     """
     axis = space[keyword]
     if (found := number_range(axis)) is not None:
@@ -64,7 +67,9 @@ def values(space: Space, keyword: str) -> list[Value]:
     if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
         axis = axis["grid_search"]
     if not isinstance(axis, list | tuple):
-        raise UsageError(f"{keyword} = {axis!r}: it must be a list of values")
+        raise UsageError(f"{keyword} = {axis!r}: it must be a list of values, such as [0.01, 0.1]")
+    if not axis:
+        raise UsageError(f"{keyword} = []: without a value nothing can be tried; name one, or leave it out")
     return list(axis)
 
 

@@ -34,7 +34,8 @@ def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) 
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
 
     def part() -> None:
-        _told_end(folder, screen, continues)  # first, because on a busy machine there is no time for both
+        # First, because on a busy machine there is no time for both
+        _told_end(folder, screen, continues)
         ended_here(folder)
 
     own.speak_for(folder / RUN_FILE, continues)
@@ -55,6 +56,7 @@ def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) 
         screen.stopped(str(folder), continues)
         raise typer.Exit(signals.code or 1)
     screen.finished(result, brief=again is not None)
+    screen.one_is_done = True
     if again is not None and signals.asked():  # this run has ended anyway, but those after it must not begin
         screen.stopped(str(folder), continues)
         raise typer.Exit(signals.code)
@@ -64,7 +66,7 @@ def _told_end(folder: Path, screen: Screen, continues: str) -> None:
     """Report that a run was ended from outside, and the command that continues it."""
     if (what := lost()) is not None:
         print(f"raffed: {what} died", file=sys.stderr)
-    if holds_run(folder):
+    if screen.one_is_done or holds_run(folder):
         screen.stopped(str(folder), continues)
     else:
         screen.unbegun()

@@ -21,12 +21,20 @@ from raffed.cli.planning import item_rows, show_plan, without_collector
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.seeds import execute_at_once
 from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
-from raffed.commands.reproducing import Asked, check_possible, diverged, in_stages, item_of, written
+from raffed.commands.reproducing import (
+    Asked,
+    check_possible,
+    diverged,
+    elsewhere,
+    in_stages,
+    item_of,
+    written,
+)
 from raffed.commands.reproducing import plan as make_plan
 from raffed.commands.tuning import seconds_of
 from raffed.config.portable import set_where_possible
 from raffed.config.run import Runtime
-from raffed.errors import NumericsError, UsageError, check_choice
+from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
 from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
@@ -171,6 +179,11 @@ def _reproduce(
     if lost:
         folders = ", ".join(str(job.folder) for job in lost)
         raise NumericsError(f"{counted(len(lost), 'run')} diverged; the tables leave out {folders}")
+    if left := elsewhere(found):
+        raise RaffedError(
+            f"another command works on {counted(len(left), 'run')}, which the tables leave out: "
+            f"{', '.join(str(job.folder) for job in left)}; when it has ended, repeat this command"
+        )
 
 
 def _run(job: PlannedRun, screen: Screen, accept: bool) -> None:

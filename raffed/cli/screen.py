@@ -37,6 +37,7 @@ class Screen:
     """Shows only the folder of a finished run (--quiet). The other screens are based on it."""
 
     overall: Overall | None = None  # set where several runs follow one another
+    one_is_done: bool = False  # set once one of them is, so that something was written
 
     def __enter__(self) -> Screen:
         return self

@@ -142,6 +142,11 @@ def tune(
         else:
             request = requested(methods or [], file, flags, grid or [], asked)
         if plan:
+            from raffed.experiments.tuning.folder import check_place
+            from raffed.experiments.tuning.own_code import check_trials
+
+            check_place(out, request, resume)
+            check_trials(out, accept)
             _show_trials(request, as_json)
             return
         _sweep(request, out, resume, board, at_once, seconds, accept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import keyword
 import re
 import sys
@@ -62,7 +63,11 @@ def _check_name(name: str) -> None:
         raise UsageError(
             f"{name!r} cannot be the name of a Python package; use small letters, digits and _, such as mylab"
         )
-    if name in TAKEN or name in sys.stdlib_module_names:
+    if (
+        name in TAKEN
+        or name in sys.stdlib_module_names
+        or name in importlib.metadata.packages_distributions()
+    ):
         raise UsageError(f"{name!r} is the name of another module; choose another, such as my{name}")
 
 

@@ -19,6 +19,7 @@ from raffed.errors import UsageError, check_choice, check_range
 from raffed.experiments.reproduction.items import Item
 from raffed.experiments.reproduction.planner import (
     DIVERGED,
+    ELSEWHERE,
     OVER_BUDGET,
     Planned,
     PlannedRun,
@@ -282,6 +283,11 @@ def written(item: Item, scale: str, out: Path, jobs: Sequence[Planned]) -> Path:
 def diverged(jobs: Sequence[Planned]) -> list[Planned]:
     """Return the jobs whose training diverged. A trial that did is an outcome like another."""
     return [job for job in jobs if job.left_out.startswith(DIVERGED) and not is_trial(job)]
+
+
+def elsewhere(jobs: Sequence[Planned]) -> list[Planned]:
+    """Return the jobs that were left to another command, which worked on them at the same time."""
+    return [job for job in jobs if job.left_out.startswith(ELSEWHERE)]
 
 
 def _with_root(job: PlannedRun, root: str | None) -> PlannedRun:

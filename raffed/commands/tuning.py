@@ -20,6 +20,7 @@ from raffed.errors import UsageError
 from raffed.experiments.checks import check_space
 from raffed.experiments.tuning.request import Request
 from raffed.results.storage import mirrored
+from raffed.tune_spaces import values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +125,8 @@ def tune(
         >>> raffed.tune("fedprox", out="sweeps/a", grid={"mu": [0.01, 0.1]}).table  # doctest: +SKIP
     """
     fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
-    axes = {name: [one] if isinstance(one, str) else list(one) for name, one in (grid or {}).items()}
+    given = grid or {}
+    axes = {name: [one] if isinstance(one, str) else values(given, name) for name, one in given.items()}
     base = _trial_base(config or RunConfig(), protocol)
     names = tuple(fixed)
     request = Request(

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from raffed.config.run import RunConfig
 from raffed.core.messages import ServerState
+from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.best_model import BEST, BestModel
 from raffed.experiments.checkpoint import checkpoints
@@ -21,7 +22,7 @@ from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.code_record import write_notebook
 from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.hashes import client_states_sha256
-from raffed.experiments.integrity import PARTITION, check_partition, check_rows
+from raffed.experiments.integrity import PARTITION, check_drawn, check_partition, check_rows
 from raffed.experiments.method_revision import check_revision
 from raffed.experiments.provenance import new_run
 from raffed.experiments.run_record import RunRecord
@@ -81,11 +82,14 @@ def check_free(path: Path, config: RunConfig) -> None:
     """Refuse a folder that already holds a run or something else."""
     if (path / RUN_FILE).exists():
         same, state = run_config(path).identity() == config.identity(), read_run(path).get("state")
-        advice = (
-            f"`raffed resume {path}` continues it"
-            if same
-            else "its configuration differs; choose another --out"
-        )
+        advice = "its configuration differs; choose another --out"
+        if same and state == "finished":
+            advice = (
+                f"`raffed report {path}` shows it and `raffed verify {path}` checks it; to run it again, "
+                "choose another --out"
+            )
+        elif same:
+            advice = f"`raffed resume {path}` continues it"
         if same and state == "running":  # it was killed, or it is running and the file system has no locks
             advice = f"if nothing works on it any more, {advice}"
         raise RunFolderError(f"{path} already holds a run ({state}); {advice}")
@@ -284,9 +288,6 @@ class RunFolder:
                 f"nor another number of threads (there {run_config(self.path).runtime.threads}) or kind "
                 "of device, because these would change its results"
             )
-        recorded, drawn = contents.get("partition_sha256"), self.setup.partition.sha256()
-        if recorded != drawn:
-            raise RunFolderError(
-                f"{self.path}: its split has the hash {recorded}, but the present data give {drawn}; the "
-                "data have changed"
-            )
+        data = self.setup.config.data
+        split = parse_split(data.split, data.split_args)
+        check_drawn(self.path, contents, self.setup.partition, split)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import tempfile
 import warnings
 from dataclasses import replace
@@ -34,6 +35,7 @@ from raffed.models.net import Net
 from raffed.models.own.heads import ModelInputs
 from raffed.models.own.weights import plain_module, put_state
 from raffed.results.atomic import replacing
+from raffed.results.lock import writing
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched
@@ -110,6 +112,8 @@ def export(
             raise UsageError(f"{place} exists already; choose another name")
         if not place.absolute().parent.is_dir():
             raise UsageError(f"{place.parent} is not a folder; make it first")
+        if not os.access(place.absolute().parent, os.W_OK | os.X_OK):
+            raise UsageError(f"{place.parent} is a folder in which you may not write; choose another")
     if onnx is not None:
         _check_onnx()
     with fetched(run, whole=True) as folder:
@@ -117,10 +121,10 @@ def export(
         inputs = _inputs(read_run(folder), run_config(folder))
     module = plain_module(net).eval()
     if out is not None:
-        with replacing(Path(out)) as part:
+        with writing(Path(out)), replacing(Path(out)) as part:
             part.write_bytes(_saved(module))
     if onnx is not None:
-        with replacing(Path(onnx)) as part:
+        with writing(Path(onnx)), replacing(Path(onnx)) as part:
             _write_onnx(module, inputs, part)
     return places
 

@@ -31,7 +31,7 @@ from types import CodeType, ModuleType
 from typing import Final
 
 from raffed.errors import UsageError
-from raffed.references.user_code import user_errors
+from raffed.references.user_code import user_errors, where_raised
 
 NOTEBOOK: Final = "notebook"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -250,11 +250,20 @@ def _importable(folder: str) -> None:
 
 @contextmanager
 def _guarded(home: str) -> Iterator[None]:
-    """Report an error that importing user code raises by the user's own file and line."""
+    """Report an error that importing user code raises by the user's own file and line.
+
+    So does a request that raffed refuses while the user's code is imported, as a decorator does.
+    """
     _LOADING.append(home)
     try:
         with user_errors(home):
             yield
+    except UsageError as error:
+        where = where_raised(error, "")
+        if where and not getattr(error, "located", False):  # else by a file that this one imports
+            error.args = (f"{where}: {error}",)
+            error.located = True  # type: ignore[attr-defined]
+        raise
     finally:
         _LOADING.pop()
 

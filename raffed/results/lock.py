@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from raffed.errors import RunFolderError
+from raffed.errors import FolderInUseError, RunFolderError
 
 try:
     import fcntl
@@ -68,6 +68,19 @@ def advice(error: OSError) -> str:
     return "mend that, or choose another --out"
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Within the block `path`, or something below it, is written. If that fails, one line says why.
+
+    Raises:
+        RunFolderError: The operating system refused. The message says what to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
+
+
 _mine: set[tuple[int, int]] = set()  # device and inode of the folders that this process holds
 
 
@@ -83,7 +96,8 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
         patience: How long to wait for the lock, in seconds; by default PATIENCE.
 
     Raises:
-        RunFolderError: The folder cannot be made or written in, or is still in use after `patience` seconds.
+        RunFolderError: The folder cannot be made or written in.
+        FolderInUseError: It is still in use after `patience` seconds.
     """
     make_folder(folder)
     until = time.monotonic() + min(PATIENCE, PATIENCE if patience is None else patience)
@@ -122,7 +136,7 @@ def alone(folder: Path, patience: float) -> Iterator[None]:
 
 
 def check_unused(folder: Path) -> None:
-    """Raise a RunFolderError if another process works in the folder. Nothing is changed there."""
+    """Raise a FolderInUseError if another process works in the folder. Nothing is changed there."""
     until = time.monotonic() + PATIENCE
     if not folder.is_dir():
         return
@@ -169,7 +183,7 @@ def _take(handle: int | None, file: IO[bytes] | None, folder: Path, until: float
             return
         except BlockingIOError as error:
             if time.monotonic() >= until:
-                raise RunFolderError(f"{folder}: it is in use by {_who(file)}; {WAIT}") from error
+                raise FolderInUseError(f"{folder}: it is in use by {_who(file)}; {WAIT}") from error
             time.sleep(POLL)
         except OSError:
             return  # a file system without locks

@@ -111,8 +111,9 @@ def check_single_samples(
     from raffed.models import build_for, is_own
 
     size, name = config.local.batch_size, config.model.name
-    alone = [client for client, n in enumerate(sizes) if n == 1 or n % size == 1]
-    alone = [client for client in alone if sizes[client] < size or not config.local.drop_last]
+    alone = [client for client, n in enumerate(sizes) if n and 1 in (n, size, n % size)]
+    if config.local.drop_last and size > 1:  # which a client with less than a batch does not follow
+        alone = [client for client in alone if sizes[client] < size]
     if not alone or not is_own(name):
         return
     from raffed.models.own.heads import ModelInputs
@@ -123,8 +124,16 @@ def check_single_samples(
         client = alone[0]
         raise UsageError(
             f"{name} cannot train on a batch of one sample (BatchNorm), and client {client} has "
-            f"{sizes[client]} samples with batches of {size}; use another --batch-size, or --drop-last"
+            f"{sizes[client]} sample{'' if sizes[client] == 1 else 's'} with batches of {size}; "
+            f"{_advice(size, sizes[client])}"
         )
+
+
+def _advice(size: int, samples: int) -> str:
+    """Return what helps a client whose last batch has one sample."""
+    if samples == 1:
+        return "use a split that gives every client more samples, or a network with GroupNorm in its place"
+    return "use a larger --batch-size" if size == 1 else "use another --batch-size, or --drop-last"
 
 
 __all__ = ["check_network", "check_single_samples", "prepared_dtype"]

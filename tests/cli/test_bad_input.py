@@ -5,6 +5,7 @@ folder.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -159,11 +160,21 @@ def test_an_empty_place_is_refused_and_is_not_this_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_run_in_its_folder_is_told_to_resume(cli: Cli, finished: Path) -> None:
+def test_a_finished_run_in_its_folder_is_to_be_looked_at_and_another_one_resumed(
+    cli: Cli, finished: Path, tmp_path: Path
+) -> None:
     again = ["run", "--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK, "--out", finished]
     done = cli(*again)
     assert done.code == 2
-    assert f"raffed resume {finished}" in done.err
+    assert f"`raffed report {finished}` shows it" in done.err
+    assert "resume" not in done.err
+    stopped = tmp_path / "stopped"
+    shutil.copytree(finished, stopped)
+    about = json.loads((stopped / "run.json").read_text())
+    (stopped / "run.json").write_text(json.dumps(sealed({**about, "state": "stopped"})))
+    done = cli(*again[:-1], stopped)
+    assert done.code == 2
+    assert f"`raffed resume {stopped}` continues it" in done.err
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped"])

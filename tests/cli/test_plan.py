@@ -42,6 +42,10 @@ def test_a_search_lists_its_trials_after_its_checks(cli: Cli, tmp_path: Path) ->
     assert event["summary"] == "3 trials of 4 rounds, then 3 final runs"
     assert cli(*words, "--grid", "mu=-2,-1").code == 2
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes.txt").touch()
+    taken = cli(*words)
+    assert (taken.code, "is not an empty folder; choose another --out" in taken.err) == (2, True)
 
 
 def test_a_table_lists_its_cells_and_neither_probes_nor_reads_data(

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 
+import raffed.experiments.checks
 from raffed.cli.screen import LineScreen
+from raffed.config.run import RunConfig
 from raffed.results import read_metrics, read_run
 from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray_backend.session import RaySession
@@ -168,6 +171,45 @@ def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
     done = cli(*asked, "--json")
     found = [(event["method"], event["round"]) for event in done.events if event["event"] == "round"]
     assert found == left + [("fedrs", number + 1) for number in range(rounds)]
+
+
+def test_a_comparison_that_stops_before_its_second_run_does_not_say_that_nothing_was_written(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = raffed.experiments.checks.check_names
+
+    def interrupted(config: RunConfig) -> None:
+        checked(config)
+        if config.method == "fedrs":
+            raise KeyboardInterrupt
+
+    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 1, *QUICK]
+    with monkeypatch.context() as patched:
+        patched.setattr("raffed.experiments.checks.check_names", interrupted)
+        stopped = cli(*asked, "--out", tmp_path / "both")
+    assert stopped.code == 130
+    assert stopped.err == "raffed: stopped; continue with: the same command\n"
+    assert read_run(tmp_path / "both" / "fedavg")["state"] == "finished"
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["while the command line loads", "outside its listener"])
+def test_ctrl_c_that_nothing_listens_for_ends_the_command_with_a_line(late: bool) -> None:
+    """By `python -m raffed` and by the installed command, which are one function."""
+    scripts = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    assert scripts == {"raffed": "raffed.__main__:command"}
+    early = "sys.meta_path.insert(0, type('Pressed', (), {'find_spec': staticmethod(pressed)}))"
+    at_last = "import raffed.cli; raffed.cli.print_everywhere = pressed"
+    script = (
+        "import sys\n"
+        "def pressed(name='raffed.cli', *_):\n"
+        "    if name == 'raffed.cli': raise KeyboardInterrupt\n"
+        f"{at_last if late else early}\n"
+        "from raffed.__main__ import command\n"
+        "command()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    what = "stopped" if late else "stopped before anything was written"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"raffed: {what}\n")
 
 
 def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_check_leaves_with_1_where_a_check_fails_and_2_where_the_reference_is_wr
     assert call(project, "raffed", "check", "./nosuch.py:bad").returncode == 2
 
 
-@pytest.mark.parametrize("name", ["My-Lab", "class", "raffed", "json", ""])
+@pytest.mark.parametrize("name", ["My-Lab", "class", "raffed", "json", "numpy", "torch", ""])
 def test_a_name_that_no_package_can_have_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         new_project(tmp_path / "x" / name if name else "")

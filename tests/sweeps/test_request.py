@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from raffed.tune_spaces import has_space
+from raffed.tune_spaces import has_space, no_space
 
-from raffed import Data, Federation, RunConfig
+import raffed
+from raffed import Data, Federation, Method, RunConfig
 from raffed.cli.tuning import axes, seconds_of
 from raffed.data.partition import Partition
 from raffed.errors import RunFolderError, UnknownNameError, UsageError
@@ -22,6 +23,7 @@ from raffed.experiments.tuning.request import Request, within_budget
 from raffed.experiments.tuning.space import budget_of, check, check_parts, space_of
 from raffed.experiments.tuning.trials import Trial, score, trial_name
 from raffed.methods import METHODS
+from raffed.methods.own import method as marked
 from raffed.results.sweep_file import read_sweep
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
@@ -85,6 +87,30 @@ def test_without_ray_the_same_methods_have_something_to_search(monkeypatch: pyte
         with pytest.raises(UsageError, match="mine has no search space: give --grid"):
             check_space("mine", grid)
     assert all(has_space(method) for method in METHODS if method != "mine")
+
+
+def test_an_axis_without_values_or_with_something_else_is_refused_before_anything_starts() -> None:
+    """Such a search would have no trial and so never end."""
+
+    def prox(mu: float = 0.1) -> Method:
+        raise NotImplementedError  # it is only looked at
+
+    for among, said in (([], "mu = \\[\\]: without a value"), (0.1, "mu = 0.1: it must be a list of values")):
+        with pytest.raises(UsageError, match=said):
+            raffed.tune("fedprox", out="nowhere", grid={"mu": among}, progress=False)  # type: ignore[dict-item]
+        with pytest.raises(UsageError, match=said):
+            marked(space={"mu": among})(prox)  # type: ignore[dict-item]
+    assert marked(space={"mu": "1e-3..1:log:4"})(prox)
+    with pytest.raises(UsageError, match="seed = \\[\\]"):
+        raffed.tune("fedprox", out="nowhere", grid={"seed": []}, progress=False)
+    assert not Path("nowhere").exists()
+
+
+def test_who_has_no_space_is_told_where_to_write_one() -> None:
+    assert "write tune_spaces/mine.py" in no_space("mine")
+    own = no_space("./my.py:prox")
+    assert "tune_spaces" not in own
+    assert "@raffed.method(space={'mu': [0.01, 0.1]})" in own
 
 
 def test_settings_whose_folders_would_be_one_are_refused() -> None:

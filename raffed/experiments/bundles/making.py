@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raffed.config.validation import Json
 from raffed.data.partition import Partition
-from raffed.errors import RunFolderError, UsageError
+from raffed.errors import UsageError
 from raffed.experiments.bundles.archive import (
     BUNDLE_FILE,
     CRATE_FILE,
@@ -32,7 +32,7 @@ from raffed.experiments.bundles.sources import shared_code
 from raffed.experiments.bundles.traces import trace_member
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
-from raffed.results.lock import advice
+from raffed.results.lock import writing
 from raffed.results.run_contents import CodeRecord, RunContents
 from raffed.results.runfile import RUN_FILE, read_object, read_run, versions
 from raffed.results.seal import sealed
@@ -101,10 +101,8 @@ def bundle(place: Path, out: Path, allowed: Sequence[str] = (), license: str = "
     members |= _described(contents, records, actions, members, license or UNSTATED)
     for name in members:
         _check_name(name, machine)
-    try:
+    with writing(out):
         write_archive(out, members)
-    except OSError as error:
-        raise RunFolderError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
     data = out.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     return Bundled(out, contents.kind, contents.runs, len(members), len(data), digest, contents.notes)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from raffed.config.run import RunConfig, Runtime
-from raffed.errors import NumericsError, UsageError
+from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError
 from raffed.experiments.reproduction.arithmetic import finished_otherwise
 from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import Cell, Item, lacking
@@ -27,6 +27,7 @@ from raffed.results.runfile import RUN_FILE, read_object
 from raffed.studies import STUDIES, STUDY_FILE
 
 DIVERGED = "diverged"
+ELSEWHERE = "another command works on it"
 OVER_BUDGET = "does not fit into the budget"
 ITEM_FILE = "item.json"
 
@@ -208,8 +209,8 @@ def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
 def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
     """Execute the jobs one after the other, and return all jobs.
 
-    A job is marked as left out if it diverges, or if it no longer fits because others took longer than
-    estimated.
+    A job is marked as left out if it diverges, if another process works on it, or if it no longer fits
+    because others took longer than estimated.
     """
     began, spent, planned = time.monotonic(), 0.0, 0.0
     after: list[P] = []
@@ -226,6 +227,11 @@ def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | 
             run(job)
         except NumericsError as error:  # other runs may still converge
             job = replace(job, left_out=f"{DIVERGED}: {error}")
+        except FolderInUseError as error:  # a command beside this one makes this run
+            job = replace(job, left_out=f"{ELSEWHERE}: {error}")
+        except RunFolderError:
+            if not job.done:  # else that command has finished it in the meantime
+                raise
         spent, planned = spent + time.monotonic() - start, planned + job.seconds
         after.append(job)
     return after

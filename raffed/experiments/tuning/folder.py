@@ -14,7 +14,7 @@ from raffed.experiments.tuning.request import PROTOCOLS, MethodSettings, Request
 from raffed.experiments.tuning.trials import Trial, trial_name
 from raffed.results.folder_names import folder_name
 from raffed.results.json_files import check_inside
-from raffed.results.lock import advice, make_folder
+from raffed.results.lock import make_folder, writing
 from raffed.results.runfile import write_json
 from raffed.results.sweep_file import (
     ADVICE,
@@ -92,10 +92,8 @@ class SweepFolder:
             self._about["state"] = "running"
         make_folder(path)
         self._place = Place(path)
-        try:
+        with writing(path):
             self.write()
-        except OSError as error:
-            raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
 
     def of(self, method: str) -> Path:
         """Return the folder of a method's runs."""
