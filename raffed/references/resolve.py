@@ -260,9 +260,9 @@ def _guarded(home: str) -> Iterator[None]:
             yield
     except UsageError as error:
         where = where_raised(error, "")
-        if where and not getattr(error, "located", False):  # else by a file that this one imports
+        said = re.match(r"\S+\.py:\d+: ", str(error))  # by the decorator, or for a file that this one imports
+        if where and not said:
             error.args = (f"{where}: {error}",)
-            error.located = True  # type: ignore[attr-defined]
         raise
     finally:
         _LOADING.pop()

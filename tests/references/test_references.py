@@ -227,3 +227,19 @@ def test_an_installed_file_is_not_executed_twice(here: Path) -> None:
     install(place_of("./count.py:f"))
     load("./count.py:f")
     assert (here / "times").read_text() == "x"
+
+
+def test_a_request_that_a_decorator_refuses_is_reported_once_by_the_line_of_the_user_s_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another file of the user imports that one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gaps.py").write_text(
+        "import raffed\n\n@raffed.metric(better='best')\ndef gap(logits, labels):\n    return 0.0\n"
+    )
+    (tmp_path / "outer.py").write_text("\n\nfrom gaps import gap\n")
+    for home in ("./gaps.py:gap", "./outer.py:gap"):
+        with pytest.raises(UsageError, match="unknown better 'best'") as refused:
+            load(home)
+        assert str(refused.value).count(".py:") == 1
+        assert str(refused.value).startswith(f"{tmp_path / 'gaps.py'}:3: ")
