@@ -94,7 +94,8 @@ def reproduce(
         bool, typer.Option("--tables", help="Run nothing; make tables and report of finished runs.")
     ] = False,
     listed: Annotated[
-        bool, typer.Option("--list", help="List all tables and figures and their state.")
+        bool,
+        typer.Option("--list", help="List the tables and figures, all or those of PAPER, and their state."),
     ] = False,
     accept: AcceptChangedCode = False,
     as_json: Annotated[
@@ -112,7 +113,7 @@ def reproduce(
 
     if listed or (item is None and own is None):
         with fetched(place) as out:
-            _list(out, own)
+            _list(out, own, item)
         return
     found = item_of(item, own)
     count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
@@ -259,15 +260,20 @@ def _placed(small: bool, flags: Flags) -> Runtime:
     return placed(Runtime(execution="serial" if serial else "ray"), flags)
 
 
-def _list(out: Path, own: str | None) -> None:
+def _list(out: Path, own: str | None, asked: str | None) -> None:
+    """List the tables and figures, those of a paper, or one, with their states."""
     from raffed.cli.tables import show
     from raffed.experiments.reproduction.catalogue import all_items
     from raffed.experiments.reproduction.own_tables import own_items
     from raffed.experiments.reproduction.planner import state
 
     check_unpacked(out)
+    items = all_items() if own is None else own_items(own)
+    chosen = {key: item for key, item in items.items() if asked is None or f"{key}/".startswith(f"{asked}/")}
+    if asked is not None and not chosen:
+        item_of(asked, own)  # says what there is
     rows = []
-    for key, item in (all_items() if own is None else own_items(own)).items():
+    for key, item in chosen.items():
         missing = item.missing()
         shown = ", ".join(missing[:4]) + (f", and {len(missing) - 4} more" if len(missing) > 4 else "")
         cells = "study" if item.study and not item.cells else str(len(item.cells))

@@ -150,6 +150,19 @@ def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
     assert "measure eigenvalue_variance" not in out
 
 
+def test_the_list_may_be_that_of_a_paper_or_of_one_item(tmp_path: Path, cli: Cli) -> None:
+    for asked, shown, absent in (
+        (["checker"], "checker/niid-fmnist", "fedmr/table1"),
+        (["fedmr/table1"], "fedmr/table1", "fedmr/table2"),
+    ):
+        done = cli("reproduce", *asked, "--list", "--out", tmp_path)
+        assert done.code == 0
+        assert shown in done.out
+        assert absent not in done.out
+    wrong = cli("reproduce", "fedmr/tabel1", "--list", "--out", tmp_path)
+    assert (wrong.code, "fedmr/table1" in wrong.err) == (2, True)
+
+
 def test_a_plan_runs_nothing(tmp_path: Path, cli: Cli) -> None:
     done = cli("reproduce", "fedmr/table6", "--only", "fmnist p5c2", "--plan", "--out", tmp_path / "r")
     assert done.code == 0
