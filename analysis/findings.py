@@ -1,7 +1,8 @@
 """The command `python -m analysis.findings RECORDS...` prints gains beside the strength of the terms.
 
 It takes every table whose runs measured `term_strength`: what each row gains over the baseline, paired by
-seed, and how strong its terms were, as Markdown. The findings in analysis/records/README.md quote it.
+seed, and how strong its terms were, as Markdown. `--measure accuracy_best` reads the runs by another measure
+than the table does. The findings in analysis/records/README.md quote both.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from raffed.experiments.reproduction.measures import MEASURES
 from raffed.results.visible import visible
 
 from .metrics.intervals import reported_interval
@@ -30,17 +32,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 if there was something to print, and 2 if not."""
     parser = argparse.ArgumentParser(prog="python -m analysis.findings", description=__doc__)
     parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
+    parser.add_argument("--measure", choices=sorted(MEASURES), help="instead of the measure of each table")
     given = parser.parse_args(argv)
     try:
-        print(findings(given.records))
+        print(findings(given.records, given.measure))
     except (DamagedRecordsError, ValueError, OSError) as error:
         print(visible(str(error)), file=sys.stderr)
         return 2
     return 0
 
 
-def findings(records: Sequence[Path]) -> str:
+def findings(records: Sequence[Path], measure: str | None = None) -> str:
     """Return the tables of all items that measured strengths.
+
+    Args:
+        records: Packed records, or folders of runs.
+        measure: Name of the measure by which runs are read; None: that of each table.
 
     Raises:
         ValueError: There is none.
@@ -48,11 +55,19 @@ def findings(records: Sequence[Path]) -> str:
     parts = []
     with unpacked(records) as places:
         for item in find_items(places):
-            table = gain_table(item, read_runs(run_folders(item)))
-            parts += [] if table is None else [f"{item.title}\n\n{as_markdown(table)}"]
+            read_by = item if measure is None else _read_by(item, measure)
+            table = gain_table(read_by, read_runs(run_folders(item)))
+            title = item.title if measure is None else f"{item.title} ({measure})"
+            parts += [] if table is None else [f"{title}\n\n{as_markdown(table)}"]
     if not parts:
         raise ValueError(f"{', '.join(map(str, records))}: {NOTHING}")
     return "\n".join(parts)
+
+
+def _read_by(item: Reproduction, measure: str) -> Reproduction:
+    """Return the same item, all of whose runs are read by a measure."""
+    cells = [{**cell, "measure": measure} for cell in item.about["cells"]]
+    return item._replace(about={**item.about, "measure": measure, "cells": cells})
 
 
 def gain_table(item: Reproduction, runs: Runs) -> TextTable | None:

@@ -137,6 +137,21 @@ def test_findings_show_each_gain_beside_the_strength_of_the_terms(tmp_path: Path
     assert rows["Weak"][-1] == "no test"
 
 
+def test_findings_read_the_same_runs_by_another_measure(tmp_path: Path) -> None:
+    """Strong is above FedAvg in the last round, and below it in each one's best."""
+    falls = [TEST_ACCURACY.row(number, value, n=100) for number, value in ((1, 0.8), (2, 0.7), (3, 0.5))]
+    strong = [TEST_ACCURACY.row(1, 0.1, n=100), TEST_ACCURACY.row(2, 0.2, n=100)]
+    item(
+        tmp_path,
+        {"FedAvg | c": falls, "Strong | c": [*strong, *rows(0.6, {"pull": (0.2, 0.5)})]},
+        "accuracy_last",
+    )
+    assert "| +10.00 |" in findings([tmp_path])
+    told = findings([tmp_path], "accuracy_best")
+    assert "(accuracy_best)" in told
+    assert "| −20.00 |" in told
+
+
 @pytest.mark.parametrize(
     ("gains", "terms", "word"),
     [
