@@ -100,6 +100,19 @@ class OwnSplit(Split):
         return self.typed, self.args
 
     @property
+    def is_own(self) -> bool:
+        return True
+
+    @property
+    def seed_rule(self) -> str:
+        named = "rng" in inspect.signature(self.function.load()).parameters
+        argument = "its argument `rng`" if named else "an argument `rng`, which it must name,"
+        return (
+            f"{self.function.where}: {self.typed} must draw from {argument} only, not from random, "
+            "numpy.random or torch"
+        )
+
+    @property
     def client_count(self) -> int | None:
         """The argument `clients` of the function, given or by default, if it has one."""
         known = inspect.signature(self.function.load()).parameters.get("clients")

@@ -27,7 +27,7 @@ def make_partition(
     test_labels: IntArray | None = None,
     test_groups: IntArray | None = None,
 ) -> Partition:
-    """Divide a training pool among clients.
+    """Divide a training pool among clients. Code of the user's divides it twice, and must repeat itself.
 
     Args:
         split: The split, from `parse_split` or made by its class.
@@ -47,7 +47,8 @@ def make_partition(
         The partition, with its recipe.
 
     Raises:
-        UsageError: These data cannot be divided in this way, or an argument is out of range.
+        UsageError: These data cannot be divided in this way, an argument is out of range, or a split of the
+            user's draws other lists from the same seed.
 
     Example:
         >>> import numpy as np
@@ -59,7 +60,13 @@ def make_partition(
     pool.check(seed)
     if split.brings_tests and local_test is not None:
         raise UsageError(f"{split.text} brings its own local test parts; leave local_test out")
-    return split.partition(pool, seed, local_test)
+    made = split.partition(pool, seed, local_test)
+    if split.is_own and split.partition(pool, seed, local_test).sha256() != made.sha256():
+        raise UsageError(
+            f"{split.seed_rule}: seed {seed} gave other lists the second time, so the run could not be "
+            "resumed or verified"
+        )
+    return made
 
 
 def held_out(partition: Partition, share: float, seed: int) -> Partition:

@@ -16,6 +16,7 @@ from raffed.data.partition_record import Partition, labels_sha256
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
 from raffed.references.naming import reference_to
+from raffed.references.user_code import place_of
 
 MAX_CLIENTS = 1_000_000
 SMALL_CLIENTS, SMALL_NUMBER = 10, 5  # the most that `shrunk` leaves of a number of clients, and of others
@@ -211,6 +212,19 @@ class Split(TypedRecord):
             if isinstance(value, int):
                 changes[field] = min(value, SMALL_CLIENTS if field == "clients" else SMALL_NUMBER)
         return replace(self, **changes)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is code of the user's, and not one of raffed's splits."""
+        return not type(self).__module__.startswith("raffed.")
+
+    @property
+    def seed_rule(self) -> str:
+        """What its author must do so that a seed always gives the same lists, for messages."""
+        return (
+            f"{place_of(type(self))}: {type(self).__name__} must draw from stream(seed, PURPOSE) only, not "
+            "from random, numpy.random or torch"
+        )
 
     @property
     def client_count(self) -> int | None:

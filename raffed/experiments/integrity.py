@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from raffed.data.partition import Partition
+from raffed.data.split import Split
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import RUN_FILE
@@ -78,6 +79,35 @@ def _check_lists(path: Path, recorded: str, drawn: Partition | None, advice: str
         raise RunFolderError(f"{path}: its lists do not have the hash in {RUN_FILE}; {advice}")
     if drawn is not None and not same_recipe(found, drawn):
         raise RunFolderError(f"{path}: its recipe is not that of this run's split; {advice}")
+
+
+def check_drawn(path: Path, about: RunContents, drawn: Partition, split: Split) -> None:
+    """Raise a RunFolderError unless the data and the seed give the partition that the run began with.
+
+    The message says whether the data have changed or the split has drawn something else from the same labels.
+    """
+    recorded, found = about.get("partition_sha256"), drawn.sha256()
+    if recorded == found:
+        return
+    why = "the data have changed"
+    if drawn.recipe.get("labels_sha256") == _labels_of(path / PARTITION):
+        advice = "use the versions of raffed and NumPy that it began with"
+        why = (
+            f"the labels are the same, so the split has drawn other lists from them; "
+            f"{split.seed_rule if split.is_own else advice}"
+        )
+    raise RunFolderError(
+        f"{path}: its partition has the hash {str(recorded)[:12]}…, but the split {split.text} now gives "
+        f"{found[:12]}…: {why}"
+    )
+
+
+def _labels_of(path: Path) -> object:
+    """Return the hash of the labels that a partition's file records; None if it cannot be read."""
+    try:
+        return Partition.load(path).recipe.get("labels_sha256")
+    except UsageError:
+        return None
 
 
 def same_recipe(found: Partition, drawn: Partition) -> bool:

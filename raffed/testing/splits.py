@@ -87,7 +87,7 @@ def split_of(split: str | Split | type[Split], args: Mapping[str, Value] | None 
 
 def _same_seed(subject: SplitSubject) -> str:
     one, two = subject.partition(0).sha256(), subject.partition(0).sha256()
-    return "" if one == two else "two divisions with one seed differ; draw from stream(seed, PURPOSE) only"
+    return "" if one == two else f"two divisions with one seed differ; {subject.split.seed_rule}"
 
 
 def _other_seed(subject: SplitSubject) -> str:
@@ -98,7 +98,8 @@ def _other_seed(subject: SplitSubject) -> str:
 
 
 def _generator(subject: SplitSubject) -> str:
-    return global_draws(lambda: subject.partition(0))
+    found = global_draws(lambda: subject.partition(0))
+    return f"{found}; {subject.split.seed_rule}" if found else ""
 
 
 def _indices(subject: SplitSubject) -> str:

@@ -163,6 +163,69 @@ def test_check_recognises_a_split_by_its_parameters_and_finds_what_is_wrong(myla
     assert failed == {"same-seed-same-lists", "no-global-generator"}
 
 
+DRAWS = {
+    "NumPy's": "np.random.permutation(len(labels))",
+    "Python's": "random.sample(range(len(labels)), len(labels))",
+    "torch's": "torch.randperm(len(labels)).numpy()",
+    "one of no seed": "np.random.default_rng().permutation(len(labels))",
+}
+
+
+@pytest.mark.parametrize("whose", DRAWS)
+@pytest.mark.parametrize("named", ["labels", "labels, rng"])
+def test_a_function_that_draws_from_another_generator_than_rng_is_refused_before_training(
+    mylab: Path, cli: Cli, whose: str, named: str
+) -> None:
+    (mylab / "bad.py").write_text(
+        "import random\nimport numpy as np\nimport torch\n\n"
+        f"def bad({named}, clients=3):\n    return np.array_split({DRAWS[whose]}, clients)\n",
+        encoding="utf-8",
+    )
+    done = cli("run", "--split", "./bad.py:bad", "--rounds", 1, "--execution", "serial", "--out", "run")
+    assert done.code == 2
+    said = " ".join(done.err.split())
+    assert f"{mylab / 'bad.py'}:5: ./bad.py:bad must draw from" in said
+    assert ("its argument `rng` only" if "rng" in named else "an argument `rng`, which it must name") in said
+    assert not (mylab / "run").exists()
+    why = {one.name: one.why for one in check_split("./bad.py:bad").failed}
+    assert "`rng`" in why["same-seed-same-lists"]
+
+
+def test_a_subclass_that_draws_from_a_global_generator_is_refused_with_its_file_and_line(mylab: Path) -> None:
+    (mylab / "bad.py").write_text(
+        "from dataclasses import dataclass\nimport numpy as np\nfrom raffed.data.splits import Split\n\n"
+        "@dataclass(frozen=True)\nclass Bad(Split):\n    name, syntax, meaning = 'bad', 'bad', 'draws'\n"
+        "    def divide(self, labels, seed, num_classes=None):\n"
+        "        return np.array_split(np.random.permutation(len(labels)), 3)\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(UsageError, match=r"bad\.py:\d+: Bad must draw from stream\(seed, PURPOSE\) only"):
+        divided("./bad.py:Bad")
+
+
+def test_a_split_that_depends_on_more_than_its_seed_is_named_and_not_the_data(
+    mylab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mylab / "odd.py").write_text(
+        "import os\nimport numpy as np\n\ndef odd(labels):\n"
+        "    return np.array_split(np.roll(np.arange(len(labels)), int(os.environ['SHIFT'])), 3)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("SHIFT", "0")
+    config = BASE.changed(
+        {"data.split": "./odd.py:odd", "federation.rounds": 3, "runtime.execution": "serial"}
+    )
+    next(rounds := raffed.iterate(config, out="run"))
+    rounds.close()
+    monkeypatch.setenv("SHIFT", "1")
+    refused = cli("resume", "run")
+    assert refused.code == 2
+    message = " ".join(refused.err.split())
+    assert "the labels are the same, so the split has drawn other lists" in message
+    assert f"{mylab / 'odd.py'}:4: ./odd.py:odd must draw from an argument `rng`" in message
+    assert "data have changed" not in message
+
+
 def test_splits_shows_one_of_ones_own(cli: Cli) -> None:
     assert "package.module:NAME" in cli("splits").out
     shown = cli("splits", "./mylab.py:halves", "--split-arg", "clients=3")
