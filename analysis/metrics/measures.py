@@ -12,7 +12,7 @@ from raffed.results.evaluation_metrics import UNSEEN
 
 from ..runs.load import Runs, by_run
 from .classes import class_curves
-from .stages import a_glo, a_loc, at_stage, lately, recent
+from .stages import a_glo, a_loc, at_stage, last_fifth, lately, recent
 
 LAST_ROUNDS = 10
 
@@ -58,6 +58,7 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "accuracy_best": by_run(accuracy)["value"].max(),
         "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
         "accuracy_mean25": recent(accuracy, 25),
+        "accuracy_mean_fifth": last_fifth(accuracy),
         "accuracy_mean": by_run(accuracy)["value"].mean(),
         **_balanced(runs),
         "personal_last": recent(personal, 1),

@@ -92,6 +92,17 @@ def recent(rows: pd.DataFrame, count: int) -> pd.Series[float]:
     return found
 
 
+def last_fifth(rows: pd.DataFrame) -> pd.Series[float]:
+    """Return the mean of the last fifth of the rows of each run, of one row at least.
+
+    So runs of equal training in rounds of different lengths are read over the same part of it.
+    """
+    found: pd.Series[float] = by_run(rows)["value"].apply(
+        lambda values: values.iloc[-max(round(len(values) / 5), 1) :].mean()
+    )
+    return found
+
+
 def lately(runs: Runs, rows: pd.DataFrame) -> pd.Series[float]:
     """Return the mean of the rows of one stage over its last ten visits in each run.
 

@@ -18,6 +18,7 @@ READERS = (
     "accuracy_best",
     "accuracy_mean10",
     "accuracy_mean25",
+    "accuracy_mean_fifth",
     "accuracy_mean",
     "balanced_last",
     "balanced_best",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from raffed.analysis import load_runs, summary, to_html, to_latex, to_markdown, to_text
 from raffed.analysis.metrics.intervals import t_interval, t_quantile
+from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.summary import cells
 
 WriteRun = Callable[..., Path]
@@ -52,6 +53,15 @@ def test_the_measures_of_a_run_are_what_its_rows_say(tmp_path: Path, write_run: 
     assert row["personal_last"] == pytest.approx(0.8)
     assert (row["mb_up"], row["mb_down"], row["seconds_round"]) == (2.0, 4.0, 0.25)
     assert (row["rounds_done"], row["state"], row["seeds"]) == (13, "finished", 1)
+
+
+@pytest.mark.parametrize(("rounds", "last"), [(1, 1), (4, 1), (10, 2), (200, 40)])
+def test_the_mean_over_the_last_fifth_is_over_the_same_part_of_every_training(
+    tmp_path: Path, write_run: WriteRun, rounds: int, last: int
+) -> None:
+    write_run("a", [number / 1000 for number in range(rounds)])
+    value = measures(load_runs([tmp_path]))["accuracy_mean_fifth"].item()
+    assert value == pytest.approx((rounds - 1 - (last - 1) / 2) / 1000)
 
 
 def test_seeds_are_averaged_with_their_interval(tmp_path: Path, write_run: WriteRun) -> None:

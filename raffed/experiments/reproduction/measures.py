@@ -15,6 +15,9 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a 
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
     "accuracy_mean25": "global model on the test set, mean over the last 25 evaluated rounds, %",
+    "accuracy_mean_fifth": (
+        "global model on the test set, mean over the last fifth of the evaluated rounds, %"
+    ),
     "accuracy_mean": (
         "global model on the test set, mean over all evaluated rounds: the higher, the sooner, %"
     ),
