@@ -34,11 +34,21 @@ class Range:
     """A number from `low` to `high`. Both ends belong to the range, the lower one not if `open_low`.
 
     The range of a list is that of each of its numbers.
+
+    Raises:
+        UsageError: An end is not a number, or no number lies between them.
     """
 
     low: float
     high: float = math.inf
     open_low: bool = False
+
+    def __post_init__(self) -> None:
+        ends = (self.low, self.high)
+        if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in ends):
+            raise UsageError(f"Range({self.low!r}, {self.high!r}): both ends must be numbers")
+        if not (self.low < self.high if self.open_low else self.low <= self.high):
+            raise UsageError(f"Range({self.low!r}, {self.high!r}) holds no number; write the lower end first")
 
     def __contains__(self, value: float) -> bool:
         return (self.low < value if self.open_low else self.low <= value) and value <= self.high
@@ -63,10 +73,22 @@ def _short(number: float) -> str:
 
 @dataclass(frozen=True)
 class Length:
-    """How many numbers a list has: from `low` to `high`."""
+    """How many numbers a list has: from `low` to `high`.
+
+    Raises:
+        UsageError: An end is not a whole number, or no list has such a length.
+    """
 
     low: int
     high: int | None = None
+
+    def __post_init__(self) -> None:
+        whole = all(type(one) is int for one in (self.low, self.high) if one is not None)
+        if not whole or self.low < 0 or (self.high is not None and self.high < self.low):
+            raise UsageError(
+                f"Length({self.low!r}, {self.high!r}): no list has such a length; give whole numbers "
+                f"from 0 on, the lower end first"
+            )
 
     def __contains__(self, count: int) -> bool:
         return self.low <= count and (self.high is None or count <= self.high)
@@ -77,6 +99,21 @@ class Length:
         return f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"
 
 
+def _words(kind: str, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words that an argument may be.
+
+    Raises:
+        UsageError: There are none, or something else than a text is among them.
+    """
+    odd = [one for one in given if not isinstance(one, str)]
+    if odd or not given:
+        raise UsageError(
+            f"{kind}({', '.join(map(repr, given))}): each word must be an argument of its own, as in "
+            f"{kind}('mean', 'sum')"
+        )
+    return given
+
+
 @dataclass(frozen=True)
 class Choices:
     """One of these words. For choices that a type cannot state, because they are known only when it runs."""
@@ -84,7 +121,7 @@ class Choices:
     words: tuple[str, ...]
 
     def __init__(self, *words: str) -> None:
-        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "words", _words("Choices", words))
 
 
 @dataclass(frozen=True)
@@ -94,7 +131,7 @@ class Words:
     words: tuple[str, ...]
 
     def __init__(self, *words: str) -> None:
-        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "words", _words("Words", words))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Annotated, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Final, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from raffed.config.declaration import (
     Choices,
@@ -36,6 +36,7 @@ from raffed.errors import UnknownNameError, UsageError
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
+NO_DEFAULT: Final = dataclasses.MISSING
 
 
 def declarations(factory: Callable[..., T]) -> Mapping[str, Declaration]:
@@ -52,24 +53,44 @@ def _read(factory: Callable[..., T]) -> Mapping[str, Declaration]:
             f"{owner(factory)}: its signature cannot be read ({error}); import what its annotations name "
             "at run time, not only under TYPE_CHECKING"
         ) from error
+    found = {}
+    for name, default in _usual(factory).items():
+        given = default is not NO_DEFAULT
+        start = Declaration(name, type(default).__name__ if given else "", repr(default) if given else "")
+        found[name] = _declared(start, hints[name]) if name in hints else start
+        if given:
+            _check_default(owner(factory), found[name], default)
+    return found
+
+
+def _usual(factory: Callable[..., T]) -> dict[str, object]:
+    """Return each argument with its default, or with `NO_DEFAULT`."""
+    if dataclasses.is_dataclass(factory):
+        return {
+            field.name: field.default if field.default_factory is NO_DEFAULT else field.default_factory()
+            for field in dataclasses.fields(factory)
+        }
+    empty = inspect.Parameter.empty
     return {
-        one.name: _declared(one, hints[one.name]) if one.name in hints else one for one in _usual(factory)
+        name: NO_DEFAULT if one.default is empty else one.default
+        for name, one in inspect.signature(factory).parameters.items()
     }
 
 
-def _usual(factory: Callable[..., T]) -> Iterator[Declaration]:
-    """Each argument with the default that it has, and with the type of that default."""
-    if dataclasses.is_dataclass(factory):
-        for field in dataclasses.fields(factory):
-            made = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-            given = made is not dataclasses.MISSING
-            yield Declaration(field.name, type(made).__name__ if given else "", repr(made) if given else "")
+def _check_default(name: str, one: Declaration, default: V) -> None:
+    """Refuse a default that would be refused if it was given.
+
+    None is allowed for every argument: it is how many write that nothing was given.
+
+    Raises:
+        UsageError: The default has another type, or is outside the range or none of the choices.
+    """
+    if default is None or any(not isinstance(word, str) for word in one.choices):
         return
-    for name, one in inspect.signature(factory).parameters.items():
-        given = one.default is not inspect.Parameter.empty
-        yield Declaration(
-            name, type(one.default).__name__ if given else "", repr(one.default) if given else ""
-        )
+    try:
+        one.check(default, f"{name}: default of ")
+    except UsageError as error:
+        raise UsageError(f"{error}; change the default or the declaration") from None
 
 
 def _declared(start: Declaration, hint: T) -> Declaration:
@@ -148,8 +169,11 @@ def check_call(
 
 def check_fields(section: str, values: T) -> None:
     """Check every field of a dataclass against its declaration; messages say `section.field`."""
-    for name, one in declarations(type(values)).items():
-        one.check(getattr(values, name), f"{section}." if section else "")
+    kind = type(values)
+    for name, one in declarations(kind).items():
+        value = getattr(values, name)
+        if value is not getattr(kind, name, NO_DEFAULT):  # defaults were checked with the declaration
+            one.check(value, f"{section}." if section else "")
 
 
 def checked(factory: Callable[P, T]) -> Callable[P, T]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
+from raffed.config.slots import check_many, check_pairs, check_slot
 from raffed.config.validation import Value
 from raffed.core.ingredients import (
     Compression,
@@ -25,10 +27,11 @@ from raffed.core.ingredients import (
     Term,
     UnchangedLogits,
 )
+from raffed.core.ingredients.declared import Needed, check_declared
 from raffed.core.losses import Criterion
 from raffed.core.messages import Upload
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
-from raffed.core.server import Assign, Mean, ServerRule
+from raffed.core.server import Assign, Mean, Reweighting, ServerRule
 from raffed.errors import UsageError
 
 
@@ -60,7 +63,8 @@ class Method:
         strengths: (argument, value) of coefficients that should be smaller if training diverges.
 
     Raises:
-        UsageError: The ingredients do not fit together.
+        UsageError: A slot holds something that does not belong there, an ingredient of the user's own lacks a
+            hook, or the ingredients do not fit together.
     """
 
     name: str
@@ -86,6 +90,7 @@ class Method:
     )  # coefficients to lower if training diverges
 
     def __post_init__(self) -> None:
+        self._check_slots()
         names = [type(t).__name__ for t in self.terms]
         for name in names:
             if names.count(name) > 1:
@@ -108,6 +113,22 @@ class Method:
                 f"its control "
                 "variates divide the displacement by the summed learning rates, which momentum breaks"
             )
+
+    def _check_slots(self) -> None:
+        """Refuse what does not belong into a slot. A list of terms or passes becomes a tuple."""
+        check_slot("Method", "name", self.name, str)
+        for slot, kind in _SLOTS.items():
+            check_slot(self.name, slot, getattr(self, slot), kind, optional=slot not in _FILLED)
+        for slot, kind in (("terms", Term), ("passes", Pass)):
+            check_many(self.name, slot, getattr(self, slot), kind, some=slot == "passes")
+            object.__setattr__(self, slot, tuple(getattr(self, slot)))
+        for slot in ("network", "strengths"):
+            check_pairs(self.name, slot, getattr(self, slot))
+        for slot, one in self.ingredients():
+            check_declared(self.name, slot, one)
+        check_declared(self.name, "server", self.server, RULE_NEEDED)
+        if self.mean.reweighting is not None:
+            check_declared(self.name, "mean", self.mean.reweighting, RULE_NEEDED)
 
     def with_loss(self, criterion: Criterion) -> Method:
         """Return the same method with a loss in the place of the cross-entropy.
@@ -203,4 +224,24 @@ class Method:
         return *((slot, one) for slot, one in slots if one is not None), *terms
 
 
+_SLOTS: Final[dict[str, type]] = {
+    "head": Head,
+    "correction": Correction,
+    "solver": LocalSolver,
+    "opening": Opening,
+    "message": Ingredient,
+    "optimizer": Ingredient,
+    "compression": Compression,
+    "split": ParameterSplit,
+    "personal": Personal,
+    "mean": Mean,
+    "server": ServerRule,
+    "criterion": Criterion,
+}
+_FILLED: Final = ("split", "mean", "server")  # slots that are never None
+RULE_NEEDED: Final[Needed] = (
+    (ServerRule, ("step",), "step(self, own, w, mean, k)"),
+    (Reweighting, ("report",), "report(self, class_counts)"),
+    (Reweighting, ("weights",), "weights(self, usual, reports)"),
+)
 Factory = Callable[..., Method]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
+from raffed.config.validation import Range, check_fields
 from raffed.core.params import Params
+from raffed.errors import check_choice
 
 Part = Literal["all", "body", "head", "base", "top", "norm", "none"]
+PARTS: tuple[str, ...] = get_args(Part)
 TOP = ("head.", "body.projection.")
+Epochs = Annotated[float | None, Range(0.0, 1e4)]
+Momentum = Annotated[float | None, Range(0.0, 0.9999)]
+WeightDecay = Annotated[float | None, Range(0.0, 10.0)]
 
 
 def in_part(name: str, part: Part, norms: Collection[str] | None = None) -> bool:
@@ -25,6 +31,7 @@ def in_part(name: str, part: Part, norms: Collection[str] | None = None) -> bool
 
     Raises:
         ValueError: The part is "norm", and `norms` was not given.
+        UnknownNameError: There is no such part.
     """
     if part == "norm":
         if norms is None:
@@ -34,7 +41,9 @@ def in_part(name: str, part: Part, norms: Collection[str] | None = None) -> bool
         return name in norms
     if part in ("base", "top"):
         return name.startswith(TOP) == (part == "top")
-    return part == "all" or (part != "none" and name.startswith(f"{part}."))
+    if part in ("all", "none"):
+        return part == "all"
+    return name.startswith(f"{check_choice('part of a network', part, PARTS)}.")
 
 
 @dataclass(frozen=True)
@@ -49,10 +58,16 @@ class ParameterSplit:
             shared.
         buffers: "average" (the default) means that BatchNorm's statistics are sent and averaged like the
             weights. "local" means that the client keeps them.
+
+    Raises:
+        UnknownNameError: There is no such part of a network, or `buffers` is another word.
     """
 
     personal: Part = "none"
     buffers: Literal["average", "local"] = "average"
+
+    def __post_init__(self) -> None:
+        check_fields("ParameterSplit", self)
 
     def shared(self, w: Params, norms: Collection[str] | None = None) -> Params:
         if self.personal == "none":
@@ -81,14 +96,20 @@ class Pass:
             addition of the personal ingredient. Default False.
         keep_singleton_batch: Whether a last batch of one sample is trained on. If not, a network with
             BatchNorm leaves it out of its epochs, unless it is a client's only batch. Default True.
+
+    Raises:
+        UsageError: There is no such part of a network, or a number is outside its range.
     """
 
     part: Part = "all"
-    epochs: float | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
+    epochs: Epochs = None
+    momentum: Momentum = None
+    weight_decay: WeightDecay = None
     cross_entropy_only: bool = False
     keep_singleton_batch: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields("Pass", self)
 
 
 @dataclass(frozen=True)
@@ -105,13 +126,19 @@ class Budget:
         part: The part of the network that is trained. Default "all".
         shared_batches: Whether the batches, dropout and augmentation of the first shared pass are used again,
             instead of own random streams. Default False.
+
+    Raises:
+        UsageError: There is no such part of a network, or a number is outside its range.
     """
 
-    steps: int = 0
-    lr_scale: float = 1.0
-    momentum: float | None = None
-    epochs: float | None = None
-    lr: float | None = None
-    weight_decay: float | None = None
+    steps: Annotated[int, Range(0)] = 0
+    lr_scale: Annotated[float, Range(0.0, 1e3)] = 1.0
+    momentum: Momentum = None
+    epochs: Epochs = None
+    lr: Annotated[float | None, Range(0.0, 1e3)] = None
+    weight_decay: WeightDecay = None
     part: Part = "all"
     shared_batches: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields("Budget", self)

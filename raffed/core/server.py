@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal
 
 from torch import Tensor
 
-from raffed.config.means import MeanRule
+from raffed.config.means import MeanRule, Median
+from raffed.config.slots import check_slot
+from raffed.config.validation import Range, check_fields
+from raffed.core.ingredients.results import REWEIGHTING, RULE, a_result, watch
 from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params
 from raffed.core.record import Record
@@ -25,6 +28,10 @@ class Reweighting(Record):
     """
 
     _compare = True
+
+    def __init_subclass__(cls, stored: str = "") -> None:
+        super().__init_subclass__(stored)
+        watch(cls, REWEIGHTING)
 
     def report(self, class_counts: Tensor) -> Tensor:
         """Return the numbers [m] that a client reports, with each upload.
@@ -54,12 +61,20 @@ class Mean:
             Default False.
         rule: A robust rule in place of the mean, or None. The run chooses it.
         reweighting: A change of these weights by the clients' class counts, or None.
+
+    Raises:
+        UsageError: `by` is another word, or a field has another type.
     """
 
     by: Literal["samples", "clients"] = "samples"
     fixed: bool = False
     rule: MeanRule | None = None
     reweighting: Reweighting | None = None
+
+    def __post_init__(self) -> None:
+        check_fields("Mean", self)
+        check_slot("Mean", "rule", self.rule, Median, optional=True)
+        check_slot("Mean", "reweighting", self.reweighting, Reweighting, optional=True)
 
     def weights(
         self, samples: Sequence[int], class_counts: Callable[[], Sequence[Tensor]] = tuple
@@ -100,10 +115,16 @@ class ServerData:
         images: Largest number of images without labels, drawn from the global test set. Default 0.
         labelled: Number of labelled images of every class. They are removed from the training pool before it
             is split, and only in the runs of this rule's method. Default 0.
+
+    Raises:
+        UsageError: A number is below 0.
     """
 
-    images: int = 0
-    labelled: int = 0
+    images: Annotated[int, Range(0)] = 0
+    labelled: Annotated[int, Range(0)] = 0
+
+    def __post_init__(self) -> None:
+        check_fields("ServerData", self)
 
 
 class ServerRule(Record, Generic[ServerMemory]):
@@ -129,6 +150,10 @@ class ServerRule(Record, Generic[ServerMemory]):
     each: ClassVar[bool] = False  # it needs every upload, not only their mean
     on_device: ClassVar[bool] = False  # its step is made where clients train
     adaptive: ClassVar[bool] = False  # its steps are divided by the size of the mean updates
+
+    def __init_subclass__(cls, stored: str = "") -> None:
+        super().__init_subclass__(stored)
+        watch(cls, {**RULE, "required_data": a_result(ServerData)})
 
     def required_data(self) -> ServerData:
         """Return the data that this rule needs. It finds them in `k.public` and `k.labelled`."""
@@ -192,10 +217,16 @@ class ServerSGD(ServerRule[None]):
         lr: Server learning rate η_g.
         all_state: Whether BatchNorm's statistics take the same step, as in MAP's released code. Default
             False: they become their mean.
+
+    Raises:
+        UsageError: The learning rate is not a number from 0 to 1000.
     """
 
-    lr: float
+    lr: Annotated[float, Range(0.0, 1e3)]
     all_state: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields("ServerSGD", self)
 
     def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
         return None, w * (1.0 - self.lr) + mean * self.lr

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, overload
 from raffed.config.source import Described
 from raffed.config.validation import Value, check_arguments, checked, declarations
 from raffed.errors import UsageError
+from raffed.references.places import place_of
 from raffed.references.resolve import load
 from raffed.references.user_code import may_be_called, user_errors
 
@@ -67,7 +68,8 @@ def method(
         The function, which refuses values that its signature does not declare.
 
     Raises:
-        UsageError: `space` names an argument that the function does not have, or a value outside its range.
+        UsageError: `space` names an argument that the function does not have, or a value outside its range,
+            or a default is outside the range or the choices of its own argument.
 
     Example:
         @raffed.method(title="MyProx", source="my thesis", space={"mu": [0.001, 0.01, 0.1]})
@@ -76,6 +78,7 @@ def method(
 
     def marked(function: Callable[P, M]) -> Callable[P, M]:
         call = checked(function)
+        _check_defaults(function)
         for name, among in (space or {}).items():
             for value in among if "." not in name else ():
                 check_arguments(function, {name: value})
@@ -174,6 +177,19 @@ class OwnMethod:
                 f"as in `return Method({self.title!r}, terms=(MyTerm(),))`"
             )
         return made
+
+
+def _check_defaults(function: Callable[P, M]) -> None:
+    """Refuse a default outside its own declaration, by the function's file and line.
+
+    A signature that cannot be read yet, because it names what the file defines later, is read when the
+    function is used.
+    """
+    try:
+        declarations(function)
+    except UsageError as error:
+        if not isinstance(error.__cause__, NameError):
+            raise UsageError(f"{place_of(function)}: {error}") from None
 
 
 def _makes_methods(found: types.FunctionType) -> bool:

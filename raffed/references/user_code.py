@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from raffed.errors import RaffedError
+from raffed.references.places import place_of
 
 
 class UserCodeError(RaffedError):
@@ -92,4 +93,4 @@ def may_be_called(function: types.FunctionType, *makes: str) -> bool:
     return returns.rpartition(".")[2].rstrip("'>") in makes or is_user_code(inner.__code__.co_filename)
 
 
-__all__ = ["UserCodeError", "is_user_code", "may_be_called", "user_errors", "where_raised"]
+__all__ = ["UserCodeError", "is_user_code", "may_be_called", "place_of", "user_errors", "where_raised"]

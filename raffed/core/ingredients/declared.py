@@ -1,0 +1,166 @@
+"""What a user's own ingredient must say: the hooks that it has, their arguments, and its words.
+
+It is looked at when a method is built, so that nothing has been started. raffed's own ingredients are not
+looked at.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from raffed.config.slots import check_many, described
+from raffed.core.ingredients.descent import SGD_SETTINGS
+from raffed.core.ingredients.objective import Correction, Head, Term
+from raffed.core.ingredients.opening import Opening
+from raffed.core.ingredients.personal import Personal
+from raffed.core.ingredients.results import is_raffeds
+from raffed.core.ingredients.solver import LocalSolver
+from raffed.core.record import Record
+from raffed.core.seeds import PURPOSES
+from raffed.errors import UsageError, check_choice
+from raffed.references.places import place_of
+
+# Kind of ingredient, hooks of which it must have one, and how the first one is written
+Needed = tuple[tuple[type[Record], tuple[str, ...], str], ...]
+NEEDED: Final[Needed] = (
+    (Term, ("loss",), "loss(self, f, k)"),
+    (Head, ("logits", "loss"), "logits(self, a, k)"),
+    (Correction, ("gradient", "gradient_at"), "gradient(self, g, k)"),
+    (LocalSolver, ("step",), "step(self, carried, gradient, k)"),
+    (Personal, ("model",), "model(self, k)"),
+)
+BETWEEN: Final[tuple[str, ...]] = ("memory", "private", "round")
+
+
+def check_declared(owner: str, slot: str, one: Record, needed: Needed = NEEDED) -> None:
+    """Check what an ingredient or a server's rule declares.
+
+    Args:
+        owner: What messages call the method.
+        slot: The slot that it is in.
+        one: The ingredient or the rule.
+        needed: The hooks that it must have.
+
+    Raises:
+        UsageError: A hook is missing, takes other arguments or has a misspelt name, or a word is unknown.
+    """
+    kind = type(one)
+    if is_raffeds(kind):
+        return
+    try:
+        for name, base in _hooks(kind).items():
+            _check_hook(kind, one, name, base)
+        _check_names(kind)
+        _check_words(kind, one)
+        for base, names, written in needed:
+            if isinstance(one, base):
+                _check_needed(kind, one, names, written)
+    except UsageError as error:
+        raise UsageError(f"{place_of(kind)}: {owner}: {slot}: {error}") from None
+
+
+def _hooks(kind: type) -> dict[str, Any]:
+    """Return the public attributes that raffed's own bases of a class define, by name."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if is_raffeds(base) and base is not Record:
+            found.update({name: one for name, one in vars(base).items() if not name.startswith("_")})
+    return found
+
+
+def _check_hook(kind: type, one: Record, name: str, base: Any) -> None:
+    """Check that what overrides a hook is a function of the same arguments, or a value if that is one."""
+    if inspect.getattr_static(kind, name) is base and name not in one._names:
+        return
+    if not inspect.isfunction(base):
+        if isinstance(base, property | bool) and callable(getattr(one, name)):
+            raise UsageError(f"{kind.__name__}.{name} is a function; put @property above it")
+        return
+    own = getattr(one, name)
+    if not callable(own):
+        raise UsageError(
+            f"{kind.__name__}.{name} is {described(own)}, but {name} is the name of a hook; rename the field"
+        )
+    wanted = list(inspect.signature(base).parameters)
+    try:
+        inspect.signature(own).bind(*wanted[1:])
+    except TypeError:
+        given = ", ".join(inspect.signature(getattr(kind, name)).parameters)
+        raise UsageError(
+            f"{kind.__name__}.{name} takes ({given}), but it must take ({', '.join(wanted)})"
+        ) from None
+
+
+def _check_needed(kind: type, one: Record, names: tuple[str, ...], written: str) -> None:
+    if any(_overrides(kind, name) for name in names):
+        return
+    if isinstance(one, Opening) and not _overrides(kind, "epochs"):
+        return  # an opening without epochs makes no step
+    raise UsageError(f"{kind.__name__} has no {' or '.join(names)}; write `def {written}` in it")
+
+
+def _overrides(kind: type, name: str) -> bool:
+    """Return whether a class has another hook than the one that does nothing."""
+    empty = next(vars(base)[name] for base in reversed(kind.__mro__) if name in vars(base))
+    return inspect.getattr_static(kind, name) is not empty
+
+
+def _check_names(kind: type) -> None:
+    """Refuse a function whose name is a hook's name misspelt, since nothing would ever call it."""
+    hooks = {name: one for name, one in _hooks(kind).items() if inspect.isfunction(one)}
+    for base in kind.__mro__:
+        if is_raffeds(base) or base is object:
+            continue
+        for name, own in vars(base).items():
+            if name.startswith("_") or name in hooks or not inspect.isfunction(own):
+                continue
+            for hook, usual in hooks.items():
+                if _misspelt(name, hook) and not _overrides(kind, hook) and _fits(own, usual):
+                    raise UsageError(
+                        f"{kind.__name__}.{name} is never called; the hook is called {hook}: rename {name} "
+                        f"to {hook}, or to _{name} if it is your own"
+                    )
+
+
+def _fits(own: Callable[..., Any], usual: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(own).bind(*inspect.signature(usual).parameters)
+    except TypeError:
+        return False
+    return True
+
+
+def _misspelt(name: str, hook: str) -> bool:
+    """Return whether two names have the same letters, or differ in one letter."""
+    one, two = (text.replace("_", "").lower() for text in (name, hook))
+    if sorted(one) == sorted(two):
+        return True
+    short, long = sorted((one, two), key=len)
+    if len(long) - len(short) > 1 or len(short) < 4:
+        return False
+    same = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    return short[same + (len(short) == len(long)) :] == long[same + 1 :]
+
+
+def _check_words(kind: type, one: Record) -> None:
+    """Check the words and the switches that a class declares."""
+    for name, base in _hooks(kind).items():
+        value = getattr(one, name, None)
+        if isinstance(base, bool) and not isinstance(value, bool):
+            raise UsageError(f"{kind.__name__}.{name} is {described(value)}; it must be True or False")
+    if isinstance(one, Term):
+        if one.purpose is not None:
+            check_choice(f"{kind.__name__}.purpose", one.purpose, PURPOSES)
+        elif _overrides(kind, "draw"):
+            raise UsageError(
+                f"{kind.__name__} draws random numbers, but does not say which stream they come from; write "
+                'purpose = "noise" in it'
+            )
+    if isinstance(one, Personal):
+        check_choice(f"{kind.__name__}.between", one.between, BETWEEN)
+        check_many(kind.__name__, "gates", one.gates, str)
+    if isinstance(one, LocalSolver):
+        for word in one.follows:
+            check_choice(f"{kind.__name__}.follows", word, SGD_SETTINGS)

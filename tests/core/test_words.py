@@ -1,0 +1,276 @@
+"""Words, numbers and slots of the public interface: what is not known is refused where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from raffed.config.validation import Choices, Length, Range, Words
+from raffed.core.context import Context, Forward
+from raffed.core.ingredients import Correction, Head, LocalSolver, Opening, Personal, Term
+from raffed.core.messages import ServerMemory
+from raffed.core.method import Method
+from raffed.core.parts import Budget, ParameterSplit, Pass, in_part
+from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
+from raffed.errors import UnknownNameError, UsageError
+from raffed.methods.fedprox import Proximal
+from raffed.methods.own import method
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Mean("uniform"), r"Mean\.by 'uniform'; known: clients, samples"),
+        (lambda: Mean("client"), r"nearest: clients"),
+        (lambda: ParameterSplit("heads"), r"ParameterSplit\.personal 'heads'; nearest: head"),
+        (lambda: ParameterSplit(buffers="locale"), r"nearest: local \(known: average, local\)"),
+        (lambda: Pass("bodies"), r"Pass\.part 'bodies'; nearest: body"),
+        (lambda: Budget(part="Head"), r"Budget\.part 'Head'; nearest: head"),
+        (lambda: in_part("body.fc", "heads"), r"part of a network 'heads'"),
+    ],
+)
+def test_an_unknown_word_is_refused_with_the_words_that_are_known(
+    make: Callable[[], Any], words: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Pass(epochs="3"), r"Pass\.epochs = '3' is a str"),
+        (lambda: Pass(epochs=-1), r"Pass\.epochs = -1 is outside"),
+        (lambda: Pass(momentum=1.0), r"Pass\.momentum = 1\.0 is outside"),
+        (lambda: Pass(weight_decay=float("nan")), "weight_decay = nan is outside"),
+        (lambda: Pass(cross_entropy_only=1), "cross_entropy_only = 1 is an int"),
+        (lambda: Budget(-1), r"Budget\.steps = -1 is below 0"),
+        (lambda: Budget(2.5), r"Budget\.steps = 2\.5 is a float"),
+        (lambda: Budget(lr=-0.1), r"Budget\.lr = -0\.1 is outside"),
+        (lambda: ServerSGD("fast"), r"ServerSGD\.lr = 'fast' is a str"),
+        (lambda: ServerSGD(float("inf")), r"ServerSGD\.lr = inf is outside"),
+        (lambda: ServerData(images=1.5), r"ServerData\.images = 1\.5 is a float"),
+        (
+            lambda: Mean(reweighting="shares"),
+            "Mean: reweighting is 'shares'; it must be a Reweighting or None",
+        ),
+        (lambda: Mean(fixed="no"), r"Mean\.fixed = 'no' is a str"),
+        (lambda: Range(1, 0), r"Range\(1, 0\) holds no number"),
+        (lambda: Range(1, 1, open_low=True), "holds no number"),
+        (lambda: Range(0, float("nan")), "holds no number"),
+        (lambda: Range("low"), "both ends must be numbers"),
+        (lambda: Length(3, 2), r"Length\(3, 2\): no list has such a length"),
+        (lambda: Choices(["a", "b"]), "each word must be an argument of its own"),
+        (lambda: Words(), "each word must be an argument of its own"),
+    ],
+)
+def test_a_number_or_a_type_that_cannot_be_meant_is_refused(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make()
+
+
+def _outside(mu: Annotated[float, Range(0, 1)] = 7.0) -> Method: ...
+def _other(mode: Literal["mean", "sum"] = "sun") -> Method: ...
+def _kind(steps: int = 1.5) -> Method: ...
+def _list(sizes: Annotated[list[int], Length(2)] = [1]) -> Method: ...  # noqa: B006
+def _several(parts: Annotated[str, Words("a", "b")] = "a,c") -> Method: ...
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [
+        (_outside, r"_outside: default of mu = 7\.0 is outside \[0"),
+        (_other, "default of mode 'sun'; nearest: sum"),
+        (_kind, r"default of steps = 1\.5 is a float"),
+        (_list, "default of sizes = .1. has 1 numbers"),
+        (_several, "default of parts 'c'; known: a, b"),
+    ],
+)
+def test_a_default_that_could_not_be_given_is_refused_by_its_file_and_line(
+    factory: Callable[..., Method], words: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"test_words\.py:\d+: .*{words}"):
+        method(factory)
+
+
+def test_a_default_of_none_says_that_nothing_was_given() -> None:
+    def factory(mu: Annotated[float, Range(0, 1)] = None, sizes: list[int] = None) -> Method:  # noqa: RUF013
+        return Method("Mine")
+
+    assert method(factory)().name == "Mine"
+
+
+class Own(Term):
+    def loss(self, f: Forward, k: Context) -> Any:
+        return f.logits.mean()
+
+
+class OwnRule(ServerRule[None]):
+    def step(self, own: ServerMemory, w: Any, mean: Any, k: Any) -> Any:
+        return None, mean
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"name": 3}, "name is 3; it must be a str"),
+        (
+            {"terms": Own()},
+            r"terms is an Own; it must be a tuple of Term; write terms=\(…,\), with the comma",
+        ),
+        ({"terms": (Own,)}, r"terms\[0\] is the class Own, not an object of it \(write Own\(…\)\)"),
+        ({"terms": (0.1,)}, r"terms\[0\] is 0\.1; it must be a Term"),
+        ({"head": Own()}, "head is an Own; it must be a Head or None"),
+        ({"correction": Own()}, "correction is an Own; it must be a Correction or None"),
+        ({"solver": "sgd"}, "solver is 'sgd'; it must be a LocalSolver or None"),
+        ({"opening": Own()}, "opening is an Own; it must be an Opening or None"),
+        ({"message": 1}, "message is 1; it must be an Ingredient or None"),
+        ({"personal": Own()}, "personal is an Own; it must be a Personal or None"),
+        ({"split": "head"}, "split is 'head'; it must be a ParameterSplit"),
+        ({"split": None}, "split is None; it must be a ParameterSplit"),
+        ({"passes": Pass("head")}, r"passes is a Pass; it must be a tuple of Pass; write passes=\(…,\)"),
+        ({"passes": ()}, "passes is empty; it must have at least one Pass"),
+        ({"passes": ("head",)}, r"passes\[0\] is 'head'; it must be a Pass"),
+        ({"mean": "uniform"}, "mean is 'uniform'; it must be a Mean"),
+        ({"server": OwnRule}, r"server is the class OwnRule, not an object of it"),
+        ({"server": Own()}, "server is an Own; it must be a ServerRule"),
+        ({"network": {"head_init": "etf"}}, "network has a dict in it; it must be a tuple of pairs"),
+        ({"strengths": ("mu", 0.1)}, "strengths has 'mu' in it; it must be a tuple of pairs"),
+        ({"criterion": Own()}, "criterion is an Own; it must be a Criterion or None"),
+    ],
+)
+def test_a_slot_with_something_else_in_it_is_refused_by_its_name(slots: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Method(**{"name": "Mine", **slots})
+
+
+def test_lists_of_terms_and_passes_are_taken_as_tuples() -> None:
+    made = Method("Mine", terms=[Own(), Proximal(0.1)], passes=[Pass("head"), Pass("body")])
+    assert made == Method("Mine", terms=(Own(), Proximal(0.1)), passes=(Pass("head"), Pass("body")))
+
+
+class Nothing(Term): ...
+
+
+class Capital(Term):
+    def Loss(self, f: Forward, k: Context) -> Any:  # noqa: N802
+        return f.logits.mean()
+
+
+class Misspelt(Own):
+    def finsih(self, k: Context) -> Any:
+        return None, None
+
+
+class TooFew(Term):
+    def loss(self, f: Forward) -> Any:
+        return f.logits.mean()
+
+
+class FieldForHook(Own):
+    draw: float
+
+
+class NoStream(Own):
+    def draw(self, batch: int, k: Context, generator: Any) -> Any:
+        return None
+
+
+class UnknownStream(NoStream):
+    purpose = "nose"  # type: ignore[assignment]
+
+
+class NoLogits(Head): ...
+
+
+class NoGradient(Correction): ...
+
+
+class NoStep(LocalSolver): ...
+
+
+class OpeningWithoutStep(Opening):
+    def epochs(self, k: Context) -> float:
+        return 1.0
+
+
+class NoModel(Personal): ...
+
+
+class OtherBetween(Personal):
+    between = "rounds"  # type: ignore[assignment]
+
+    def model(self, k: Context) -> Any:
+        return k.state
+
+
+class Follower(LocalSolver):
+    follows = ("lr", "momentun")  # type: ignore[assignment]
+
+    def step(self, carried: Any, gradient: Any, k: Context) -> Any:
+        return carried
+
+
+class CallableWord(Head):
+    def smooths(self) -> bool:  # type: ignore[override]
+        return False
+
+    def logits(self, a: Any, k: Context) -> Any:
+        return a
+
+
+class NoRule(ServerRule[None]): ...
+
+
+class Switch(OwnRule):
+    each = "yes"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("slots", "words"),
+    [
+        ({"terms": (Nothing(),)}, r"Nothing has no loss; write `def loss\(self, f, k\)` in it"),
+        ({"terms": (Capital(),)}, "Capital.Loss is never called; the hook is called loss"),
+        ({"terms": (Misspelt(),)}, "Misspelt.finsih is never called; the hook is called finish"),
+        ({"terms": (TooFew(),)}, r"TooFew.loss takes \(self, f\), but it must take \(self, f, k\)"),
+        ({"terms": (FieldForHook(0.1),)}, "FieldForHook.draw is 0.1, but draw is the name of a hook"),
+        ({"terms": (NoStream(),)}, "does not say which stream they come from"),
+        ({"terms": (UnknownStream(),)}, "UnknownStream.purpose 'nose'; nearest: noise"),
+        ({"head": NoLogits()}, "NoLogits has no logits or loss"),
+        ({"head": CallableWord()}, "CallableWord.smooths is a function; put @property above it"),
+        ({"correction": NoGradient()}, "NoGradient has no gradient or gradient_at"),
+        ({"solver": NoStep()}, "NoStep has no step"),
+        ({"solver": Follower()}, "Follower.follows 'momentun'; nearest: momentum"),
+        ({"opening": OpeningWithoutStep()}, "OpeningWithoutStep has no step"),
+        ({"personal": NoModel()}, "NoModel has no model"),
+        ({"personal": OtherBetween()}, "OtherBetween.between 'rounds'; nearest: round"),
+        ({"server": NoRule()}, "NoRule has no step"),
+        ({"server": Switch()}, "Switch.each is 'yes'; it must be True or False"),
+    ],
+)
+def test_an_own_ingredient_without_its_hook_or_with_an_unknown_word_is_refused_by_file_and_line(
+    slots: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"test_words\.py:\d+: Mine: \w+\S*: .*{words}"):
+        Method("Mine", **slots)
+
+
+class WithHelpers(Own):
+    """Has functions of its own that no hook is called like."""
+
+    def losses(self, f: Forward) -> Any:
+        return f.logits.mean(0)
+
+    def finished(self, k: Context) -> bool:
+        return True
+
+    def starts(self) -> bool:
+        return True
+
+
+def test_an_opening_without_epochs_and_functions_of_one_s_own_are_fine() -> None:
+    class Plain(Opening): ...
+
+    Method("Mine", terms=(WithHelpers(),), opening=Plain(), server=Assign())
