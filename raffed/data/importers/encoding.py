@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.importers.facts import EncodedColumn
+from raffed.data.importers.table_files import Place, row_place
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float64]
 MOST_CATEGORIES = 1000
 MOST_COLUMNS = 100_000
+EXACT = 2.0**53
+"""Below this magnitude, a float64 holds every whole number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,26 +126,74 @@ def _category_code(column: Column, where: str) -> CategoryCode:
     return CategoryCode(found)
 
 
-def numeric(name: str, column: pa.ChunkedArray, where: str) -> Column:
+def numeric(
+    name: str, column: pa.ChunkedArray, where: str, place: Place = row_place, typed: bool = True
+) -> Column:
     """Return a column without missing values: numbers and yes/no as float64, text as categories.
 
+    Args:
+        name: Name of the column.
+        column: Its values.
+        where: Beginning of the message.
+        place: How the message names a row.
+        typed: Whether the source has types, so that text is meant as text. Otherwise text that is numbers
+            with decimal commas in every row becomes these numbers.
+
     Raises:
-        UsageError: The column holds dates, lists or other things, or values that are infinite.
+        UsageError: The column holds dates, lists or other things, values that are infinite, or whole numbers
+            that a float cannot hold.
     """
     from pyarrow import types
 
     kind = column.type
     if types.is_dictionary(kind) or types.is_string(kind) or types.is_large_string(kind):
-        return categorical(name, column)
+        text = categorical(name, column)
+        return text if typed else _from_commas(text, where, place) or text
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         values = np.asarray(column.cast("float64", safe=False).to_numpy())
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             raise UsageError(
-                f"{where}: column {name!r} is infinite in row {wrong[0]}; correct it or drop={name}"
+                f"{where}: column {name!r} is infinite in {place(int(wrong[0]))}; correct it or drop={name}"
             )
+        if types.is_integer(kind) and np.abs(values).max(initial=0.0) >= EXACT:
+            raise _too_long(name, where, place(int(np.argmax(np.abs(values) >= EXACT))))
         return Column(name, values)
     raise UsageError(f"{where}: column {name!r} holds {kind}; make it numbers or text, or drop={name}")
+
+
+def _too_long(name: str, where: str, place: str) -> UsageError:
+    return UsageError(
+        f"{where}: column {name!r} holds whole numbers of 2^53 or more, the first in {place}, which would "
+        f"lose digits; identifiers: drop={name} or categorical={name}; quantities: divide them"
+    )
+
+
+def _from_commas(column: Column, where: str, place: Place) -> Column | None:
+    """Return text such as "1,5" as numbers; None if not every row is a number with or without a comma.
+
+    Raises:
+        UsageError: The numbers are longer than a float can hold, or the commas may separate thousands.
+    """
+    found = [re.fullmatch(r"\s*([+-]?)(\d+)(?:,(\d+))?\s*", one) for one in column.values.tolist()]
+    matches = [one for one in found if one is not None]
+    if len(matches) < len(found) or not matches:
+        return None
+    decimals = [one for one in matches if one[3] is not None]
+    if not decimals:
+        long = [row for row, one in enumerate(matches) if len(one[2].lstrip("0")) > 15]
+        if long:
+            raise _too_long(column.name, where, place(long[0]))
+        return None
+    if all(len(one[3]) == 3 and len(one[2]) <= 3 and not one[2].startswith("0") for one in decimals):
+        first = next(row for row, one in enumerate(matches) if one[3] is not None)
+        raise UsageError(
+            f"{where}: the commas in column {column.name!r} may separate decimals or thousands, as in "
+            f"{place(first)}; write the numbers without separators of thousands and with a decimal point, or "
+            f"categorical={column.name}"
+        )
+    values = [float(f"{one[1]}{one[2]}.{one[3] or 0}") for one in matches]
+    return Column(column.name, np.array(values, dtype=np.float64))
 
 
 def categorical(name: str, column: pa.ChunkedArray) -> Column:
@@ -149,7 +201,7 @@ def categorical(name: str, column: pa.ChunkedArray) -> Column:
     return Column(name, np.asarray(column.cast("string").to_pylist(), dtype=np.str_))
 
 
-def label_column(name: str, column: pa.ChunkedArray, where: str) -> Array:
+def label_column(name: str, column: pa.ChunkedArray, where: str, place: Place = row_place) -> Array:
     """Return a column of labels or clients as int64 or text.
 
     Raises:
@@ -161,14 +213,16 @@ def label_column(name: str, column: pa.ChunkedArray, where: str) -> Array:
     if types.is_dictionary(kind) or types.is_string(kind) or types.is_large_string(kind):
         return categorical(name, column).values
     if types.is_boolean(kind) or types.is_integer(kind):
+        if types.is_uint64(kind):  # beyond int64 as text, each number a name
+            return categorical(name, column).values
         return np.asarray(column.cast("int64").to_numpy())
     if types.is_floating(kind):
         values = np.asarray(column.to_numpy())
-        wrong = np.flatnonzero(values != np.round(values))
+        wrong = np.flatnonzero((values != np.round(values)) | (np.abs(values) >= EXACT))
         if not len(wrong):
             return values.astype(np.int64)
         raise UsageError(
-            f"{where}: column {name!r} holds {values[wrong[0]]} in row {wrong[0]}, which is not a class; "
-            f"raffed classifies, so give a column of integers or text"
+            f"{where}: column {name!r} holds {values[wrong[0]]} in {place(int(wrong[0]))}, which is not a "
+            f"class; raffed classifies, so give a column of integers or text"
         )
     raise UsageError(f"{where}: column {name!r} holds {kind}, but may only hold integers or text")

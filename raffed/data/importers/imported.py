@@ -11,6 +11,7 @@ from raffed.data.importers.clients import as_clients
 from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.features import as_features
 from raffed.data.importers.labels import as_labels
+from raffed.data.importers.table_files import Place, row_place
 from raffed.data.importers.test_part import drawn_test_part
 from raffed.errors import UsageError, check_range
 
@@ -52,11 +53,15 @@ class Imported:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """One part of a data set as an importer found it: samples, labels, and clients where there are any."""
+    """One part of a data set as an importer found it: samples, labels, and clients where there are any.
+
+    `place` is how messages name a sample, given its number from 0.
+    """
 
     x: npt.ArrayLike
     y: npt.ArrayLike
     clients: npt.ArrayLike | None = None
+    place: Place = row_place
 
 
 def imported(
@@ -88,7 +93,7 @@ def imported(
     """
     check_range(f"{name}: test", share, 0.0, 0.9)
     x = as_features(f"{name}: x", train.x)
-    y, names = as_labels(f"{name}: y", train.y, len(x), class_names)
+    y, names = as_labels(f"{name}: y", train.y, len(x), class_names, place=train.place)
     who, owners = as_clients(f"{name}: clients", train.clients, len(x))
     if test is not None:
         x_test, y_test, test_who = _test_columns(name, test, x, names, owners, bool(class_names))
@@ -108,7 +113,7 @@ def _test_columns(
     name: str, test: Columns, x: Array, names: tuple[str, ...], owners: tuple[str, ...], named: bool
 ) -> tuple[Array, IntArray, IntArray | None]:
     x_test = as_features(f"{name}: x_test", test.x, like=x)
-    y_test, _ = as_labels(f"{name}: y_test", test.y, len(x_test), names, known=not named)
+    y_test, _ = as_labels(f"{name}: y_test", test.y, len(x_test), names, known=not named, place=test.place)
     if test.clients is None:
         return x_test, y_test, None
     if not owners:

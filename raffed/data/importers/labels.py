@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.importers.features import as_array
+from raffed.data.importers.table_files import Place, row_place
 from raffed.errors import UsageError
 
 IntArray = npt.NDArray[np.int64]
@@ -14,7 +15,12 @@ SHOWN = 5
 
 
 def as_labels(
-    where: str, given: npt.ArrayLike, count: int, class_names: Names = (), known: bool = False
+    where: str,
+    given: npt.ArrayLike,
+    count: int,
+    class_names: Names = (),
+    known: bool = False,
+    place: Place = row_place,
 ) -> tuple[IntArray, Names]:
     """Return labels as int64 [N] from 0, and the names of the classes.
 
@@ -28,10 +34,10 @@ def as_labels(
         count: Number of samples.
         class_names: Names of the classes, if they are known.
         known: Whether `class_names` are those of a training part, so that numbers are names and not places.
+        place: How the message names a row.
 
     Raises:
-        UsageError: The labels have another type, another length, or name no class. The message names the row,
-            counted from 0.
+        UsageError: The labels have another type, another length, or name no class. The message names the row.
     """
     y = as_array(where, given)
     if y.dtype.kind == "O":
@@ -48,11 +54,11 @@ def as_labels(
     if not len(y):
         return np.zeros(0, np.int64), class_names
     y = y.astype(np.int64) if y.dtype.kind == "b" else y
-    _check_text(where, y)
+    _check_text(where, y, place)
     if class_names and y.dtype.kind != "U" and not known:
         return _places(where, y, class_names), class_names
     if class_names:
-        return _named(where, y, class_names), class_names
+        return _named(where, y, class_names, place), class_names
     found, places = np.unique(y, return_inverse=True)
     return places.astype(np.int64), tuple(str(one) for one in found)
 
@@ -90,11 +96,11 @@ def _from_objects(where: str, y: npt.NDArray[np.generic]) -> npt.NDArray[np.gene
     raise UsageError(f"{where} holds objects of type {shown}, but must be one integer or text per sample")
 
 
-def _check_text(where: str, y: npt.NDArray[np.generic]) -> None:
+def _check_text(where: str, y: npt.NDArray[np.generic], place: Place) -> None:
     if y.dtype.kind != "U":
         return
     for number in np.flatnonzero(np.char.strip(y.astype(str)) == ""):
-        raise UsageError(f"{where} has an empty label in row {number}; remove the row or label it")
+        raise UsageError(f"{where} has an empty label in {place(int(number))}; remove the row or label it")
     alike: dict[str, str] = {}
     for one in np.unique(y).tolist():
         other = alike.setdefault(str(one).strip(), str(one))
@@ -114,7 +120,7 @@ def _places(where: str, y: npt.NDArray[np.generic], names: Names) -> IntArray:
     return y.astype(np.int64)
 
 
-def _named(where: str, y: npt.NDArray[np.generic], names: Names) -> IntArray:
+def _named(where: str, y: npt.NDArray[np.generic], names: Names, place: Place) -> IntArray:
     number = {name: place for place, name in enumerate(names)}
     found, places = np.unique(y, return_inverse=True)
     for one, text in enumerate(str(each) for each in found):
@@ -122,7 +128,7 @@ def _named(where: str, y: npt.NDArray[np.generic], names: Names) -> IntArray:
             row = int(np.flatnonzero(places == one)[0])
             shown = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
             raise UsageError(
-                f"{where} has the label {text!r} in row {row}, which is not a class of the training part "
+                f"{where} has the label {text!r} in {place(row)}, which is not a class of the training part "
                 f"({shown})"
             )
     table = np.array([number[str(each)] for each in found], dtype=np.int64)

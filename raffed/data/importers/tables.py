@@ -16,16 +16,15 @@ from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
 from raffed.data.importers.labels import as_labels
 from raffed.data.importers.parts import are_parts, chosen_parts
+from raffed.data.importers.table_files import Place, TableFile, read_table
 from raffed.data.importers.test_part import drawn_test_part
-from raffed.errors import DataFileError, UnknownNameError, UsageError, check_permitted, check_range
+from raffed.errors import UnknownNameError, UsageError, check_range
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
 Array = npt.NDArray[np.generic]
-MISSING = ["", "?", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", "None", "none"]
-"""Texts that mean a missing value in a csv file."""
 
 
 @dataclass(frozen=True)
@@ -107,16 +106,17 @@ def import_table(
         UsageError: The table cannot be used. The message names the column and the row.
     """
     train, where = _opened(table, name)
+    notes = (*notes, *train.notes)
     if not label:
-        columns = ", ".join(train.column_names[:20])
+        columns = ", ".join(train.table.column_names[:20])
         raise UsageError(f"{where}: give the column of the classes (label=...); the columns are {columns}")
     roles = TableRoles(label, client, features, drop, categorical)
     share = _share(test)
     if share is None:
         whole, other = _Part.read(train, where, roles), _Part.read(*_opened(str(test), str(test)), roles)
-    elif (column := _column_of_parts(train, where, roles)) is not None:
+    elif (column := _column_of_parts(train.table, where, roles)) is not None:
         roles = replace(roles, drop=(*drop, column))
-        whole, other, notes = _by_column(_Part.read(train, where, roles), train, column, notes)
+        whole, other, notes = _by_column(_Part.read(train, where, roles), train.table, column, notes)
     else:
         whole, other = _Part.read(train, where, roles).divided(share, seed)
     encoder = TableEncoder.fitted(whole.features, where)
@@ -167,58 +167,63 @@ class _Part:
     features: Sequence[Column]
     y: Array
     clients: Array | None
+    place: Place
 
     @staticmethod
-    def read(table: pa.Table, where: str, roles: TableRoles) -> _Part:
-        features = []
+    def read(file: TableFile, where: str, roles: TableRoles) -> _Part:
+        table, features = file.table, []
         for name in roles.feature_names(where, table.column_names):
-            _check_complete(table, name, where)
+            _check_complete(file, name, where)
             column = table.column(name)
             text = name in roles.categorical
-            features.append(categorical(name, column) if text else numeric(name, column, where))
-        ends = [_ends(table, name, where) if name else None for name in (roles.label, roles.client)]
+            features.append(
+                categorical(name, column) if text else numeric(name, column, where, file.place, file.typed)
+            )
+        ends = [_ends(file, name, where) if name else None for name in (roles.label, roles.client)]
         assert ends[0] is not None
-        return _Part(where, features, ends[0], ends[1])
+        return _Part(where, features, ends[0], ends[1], file.place)
 
     def divided(self, share: float, seed: int) -> tuple[_Part, _Part]:
         """Draw the test rows. This comes before the statistics, which only training rows may enter."""
         check_range(f"{self.where}: test", share, 0.0, 0.9)
-        numbers, _ = as_labels(f"{self.where}: label", self.y, len(self.y))
+        numbers, _ = as_labels(f"{self.where}: label", self.y, len(self.y), place=self.place)
         owners, _ = as_clients(f"{self.where}: client", self.clients, len(self.y))
         drawn = drawn_test_part(numbers, owners, share, seed)
         return self.rows(np.setdiff1d(np.arange(len(self.y)), drawn)), self.rows(drawn)
 
     def rows(self, chosen: npt.NDArray[np.int64]) -> _Part:
         clients = None if self.clients is None else self.clients[chosen]
-        return _Part(self.where, [column.rows(chosen) for column in self.features], self.y[chosen], clients)
+        features = [column.rows(chosen) for column in self.features]
+        return _Part(self.where, features, self.y[chosen], clients, lambda row: self.place(int(chosen[row])))
 
     def encoded(self, encoder: TableEncoder) -> Columns:
-        return Columns(encoder.encode(self.features, self.where), self.y, self.clients)
+        return Columns(encoder.encode(self.features, self.where), self.y, self.clients, self.place)
 
 
-def _ends(table: pa.Table, name: str, where: str) -> Array:
+def _ends(file: TableFile, name: str, where: str) -> Array:
     """Return the column of the labels or clients."""
-    _check_complete(table, name, where)
-    return label_column(name, table.column(name), where)
+    _check_complete(file, name, where)
+    return label_column(name, file.table.column(name), where, file.place)
 
 
 def _opened(
     table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path, name: str
-) -> tuple[pa.Table, str]:
-    """Return a table of pyarrow's, and what messages call it."""
+) -> tuple[TableFile, str]:
+    """Return a table, and what messages call it."""
     import pyarrow as pa
 
     if isinstance(table, str | Path):
         found = read_table(Path(table).expanduser())
         where = str(table)
     elif isinstance(table, pa.Table):
-        found, where = table, name
+        found, where = TableFile(table), name
     else:
-        found, where = _from_memory(table, name), name
-    if len(set(found.column_names)) < len(found.column_names):
-        twice = next(one for one in found.column_names if found.column_names.count(one) > 1)
+        found, where = TableFile(_from_memory(table, name)), name
+    columns = found.table.column_names
+    if len(set(columns)) < len(columns):
+        twice = next(one for one in columns if columns.count(one) > 1)
         raise UsageError(f"{where}: two columns are named {twice!r}; rename one")
-    if not found.num_rows:
+    if not found.table.num_rows:
         raise UsageError(f"{where} has no rows")
     return found, where
 
@@ -234,52 +239,14 @@ def _from_memory(table: pd.DataFrame | Mapping[str, npt.ArrayLike], name: str) -
         raise UsageError(f"{name} cannot be read as a table: {str(error).splitlines()[0]}") from error
 
 
-def read_table(path: Path) -> pa.Table:
-    """Read a csv file (with a header line) or a Parquet file, by the ending of its name.
-
-    Raises:
-        DataFileError: The file is missing, damaged, or of another kind.
-    """
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    if not path.is_file():
-        raise DataFileError(f"{path} is missing" if not path.exists() else f"{path} is not a file")
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return parquet.read_table(path)
-        try:
-            return _read_csv(path, use_threads=True)
-        except pa.ArrowInvalid:
-            # In one thread the message names the row
-            return _read_csv(path, use_threads=False)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        check_permitted(path, error)
-        raise DataFileError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
-
-
-def _read_csv(path: Path, use_threads: bool) -> pa.Table:
-    from pyarrow import csv
-
-    return csv.read_csv(
-        path,
-        csv.ReadOptions(use_threads=use_threads),
-        csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ","),
-        csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True),
-    )
-
-
-def _check_complete(table: pa.Table, name: str, where: str) -> None:
+def _check_complete(file: TableFile, name: str, where: str) -> None:
     from pyarrow import compute
 
-    missing = np.asarray(compute.is_null(table.column(name), nan_is_null=True).to_numpy())
+    missing = np.asarray(compute.is_null(file.table.column(name), nan_is_null=True).to_numpy())
     if missing.any():
-        row = int(np.argmax(missing))
-        # The header of a csv file is line 1
-        place = f"line {row + 2}" if where.lower().endswith((".csv", ".tsv")) else f"row {row}"
         raise UsageError(
-            f"{where}: column {name!r} has {int(missing.sum())} missing values, the first in {place}; fill "
-            f"them, remove the rows, or leave the column out"
+            f"{where}: column {name!r} has {int(missing.sum())} missing values, the first in "
+            f"{file.place(int(np.argmax(missing)))}; fill them, remove the rows, or leave the column out"
         )
 
 
