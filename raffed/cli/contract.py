@@ -16,7 +16,11 @@ MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("
 
 def check(
     reference: Annotated[
-        str, typer.Argument(metavar="REFERENCE", help="package.module:name, ./file.py:name, or a name.")
+        str,
+        typer.Argument(
+            metavar="REFERENCE",
+            help="package.module:name, ./file.py:name, data such as csv:FILE?label=y, or a name.",
+        ),
     ],
     given: Annotated[
         list[str] | None,
@@ -46,9 +50,13 @@ def check(
     if as_json:
         for one in found:
             print(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))
+        for note in found.notes:
+            print(json.dumps({"event": "note", "kind": found.kind, "reference": reference, "note": note}))
     else:
         rows = [(mark(*MARKS[one.state]), one.name, one.why or one.sentence) for one in found]
         show(("", "check", "what holds, or what is wrong"), rows, title=f"{reference}, a {found.kind}")
+        for note in found.notes:
+            print(visible(f"note: {note}"))
         failed, total = len(found.failed), counted(len(found.found), "check")
         print(
             visible(

@@ -78,11 +78,16 @@ def _show_arguments(arguments: Sequence[Declaration]) -> None:
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="Data set whose files are shown.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Data set to show; also your own, such as csv:FILE?label=y.")
+    ] = None,
 ) -> None:
-    """List the data sets and where their files come from, or show one."""
+    """List the data sets and where their files come from, or show one.
+
+    Data of your own are read, and their classes, clients, test part and columns are shown.
+    """
     from raffed.cli.tables import show, show_pairs
-    from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
+    from raffed.data.catalogue import ALIASES, DATASETS, GROUP
     from raffed.data.importers.kinds import KINDS
 
     rows = {}
@@ -99,7 +104,14 @@ def datasets(
         typer.echo("Data of your own (docs/own_data.md):")
         show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return
-    key = dataset_name(name)
+    from raffed.data.own_data import checked_name, is_own
+
+    key = checked_name(name)
+    if is_own(key):
+        from raffed.cli.own_data import show_own
+
+        show_own(key)
+        return
     files = ", ".join(file.path for file in DATASETS[key].files) or DATASETS[key].folder
     about = [
         *zip(titles, rows[key], strict=True),

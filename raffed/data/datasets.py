@@ -1,4 +1,4 @@
-"""Load the published data sets. Their files are checked against their published md5 sums."""
+"""Load data sets. The files of published ones are checked against their published md5 sums."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from raffed.data.femnist import LETTER_A, load_femnist
 from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
 from raffed.data.folders import load_cinic10, load_tiny_imagenet
 from raffed.data.isic import load_isic
+from raffed.data.own_data import checked_name, is_own, read_own
 from raffed.errors import DataFileError
 
 __all__ = [
@@ -33,10 +34,11 @@ log = logging.getLogger(__name__)
 
 
 def load_dataset(name: str, root: str | Path | None = None, download: bool = False) -> Dataset:
-    """Load a data set from the data folder.
+    """Load a published data set from the data folder, or data of one's own.
 
     Args:
-        name: A key of DATASETS, or an alias, in any case.
+        name: What may stand after `--dataset`: a key of DATASETS or an alias, in any case; data of one's own,
+            such as "csv:table.csv?label=y"; or a reference to a function of yours.
         root: The data folder; by default that of the environment variable RAFFED_DATA. `digits` needs none.
         download: Whether torchvision downloads missing files. Data sets in folders of their own cannot be
             downloaded.
@@ -47,12 +49,15 @@ def load_dataset(name: str, root: str | Path | None = None, download: bool = Fal
     Raises:
         UnknownNameError: No data set has this name.
         DataFileError: A file is missing, is damaged, or is not the published one.
+        UsageError: Data of one's own cannot be used.
 
     Example:
         >>> load_dataset("digits").x.shape
         (1442, 1, 8, 8)
     """
-    name = dataset_name(name)
+    name = checked_name(name)
+    if is_own(name):
+        return read_own(name)
     if name == "digits":
         return _load_digits()
     folder = data_root(root)

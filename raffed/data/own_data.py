@@ -112,6 +112,20 @@ def load_own(text: str, sha256: str = "") -> OwnData:
     return OwnData(dataset, cache.put(dataset.stored()))
 
 
+def read_own(text: str) -> Dataset:
+    """Read data of one's own without putting anything into the cache.
+
+    Args:
+        text: As `load_own`.
+
+    Raises:
+        UsageError: The data cannot be used.
+    """
+    if text.startswith(CACHED):
+        return Dataset.restored(ArrayCache.of_user().get(text.removeprefix(CACHED)))
+    return _imported(text, again=False)
+
+
 def _named(stored: StoredArrays, text: str) -> StoredArrays:
     """Return arrays of the cache under the name that reading `text` gives them.
 

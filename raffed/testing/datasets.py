@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from raffed.data.array_cache import CACHED
 from raffed.data.dataset import Dataset
 from raffed.data.files import InputArray
+from raffed.data.importers.reference import parse_reference
 from raffed.data.split import LabelPool
 from raffed.data.splits import parse_split
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
+from raffed.references.resolve import load
 from raffed.testing.factories import is_code, named, resolved
 from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
 
@@ -39,8 +42,8 @@ def check_dataset(
     """Check a data set: its arrays, its clients, and that it is the same whenever it is loaded.
 
     Args:
-        dataset: A name such as "digits", a reference such as "mylab.data:load", a `Dataset`, or a function
-            without arguments that returns one.
+        dataset: A name such as "digits", data such as "csv:table.csv?label=y", a reference such as
+            "mylab.data:load", a `Dataset`, or a function without arguments that returns one.
         root: Folder of the data files of a named data set; without it the one in RAFFED_DATA.
         name: What messages call the data set.
 
@@ -54,7 +57,10 @@ def check_dataset(
         >>> check_dataset("digits").ok
         True
     """
-    return found_by(DATASET_CHECKS, DatasetSubject(_loader(dataset, root)), "dataset", name or named(dataset))
+    subject = DatasetSubject(_loader(dataset, root))
+    found = found_by(DATASET_CHECKS, subject, "dataset", name or named(dataset))
+    loaded = next(one.state for one in found if one.name == "loads") == "holds"
+    return replace(found, notes=subject.data.facts.notes) if loaded else found
 
 
 def _loader(dataset: str | Dataset | Callable[[], Dataset], root: str | None) -> Callable[[], Dataset]:
@@ -62,13 +68,15 @@ def _loader(dataset: str | Dataset | Callable[[], Dataset], root: str | None) ->
 
     if isinstance(dataset, Dataset):
         return lambda: dataset
-    if isinstance(dataset, str) and not is_code(dataset):
-        load_dataset(dataset, root)  # refused at once if there is none
-        return lambda: load_dataset(dataset, root)
-    load: Callable[[], Dataset] = resolved(dataset) if isinstance(dataset, str) else dataset
+    if isinstance(dataset, str) and (_is_data(dataset) or not is_code(dataset)):
+        first = [load_dataset(dataset, root)]  # refused at once if there is none
+        return lambda: first.pop() if first else load_dataset(dataset, root)
+    if isinstance(dataset, str) and isinstance(made := load(dataset), Dataset):
+        return lambda: made
+    function: Callable[[], Dataset] = resolved(dataset) if isinstance(dataset, str) else dataset
 
     def loaded() -> Dataset:
-        found = load()
+        found = function()
         if not isinstance(found, Dataset):
             raise UsageError(
                 f"{named(dataset)} returned a {type(found).__name__}; it must return a raffed Dataset"
@@ -76,6 +84,11 @@ def _loader(dataset: str | Dataset | Callable[[], Dataset], root: str | None) ->
         return found
 
     return loaded
+
+
+def _is_data(text: str) -> bool:
+    """Return whether a text names data in files or in the cache, which may have the form of a reference."""
+    return text.startswith(CACHED) or parse_reference(text) is not None
 
 
 def _loads(subject: DatasetSubject) -> str:

@@ -49,11 +49,13 @@ class Findings:
         kind: What the object was recognised as.
         subject: Its reference or name.
         found: One outcome for each check, in order.
+        notes: What else a user may not expect, such as a part of the data that is not used.
     """
 
     kind: Kind
     subject: str
     found: tuple[CheckFinding, ...]
+    notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[CheckFinding]:
         return iter(self.found)

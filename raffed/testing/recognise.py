@@ -14,8 +14,10 @@ from raffed.config.selection import SELECTIONS
 from raffed.config.validation import Value
 from raffed.core.method import Method
 from raffed.core.participation.selection import GIVEN
+from raffed.data.array_cache import CACHED
 from raffed.data.catalogue import DATASETS
 from raffed.data.dataset import Dataset
+from raffed.data.importers.reference import guessed, parse_reference
 from raffed.data.split import Split
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError, check_choice
@@ -73,8 +75,8 @@ def check(reference: str, args: Mapping[str, Value] | None = None, kind: str | N
     """Check what a reference or a name stands for.
 
     Args:
-        reference: A reference such as "mylab.methods:myprox", or a name of a method, network, data set,
-            split, schedule or selection, or an entry point.
+        reference: A reference such as "mylab.methods:myprox", data such as "csv:table.csv?label=y", or a
+            name of a method, network, data set, split, schedule or selection, or an entry point.
         args: Arguments of a method, network, split, loss, schedule or selection.
         kind: What it is, such as "loss", where that cannot be recognised.
 
@@ -114,6 +116,8 @@ def _said(kind: str) -> Kind:
 
 def _recognised(text: str) -> tuple[Kind, str]:
     """Return what a text stands for, and the name or reference by which it is found."""
+    if parse_reference(text) is not None or text.startswith(CACHED):
+        return "dataset", text
     if is_code(text):
         return _kind_of_code(text), text
     low = text.strip().lower()
@@ -126,6 +130,8 @@ def _recognised(text: str) -> tuple[Kind, str]:
     try:
         parse_split(text)
     except UsageError as error:
+        if near := guessed(text):
+            raise UsageError(f"{text!r} is a file or folder; did you mean {near}?") from error
         raise UsageError(
             f"{text!r} is neither a reference (package.module:name, ./file.py:name) nor the name of a "
             "method, network, data set, split, schedule or selection; `raffed methods` and its like list the "

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from raffed.data.datasets import load_dataset
 from tests.cli.conftest import Cli
 
 RUN = ("--execution", "serial", "--rounds", 1, "--epochs", 1, "--split", "iid:2", "--model", "mlp")
@@ -36,3 +37,85 @@ def test_a_run_says_at_its_start_which_parts_it_uses(cli: Cli, images: Path) -> 
     assert "the images in 'Training' are trained on, and those in 'Testing' are the test set" in said
     assert "the 12 in 'val' are not used" in said
     assert cli("verify", "runs/a").code == 0
+
+
+@pytest.fixture
+def every(images: Path) -> dict[str, str]:
+    """The same 12 rows of 2 classes as every kind of data that `--dataset` takes, with clients."""
+    rows = [f"{n / 4},{('red', 'blue')[n % 3 > 0]},{'xy'[n % 2]},{'ab'[n % 3 > 1]}" for n in range(12)]
+    Path("t.csv").write_text("size,tint,y,site\n" + "\n".join(rows) + "\n")
+    x, y, site = np.arange(24.0).reshape(12, 2), np.arange(12) % 2, (np.arange(12) % 3 > 1).astype(int)
+    np.savez("a.npz", x=x, y=y, clients=site)
+    for part in ("train", "test"):
+        (Path("pfl") / part).mkdir(parents=True)
+        for client in range(2):
+            np.savez(f"pfl/{part}/{client}.npz", data=np.array({"x": x, "y": y}, dtype=object))
+    Path("mine.py").write_text(
+        "import numpy as np\nimport raffed\n\n\ndef load() -> raffed.Dataset:\n"
+        "    y = np.arange(12) % 2\n"
+        "    return raffed.Dataset.from_arrays(np.arange(24.0).reshape(12, 2), y, clients=y, test=0.25)\n\n\n"
+        "TABLE = raffed.Dataset.from_table('t.csv', label='y', client='site')\n"
+    )
+    return {
+        "csv": "csv:t.csv?label=y&client=site",
+        "npz": "npz:a.npz",
+        "folder": f"folder:{images}",
+        "pfllib": "pfllib:pfl",
+        "function": "./mine.py:load",
+        "object": "./mine.py:TABLE",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    {
+        "csv": ["training part 10 rows", "test part 2 rows", "2, in column site", "red", "(value - "],
+        "npz": ["training part 10 samples", "one input 2 numbers (float32)", "clients 2"],
+        "folder": [
+            "training part 12 images",
+            "one input 3x8x8 pixels",
+            "cat",
+            "the 12 in 'val' are not used",
+        ],
+        "pfllib": ["training part 24 samples", "test part 24 samples", "clients 2"],
+        "function": ["training part 8 samples", "test part 4 samples", "clients 2"],
+        "object": [
+            "training part 10 rows",
+            "2, in column site",
+            "0 or 1 for each of 2 categories: blue, red",
+        ],
+    }.items(),
+)
+def test_datasets_shows_every_kind_of_own_data_and_check_and_the_api_take_it(
+    cli: Cli, every: dict[str, str], kind: str, said: list[str]
+) -> None:
+    shown = cli("datasets", every[kind])
+    assert shown.code == 0, shown.err
+    words = " ".join(shown.out.split())
+    assert [one for one in said if one not in words] == []
+    checked = cli("check", every[kind])
+    assert "a dataset" in checked.out
+    assert ("not used" in " ".join(checked.out.split())) == (kind == "folder")
+    data = load_dataset(every[kind])
+    assert f"training part {len(data.x)} " in words
+
+
+def test_classes_and_clients_are_shown_with_their_counts(cli: Cli, every: dict[str, str]) -> None:
+    lines = [line.split() for line in cli("datasets", every["csv"]).out.splitlines()]
+    data = load_dataset(every["csv"])
+    assert data.clients is not None
+    assert data.test_clients is not None
+    for place, name in enumerate("xy"):
+        assert [str(place), name, str((data.y == place).sum()), str((data.y_test == place).sum())] in lines
+    for place, name in enumerate("ab"):
+        counts = [str((who == place).sum()) for who in (data.clients, data.test_clients)]
+        assert [str(place), name, *counts] in lines
+
+
+def test_the_options_of_a_reference_are_checked_before_anything_is_looked_at(
+    cli: Cli, every: dict[str, str]
+) -> None:
+    for command in ("datasets", "check"):
+        assert "unknown option of csv: 'lable'" in cli(command, "csv:t.csv?lable=y").err
+        assert "did you mean csv:./t.csv?" in cli(command, "./t.csv").err
+        assert "did you mean folder:./pictures?" in cli(command, "./pictures").err
