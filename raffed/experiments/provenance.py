@@ -14,6 +14,7 @@ from raffed.config.validation import Value
 from raffed.core.training.overrides import effective
 from raffed.experiments.code_record import code_records
 from raffed.experiments.method_revision import revision_of
+from raffed.experiments.saved_inputs import described_data
 from raffed.methods import OwnMethod, method_info
 from raffed.results.command_line import command_line
 from raffed.results.folder_names import folder_name
@@ -47,6 +48,7 @@ def new_run(setup: Setup) -> RunContents:
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "transform": setup.style,
         "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},
+        "dataset": described_data(setup),
         "effective": _effective(setup),
         "rounds_done": 0,
         "files": {},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import os
 import tempfile
 import warnings
@@ -99,7 +100,9 @@ def export(
         accept_changed_code: As in `load_model`.
 
     Returns:
-        The files that were written.
+        The files that were written. Beside each one lies a JSON file of the same name with what new data need
+        to become inputs (`raffed.experiments.saved_inputs.SavedInputs`), unless the run is of an earlier
+        version.
 
     Raises:
         UsageError: A file exists already, or the package is missing.
@@ -107,7 +110,8 @@ def export(
     places = [Path(one) for one in (out, onnx) if one is not None]
     if not places:
         raise UsageError("nothing to write: give --out model.pt, --onnx model.onnx, or both")
-    for place in places:
+    beside = list(dict.fromkeys(_beside(place) for place in places))
+    for place in (*places, *beside):
         if place.exists():
             raise UsageError(f"{place} exists already; choose another name")
         if not place.absolute().parent.is_dir():
@@ -118,7 +122,8 @@ def export(
         _check_onnx()
     with fetched(run, whole=True) as folder:
         net = _net(folder, client, best, accept_changed_code)
-        inputs = _inputs(read_run(folder), run_config(folder))
+        about = read_run(folder)
+        inputs = _inputs(about, run_config(folder))
     module = plain_module(net).eval()
     if out is not None:
         with writing(Path(out)), replacing(Path(out)) as part:
@@ -126,7 +131,17 @@ def export(
     if onnx is not None:
         with writing(Path(onnx)), replacing(Path(onnx)) as part:
             _write_onnx(module, inputs, part)
-    return places
+    if "dataset" not in about:
+        return places
+    held = {"run_id": about["run_id"], "inputs": about["inputs"], "dataset": about["dataset"]}
+    for place in beside:
+        with replacing(place) as part:
+            part.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return [*places, *beside]
+
+
+def _beside(place: Path) -> Path:
+    return place.with_suffix(".inputs.json" if place.suffix == ".json" else ".json")
 
 
 def _saved(module: torch.nn.Module) -> bytes:

@@ -160,6 +160,14 @@ class RunContents(TypedDict, total=False):
     commit: Annotated[str | None, Doc("Commit of raffed with which the run began.")]
     error: Annotated[str | None, Doc("Why the run failed or was stopped.")]
     inputs: Annotated[Inputs, Doc("One prepared input of the network; absent in runs of earlier versions.")]
+    dataset: Annotated[
+        Noted,
+        Doc(
+            "What new data need to become inputs of the model: names of the classes, the columns of a table "
+            "with their encoding, and the preparation; also the names of the clients. Absent in runs of "
+            "earlier versions."
+        ),
+    ]
     effective: Annotated[
         Noted,
         Doc(

@@ -45,9 +45,20 @@ def test_every_command_of_the_page_runs() -> None:
 
 
 def test_the_program_of_the_page_runs_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
-    [program] = blocks("python")
+    program, _ = blocks("python")
     exec(compile(program, str(PAGE), "exec"), {})
     assert float(capsys.readouterr().out.splitlines()[-1]) > 0.8
+
+
+def test_the_model_of_the_page_names_the_classes_of_new_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """Red wines have less acid than white ones in the table that this test writes."""
+    line = blocks("sh")[0].splitlines()[0].replace("--rounds 5", "--rounds 20")
+    found = CliRunner().invoke(app, [*shlex.split(line)[1:], "--execution", "serial"], catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    capsys.readouterr()
+    _, program = blocks("python")
+    exec(compile(program, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out == "['red', 'white']\n"
 
 
 def test_the_page_names_every_kind_of_reference_and_its_options() -> None:

@@ -97,6 +97,16 @@ class TableEncoder:
             made.append(code.encode(column.values))
         return np.concatenate(made, axis=1).astype(np.float32)
 
+    @staticmethod
+    def restored(columns: Sequence[EncodedColumn]) -> TableEncoder:
+        """Return the encoder that `described` described."""
+        return TableEncoder(
+            tuple(
+                (one.name, CategoryCode(np.array(one.categories)) if one.categories else _number(one))
+                for one in columns
+            )
+        )
+
     def described(self) -> tuple[EncodedColumn, ...]:
         """Return how each column is encoded, for people and for new rows."""
         return tuple(
@@ -105,6 +115,10 @@ class TableEncoder:
             else EncodedColumn(name, code.mean, code.std)
             for name, code in self.codes
         )
+
+
+def _number(column: EncodedColumn) -> NumberCode:
+    return NumberCode(column.mean, column.std)
 
 
 def _number_code(column: Column) -> NumberCode:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from raffed.data.importers.clients import as_clients
 from raffed.data.importers.encoding import Column, TableEncoder, categorical, label_column, numeric
-from raffed.data.importers.facts import DataFacts
+from raffed.data.importers.facts import DataFacts, EncodedColumn
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
 from raffed.data.importers.labels import as_labels
 from raffed.data.importers.parts import are_parts, chosen_parts
@@ -123,6 +123,35 @@ def import_table(
     rest = other.encoded(encoder) if len(other.y) else None
     facts = DataFacts("table", notes, label=label, client=client, columns=encoder.described())
     return imported(name, whole.encoded(encoder), rest, source=source, facts=facts)
+
+
+def encoded_rows(
+    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path,
+    columns: Sequence[EncodedColumn],
+    name: str = "table",
+) -> npt.NDArray[np.float32]:
+    """Return new rows of a table, encoded as the rows of a data set were.
+
+    Args:
+        table: As for `import_table`.
+        columns: How each feature is encoded.
+        name: Beginning of every message.
+
+    Raises:
+        UsageError: A column is missing, or holds text where it held numbers or the reverse.
+    """
+    file, where = _opened(table, name)
+    found = []
+    for one in columns:
+        if one.name not in file.table.column_names:
+            raise UnknownNameError(f"column of {where} for the model", one.name, file.table.column_names)
+        _check_complete(file, one.name, where)
+        column = file.table.column(one.name)
+        if one.categories:
+            found.append(categorical(one.name, column))
+        else:
+            found.append(numeric(one.name, column, where, file.place, file.typed))
+    return TableEncoder.restored(columns).encode(found, where)
 
 
 def _column_of_parts(table: pa.Table, where: str, roles: TableRoles) -> str | None:

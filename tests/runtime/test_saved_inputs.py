@@ -1,0 +1,97 @@
+"""A finished run says how its inputs were made, so that its model can be used on new rows and images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.errors import UsageError
+from raffed.experiments.saved_inputs import SavedInputs
+from raffed.results import read_run
+
+CONFIG = RunConfig(
+    model=Model("mlp", {"hidden": [4]}),
+    local=Local(epochs=1),
+    federation=Federation(rounds=1),
+    runtime=Runtime(execution="serial"),
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+
+
+def finished(dataset: str, split: str = "iid:2") -> Path:
+    raffed.run(replace(CONFIG, data=Data(dataset=dataset, split=split, local_test=0.2)), out="run")
+    return Path("run")
+
+
+def table(rows: range) -> str:
+    lines = [f"{n / 7},{('red', 'blue', 'green')[n % 3]},{'xy'[n % 2]},{'ab'[n % 3 > 1]}" for n in rows]
+    return "size,tint,y,site\n" + "\n".join(lines) + "\n"
+
+
+def test_new_rows_are_encoded_with_the_numbers_of_the_training_rows() -> None:
+    Path("t.csv").write_text(table(range(30)))
+    Path("new.csv").write_text("tint,size\nblue,3.5\nblack,0\n")
+    run = finished("csv:t.csv?label=y&client=site&test=0", "natural")
+    inputs = SavedInputs.load(run)
+    sizes = np.arange(30) / 7
+    wanted = (np.array([3.5, 0.0]) - sizes.mean()) / sizes.std()
+    found = inputs.rows("new.csv")
+    assert found[:, 0].tolist() == pytest.approx(wanted.tolist(), abs=1e-6)
+    assert found[:, 1:].tolist() == [[1, 0, 0], [0, 0, 0]]  # blue, and a tint that was never seen
+    assert (inputs.class_names, inputs.facts.client_names) == (("x", "y"), ("a", "b"))
+    assert (inputs.facts.label, inputs.facts.client) == ("y", "site")
+    with pytest.raises(UsageError, match=r"column of .* for the model 'tint'"):
+        inputs.rows({"size": [1.0]})
+    with pytest.raises(UsageError, match="not images"):
+        inputs.images(["a.png"])
+
+
+def test_an_export_brings_the_same_and_the_run_is_verified() -> None:
+    Path("t.csv").write_text(table(range(30)))
+    run = finished("csv:t.csv?label=y")
+    assert raffed.export(run, "model.pt") == [Path("model.pt"), Path("model.json")]
+    assert SavedInputs.load("model.json") == SavedInputs.load(run)
+    held = json.loads(Path("model.json").read_text())
+    assert held["dataset"]["class_names"] == ["x", "y"]
+    assert raffed.verify(run).ok
+    with pytest.raises(UsageError, match=r"model\.json exists already"):
+        raffed.export(run, "model.onnx.pt", onnx="model.onnx")
+
+
+def test_new_images_are_prepared_as_those_of_the_run() -> None:
+    draws = np.random.RandomState(0)
+    for label, number in np.ndindex(2, 5):
+        folder = Path("pictures") / ("cat", "dog")[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.randint(0, 256, (6, 9, 3)).astype(np.uint8)).save(folder / f"{number}.png")
+    inputs = SavedInputs.load(finished("folder:pictures?size=8&test=0"))
+    files = sorted(Path("pictures").rglob("*.png"))
+    stored = raffed.Dataset.from_folder("pictures", size=8, test=0.0).x
+    assert torch.equal(inputs.images(files), torch.from_numpy(stored.astype(np.float32)) / 255)
+    assert inputs.class_names == ("cat", "dog")
+
+
+def test_a_run_on_a_published_data_set_records_its_classes_and_the_numbers_of_its_preparation() -> None:
+    held = read_run(finished("digits"))["dataset"]
+    assert held["class_names"] == [str(one) for one in range(10)]
+    assert held["stored"] == {"shape": [1, 8, 8], "dtype": "uint8", "max_value": 16}
+    assert len(held["prepared"]["mean"]) == len(held["prepared"]["std"]) == 1  # type: ignore[index]
+
+
+def test_a_run_of_an_earlier_version_says_that_it_cannot_be_used_on_new_rows(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("{}")
+    with pytest.raises(UsageError, match="an earlier version of raffed"):
+        SavedInputs.load(tmp_path / "old.json")
