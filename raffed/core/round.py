@@ -11,6 +11,7 @@ from torch import Tensor
 
 from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
+from raffed.core.divergence import check_client, check_evaluated, check_server
 from raffed.core.ingredients import Personal
 from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire
 from raffed.core.method import Method
@@ -26,9 +27,7 @@ from raffed.core.training.sgd import Trained
 from raffed.core.training.task import Views
 from raffed.core.transfer import moved
 
-EVAL_CHUNK = (
-    500  # samples per forward pass without gradient; fixed, so that bits do not depend on the machine
-)
+EVAL_CHUNK = 500  # samples per pass without gradient; fixed, so that bits do not depend on the machine
 # The step of a server's rule: its memory, w^t, the mean and the context → its memory and w^{t+1}
 ServerStep = Callable[[Any, Params, Params, ServerContext], tuple[Any, Params]]
 
@@ -61,7 +60,8 @@ class ClientModels:
 class ClientRound(ClientModels):
     """The result of a client's round: what stays on its side, and its upload.
 
-    `start` is the model as downloaded, joined with the client's own layers.
+    `start` is the model as downloaded, joined with the client's own layers. `idle` names the user's own terms
+    whose value had no gradient.
     """
 
     upload: Upload
@@ -69,6 +69,7 @@ class ClientRound(ClientModels):
     start: State
     loss: float
     steps: int
+    idle: tuple[str, ...] = ()
 
 
 def client_round(
@@ -143,6 +144,8 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     kept: dict[str, Private] = {slot: own for slot, (own, _) in done.items() if own is not None}
     stays = k.state.b if local_buffers else Params({})
     after = ClientState(m.split.own(k.w, k.spec.norms), stays, kept)
+    if not after.empty:
+        check_client(m, after, k.client, k.round)
     views = {slot: view.replace(mine=kept.get(slot)) for slot, view in views.items()}
     return ClientRound(
         upload=upload,
@@ -152,6 +155,7 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
         views=views,
         loss=trained.loss,
         steps=trained.steps,
+        idle=trained.idle,
     )
 
 
@@ -229,6 +233,9 @@ def server_round(
         mean_b: The mean of the uploaded BatchNorm statistics.
         k: What the server knows.
         step: What makes the step of the server's rule, if it is not made here (`ServerRule.on_device`).
+
+    Raises:
+        NumericsError: The new model is not finite, or a memory holds NaN.
     """
     nothing = Received(0)
     if m.mean.rule is not None:
@@ -241,12 +248,10 @@ def server_round(
     }
     slots["server"], w = (step or m.server.step)(s.slots.get("server"), s.w, mean_w, k)
     slots.update(m.server.extra_broadcast(slots["server"]))
-    return ServerState(
-        s.round + 1,
-        w,
-        m.server.statistics(s.b, mean_b, k),
-        {slot: v for slot, v in slots.items() if v is not None},
-    )
+    kept = {slot: v for slot, v in slots.items() if v is not None}
+    after = ServerState(s.round + 1, w, m.server.statistics(s.b, mean_b, k), kept)
+    check_server(m, after)
+    return after
 
 
 def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
@@ -254,7 +259,10 @@ def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
 
     It is the broadcast, with the weights for evaluation that the server's rule chooses.
     """
-    return s.replace(w=m.server.evaluation_weights(s.slots.get("server"), s.w)).broadcast()
+    w = m.server.evaluation_weights(s.slots.get("server"), s.w)
+    if w is not s.w:
+        check_evaluated(m, w, s.round)
+    return s.replace(w=w).broadcast()
 
 
 def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSession) -> Context:

@@ -22,6 +22,7 @@ from raffed.experiments.final_measures import after_last, before_last, fairness
 from raffed.experiments.folder import RunFolder
 from raffed.experiments.folder_place import of_folder
 from raffed.experiments.hashes import weights_sha256
+from raffed.experiments.idle_terms import IdleTerms
 from raffed.experiments.metric_rows import round_rows, validation_rows
 from raffed.experiments.own_metrics import OwnMeasures
 from raffed.experiments.participation import RoundPlan
@@ -66,6 +67,7 @@ class RoundLoop:
         self._survey = ClientSurvey(setup, runtime, network.initial, self.spec.norms)
         public = self.aggregator.public
         self._own = OwnMeasures(setup, device)
+        self._idle = IdleTerms(setup.method)
         self._clean = None if public is None else CleanScore(setup, device, public)
         with user_errors():
             self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
@@ -186,6 +188,7 @@ class RoundLoop:
         partial, reports = training.asked()
         self._watch.waited(time.perf_counter() - waits, (report.share for report in reports))
         check_unchanged()
+        self._idle.note(reports, self.server.round + 1 == self.setup.config.federation.rounds)
         for piece in training.pieces or [order]:
             self._took_part(piece.participants, piece.round, self.setup)
         before, past = self.server, self._schedule.past

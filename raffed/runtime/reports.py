@@ -24,6 +24,7 @@ class Report(NamedTuple):
             equal shares.
         scores: What was measured of its models.
         share: Seconds of all the work that its worker did for this round, the same for all clients of it.
+        idle: Names of the user's own terms whose value had no gradient at this client.
     """
 
     client: int
@@ -35,6 +36,7 @@ class Report(NamedTuple):
     seconds: float
     scores: ClientScores = NO_SCORES
     share: ShareSeconds = NOT_TIMED
+    idle: tuple[str, ...] = ()
 
 
 class SurveyedClient(NamedTuple):

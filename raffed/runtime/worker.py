@@ -134,7 +134,15 @@ class ClientWorker:
                 up = self.method.uploaded_bytes(done.upload)
                 reports.append(
                     Report(
-                        participant.client, participant.data.n, done.loss, done.steps, up, down, spent, score
+                        participant.client,
+                        participant.data.n,
+                        done.loss,
+                        done.steps,
+                        up,
+                        down,
+                        spent,
+                        score,
+                        idle=done.idle,
                     )
                 )
         with explained(self.method), watch.part("sums"):

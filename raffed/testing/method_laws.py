@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.round import ClientRound
 from raffed.core.training.network import Network
+from raffed.references.places import place_of
 from raffed.testing.federation import TinyFederation, leaves, same_bits
 from raffed.testing.findings import Check, NotApplicableError
 from raffed.testing.generators import global_draws
@@ -143,10 +144,27 @@ def _finite(subject: MethodSubject) -> str:
     return ""
 
 
+def _gradients(subject: MethodSubject) -> str:
+    """Train three rounds, and look which terms never had a gradient at any client."""
+    with subject.another_process():
+        tiny, idle = subject.tiny(), set[str]()
+        for number in range(3):
+            here = set.intersection(*(set(one.idle) for one in tiny.step(EVERYBODY).values()))
+            idle = idle & here if number else here
+    for kind in (type(one) for _, one in tiny.method.ingredients() if type(one).__name__ in idle):
+        place = place_of(getattr(kind, "loss", kind))
+        return (
+            f"{place}: {kind.__name__} never has a gradient, so it changes nothing; compute its value from f "
+            f"with torch and do not detach it, or return 0 where it adds nothing"
+        )
+    return ""
+
+
 _LOOKS: tuple[tuple[str, str, Callable[[MethodSubject], str]], ...] = (
     ("arguments-declared", "Every argument has an annotation and a default.", _arguments),
     ("plain-data", "Equal arguments make equal recipes, which hold no tensor and can be sent.", _plain_data),
     ("finite-losses", "Losses and weights are finite, with and without BatchNorm.", _finite),
+    ("terms-have-gradients", "Every term has a gradient at some client and in some round.", _gradients),
     ("same-seed-same-bits", "One seed gives the same bits twice, and another seed gives others.", _same_seed),
     (
         "no-global-generator",

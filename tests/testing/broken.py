@@ -57,6 +57,13 @@ class Raises(Term):
         raise ValueError("a mistake of mine")
 
 
+class Forgets(Term):
+    """Is computed from the trained weights without their gradient, so that it changes nothing."""
+
+    def loss(self, f: Forward, k: Context) -> Tensor:
+        return (f.w - k.w0).sq_norm().detach()
+
+
 class Holds(Term):
     """Holds a tensor in the recipe."""
 
@@ -84,6 +91,10 @@ def overwrites() -> Method:
 
 def raises() -> Method:
     return Method("Broken", terms=(Raises(),))
+
+
+def forgets() -> Method:
+    return Method("Broken", terms=(Forgets(),))
 
 
 def holds() -> Method:
@@ -150,6 +161,7 @@ BROKEN_METHODS: dict[Callable[..., Method], str] = {
     branches: "serial-is-stacked",
     explodes: "finite-losses",
     raises: "finite-losses",
+    forgets: "terms-have-gradients",
     holds: "plain-data",
     undeclared: "arguments-declared",
 }

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.context import ClientData, Forward
-from raffed.core.ingredients import Head, Personal, Term
-from raffed.core.ingredients.personal import in_words
-from raffed.core.losses import cross_entropy
+from raffed.core.ingredients import Correction, Personal, Term
+from raffed.core.ingredients.results import is_raffeds
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Pass
+from raffed.core.training.first_step import FirstStep, at_first, same_names
+from raffed.core.training.objective_parts import objective_parts
 from raffed.core.training.sgd import Solver
-from raffed.core.training.task import ClientTask, TrainingPhase, Views, draws_of, with_draws
+from raffed.core.training.task import ClientTask, Correct, TrainingPhase, Views, draws_of, with_draws
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
@@ -36,68 +36,7 @@ def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor
     return lambda f, step: task.objective(f, with_draws(views, draws_of(task, own, len(f.y))))
 
 
-@dataclass(frozen=True)
-class ObjectiveParts:
-    """The shared objective of a method, taken apart.
-
-    Attributes:
-        head: The head, or None for the cross-entropy of the network's own logits.
-        terms: Terms by slot.
-        personal: The personal ingredient, if it adds something.
-        smoothing: Label smoothing ε of the cross-entropy, in [0, 1].
-    """
-
-    head: Head | None
-    terms: tuple[tuple[str, Term], ...]
-    personal: Personal | None
-    smoothing: float
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is added to the first loss."""
-        return not self.terms and (self.personal is None or type(self.personal).loss is Personal.loss)
-
-    def base(self, f: Forward, views: Views) -> Tensor:
-        """Return the loss to which the others are added, by default CE(head(logits), y)."""
-        if self.head is None:
-            return cross_entropy(f.logits, f.y, self.smoothing)
-        return self.head.loss(f, views["head"])
-
-    def added(self, f: Forward, views: Views) -> dict[str, Tensor]:
-        """Return what is added to it, each with its weight, by names such as "proximal" and "intra_class"."""
-        found = {in_words(type(one).__name__): one.loss(f, views[slot]) for slot, one in self.terms}
-        own = {} if self.personal is None else self.personal.loss_parts(f, views["personal"])
-        return {**found, **own}
-
-    def whole(self, f: Forward, views: Views) -> Tensor:
-        """Return the objective."""
-        loss = self.base(f, views)
-        for slot, one in self.terms:
-            loss = loss + one.loss(f, views[slot])
-        extra = None if self.personal is None else self.personal.loss(f, views["personal"])
-        return loss if extra is None else loss + extra
-
-
-def objective_parts(m: Method, label_smoothing: float, *, cross_entropy_only: bool = False) -> ObjectiveParts:
-    """Return the parts of a method's shared objective.
-
-    Args:
-        m: The method.
-        label_smoothing: Label smoothing of the run. A head may refuse it.
-        cross_entropy_only: Whether the pass leaves out everything but the first loss.
-    """
-    smoothing = 0.0 if m.head and not m.head.smooths else label_smoothing
-    if cross_entropy_only:
-        return ObjectiveParts(m.head, (), None, smoothing)
-    terms = tuple((slot, one) for slot, one in m.ingredients() if isinstance(one, Term))
-    return ObjectiveParts(m.head, terms, m.personal, smoothing)
-
-
 def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
-    correction = m.correction
-    correct = (
-        None if correction is None else lambda g, w, views: correction.gradient_at(g, w, views["correction"])
-    )
     gates, update_gates, jointly = (
         (m.personal.gates, m.personal.update_gates, m.personal.clips_jointly)
         if m.personal
@@ -105,11 +44,13 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
     )
     draws = {} if one.cross_entropy_only else terms_that_draw(m)
     notes = {} if one.cross_entropy_only else _notes(m)
+    parts = objective_parts(m, solver.label_smoothing, cross_entropy_only=one.cross_entropy_only)
+    looked_at = [part for part in (parts.head, parts.personal, *(term for _, term in parts.terms)) if part]
     return ClientTask(
-        objective_parts(m, solver.label_smoothing, cross_entropy_only=one.cross_entropy_only).whole,
+        parts.whole if all(is_raffeds(type(part)) for part in looked_at) else FirstStep(parts),
         solver,
         one.part,
-        correct,
+        _correct(m),
         gates,
         update_gates,
         jointly,
@@ -119,6 +60,21 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
         _is_plain(m, one) and not solver.label_smoothing,
         repeats=steps_repeat(m) and not gates,
     )
+
+
+def _correct(m: Method) -> Correct | None:
+    """Return how the gradient is changed before each step, or None."""
+    one = m.correction
+    if one is None:
+        return None
+
+    def correct(g: Params, w: Params, views: Views) -> Params:
+        return one.gradient_at(g, w, views["correction"])
+
+    if is_raffeds(type(one)):
+        return correct
+    hook = "gradient" if type(one).gradient_at is Correction.gradient_at else "gradient_at"
+    return at_first(correct, lambda made, g, w, views: same_names(one, hook, made, g))
 
 
 def steps_repeat(m: Method) -> bool:
@@ -160,3 +116,12 @@ def term_streams(draws: Mapping[str, Term], views: Views) -> dict[str, torch.Gen
         for v in [views[slot]]
         if one.purpose is not None
     }
+
+
+__all__ = [
+    "shared_objective",
+    "shared_task",
+    "steps_repeat",
+    "term_streams",
+    "terms_that_draw",
+]

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.aggregation.plain_sum import plain_sum
-from raffed.core.context import Context
+from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
+from raffed.core.ingredients.results import is_raffeds
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
 from raffed.core.training.clock import ClientClock, batched, private_rates
 from raffed.core.training.drawn_epochs import drawn_epochs
+from raffed.core.training.first_step import FirstStep, at_first, trainable
 from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer
 from raffed.core.training.objective import shared_task, steps_repeat, term_streams, terms_that_draw
 from raffed.core.training.optimizer_state import OptimizerState
@@ -46,6 +48,7 @@ def train_shared(
     drawn = [term_streams(draws, own) for own in views]  # the streams continue from pass to pass
     noted: list[dict[str, Tensor]] = [{} for _ in participants]
     companions = [_companion(m, own) for own in views]
+    gradients: dict[str, bool] = {}
     for number, one in enumerate(m.passes):
         task = shared_task(m, one, solver_for(session.local, one, contexts[0].lr, m.needs_sgd))
         phases = []
@@ -59,6 +62,7 @@ def train_shared(
             rates = clocks[i].rates(number, count)
             phases.append(replace(phase, rates=rates, optimizer=begun(views[i], f"pass-{number}")))
         done = session.execute(session.net, task, phases, session.augment)
+        _note_gradients(gradients, task)
         for i, end in enumerate(done):
             check_loss(m, contexts[i], end.loss)
             losses[i] += end.loss * end.steps
@@ -72,8 +76,11 @@ def train_shared(
     keep(views, kept)
     by_step = clocks[0].changes
     rows = zip(states, losses, steps, done, noted, lr_sums, strict=True)
+    idle = _idle(gradients)
     return [
-        Trained(state, loss / max(n, 1), n, end.own, noted=sums, lr_sum=lr_sum if by_step else None)
+        Trained(
+            state, loss / max(n, 1), n, end.own, noted=sums, lr_sum=lr_sum if by_step else None, idle=idle
+        )
         for state, loss, n, end, sums, lr_sum in rows
     ]
 
@@ -100,7 +107,21 @@ def train_by_rule(
     for k, end in zip(contexts, done, strict=True):
         check_loss(m, k, end.loss)
     sums = [None if one.rates is None else plain_sum(one.rates) for one in phases]
-    return [replace(end, lr_sum=lr_sum) for end, lr_sum in zip(done, sums, strict=True)]
+    gradients: dict[str, bool] = {}
+    _note_gradients(gradients, task)
+    idle = _idle(gradients)
+    return [replace(end, lr_sum=lr_sum, idle=idle) for end, lr_sum in zip(done, sums, strict=True)]
+
+
+def _note_gradients(gradients: dict[str, bool], task: ClientTask) -> None:
+    """Note which terms of the user's own had a gradient in a pass, and which had none."""
+    if isinstance(task.objective, FirstStep):
+        for name, had in task.objective.gradients.items():
+            gradients[name] = gradients.get(name, False) or had
+
+
+def _idle(gradients: dict[str, bool]) -> tuple[str, ...]:
+    return tuple(name for name, had in gradients.items() if not had)
 
 
 def _batches(
@@ -163,8 +184,15 @@ def _private_task(
     override = Pass(momentum=budget.momentum, weight_decay=budget.weight_decay)
     solver = solver_for(session.local, override, lr * budget.lr_scale if budget.lr is None else budget.lr)
     plain = type(personal).private_loss is Personal.private_loss and not solver.label_smoothing
+
+    def objective(f: Forward, mine: Views) -> Tensor:
+        return personal.private_loss(f, mine["personal"])
+
+    def look(value: Tensor, *_: object) -> Tensor:
+        return trainable(personal, "private_loss", value)
+
     return ClientTask(
-        lambda f, mine: personal.private_loss(f, mine["personal"]),
+        objective if is_raffeds(type(personal)) else at_first(objective, look),
         solver,
         budget.part,
         cross_entropy_only=plain and m.criterion is None,

@@ -41,6 +41,7 @@ class Trained:
         noted: Sums of what terms noted (`Term.note`), by slot.
         optimizer: The state of the optimiser at the end, if `Solver.kept` asks for it.
         lr_sum: Sum of the rates of the steps, or None if each had the rate of the solver.
+        idle: Names of the user's own terms whose value had no gradient.
     """
 
     state: State
@@ -51,6 +52,7 @@ class Trained:
     noted: Mapping[str, Tensor] = field(default_factory=dict)
     optimizer: OptimizerState | None = None
     lr_sum: float | None = None
+    idle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

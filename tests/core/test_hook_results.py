@@ -1,0 +1,335 @@
+"""What the hooks of own ingredients return: wrong things are reported by the hook's file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from raffed.core.ingredients import Correction, Head, Ingredient, LocalSolver, Opening, Personal, Term
+from raffed.core.messages import Private, Wire
+from raffed.core.method import Method
+from raffed.core.params import Params, State
+from raffed.core.parts import Budget, Pass
+from raffed.core.server import Mean, Reweighting, ServerRule
+from raffed.errors import NumericsError, UsageError
+from raffed.references.user_code import UserCodeError
+from raffed.testing import check_method, tiny_federation
+from raffed.testing.federation import same_bits
+
+WEIGHTS = Params({"head.weight": torch.zeros(2)})
+
+
+class Kept(Private):
+    """What a client keeps."""
+
+    w: Params
+
+
+class Told(Wire):
+    """What a client sends."""
+
+    w: Params
+
+
+def returning(kind: type, hook: str, made: Any, **others: Any) -> Any:
+    """Return an ingredient of a kind whose hook returns something."""
+    if callable(made):
+        function = made
+    else:
+
+        def function(self: Any, *given: Any) -> Any:
+            return made
+
+    function.__name__ = hook
+    return type("Mine", (kind,), {hook: function, "__module__": __name__, **others})()
+
+
+def pull(self: Any, f: Any, k: Any) -> Any:
+    return (f.w - k.w0).sq_norm()
+
+
+def unchanged(self: Any, own: Any, w: Any, mean: Any, k: Any) -> Any:
+    return None, mean
+
+
+def model(self: Any, k: Any) -> Any:
+    return k.state
+
+
+def stays(self: Any, carried: Any, gradient: Any, k: Any) -> Any:
+    gradient(carried, 0)
+    return carried
+
+
+NUMBER = "it must return a tensor of one number, without dimensions"
+TERM: dict[str, Any] = {"loss": pull}
+RULE: dict[str, Any] = {"step": unchanged}
+OWN: dict[str, Any] = {"model": model}
+STEP: dict[str, Any] = {"step": stays}
+
+
+def _term(hook: str, made: Any) -> dict[str, Any]:
+    return {"terms": (returning(Term, hook, made, **({} if hook == "loss" else TERM)),)}
+
+
+def _message(hook: str, made: Any) -> dict[str, Any]:
+    return {"message": returning(Ingredient, hook, made)}
+
+
+def _head(hook: str, made: Any) -> dict[str, Any]:
+    return {"head": returning(Head, hook, made)}
+
+
+def _personal(hook: str, made: Any, **more: Any) -> dict[str, Any]:
+    return {"personal": returning(Personal, hook, made, **({} if hook == "model" else OWN), **more)}
+
+
+def _rule(hook: str, made: Any) -> dict[str, Any]:
+    return {"server": returning(ServerRule, hook, made, **({} if hook == "step" else RULE))}
+
+
+def _solver(hook: str, made: Any) -> dict[str, Any]:
+    return {"solver": returning(LocalSolver, hook, made, **({} if hook == "step" else STEP))}
+
+
+def _opening(hook: str, made: Any) -> dict[str, Any]:
+    epochs = {} if hook == "epochs" else {"epochs": lambda self, k: 1.0}
+    return {"opening": returning(Opening, hook, made, **STEP, **epochs)}
+
+
+def _trains(self: Any, k: Any) -> Budget:
+    return Budget(2)
+
+
+CASES: tuple[tuple[dict[str, Any], str], ...] = (
+    (_term("loss", None), f"loss returned None; {NUMBER}; return 0 where it adds nothing"),
+    (_term("loss", 0.3), r"loss returned the number 0\.3, which has no gradient"),
+    (_term("loss", True), "loss returned the number True"),
+    (_term("loss", "0"), f"loss returned '0'; {NUMBER}"),
+    (_term("loss", lambda self, f, k: f.logits.mean(1)), rf"returned a tensor \[4\]; {NUMBER}; take .mean"),
+    (_term("loss", lambda self, f, k: f.logits.sum().reshape(1)), r"returned a tensor \[1\]"),
+    (_term("loss", lambda self, f, k: f.y.sum()), r"returned a tensor \[\] of torch.int64"),
+    (_term("note", 3), "note returned 3; it must return a Tensor or None"),
+    (_term("finish", None), "finish returned None; it must return two things"),
+    (_term("finish", lambda self, k: Kept(k.w)), "finish returned a Kept; it must return two things"),
+    (_term("finish", lambda self, k: (k.w, None)), "finish returned a Params as the client's memory"),
+    (
+        _term("finish", lambda self, k: (Told(k.w), None)),
+        "returned a Told as the client's memory; make it a sub",
+    ),
+    (
+        _term("finish", lambda self, k: (None, {"n": 3})),
+        "returned a dict as the message; only a Wire may travel",
+    ),
+    (_term("client_init", torch.zeros(3)), "client_init returned a Tensor as the client's memory"),
+    (_term("server_init", 3), "server_init returned 3; it must return a Wire or a Private or None"),
+    (
+        _term("server_step", WEIGHTS),
+        "server_step returned a Params; it must return a Wire or a Private or None",
+    ),
+    (_message("outgoing", None), "outgoing returned None as weights; it must be Params"),
+    (_message("outgoing", WEIGHTS), "`outgoing` must return weights with the names that it was given"),
+    (_head("logits", None), r"logits returned None; it must return logits \[4, 3\], as given"),
+    (_head("logits", lambda self, a, k: a.mean(0)), r"logits returned a tensor \[3\]"),
+    (_head("logits", lambda self, a, k: a.detach()), "logits returned a value without a gradient"),
+    (_head("loss", lambda self, f, k: f.logits.mean(1)), "loss returned a tensor"),
+    (_head("loss", lambda self, f, k: k.ce(f).detach()), "loss returned a value without a gradient"),
+    ({"correction": returning(Correction, "gradient", None, plain_sgd=False)}, "gradient returned None"),
+    (
+        {"correction": returning(Correction, "gradient", WEIGHTS, plain_sgd=False)},
+        "gradient returned a gradient that differs in body",
+    ),
+    (_personal("model", lambda self, k: k.state.w), "model returned a Params; it must return a State"),
+    (_personal("predict", None), "predict returned None; it must return a Tensor"),
+    (_personal("budget", 3), "budget returned 3; it must return a Budget or None"),
+    (
+        _personal("start", lambda self, k: k.w, budget=_trains),
+        "start returned a Params; it must return a State",
+    ),
+    (_personal("private_loss", None, budget=_trains), f"private_loss returned None; {NUMBER}"),
+    (
+        _personal("private_loss", lambda self, f, k: k.ce(f).detach(), budget=_trains),
+        "private_loss returned a value without a gradient",
+    ),
+    (_personal("loss", lambda self, f, k: f.logits.mean(1)), rf"loss returned a tensor \[4\]; {NUMBER}"),
+    (_personal("companion", 3), "companion returned 3; it must return a Params or None"),
+    (
+        _solver("step", lambda self, carried, gradient, k: gradient(carried, 0) and None),
+        "it must return a State",
+    ),
+    (_solver("begin", None), "begin returned None; it must return a Record"),
+    (_solver("end", None), "end returned None; it must return a State"),
+    (_solver("batches", 0), "batches returned 0; it must return a whole number of at least 1"),
+    (_solver("iterations", 1.5), "iterations returned 1.5; it must return a whole number of at least 0"),
+    (_opening("epochs", -1), "epochs returned -1; it must return a number of at least 0"),
+    (_opening("samples", [1]), "samples returned a list; it must return a Tensor"),
+    (_opening("loss", 1.0), r"loss returned the number 1\.0"),
+    (_rule("step", None), "step returned None; it must return two things, its memory and the next weights"),
+    (_rule("step", lambda self, own, w, mean, k: mean), "step returned a Params; it must return two things"),
+    (_rule("step", lambda self, own, w, mean, k: (mean, None)), "step returned a Params as its memory"),
+    (_rule("step", (None, WEIGHTS)), "`step` must return weights with the names"),
+    (_rule("init", 3), "init returned 3; it must return a Wire or a Private or None"),
+    (_rule("statistics", None), "statistics returned None as statistics; it must be Params"),
+    (
+        _rule("extra_broadcast", None),
+        "extra_broadcast returned None; it must return a dict from slots to Wires",
+    ),
+    (_rule("required_data", 5), "required_data returned 5; it must return a ServerData"),
+    (
+        {"mean": Mean(reweighting=returning(Reweighting, "weights", [2.0, -1.0], report=lambda self, n: n))},
+        "weights returned a list; it must return a list of 4 numbers from 0 to 1",
+    ),
+    (
+        {"mean": Mean(reweighting=returning(Reweighting, "weights", [0.1] * 4, report=lambda self, n: n))},
+        "weights returned weights that do not add up to 1",
+    ),
+)
+
+
+def _round(stacked: bool, slots: dict[str, Any]) -> None:
+    tiny = tiny_federation(Method("Mine", **slots), stacked=stacked)
+    tiny.method.server.required_data()
+    for client, done in tiny.step((0, 1, 2, 3)).items():
+        personal = tiny.method.personal
+        if personal is not None:
+            done.personal_state(tiny.method)
+            done.personal_logits(personal, tiny.data[client].x)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(("slots", "words"), CASES)
+def test_a_wrong_result_of_a_hook_is_reported_by_its_file_and_line(
+    slots: dict[str, Any], words: str, stacked: bool
+) -> None:
+    with pytest.raises(UserCodeError, match=rf"^\S*test_hook_results\.py:\d+: Mine\..*{words}"):
+        _round(stacked, slots)
+
+
+def test_a_class_of_another_base_is_looked_at_like_a_hook_of_the_class_itself() -> None:
+    class Beside:
+        def loss(self, f: Any, k: Any) -> Any:
+            return (f.w - k.w0).sq_norm()
+
+        def finish(self, k: Any) -> Any:
+            return None
+
+    class Mixed(Beside, Term): ...
+
+    with pytest.raises(UserCodeError, match=r"Mixed\.finish returned None"):
+        _round(False, {"terms": (Mixed(),)})
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_the_number_0_adds_nothing_and_is_no_mistake(stacked: bool) -> None:
+    zero = Method("Mine", **_term("loss", 0))
+    done = tiny_federation(zero, stacked=stacked).run(2)
+    assert same_bits(done.everything(), tiny_federation(Method("Mine"), stacked=stacked).run(2).everything())
+    assert all(one.idle == () for one in done.last.values())
+
+
+def constant(self: Any, f: Any, k: Any) -> Any:
+    return k.w0.sq_norm()
+
+
+def detached(self: Any, f: Any, k: Any) -> Any:
+    return (f.w - k.w0).sq_norm().detach()
+
+
+def later(self: Any, f: Any, k: Any) -> Any:
+    """As a term that has nothing to compare with in the first round."""
+    return f.logits.square().mean() if k.round else f.logits.new_zeros(())
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(("loss", "idle"), [(constant, ("Mine",)), (detached, ("Mine",)), (pull, ())])
+def test_a_term_without_a_gradient_is_noted_at_every_client(
+    loss: Callable[..., Any], idle: tuple[str, ...], stacked: bool
+) -> None:
+    done = tiny_federation(Method("Mine", **_term("loss", loss)), stacked=stacked).step((0, 1))
+    assert [one.idle for one in done.values()] == [idle, idle]
+
+
+def test_a_term_that_is_trained_by_a_solver_is_noted_as_well() -> None:
+    for stacked in (False, True):
+        slots = {**_term("loss", detached), **_solver("step", stays)}
+        done = tiny_federation(Method("Mine", **slots), stacked=stacked).step((0, 1))
+        assert [one.idle for one in done.values()] == [("Mine",), ("Mine",)]
+
+
+def test_a_term_whose_part_is_not_trained_in_one_pass_has_its_gradient_in_the_other() -> None:
+    slots = {**_term("loss", lambda self, f, k: f.z.square().mean()), "passes": (Pass("head"), Pass("body"))}
+    assert [one.idle for one in tiny_federation(Method("Mine", **slots)).step((0,)).values()] == [()]
+
+
+@pytest.mark.parametrize(("loss", "state"), [(detached, "fails"), (later, "holds"), (pull, "holds")])
+def test_check_finds_a_term_that_never_has_a_gradient(loss: Callable[..., Any], state: str) -> None:
+    found = {one.name: one for one in check_method(Method("Mine", **_term("loss", loss)))}
+    assert found["terms-have-gradients"].state == state
+    assert ("test_hook_results.py:" in found["terms-have-gradients"].why) == (state == "fails")
+
+
+def test_a_rule_that_makes_nan_is_found_in_its_round_with_the_place_of_the_rule() -> None:
+    nan = _rule("step", lambda self, own, w, mean, k: (None, mean * float("nan")))
+    with pytest.raises(
+        NumericsError,
+        match=r"after round 1 has diverged \(the model\).*look at \S*test_hook_results\.py:\d+, Mine\.step",
+    ):
+        tiny_federation(Method("Mine", **nan)).step()
+
+
+def test_a_server_s_memory_that_diverges_is_found() -> None:
+    def step(self: Any, own: Any, w: Any, mean: Any, k: Any) -> Any:
+        return Kept(w / 0.0), mean
+
+    rule = returning(ServerRule, "step", step, init=lambda self, w: Kept(w))
+    with pytest.raises(NumericsError, match=r"server's state after round 1 has diverged \(server\.w\)"):
+        tiny_federation(Method("Mine", server=rule)).step()
+
+
+class Score(Private):
+    """A number of a client's own."""
+
+    value: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [(float("nan"), r"client 0 keeps after round 1 .*\(term-Mine\.value\)"), (float("inf"), "")],
+)
+def test_nan_in_a_client_s_memory_is_found_and_infinity_may_be_meant(value: float, where: str) -> None:
+    def finish(self: Any, k: Any) -> Any:
+        return Score(torch.tensor([0.0, value])), None
+
+    tiny = tiny_federation(Method("Mine", **_term("finish", finish)))
+    if where:
+        with pytest.raises(NumericsError, match=where):
+            tiny.step((0,))
+    else:
+        assert tiny.step((0,))[0].client_state.slots["term-Mine"].value[1] == float("inf")
+
+
+def test_weights_of_1e38_are_finite_although_their_sum_is_not() -> None:
+    def finish(self: Any, k: Any) -> Any:
+        return Kept(
+            k.w.zeros() * 0.0 + Params({n: torch.full_like(t, 3e38) for n, t in k.w.tensors.items()})
+        ), None
+
+    assert tiny_federation(Method("Mine", **_term("finish", finish))).step((0,))[0].loss > 0
+
+
+def test_weights_that_a_rule_evaluates_are_looked_at_too() -> None:
+    from raffed.core.round import evaluated_broadcast
+
+    tiny = tiny_federation(Method("Mine", **_rule("evaluation_weights", lambda self, own, w: w / 0.0)))
+    tiny.step()
+    with pytest.raises(NumericsError, match="weights for evaluation after round 1"):
+        evaluated_broadcast(tiny.method, tiny.server)
+
+
+def test_a_state_is_what_a_model_is() -> None:
+    assert isinstance(tiny_federation(Method("Mine")).step((0,))[0].trained, State)
+    with pytest.raises(UsageError, match="terms is a Mine"):
+        Method("Mine", terms=returning(Term, "loss", pull))
