@@ -19,10 +19,11 @@ from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_
 
 from .metrics.intervals import reported_interval
 from .metrics.measures import measures
-from .runs.comparable import comparability
+from .runs.comparable import PREFIX, comparability
 from .runs.files import JsonObject
 from .runs.groups import Group
 from .runs.load import Runs, read_runs, section
+from .runs.origins import origin, unlike_parts
 from .table import TextTable, in_four_digits, without_blank
 
 NOTES = {
@@ -90,7 +91,7 @@ def damaged_sweeps(sweeps: Iterable[Sweep]) -> dict[str, str]:
 def with_missing(runs: Runs, sweeps: Iterable[Sweep], paths: Iterable[Path | str]) -> Runs:
     """Return the same runs, whose `unreadable` also names the results of sweeps that are not there.
 
-    A folder without run.json is not a run, so nothing else notices a final run whose run.json was removed.
+    Nothing else notices a final run whose folder was removed.
 
     Args:
         runs: The runs that were found at or below `paths`.
@@ -194,7 +195,15 @@ def _comparable(sweep: Sweep, runs: Runs) -> dict[str, str]:
         for method, names in found.items()
         if names
     ]
-    return {label: one.against for label, one in comparability(runs, members).items() if one.against}
+    against = {label: one.against for label, one in comparability(runs, members).items() if one.against}
+    return against | {group.label: why for group in members if (why := _mixed(runs, group))}
+
+
+def _mixed(runs: Runs, group: Group) -> str:
+    """Return that the final runs of a method differ in own code or data; "" if they do not."""
+    first, *rest = (origin(runs.files[name]) for name in group.used)
+    told = next((told for one in rest if (told := unlike_parts(first, one))), [])
+    return f"{PREFIX}between its final runs {'; '.join(told)}" if told else ""
 
 
 def _score_title(sweep: Sweep) -> str:
@@ -235,9 +244,12 @@ def _final_scores(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> p
 
 
 def _final_names(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
-    """Return the finished final runs of a method. With the papers' protocol this is the chosen trial."""
-    wanted = _results(sweep, method, about)
-    return [str(name) for name, folder in runs.runs["folder"].items() if Path(folder).resolve() in wanted]
+    """Return the finished final runs of a method that have all their rows.
+
+    With the papers' protocol this is the chosen trial.
+    """
+    wanted, whole = _results(sweep, method, about), runs.runs[runs.runs["damage"] == ""]
+    return [str(name) for name, folder in whole["folder"].items() if Path(folder).resolve() in wanted]
 
 
 def _results(sweep: Sweep, method: str, about: JsonObject) -> set[Path]:

@@ -85,7 +85,8 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     row["seeds"] = len(names)
     found = measured.loc[names]  # Looked up once, because a lookup by label takes milliseconds.
     done = runs.runs.loc[names, "rounds_done"]
-    alike = done.nunique() == 1 or (runs.runs.loc[names, "state"] == "finished").all()
+    whole = (runs.runs.loc[names, "state"] == "finished") & (runs.runs.loc[names, "damage"] == "")
+    alike = done.nunique() == 1 or whole.all()
     for measure in (*MEASURES, *own_columns(measured.columns)):
         values = [value for value in found[measure].tolist() if not math.isnan(value)]
         row[measure] = sum(values) / len(values) if values else math.nan

@@ -12,6 +12,7 @@ from ..runs.comparable import PREFIX, classes, differences
 from ..runs.files import JsonObject, read_object
 from ..runs.groups import Group
 from ..runs.load import Runs, section
+from ..runs.origins import origin, unlike_parts
 
 # Settings in which the rows of a paper's own table may differ, because its code or text treats them so. A
 # method that fine-tunes after the last round has personal models to survey in that round alone.
@@ -126,19 +127,21 @@ def _percent(scores: Sequence[float]) -> float:
 def strays(item: Reproduction, runs: Runs) -> dict[str, str]:
     """Map runs to the reason why they are left out.
 
-    A run is left out if most runs of its column and seed have another partition, other data or another
-    budget, or if most seeds of its own cell have. The rows of an item may differ in the method, its arguments
-    and the clipping of gradients, and in what the item says of itself. Rows that were tuned may differ in
-    everything, because each has the settings that its trials chose.
+    A run is left out if its rows are damaged or lacking, if most runs of its column and seed have another
+    partition, other data or another budget, or if most seeds of its own cell have, or have other own code.
+    The rows of an item may differ in the method, its arguments and the clipping of gradients, and in what the
+    item says of itself. Rows that were tuned may differ in everything, because each has the settings that its
+    trials chose, but the seeds of one cell may not differ in own code and data.
     """
-    if item.about.get("search"):
-        return {}
-
+    tuned = bool(item.about.get("search"))
     declared = DECLARED | frozenset(section(item.about, "published").get("may_differ", ()))
 
     def made() -> dict[str, str]:
         found: dict[str, str] = {}
-        for find in (_by_column, _by_seed):
+        for members in _by_seed(item, runs):
+            found.update(_damaged(runs, members))
+            found.update(_of_other_origin(runs, [one for one in members if one.used[0] not in found]))
+        for find in () if tuned else (_by_column, _by_seed):
             for members in find(item, runs):
                 kept = [one for one in members if one.used[0] not in found]
                 found |= _odd_ones(runs, kept, declared, str(item.about["measure"]))
@@ -158,6 +161,33 @@ def _odd_ones(runs: Runs, members: Sequence[Group], declared: frozenset[str], me
         )
         said = "; ".join(map(str, told))
         found[group.used[0]] = f"{PREFIX}{said}; the second value is that of {than.label}"
+    return found
+
+
+def _damaged(runs: Runs, members: Sequence[Group]) -> dict[str, str]:
+    """Return the runs whose rows are damaged or lacking, and what is the matter."""
+    damage = {group.used[0]: str(runs.runs.at[group.used[0], "damage"]) for group in members}
+    return {
+        name: f"{PREFIX}its rows are not as the run wrote them ({why})" for name, why in damage.items() if why
+    }
+
+
+def _of_other_origin(runs: Runs, members: Sequence[Group]) -> dict[str, str]:
+    """Return the seeds of a cell that most seeds differ from in own code, data or revision, and why."""
+    sets: list[list[Group]] = []
+    origins = {group.used[0]: origin(runs.files[group.used[0]]) for group in members}
+    for group in members:
+        fits = (one for one in sets if not unlike_parts(origins[one[0].used[0]], origins[group.used[0]]))
+        place = next(fits, None)
+        if place is None:
+            sets.append([group])
+        else:
+            place.append(group)
+    most = max(sets, key=len, default=[])
+    found = {}
+    for group in (group for one in sets if one is not most for group in one):
+        told = "; ".join(unlike_parts(origins[group.used[0]], origins[most[0].used[0]]))
+        found[group.used[0]] = f"{PREFIX}{told}; the second value is that of {most[0].label}"
     return found
 
 

@@ -15,6 +15,8 @@ from .conditions import EVALUATED, PARTITION_NAMES, ROUNDING, conditions, tuned_
 from .experiment import experiment, value_of
 from .groups import Group, groups, lost_seeds
 from .load import Runs, flatten
+from .origins import changed_roles
+from .remarks import origin_notes, role_notes
 
 PREFIX = "not comparable: "
 MARK = " ≠"
@@ -41,7 +43,7 @@ def differences(
     The result is empty if only the method and its arguments differ. `declared` names fields that differ on
     purpose. If `measure` depends on which rounds were evaluated, these must be the same.
     """
-    found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other)]
+    found = [*_partitions(runs, one, other), *_rounds_done(runs, one, other), *_own_code(runs, one, other)]
     found += _evaluated(runs, one, other, [name for name in schedule(measure) if name not in declared])
     a, b = conditions(runs, one), conditions(runs, other)
     chosen = declared | ROUNDING | (tuned_fields(runs, one) & tuned_fields(runs, other))
@@ -61,6 +63,15 @@ def schedule(measure: str) -> tuple[str, ...]:
     if not any(word in measure for word in ("best", "mean", "rounds_to")):
         return ()
     return EVALUATED if measure.startswith(OF_CLIENTS) else EVALUATED[:1]
+
+
+def _own_code(runs: Runs, one: Group, other: Group) -> list[Differing]:
+    """Return which own code differs, except that of the methods."""
+    return [
+        Differing(f"the own code of {change.what}", change.one, change.other)
+        for change in changed_roles(runs.files[one.used[0]], runs.files[other.used[0]])
+        if not change.shared
+    ]
 
 
 def _evaluated(runs: Runs, one: Group, other: Group, fields: Iterable[str]) -> list[Differing]:
@@ -89,6 +100,7 @@ def side_notes(runs: Runs, one: Group, other: Group) -> list[str]:
         f"{told}: best rounds and means over rounds are of other rounds, so they are not compared"
         for told in _evaluated(runs, one, other, schedule("accuracy_best"))
     ]
+    found += role_notes(runs, one, other)
     for name in sorted(ROUNDING):
         pair = [str(value_of(conditions(runs, group), name)) for group in (one, other)]
         if pair[0] != pair[1]:
@@ -144,6 +156,7 @@ def comparability(runs: Runs, members: Sequence[Group]) -> dict[str, Verdict]:
             for group in one:
                 against = _why_not(runs, group, sets[0]) if number else ""
                 notes = side_notes(runs, group, one[0]) if group is not one[0] else []
+                notes += origin_notes(runs, group, members)
                 found[group.label] = Verdict(against, tuple(notes), number, len(one) - 1)
         return found
 

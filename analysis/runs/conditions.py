@@ -9,6 +9,7 @@ from pathlib import Path
 from .experiment import experiment
 from .groups import Group
 from .load import Runs, flatten, section
+from .origins import hashes_of_data
 
 # These decide what is measured, not what is trained.
 _MEASURED = {
@@ -50,12 +51,7 @@ def conditions(runs: Runs, group: Group) -> dict[str, str]:
         found["data.transform"] = _preprocessing(
             section(section(file, "config"), "data"), file.get("transform")
         )
-        found |= {
-            name: str(value)
-            for name, value in file.items()
-            if name.startswith(("data_", "dataset_")) and "sha256" in name
-        }
-        return found
+        return found | hashes_of_data(file)
 
     setting: dict[str, str] = runs.once(("setting", group.used[0]), made)
     return setting

@@ -63,7 +63,8 @@ def experiment(file: JsonObject) -> JsonDict:
 
     5.0 counts as 5, and a null, an empty text or an empty table of a section as a missing setting. A setting
     that older runs lack also counts as missing if it has its default value. The folder of the data is
-    ignored.
+    ignored. A fork has the hash of its checkpoint, which differs between seeds; the configurations of its
+    earlier rounds take its place.
     """
     config = {
         key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
@@ -78,6 +79,9 @@ def experiment(file: JsonObject) -> JsonDict:
             for key, value in section(config, name).items()
             if value != usual.get(key) and value not in ("", {})
         }
+    if config["federation"].pop("fork_sha256", ""):
+        before = [one for one in file.get("earlier") or [] if isinstance(one, Mapping)]
+        config["forked_from"] = [experiment(one) for one in before]
     config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
     return config
 

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .experiment import experiment
 from .files import JsonObject
-from .load import Runs, flatten
+from .load import Runs, flatten, section
+from .origins import origin
+from .repeated import Row, Rows, chosen, contradictions, states, why_left_out
 from .titles import method_titles
 
-_NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256"]
+_NEEDED = ["method", "dataset", "partition", "seed", "state", "rounds_done", "partition_sha256", "damage"]
 _THE_TASK = ("method", "data.dataset", "data.split")
 
-# Data set, partition, method, configuration, mark of the partition where one is needed
+# Data set, partition, method, configuration with own code and data, mark of the partition where one is needed
 _Key = tuple[str, str, str, str, str]
 
 
 class Group(NamedTuple):
     """Runs whose configurations differ only in the seed and in the way they were executed.
 
+    They also have the same own code and data, and the same revision of their method.
+
     Attributes:
         label: the method, and the settings that distinguish it from its other groups of the same task.
-        used: the runs behind the numbers, one for each seed. Only finished runs are used if there are any.
+        used: the runs behind the numbers, one for each seed. Only finished runs with all their rows are used
+            if there are any.
         state: how many runs are in each state. All runs of the group are counted.
         left_out: (run, reason) of the group's other runs.
         names: all names of the partition, if it has several.
         reference: the method's reference, if the label has its title instead.
+        contradicted_by: the runs that repeat a seed of `used` and have other results.
     """
 
     label: str
@@ -39,6 +45,7 @@ class Group(NamedTuple):
     left_out: tuple[tuple[str, str], ...] = ()
     names: str = ""
     reference: str = ""
+    contradicted_by: tuple[str, ...] = ()
 
     @property
     def task(self) -> tuple[str, str]:
@@ -56,9 +63,14 @@ def groups(runs: Runs) -> list[Group]:
 
 def _groups(runs: Runs) -> list[Group]:
     members: dict[_Key, list[str]] = {}
-    about = {str(row["run"]): row for row in runs.runs[_NEEDED].reset_index().to_dict("records")}
+    about: dict[str, Row] = {
+        str(row["run"]): {**row, "hashes": section(runs.files[str(row["run"])], "hashes")}
+        for row in runs.runs[_NEEDED].reset_index().to_dict("records")
+    }
+    origins = {name: origin(runs.files[name]) for name in about}
     for name, row in about.items():
-        text = json.dumps(experiment(runs.files[name]), sort_keys=True, default=str)
+        made = [experiment(runs.files[name]), origins[name]]
+        text = json.dumps(made, sort_keys=True, default=str)
         members.setdefault((row["dataset"], row["partition"], row["method"], text, ""), []).append(name)
     members = {
         (*key[:4], mark): names
@@ -66,7 +78,10 @@ def _groups(runs: Runs) -> list[Group]:
         for mark, names in by_partition(key[1], {name: about[name] for name in all_names}).items()
     }
     configs = [
-        flatten(experiment(runs.files[names[0]])) | {"partition": key[4]} for key, names in members.items()
+        flatten(experiment(runs.files[names[0]]))
+        | origins[names[0]].marks
+        | ({"partition": key[4]} if key[4] else {})
+        for key, names in members.items()
     ]
     titles = method_titles(runs)
     labels = _labels(list(members), configs, titles)
@@ -79,24 +94,25 @@ def _groups(runs: Runs) -> list[Group]:
     found = []
     for (dataset, partition, method, *_), names, label in zip(members, members.values(), labels, strict=True):
         rows = {name: about[name] for name in names}
-        used = _used(rows)
-        others = tuple((name, _why_not(name, rows)) for name in names if name not in used)
+        used = chosen(rows)
+        others = tuple((name, why_left_out(name, rows)) for name in names if name not in used)
         found.append(
             Group(
                 label,
                 dataset,
                 partition,
                 used,
-                _state(rows),
+                states(rows),
                 others,
                 one_task[dataset, partition],
                 method if method in titles else "",
+                tuple(contradictions(used, rows)),
             )
         )
     return sorted(found)
 
 
-def by_partition(split: str, rows: _Rows) -> dict[str, list[str]]:
+def by_partition(split: str, rows: Rows) -> dict[str, list[str]]:
     """Separate runs of one configuration whose partitions only share a name.
 
     The keys are marks, and "" if all runs have the same partition. A partition that is drawn has another hash
@@ -181,22 +197,6 @@ def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Se
     return f"{label} ({earlier + 1})" if earlier else label
 
 
-_Rows = Mapping[str, Mapping[Hashable, Any]]
-
-
-def _used(rows: _Rows) -> tuple[str, ...]:
-    """Return one run for each seed: the one with most rounds.
-
-    Unfinished runs count only if none is finished.
-    """
-    best: dict[float, str] = {}
-    for name in _finished(rows) or rows:
-        seed = rows[name]["seed"]
-        if seed not in best or rows[name]["rounds_done"] > rows[best[seed]]["rounds_done"]:
-            best[seed] = name
-    return tuple(sorted(best.values(), key=lambda name: (rows[name]["seed"], name)))
-
-
 def lost_seeds(runs: Runs, group: Group) -> list[int]:
     """Return the seeds of a group whose run failed, such as by diverging, while others are finished.
 
@@ -206,26 +206,3 @@ def lost_seeds(runs: Runs, group: Group) -> list[int]:
     there = {seeds[name] for name in group.used}
     failed = {seeds[name] for name, _ in group.left_out if states[name] == "failed"}
     return sorted(int(seed) for seed in failed - there)
-
-
-def _finished(rows: _Rows) -> list[str]:
-    return [name for name, row in rows.items() if row["state"] == "finished"]
-
-
-def _why_not(name: str, rows: _Rows) -> str:
-    row = rows[name]
-    if row["state"] != "finished" and _finished(rows):
-        return (
-            f"{row['state'] or 'state unknown'} after {row['rounds_done']:.0f} rounds, while others are "
-            f"finished"
-        )
-    return f"seed {row['seed']:.0f} is there already, with at least as many rounds"
-
-
-def _state(rows: _Rows) -> str:
-    counts = Counter(row["state"] or "state unknown" for row in rows.values())
-    return (
-        next(iter(counts))
-        if len(counts) == 1
-        else ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
-    )

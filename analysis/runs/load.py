@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +20,8 @@ from raffed.results.metric import Metric
 
 from .clients import SCORES, last_accuracies
 from .files import JsonDict, JsonObject
+from .folders import find_run_folders, folder_names
+from .origins import origin
 from .run_files import COLUMNS, DAMAGED, Parts, missing_rounds, number, read_parts, read_run_file
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class Runs:
         runs: one row for each run, indexed by `run`. Its columns are folder, run_id, method, dataset,
             partition, seed, state, rounds_done, rounds_planned, seconds, and others. The columns
             client_seconds and client_sample_seconds are medians of a client's seconds in a round and of its
-            seconds per sample. The configuration is flattened to columns such as `config.local.lr`.
+            seconds per sample. `damage` names what is damaged or lacking of the rows; it is "" if nothing is.
+            The configuration is flattened to columns such as `config.local.lr`.
         files: the contents of each run.json, by `run`.
         unreadable: the path of every folder or file that was left out, with the reason.
         clients: columns run, client, round, value. The value is the accuracy of the client's personal model
@@ -158,31 +161,34 @@ def read_runs(paths: Iterable[Path | str], reader: Reader = read_run_file) -> Ru
     unreadable: dict[str, str] = {}
     folders: dict[Path, Path] = {}
     for path in map(Path, paths):
-        found = list(_run_folders(path))
+        found, headless = find_run_folders(path)
         folders |= {folder.resolve(): folder for folder in reversed(found)}
-        if not found:
+        unreadable |= headless
+        if not found and not headless:
             unreadable[str(path)] = (
                 "there is no run.json at or below it" if path.is_dir() else "there is no such folder"
             )
     files: dict[str, JsonObject] = {}
     named = {}
-    for name, folder in _names(sorted(folders.values())).items():
+    for name, folder in folder_names(sorted(folders.values())).items():
         file = _read_run_file(folder, unreadable, reader)
         if file is not None:
             files[name], named[name] = file, folder
     # Reading Parquet releases the interpreter lock.
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         read = dict(zip(named, pool.map(read_parts, named.values(), files.values()), strict=True))
-    for name, one in read.items():
-        unreadable |= one.unreadable or missing_rounds(named[name], files[name])
+    damage = {name: one.unreadable or missing_rounds(named[name], files[name]) for name, one in read.items()}
+    for lost in damage.values():
+        unreadable |= lost
     rows = []
     for name in list(read):
         try:
-            rows.append({"run": name, "folder": str(named[name]), **_about(files[name], read[name])})
+            about_run = _about(files[name], read[name]) | {"damage": _damage(damage[name])}
+            rows.append({"run": name, "folder": str(named[name]), **about_run})
         except DAMAGED as error:
             unreadable[str(named[name])] = f"run.json is damaged ({type(error).__name__}: {error})"
             del read[name], files[name]
-    about = pd.DataFrame(rows, columns=None if rows else ["run", "folder"]).set_index("run")
+    about = pd.DataFrame(rows, columns=None if rows else ["run", "folder", "damage"]).set_index("run")
     last = {name: last_accuracies(one.scores) for name, one in read.items()}
     reduced = (
         _stacked(last, SCORES_OF_CLIENTS),
@@ -230,22 +236,6 @@ def section(file: JsonObject, name: str) -> JsonObject:
     return found if isinstance(found, Mapping) else {}
 
 
-def _run_folders(path: Path) -> Iterator[Path]:
-    for folder, below, names in os.walk(path):
-        below.sort()
-        if "run.json" in names:
-            below.clear()
-            yield Path(folder)
-
-
-def _names(folders: list[Path]) -> dict[str, Path]:
-    """Return folder names if they are unique, else paths below the common folder."""
-    if len({folder.resolve().name for folder in folders}) == len(folders):
-        return {folder.resolve().name: folder for folder in folders}
-    base = os.path.commonpath([folder.resolve() for folder in folders])
-    return {folder.resolve().relative_to(base).as_posix(): folder for folder in folders}
-
-
 def _read_run_file(folder: Path, unreadable: dict[str, str], reader: Reader) -> JsonObject | None:
     try:
         file = reader(folder)
@@ -276,8 +266,17 @@ def _about(file: JsonObject, read: Parts) -> JsonDict:
     about |= dict(zip(("client_seconds", "client_sample_seconds"), read.seconds, strict=True))
     for name in ("run_id", "state", "execution", "started", "commit", "partition_sha256", "error"):
         about[name] = _text(file.get(name))
+    origin(file)  # raises if these fields are damaged
     nested = {name: section(file, name) for name in ("config", "versions", "hashes", "hardware")}
     return {**about, **flatten(nested)}
+
+
+def _damage(lost: Mapping[str, str]) -> str:
+    """Return what is the matter with a run's rows: the first place, and how many more there are."""
+    if not lost:
+        return ""
+    (place, reason), *more = lost.items()
+    return f"{Path(place).name}: {reason}" + (f", and {len(more)} more" if more else "")
 
 
 def _text(value: object) -> str:

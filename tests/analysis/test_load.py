@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from raffed.analysis import NoRunsError, load_runs
+from raffed.analysis.__main__ import main
 from raffed.analysis.runs.groups import groups
 
 WriteRun = Callable[..., Path]
@@ -131,6 +133,66 @@ def test_a_path_without_runs_is_named(tmp_path: Path, write_run: WriteRun) -> No
     }
 
 
+@pytest.mark.parametrize(
+    ("kept", "has"),
+    [
+        (["metrics/part-000001-000001.parquet"], "metrics with rows of a run"),
+        (["checkpoints/round-000001/state.json"], "checkpoints of a run"),
+        (["part-000001-000001.parquet"], "rows of a run"),
+        (["metrics", "partition.npz"], "metrics, empty,"),
+    ],
+)
+def test_a_folder_that_looks_like_a_run_and_has_no_run_json_is_named_beside_good_runs(
+    tmp_path: Path, write_run: WriteRun, kept: list[str], has: str
+) -> None:
+    write_run("runs/good", [0.5])
+    for name in kept:
+        path = tmp_path / "runs" / "group" / "lost" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"") if path.suffix else path.mkdir()
+    lost = str(tmp_path / "runs" / "group" / "lost")
+    told = {lost: f"it has {has} but no run.json; put back a copy of it"}
+    runs = load_runs(tmp_path / "runs")
+    assert (list(runs.files), dict(runs.unreadable)) == (["good"], told)
+    with pytest.raises(NoRunsError, match=re.escape(told[lost])):
+        load_runs(lost)
+
+
+def test_the_report_and_the_terminal_name_the_broken_runs_beside_the_good_ones(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("good", "lost", "torn", "folder"):
+        write_run(f"runs/{name}", [0.5], seed=len(name))
+    for name in ("lost", "folder"):
+        (tmp_path / "runs" / name / "run.json").unlink()
+    (tmp_path / "runs" / "torn" / "run.json").write_text("{")
+    (tmp_path / "runs" / "folder" / "run.json").mkdir()
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    told, page = capsys.readouterr().err, (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    for name in ("lost", "torn", "folder"):
+        assert f"left out {tmp_path / 'runs' / name}: " in told
+        assert str(tmp_path / "runs" / name) in page
+    assert "run.json is a folder, but must be a file" in told
+
+
+def test_folders_that_only_share_a_name_with_those_of_a_run_are_passed_by(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    write_run("runs/good", [0.5])
+    for name in ("code/metrics/compare.py", "code/checkpoints/notes.txt", "tables/values.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert dict(load_runs(tmp_path).unreadable) == {}
+
+
+def test_the_metrics_folder_of_a_run_is_refused_with_the_folder_of_the_run(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    folder = write_run("a", [0.5])
+    with pytest.raises(NoRunsError, match=f"is not its folder; give {folder}"):
+        load_runs(folder / "metrics")
+
+
 def test_runs_that_differ_in_seed_and_execution_only_are_one_group(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
@@ -173,6 +235,23 @@ def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(
     assert (group.label, group.used) == ("fedavg", ("s0", "s1"))
 
 
+def test_forks_of_several_seeds_are_one_experiment_if_their_runs_were(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Each has the hash of its own checkpoint. s2 is a fork of a run with another rate."""
+    for seed, rate in enumerate((0.1, 0.1, 0.2)):
+        config = {
+            "method": "fedavg",
+            "data": {"dataset": "digits", "split": "p10c2"},
+            "local": {"lr": 0.5},
+            "federation": {"rounds": 9, "forked_at": 4, "fork_sha256": f"{seed}" * 64},
+        }
+        source = {**config, "seed": seed, "local": {"lr": rate}, "federation": {"rounds": 5}}
+        earlier = [{"until": 4, "config": source}]
+        write_run(f"s{seed}", [0.5], seed=seed, config={**config, "seed": seed}, earlier=earlier)
+    assert sorted(group.used for group in groups(load_runs([tmp_path]))) == [("s0", "s1"), ("s2",)]
+
+
 def test_no_two_groups_of_a_task_share_a_label(tmp_path: Path, write_run: WriteRun) -> None:
     """Tables go by labels. Here the settings differ where labels do not look: in what the task is."""
     for name, split in (("a", "p10c2"), ("b", "P10C2")):
@@ -201,7 +280,7 @@ def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say
     (group,) = groups(load_runs([tmp_path]))
     assert group.used == ("a",)
     assert dict(group.left_out) == {
-        "again": "seed 0 is there already, with at least as many rounds",
+        "again": "the same run again: a has the same seed, as many rounds and equal results",
         "killed": "running after 1 rounds, while others are finished",
     }
     assert group.state == "2 finished, 1 running"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from raffed.analysis.loading import load_runs
-from raffed.analysis.reproduction.item_runs import run_folders
+from raffed.analysis.reproduction.item_runs import run_folders, strays
 from raffed.analysis.reproduction.verdicts import paper_table, result_lines
 
 from tests.analysis.changed_run import change
@@ -49,3 +50,34 @@ def test_a_paper_s_cell_counts_runs_that_were_rounded_in_several_ways(
     runs = load_runs(run_folders(item))
     assert [len(line.ours) for line in result_lines(item, runs)] == [3, 3]
     assert "Runs left out" not in paper_table(item, runs).titles
+
+
+def own_cells(write_run: WriteRun, hashes: list[str]) -> list[dict[str, object]]:
+    """One cell of an own method, whose seeds are of code with these hashes."""
+    names = []
+    for seed, digest in enumerate(hashes):
+        code = [{"role": "method", "reference": "./own.py:own", "files": {"own.py": digest}}]
+        names.append(write_run(f"s{seed}", [0.5] * 8, method="./own.py:own", seed=seed, code=code).name)
+    return [{"row": "Own", "column": "a", "printed": {}, "runs": names}]
+
+
+@pytest.mark.parametrize("about", [{}, {"search": {"grid": {}}}], ids=["a table", "a tuned table"])
+def test_a_seed_of_other_code_than_the_others_is_left_out_of_its_cell(
+    tmp_path: Path, write_run: WriteRun, about: dict[str, object]
+) -> None:
+    item = written_item(tmp_path, own_cells(write_run, [ONE, OTHER, ONE]), **about)
+    runs = load_runs(run_folders(item))
+    assert strays(item, runs) == {
+        "s1": "not comparable: its own code differs (own.py c3d4e5f6… / a1b2c3d4…); the second value is that "
+        "of seed 0"
+    }
+
+
+def test_a_run_with_lacking_rows_is_left_out_of_its_cell(tmp_path: Path, write_run: WriteRun) -> None:
+    item = written_item(tmp_path, own_cells(write_run, [ONE, ONE]))
+    min((tmp_path / "s1" / "metrics").iterdir()).unlink()
+    runs = load_runs(run_folders(item))
+    assert strays(item, runs) == {
+        "s1": "not comparable: its rows are not as the run wrote them (metrics: no part has the rows of "
+        "rounds 1-5; put them back)"
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,34 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(
     # Two seeds have no interval: t(1) = 12.706, s = 14.142 would give ± 127.06
     assert table.rows == [["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00", "–"]]
     assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
+
+
+def two_finals(folder: Path, write_run: WriteRun, digests: tuple[str, str]) -> None:
+    """A sweep whose two final runs are of own code with these hashes."""
+    for seed, digest in enumerate(digests):
+        code = [{"role": "schedule", "reference": "./own.py:rate", "files": {"own.py": digest}}]
+        write_run(f"fedmr/final/seed-{seed}", [0.6] * 8, seed=seed, method="fedmr", code=code)
+    finals = [{"seed": seed, "folder": f"fedmr/final/seed-{seed}", "state": "finished"} for seed in (0, 1)]
+    write_sweep(folder, "validation", {"trials": [], "chosen": None, "budget": 0, "final": finals})
+
+
+def test_final_runs_of_other_code_than_each_other_are_not_called_seeds_without_a_remark(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    two_finals(tmp_path, write_run, ("a1" * 32, "b2" * 32))
+    (sweep,) = find_sweeps([tmp_path])
+    ((*_, told),) = tuning_table(sweep).rows
+    assert (
+        told == "not comparable: between its final runs its own code differs (own.py a1a1a1a1… / b2b2b2b2…)"
+    )
+
+
+def test_a_final_run_with_lacking_rows_is_not_among_the_seeds(tmp_path: Path, write_run: WriteRun) -> None:
+    two_finals(tmp_path, write_run, ("a1" * 32, "a1" * 32))
+    min((tmp_path / "fedmr" / "final" / "seed-1" / "metrics").iterdir()).unlink()
+    (sweep,) = find_sweeps([tmp_path])
+    table = tuning_table(sweep)
+    assert table.rows[0][table.titles.index("Seeds")] == "1 of 2"
 
 
 def test_a_final_run_that_diverged_or_is_not_finished_is_no_result_and_is_counted(
@@ -124,7 +153,7 @@ def test_trials_are_shown_where_there_is_nothing_else(tmp_path: Path, write_run:
 def test_a_final_run_that_a_sweep_lists_and_that_is_not_there_is_named(
     named: str, said: bool, tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder without run.json is not a run, so that the report would have fewer seeds without a word."""
+    """Without its folder nothing else of the run is there, and the report has fewer seeds without a word."""
     write_run("sweep/fedmr/trials/mu1=0.1", [0.5], method="fedmr")
     for seed in (1, 2):
         write_run(f"sweep/fedmr/final/seed-{seed}", [0.7], seed=seed, method="fedmr")
@@ -135,7 +164,7 @@ def test_a_final_run_that_a_sweep_lists_and_that_is_not_there_is_named(
     chosen = {"name": "mu1=0.1", "settings": {"mu1": 0.1}, "state": "finished", "score": 0.5}
     write_sweep(tmp_path / "sweep", "validation", {"trials": [chosen], "chosen": chosen, "final": finals})
     missing = tmp_path / "sweep" / "fedmr" / "final" / "seed-2"
-    (missing / "run.json").unlink()
+    shutil.rmtree(missing)
     assert main([str(tmp_path / "sweep" / named), "--out", str(tmp_path / "out")]) == 0
     told = f"left out {missing}: not there, although sweep.json says that this run is finished"
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("left out")]
