@@ -12,12 +12,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from raffed.experiments.reproduction.measures import MEASURES
 from raffed.results.visible import visible
 
 from .metrics.intervals import reported_interval
 from .packed.files import DamagedRecordsError, unpacked
 from .report import find_items
+from .reproduction.cell_values import READERS
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.numbers import shown
 from .reproduction.term_strength import Strengths, cell_strengths, per_cent, weak_terms
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 if there was something to print, and 2 if not."""
     parser = argparse.ArgumentParser(prog="python -m analysis.findings", description=__doc__)
     parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
-    parser.add_argument("--measure", choices=sorted(MEASURES), help="instead of the measure of each table")
+    parser.add_argument("--measure", choices=sorted(READERS), help="instead of the measure of each table")
     given = parser.parse_args(argv)
     try:
         print(findings(given.records, given.measure))

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from raffed.config.number_range import number_range
+from raffed.config.search_axis import axis_values
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 
@@ -61,16 +61,7 @@ def values(space: Space, keyword: str) -> list[Value]:
     """The values of one axis of a grid: a list, a range such as "1e-4..1:log", or what `ray.tune.grid_search`
     makes of a list. Others, and a list without values, are a UsageError.
     """
-    axis = space[keyword]
-    if (found := number_range(axis)) is not None:
-        return list(found.values())
-    if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
-        axis = axis["grid_search"]
-    if not isinstance(axis, list | tuple):
-        raise UsageError(f"{keyword} = {axis!r}: it must be a list of values, such as [0.01, 0.1]")
-    if not axis:
-        raise UsageError(f"{keyword} = []: without a value nothing can be tried; name one, or leave it out")
-    return list(axis)
+    return axis_values(keyword, space[keyword])
 
 
 def points(space: Space) -> list[GridPoint]:

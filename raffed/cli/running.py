@@ -34,7 +34,7 @@ from raffed.cli.screen import make_screen
 from raffed.cli.seeds import Seeds, asked_seeds, check_single, one_process_each, run_seeds
 from raffed.commands.callbacks import callbacks
 from raffed.commands.comparing import checked_folders, run_each
-from raffed.commands.method_settings import Compared, by_label, separated
+from raffed.commands.method_settings import ComparedMethod, by_label, separated
 from raffed.commands.running import one_ray as _one_ray
 from raffed.commands.seeds import planned_seeds
 from raffed.config.run import RunConfig
@@ -266,7 +266,7 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
     all methods that take them. Settings beside the method take precedence.
     """
     given = [_with_settings(text) for text in methods]
-    labels = by_label(Compared(name, settings) for name, settings in given)
+    labels = by_label(ComparedMethod(name, settings) for name, settings in given)
     names = list(dict.fromkeys(name for name, _ in given))
     base = read_local(file) if file else {}
     base.pop("seeds", None)  # how often these are run is no part of one of them

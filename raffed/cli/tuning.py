@@ -37,7 +37,7 @@ from raffed.cli.options import (
     words_of,
 )
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.commands.method_settings import Compared, by_label
+from raffed.commands.method_settings import ComparedMethod, by_label
 from raffed.commands.running import PLACED
 from raffed.commands.tuning import VALIDATION, searched, seconds_of, with_an_actor
 from raffed.config.number_range import POINTS
@@ -239,7 +239,7 @@ def requested(
     methods = tuple(method_name(name) for name in named if name)
     if not methods:
         raise UsageError("there is nothing to tune; give --method at least once")
-    by_label(Compared(name, {}) for name in methods)  # refuses a method that is given twice
+    by_label(ComparedMethod(name, {}) for name in methods)  # refuses a method that is given twice
     searched = axes(grid)
     for name in methods:
         check_space(name, searched)

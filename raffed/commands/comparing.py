@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from raffed.commands.method_settings import Compared, by_label
+from raffed.commands.method_settings import ComparedMethod, by_label
 from raffed.commands.progress import CommandProgress, make_progress
 from raffed.commands.reporting import WrittenReport, reported
 from raffed.commands.running import check_continues, one_ray, start_or_continue
@@ -137,12 +137,12 @@ def _over_seeds(
     return Comparison(results, diverged, reported(folders, place / "report", shown.say), found)
 
 
-def _given(methods: Sequence[Given] | Mapping[Named, Mapping[str, Value]]) -> dict[str, Compared]:
+def _given(methods: Sequence[Given] | Mapping[Named, Mapping[str, Value]]) -> dict[str, ComparedMethod]:
     """Return what distinguishes each method → the method."""
     if isinstance(methods, Mapping):
-        return {name: Compared(name, args) for name, args in arguments_by_method(methods).items()}
+        return {name: ComparedMethod(name, args) for name, args in arguments_by_method(methods).items()}
     pairs = [one if isinstance(one, tuple) else (one, {}) for one in methods]
-    return by_label(Compared(_named(method), dict(args)) for method, args in pairs)
+    return by_label(ComparedMethod(_named(method), dict(args)) for method, args in pairs)
 
 
 def arguments_by_method(
@@ -155,7 +155,7 @@ def arguments_by_method(
     """
     if isinstance(methods, Mapping):
         return {_named(method): dict(args) for method, args in methods.items()}
-    by_label(Compared(_named(method), {}) for method in methods)
+    by_label(ComparedMethod(_named(method), {}) for method in methods)
     return {_named(method): {} for method in methods}
 
 

@@ -12,7 +12,7 @@ from raffed.errors import UsageError
 _NEXT = re.compile(r",(?=\s*[A-Za-z_][\w.]*\s*=)")  # a comma before NAME=
 
 
-class Compared(NamedTuple):
+class ComparedMethod(NamedTuple):
     """A method, and arguments that it has here only.
 
     Attributes:
@@ -35,13 +35,13 @@ def separated(text: str) -> tuple[str, list[str]]:
     return method.strip(), [one.strip() for one in settings]
 
 
-def by_label(methods: Iterable[Compared]) -> dict[str, Compared]:
+def by_label(methods: Iterable[ComparedMethod]) -> dict[str, ComparedMethod]:
     """Return label → method.
 
     Raises:
         UsageError: Two methods have the same label.
     """
-    found: dict[str, Compared] = {}
+    found: dict[str, ComparedMethod] = {}
     for one in methods:
         if one.label in found:
             raise UsageError(
@@ -60,4 +60,4 @@ def _spelt(value: object) -> str:
     return str(value)
 
 
-__all__ = ["Compared", "by_label", "separated"]
+__all__ = ["ComparedMethod", "by_label", "separated"]

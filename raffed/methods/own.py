@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, overload
 
+from raffed.config.search_axis import axis_values
 from raffed.config.source import Described
 from raffed.config.validation import Value, check_arguments, checked, declarations
 from raffed.errors import UsageError
@@ -79,9 +80,10 @@ def method(
     def marked(function: Callable[P, M]) -> Callable[P, M]:
         call = checked(function)
         _check_defaults(function)
-        for name, among in (space or {}).items():
-            for value in among if "." not in name else ():
-                check_arguments(function, {name: value})
+        for name, axis in (space or {}).items():
+            for value in axis_values(name, axis):
+                if "." not in name:
+                    check_arguments(function, {name: value})
         setattr(call, _MARK, Mark(title, source, space))
         return call
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from raffed.errors import RaffedError
 from raffed.references.places import place_of
 
+BESIDE = ("analysis", "cluster", "tune_spaces")  # packages of raffed that lie beside it in a checkout
+
 
 class UserCodeError(RaffedError):
     """The user's own code raised an error. The message begins with the file and line in that code."""
@@ -74,7 +76,8 @@ def is_user_code(file: str) -> bool:
     if "site-packages" in path.parts or "dist-packages" in path.parts:
         return False
     own, python = Path(__file__).absolute().parents[1], Path(os.__file__).absolute().parent
-    return own not in path.parents and python not in path.parents
+    beside = {own.parent / name for name in BESIDE}
+    return not {own, python, *beside} & set(path.parents)
 
 
 def may_be_called(function: types.FunctionType, *makes: str) -> bool:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import raffed
+from raffed import _checkout
 from raffed.errors import UsageError
 from raffed.references.naming import reference_to
 from raffed.references.resolve import CodeLocation, install, is_reference, load, place_of, stored_module
 from raffed.references.source_files import changed, sources_of
-from raffed.references.user_code import UserCodeError
+from raffed.references.user_code import BESIDE, UserCodeError, is_user_code
 
 
 @pytest.fixture
@@ -227,6 +229,13 @@ def test_an_installed_file_is_not_executed_twice(here: Path) -> None:
     install(place_of("./count.py:f"))
     load("./count.py:f")
     assert (here / "times").read_text() == "x"
+
+
+def test_what_lies_beside_raffed_in_a_checkout_is_not_the_user_s_code() -> None:
+    assert BESIDE == _checkout.NAMES
+    root = Path(raffed.__file__).parents[1]
+    assert not any(is_user_code(str(root / name / "x.py")) for name in ("raffed", *BESIDE))
+    assert is_user_code(str(root / "mine.py"))
 
 
 def test_a_request_that_a_decorator_refuses_is_reported_once_by_the_line_of_the_user_s_code(

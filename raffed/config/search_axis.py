@@ -1,0 +1,33 @@
+"""The values that a search tries for one argument. This module imports neither torch nor Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raffed.config.number_range import number_range
+from raffed.config.validation import Value
+from raffed.errors import UsageError
+
+
+def axis_values(keyword: str, axis: Value) -> list[Value]:
+    """Return the values of one axis of a grid.
+
+    Args:
+        keyword: The argument, or the field of the configuration, for messages.
+        axis: A list, a range such as "1e-4..1:log", or what `ray.tune.grid_search` makes of a list.
+
+    Raises:
+        UsageError: It is something else, or a list without values.
+    """
+    if (found := number_range(axis)) is not None:
+        return list(found.values())
+    if isinstance(axis, Mapping) and set(axis) == {"grid_search"}:
+        axis = axis["grid_search"]
+    if not isinstance(axis, list | tuple):
+        raise UsageError(f"{keyword} = {axis!r}: it must be a list of values, such as [0.01, 0.1]")
+    if not axis:
+        raise UsageError(f"{keyword} = []: without a value nothing can be tried; name one, or leave it out")
+    return list(axis)
+
+
+__all__ = ["axis_values"]
