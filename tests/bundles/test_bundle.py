@@ -82,6 +82,8 @@ def test_neither_the_account_nor_the_machine_nor_a_folder_of_it_is_named(
     about["title"] = "a run of gundula in /scratch/gundula/x"
     about["config"]["data"]["root"] = "/home/gundula/data"
     about["config"]["runtime"]["address"] = "workhorse7:6379"
+    about["dataset"]["client_names"] = ["Saint Mary's Hospital"]
+    about["dataset"]["columns"] = [{"name": "surname", "categories": ["Featherstonehaugh"]}]
     write_json(copy / "run.json", about)
     made = contents(raffed.bundle(copy, tmp_path / "a.zip").path)
     text = b"".join(made.values()).lower()
@@ -91,6 +93,8 @@ def test_neither_the_account_nor_the_machine_nor_a_folder_of_it_is_named(
         b"tuesday-afternoon",
         b"10.1.2.3",
         b"/scratch",
+        b"mary",
+        b"featherstonehaugh",
         str(tmp_path).encode(),
     ):
         assert word not in text

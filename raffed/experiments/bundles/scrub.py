@@ -18,7 +18,8 @@ from raffed.experiments.bundles.archive import TRACES
 from raffed.experiments.bundles.private_text import Machine
 from raffed.results.seal import SEAL
 
-LEFT_OUT: Final = ("placement", "error", SEAL)  # of run.json: names of machines, and messages with paths
+# Of run.json: names of machines, messages with paths, and names of clients and values out of the user's table
+LEFT_OUT: Final = ("placement", "error", "dataset", SEAL)
 ADVICE: Final = (
     "a bundle takes nothing along that belongs to this account or machine; name it otherwise and run again, "
     "or give --allow {text} if everybody may see it"
