@@ -104,10 +104,12 @@ def datasets(
         typer.echo("Data of your own (docs/own_data.md):")
         show(("--dataset", "what it reads"), [(one.example, one.meaning) for one in KINDS.values()])
         return
-    from raffed.data.own_data import checked_name, is_own
+    key = name.strip().lower()
+    key = ALIASES.get(key, key)
+    if key not in DATASETS:
+        from raffed.data.own_data import checked_name  # late, because it loads NumPy
 
-    key = checked_name(name)
-    if is_own(key):
+        key = checked_name(name)
         from raffed.cli.own_data import show_own
 
         show_own(key)

@@ -37,6 +37,8 @@ def item(folder: Path, rows: Mapping[str, Sequence[Row]], measure: str, **about:
         )
         writer.add(sorted(found, key=lambda row: row.round))
         writer.flush()
+        for part in (folder / name / "metrics").iterdir():  # of a whole run, so its name begins with round 1
+            part.rename(part.with_name(f"part-000001-{part.stem.rpartition('-')[2]}.parquet"))
         config = {
             "method": name.lower(),
             "data": {"dataset": "digits"},

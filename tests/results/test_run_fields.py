@@ -40,6 +40,7 @@ WRONG: dict[str, tuple[Json, str]] = {
     "commit": (7, "commit is an integer (7), but must be a text or null"),
     "error": ({}, "error is an object, but must be a text or null"),
     "inputs": ({"shape": [1]}, "inputs.dtype is missing"),
+    "dataset": ([], "dataset is a list, but must be an object"),
     "effective": ([], "effective is a list, but must be an object"),
     "clients": (True, "clients is true or false (True), but must be an integer of 0 or more"),
     "classes": ({"samples": ["1"], "holders": [1]}, "classes.samples[0] is a text ('1')"),

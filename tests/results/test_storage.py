@@ -354,7 +354,7 @@ def test_the_command_line_speaks_of_the_url_and_never_of_its_copy(
     assert "raffed-" not in first.out + first.err
     second = cli("run", *QUICK, "--rounds", "1", "--out", url)
     assert second.code == 2
-    assert f"`raffed resume {url}` continues it" in second.err
+    assert f"`raffed report {url}` shows it and `raffed verify {url}` checks it" in second.err
 
 
 @pytest.mark.parametrize(
