@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from raffed.results.atomic import sync_tree
 from raffed.results.lock import check_can_be_made, held
 from raffed.results.metrics_part import write_part
 from raffed.results.remote import STATE_FILE
-from raffed.results.run_contents import RunContents
+from raffed.results.run_contents import CodeRecord, RunContents
 from raffed.results.runfile import RUN_FILE, write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import METRICS_FOLDER, read_metrics
@@ -122,6 +122,10 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     contents["segments"], contents["state"], contents["rounds_done"] = earlier["segments"], "stopped", at
     contents["seconds"], contents["error"] = 0.0, None
     contents["earlier"] = superseded(run.contents, at)
+    if (
+        "code" in contents
+    ):  # of the rounds before; how it has changed since is recorded where the fork goes on
+        contents["code"] = _code_before(run.contents.get("code", []), contents["code"])
     with held(out), _removed_on_failure(out):
         shutil.copytree(source, out / CHECKPOINTS / source.name)
         rows = _rows(run.path, contents, setup, at)
@@ -133,6 +137,12 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         names = (part, out / PARTITION, out / CHECKPOINTS / source.name / STATE_FILE)
         contents["files"] = {one.relative_to(out).as_posix(): file_sha256(one) for one in names}
         write_json(out / RUN_FILE, contents)
+
+
+def _code_before(before: Sequence[CodeRecord], now: Sequence[CodeRecord]) -> list[CodeRecord]:
+    """Return the records of the present code, with the files that it had in the rounds before."""
+    known = {(one["role"], one["reference"]): one for one in before}
+    return [known.get((one["role"], one["reference"]), one) for one in now]
 
 
 @contextlib.contextmanager

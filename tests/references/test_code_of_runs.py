@@ -97,6 +97,27 @@ def test_accepted_code_is_recorded_with_both_hashes_and_verify_takes_it(stopped:
     assert shell("verify", stopped, cwd=stopped.parent).returncode == 0
 
 
+@pytest.mark.parametrize("command", ["fork", "extend"])
+def test_code_accepted_by_a_fork_or_an_extension_is_recorded_where_it_goes_on(
+    lab: Path, cli: Cli, command: str
+) -> None:
+    said = ["--method", "./prox.py:myprox", "--rounds", 2, "--checkpoint-every", 1, *QUICK]
+    assert cli("run", *said, "--quiet", "--out", "run").code == 0
+    source = lab / "prox.py"
+    before = hashlib.sha256(source.read_bytes()).hexdigest()
+    source.write_text(source.read_text(encoding="utf-8") + "\nEDITED = True\n", encoding="utf-8")
+    now = hashlib.sha256(source.read_bytes()).hexdigest()
+    asked = ["fork", "run", "--at", 1, "--out", "other"] if command == "fork" else ["extend", "run"]
+    asked += ["--rounds", 3, "--quiet"]
+    refused = cli(*asked)
+    assert (refused.code, "prox.py has changed" in refused.err) == (2, True)
+    done = cli(*asked, "--accept-changed-code")
+    assert done.code == 0, done.err
+    about = read_run(lab / ("other" if command == "fork" else "run"))
+    assert about["code"][0]["files"]["prox.py"] == now
+    assert about["segments"][-1]["accepted"] == {"prox.py": [before, now]}
+
+
 def test_missing_code_is_refused_with_what_and_where_it_was(stopped: Path, cli: Cli) -> None:
     (stopped.parent / "prox.py").unlink()
     done = cli("resume", stopped)
