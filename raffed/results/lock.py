@@ -101,10 +101,8 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
     """
     make_folder(folder)
     until = time.monotonic() + min(PATIENCE, PATIENCE if patience is None else patience)
-    try:
+    with writing(folder):
         file = _lock_file(folder)
-    except OSError as error:
-        raise RunFolderError(f"{folder}: cannot be written ({error.strerror}); {advice(error)}") from error
     with file, _opened(folder) as itself:
         _take(file.fileno(), file, folder, until)
         _take(itself, file, folder, until)
