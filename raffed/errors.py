@@ -19,8 +19,12 @@ RaffedError                     exit code 1: the run could not continue
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 FEW: Final = 8  # so many names are listed in full beside the nearest ones
@@ -69,7 +73,7 @@ class DataFileError(UsageError):
 
 
 class RunFolderError(UsageError):
-    """The output folder holds another run, or it holds no run where one is needed."""
+    """The output folder holds another run, no run where one is needed, or cannot be read or written."""
 
 
 class FolderInUseError(RunFolderError):
@@ -163,4 +167,61 @@ def check_permitted(path: object, error: Exception) -> None:
     if isinstance(error, PermissionError):
         raise RunFolderError(
             f"{path}: cannot be read ({error.strerror}); ask for the permission (chmod, chown)"
+        ) from error
+
+
+def advice(error: OSError, option: str = "--out") -> str:
+    """Return what a user can do about a place that cannot be made, read or written in.
+
+    Args:
+        error: What the operating system said.
+        option: The word for what chose the place.
+    """
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"ask for the permission (chmod, chown), or choose another {option}"
+    if error.errno == errno.EROFS:
+        return f"it is on a file system that is mounted read-only: choose another {option}"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return f"choose another {option}: a file is in the way"
+    return f"mend that, or choose another {option}"
+
+
+def check_new_file(path: Path, option: str = "--out") -> None:
+    """Refuse the name of a file that is there already, or that could not be made in its folder.
+
+    Args:
+        path: The file.
+        option: The word for what chose it.
+
+    Raises:
+        RunFolderError: Something is there, or the folder is missing, is a file, or may not be written in.
+    """
+    folder = path.absolute().parent
+    if path.exists() or path.is_symlink():
+        raise RunFolderError(f"{path} exists already; choose another {option}")
+    if not folder.exists():
+        raise RunFolderError(f"{folder}: there is no such folder; make it, or choose another {option}")
+    with writing(folder, option):
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@contextlib.contextmanager
+def writing(path: Path, option: str = "--out") -> Iterator[None]:
+    """Within the block `path`, or something below it, is written. If that fails, one line says why.
+
+    Args:
+        path: The file or folder.
+        option: The word for what chose the place.
+
+    Raises:
+        RunFolderError: The operating system refused. The message says what to do.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(
+            f"{path}: cannot be written ({error.strerror}); {advice(error, option)}"
         ) from error

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raffed.cli.listing import show_installed
-from raffed.errors import UsageError
+from raffed.errors import UsageError, writing
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
@@ -75,7 +73,8 @@ def splits(
     if draw is not None:
         _draw(partition, pool, draw)
     if save is not None:
-        with _writing(save):
+        with writing(save, "--save"):
+            save.parent.mkdir(parents=True, exist_ok=True)
             partition.save(save)
         typer.echo(visible(f"saved: {save}; use it with --split file:{save}"))
     if export_to is not None:
@@ -167,16 +166,7 @@ def _draw(partition: Partition, pool: Dataset, path: Path) -> None:
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--draw {path}: the name must end in .png, .svg or .pdf")
-    with _writing(path):
+    with writing(path, "--draw"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         draw_partition(partition, pool.y, path, pool.class_names or None)
     typer.echo(visible(f"drawing: {path}"))
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write a file into a one-line error that names it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error

@@ -9,7 +9,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from raffed.errors import UsageError
+from raffed.errors import UsageError, writing
 
 FILES = {  # below the project's folder → template beside this file
     "pyproject.toml": "pyproject.toml.in",
@@ -46,15 +46,13 @@ def new_project(folder: Path | str) -> list[Path]:
         raise UsageError(f"{path} exists already; choose another name, or remove it first")
     templates = resources.files("raffed.commands") / "project"
     made = []
-    try:
+    with writing(path, "folder"):
         for place, template in FILES.items():
             file = path / place.format(name=name)
             file.parent.mkdir(parents=True, exist_ok=True)
             text = (templates / template).read_text(encoding="utf-8")
             file.write_text(text.replace("@NAME@", name), encoding="utf-8")
             made.append(file)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror})") from error
     return made
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.commands.progress import make_progress
-from raffed.errors import UsageError
+from raffed.errors import UsageError, writing
 from raffed.results.atomic import write_text
-from raffed.results.lock import advice
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
 
@@ -114,11 +113,10 @@ def reported(
     if loaded.unhashed:
         tell(unhashed(loaded))
     try:
-        path = write_loaded(loaded, out, items, sweeps, reload)
+        with writing(out):
+            path = write_loaded(loaded, out, items, sweeps, reload)
     except NoRunsError as error:
         raise UsageError(str(error)) from error
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}); {advice(error)}") from error
     shown = loaded.without(trials_of(loaded, sweeps))
     table = loaded.runs.head(0) if loaded.runs.empty else summary(shown)
     differences, note = ({}, "") if shown.runs.empty else _over_seeds(shown)

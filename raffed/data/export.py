@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from raffed.errors import UnknownNameError, UsageError
+from raffed.errors import UnknownNameError, UsageError, writing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,15 +87,13 @@ def export(data: DividedData, target: str) -> Path:
     path = Path(place).expanduser()
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UsageError(f"--export {target}: {path} exists already; choose another place")
-    try:
+    with writing(path, "--export"):
         if kind == "csv":
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_csv(data, path)
         else:
             path.mkdir(parents=True, exist_ok=True)
             _write_pfllib(data, path) if kind == "pfllib" else _write_flwr(data, path)
-    except OSError as error:
-        raise UsageError(f"--export {target}: {path} cannot be written ({error.strerror})") from error
     return path
 
 

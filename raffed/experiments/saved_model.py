@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
-import os
 import tempfile
 import warnings
 from dataclasses import replace
@@ -25,7 +24,7 @@ from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.transforms import prepare_inputs
-from raffed.errors import RunFolderError, UsageError
+from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.experiments.best_model import BEST
 from raffed.experiments.checkpoint import CLIENT_STATES, checkpoints
 from raffed.experiments.code_record import check_code
@@ -36,7 +35,6 @@ from raffed.models.net import Net
 from raffed.models.own.heads import ModelInputs
 from raffed.models.own.weights import plain_module, put_state
 from raffed.results.atomic import replacing
-from raffed.results.lock import writing
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched
@@ -107,17 +105,15 @@ def export(
     Raises:
         UsageError: A file exists already, or the package is missing.
     """
-    places = [Path(one) for one in (out, onnx) if one is not None]
+    options = {"--out": out, "--onnx": onnx}
+    places = {Path(place): option for option, place in options.items() if place is not None}
     if not places:
         raise UsageError("nothing to write: give --out model.pt, --onnx model.onnx, or both")
-    beside = list(dict.fromkeys(_beside(place) for place in places))
-    for place in (*places, *beside):
-        if place.exists():
-            raise UsageError(f"{place} exists already; choose another name")
-        if not place.absolute().parent.is_dir():
-            raise UsageError(f"{place.parent} is not a folder; make it first")
-        if not os.access(place.absolute().parent, os.W_OK | os.X_OK):
-            raise UsageError(f"{place.parent} is a folder in which you may not write; choose another")
+    if out is not None and onnx is not None and len(places) == 1:
+        raise UsageError(f"--out and --onnx are the same file, {out}; give two names")
+    beside = {_beside(place): option for place, option in places.items()}
+    for place, option in {**places, **beside}.items():
+        check_new_file(place, option)
     if onnx is not None:
         _check_onnx()
     with fetched(run, whole=True) as folder:
@@ -129,10 +125,10 @@ def export(
         with writing(Path(out)), replacing(Path(out)) as part:
             part.write_bytes(_saved(module))
     if onnx is not None:
-        with writing(Path(onnx)), replacing(Path(onnx)) as part:
+        with writing(Path(onnx), "--onnx"), replacing(Path(onnx)) as part:
             _write_onnx(module, inputs, part)
     if "dataset" not in about:
-        return places
+        return list(places)
     held = {"run_id": about["run_id"], "inputs": about["inputs"], "dataset": about["dataset"]}
     for place in beside:
         with replacing(place) as part:

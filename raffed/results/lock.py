@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from raffed.errors import FolderInUseError, RunFolderError
+from raffed.errors import FolderInUseError, RunFolderError, advice, writing
 
 try:
     import fcntl
@@ -55,30 +55,6 @@ def check_can_be_made(folder: Path) -> None:
         raise RunFolderError(
             f"{folder}: cannot be {what} (Permission denied); {advice(PermissionError(errno.EACCES, ''))}"
         )
-
-
-def advice(error: OSError) -> str:
-    """Return what a user can do about a folder that cannot be made, read or written in."""
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return "ask for the permission (chmod, chown), or choose another --out"
-    if error.errno == errno.EROFS:
-        return "it is on a file system that is mounted read-only: choose another --out"
-    if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return "choose another --out: a file is in the way"
-    return "mend that, or choose another --out"
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Within the block `path`, or something below it, is written. If that fails, one line says why.
-
-    Raises:
-        RunFolderError: The operating system refused. The message says what to do.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderError(f"{path}: cannot be written ({error.strerror}); {advice(error)}") from error
 
 
 _mine: set[tuple[int, int]] = set()  # device and inode of the folders that this process holds

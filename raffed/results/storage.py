@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from raffed.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, UsageError, writing
 from raffed.results.remote import CHECKPOINTS, Remote
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; with several nodes, a folder that all of them mount
@@ -259,9 +259,7 @@ def _retold() -> Iterator[None]:
 
 def _scratch() -> Path:
     where = os.environ.get(SCRATCH)
-    try:
+    with writing(Path(where or os.environ.get("TMPDIR", "/tmp")), SCRATCH):
         if where:
             Path(where).mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="raffed-", dir=where))
-    except OSError as error:
-        raise UsageError(f"{SCRATCH} = {where}: cannot be written ({error.strerror})") from error

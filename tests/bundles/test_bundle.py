@@ -171,7 +171,7 @@ def test_a_configuration_with_an_absolute_path_is_refused(lab: Path, run_folder:
 def test_what_is_not_finished_damaged_or_taken_is_refused(
     run_folder: Path, archive: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         raffed.bundle(run_folder, archive)
     with pytest.raises(UsageError, match="no such folder"):
         raffed.bundle(run_folder, tmp_path / "none" / "a.zip")

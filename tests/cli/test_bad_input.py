@@ -141,6 +141,30 @@ def test_a_folder_below_a_file_is_refused(cli: Cli, tmp_path: Path, command: str
 
 
 @pytest.mark.parametrize(
+    ("command", "place", "option"),
+    [
+        (["splits", "p4c5", "--dataset", "digits", "--draw"], "split.png", "--draw"),
+        (["splits", "p4c5", "--dataset", "digits", "--save"], "split.npz", "--save"),
+        (["splits", "p4c5", "--dataset", "digits", "--export"], "csv:rows.csv", "--export"),
+        (["splits", "p4c5", "--dataset", "digits", "--export"], "pfllib:clients", "--export"),
+        (["new"], "mylab", "folder"),
+        (["report", "{run}", "--out"], "page", "--out"),
+        (["export", "{run}", "--out"], "model.pt", "--out"),
+        (["bundle", "{run}", "--out"], "runs.zip", "--out"),
+    ],
+)
+def test_a_place_below_a_file_is_refused_by_all_that_write(
+    cli: Cli, tmp_path: Path, copied: Path, command: list[str], place: str, option: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    kind, colon, name = place.rpartition(":")
+    there = tmp_path / "file" / name
+    done = cli(*(word.format(run=copied) for word in command), f"{kind}{colon}{there}")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"choose another {option}: a file is in the way" in done.err
+
+
+@pytest.mark.parametrize(
     "argv",
     [
         ["run", *QUICK],

@@ -143,7 +143,7 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(
             raffed.export(finished, **{what: file})
     with monkeypatch.context() as patched:
         patched.setattr("os.access", lambda *_: False)
-        with pytest.raises(UsageError, match="in which you may not write"):
+        with pytest.raises(UsageError, match=r"cannot be written \(Permission denied\)"):
             raffed.export(tmp_path / "no run is read", **{what: file})
     assert not list(tmp_path.iterdir())
 
@@ -261,6 +261,8 @@ def test_models_that_a_run_does_not_have_are_refused(finished: Path, tmp_path: P
         raffed.load_model(finished, client=0)
     with pytest.raises(UsageError, match="nothing to write"):
         raffed.export(finished)
+    with pytest.raises(UsageError, match="the same file"):
+        raffed.export(finished, tmp_path / "model.pt", onnx=tmp_path / "model.pt")
     (tmp_path / "model.pt").touch()
     with pytest.raises(UsageError, match="exists already"):
         raffed.export(finished, tmp_path / "model.pt")

@@ -42,4 +42,4 @@ def reestimated(net: Network, state: State, x: Tensor, batch: int) -> State:
     for norm, momentum in zip(net.norms, usual, strict=True):
         norm.momentum = momentum
     net.train()
-    return State(state.w, net.snapshot().b)
+    return State(state.w, net.statistics())

@@ -136,9 +136,11 @@ class Network:
 
     def snapshot(self) -> State:
         """Return an own copy of the model in the scratch copy."""
-        return State(
-            Params.from_flat(self.w_layout, self._w.clone()), Params.from_flat(self.b_layout, self._b.clone())
-        )
+        return State(Params.from_flat(self.w_layout, self._w.clone()), self.statistics())
+
+    def statistics(self) -> Params:
+        """Return an own copy of BatchNorm's statistics in the scratch copy."""
+        return Params.from_flat(self.b_layout, self._b.clone())
 
     def train(self) -> None:
         """Put all layers in train mode."""

@@ -76,7 +76,7 @@ def solve(
                 grads = clipped_values(grads, solver.clip_value)
             if solver.clip_norm is not None:
                 grads = clipped(grads, solver.clip_norm)
-            return Params(dict(zip(leaves, grads, strict=True))).clone(), net.snapshot().b
+            return Params(dict(zip(leaves, grads, strict=True))).clone(), net.statistics()
 
         after = rule.step(carried, gradient, now)
         if recorded is NEVER:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raffed.config.validation import Json
 from raffed.data.partition import Partition
-from raffed.errors import UsageError
+from raffed.errors import UsageError, check_new_file, writing
 from raffed.experiments.bundles.archive import (
     BUNDLE_FILE,
     CRATE_FILE,
@@ -32,7 +32,6 @@ from raffed.experiments.bundles.sources import shared_code
 from raffed.experiments.bundles.traces import trace_member
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
-from raffed.results.lock import writing
 from raffed.results.run_contents import CodeRecord, RunContents
 from raffed.results.runfile import RUN_FILE, read_object, read_run, versions
 from raffed.results.seal import sealed
@@ -84,7 +83,7 @@ class Bundled:
 
 def bundle(place: Path, out: Path, allowed: Sequence[str] = (), license: str = "") -> Bundled:
     """Write the run, sweep or reproduced table in a folder into a zip. `raffed.bundle` explains the rest."""
-    _check_free(out)
+    check_new_file(out)
     contents, machine = contents_of(place), this_machine(allowed)
     members: dict[str, bytes] = {}
     records, actions = [], []
@@ -229,15 +228,6 @@ def _check_name(name: str, machine: Machine) -> None:
     if why := unsafe_name(name):
         raise UsageError(f"{name!r} {why}; rename it and run again")
     refuse(machine, name, f"the name {name}", paths=False)
-
-
-def _check_free(out: Path) -> None:
-    if out.exists() or out.is_symlink():
-        raise UsageError(f"{out}: is there already; give --out the name of a new file")
-    if not out.absolute().parent.is_dir():
-        raise UsageError(
-            f"{out.absolute().parent}: there is no such folder; make it, or choose another --out"
-        )
 
 
 __all__ = ["BUNDLE_SCHEMA", "Bundled", "bundle"]
