@@ -167,6 +167,11 @@ class Local:
     def rate(self, round: int) -> float:
         return self.lr * self.warmth(round)
 
+    def batches(self, n: int) -> int:
+        """Return the number of batches in an epoch of a client with n training samples."""
+        whole = self.drop_last and n >= self.batch_size
+        return n // self.batch_size if whole else -(-n // self.batch_size)
+
     def steps(self, n: int, epochs: float | None = None) -> int:
         """Return the number of local steps of a client.
 
@@ -175,8 +180,5 @@ class Local:
             epochs: Passes over these samples, or None for the run's `epochs`, or for their expected number if
                 they are drawn.
         """
-        per_epoch = (
-            n // self.batch_size if self.drop_last and n >= self.batch_size else -(-n // self.batch_size)
-        )
         usual = (self.epochs + self.epochs_to) / 2 if self.epochs_to else self.epochs  # of a drawn number
-        return max(int((usual if epochs is None else epochs) * per_epoch), self.min_steps)
+        return max(int((usual if epochs is None else epochs) * self.batches(n)), self.min_steps)

@@ -154,7 +154,7 @@ def train(
     This is one phase of training, so the momentum continues over epochs.
     """
     data = replace(data, x=net.arranged(data.x))
-    per_epoch = local.steps(data.n, 1)
+    per_epoch = local.batches(data.n)
     batches = batch_stream(data.n, int(local.epochs) * per_epoch, local, seeds.generator(seed, "batches"))
     solver = Solver(local.lr, local.momentum, local.weight_decay, local.clip_norm)
     generator = seeds.generator(seed, "augment")

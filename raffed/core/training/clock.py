@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from raffed.config.training import Local
 from raffed.core.method import Method
@@ -20,12 +21,12 @@ class ClientClock:
     Attributes:
         round: The learning rates of the round.
         steps: Number of steps of each pass, if the client makes all of them.
-        per_epoch: Number of steps in an epoch.
+        per_epoch: Number of steps in an epoch of each pass.
     """
 
     round: RoundRates
     steps: Sequence[int]
-    per_epoch: int
+    per_epoch: Sequence[int]
 
     @staticmethod
     def of(m: Method, session: TrainingSession, round: int, participant: Participant) -> ClientClock:
@@ -33,13 +34,16 @@ class ClientClock:
         rates = RoundRates(scheduled(m, session.local), round, session.spec.rounds)
         n = participant.data.n
         if not rates.changes_in_round:
-            return ClientClock(rates, (), 1)
-        epochs = [drawn_epochs(session, one, round, participant.client) for one in m.passes]
-        pairs = zip(m.passes, epochs, strict=True)
-        steps = [batched(session, one, n).steps(n, times) for one, times in pairs]
+            return ClientClock(rates, (), ())
+        epochs = [
+            drawn_epochs(session.local, session.seed, one, round, participant.client) for one in m.passes
+        ]
+        cut = [batched(session.local, one, n, session.net.normalises) for one in m.passes]
+        steps = [local.steps(n, times) for local, times in zip(cut, epochs, strict=True)]
+        per_epoch = [local.batches(n) for local in cut]
         if m.solver is not None:
-            steps = [m.solver.iterations(steps[0])]
-        return ClientClock(rates, steps, session.local.steps(n, 1))
+            steps, per_epoch = ([m.solver.iterations(one[0])] for one in (steps, per_epoch))
+        return ClientClock(rates, steps, per_epoch)
 
     @property
     def changes(self) -> bool:
@@ -49,22 +53,35 @@ class ClientClock:
     @property
     def first(self) -> float:
         """The rate of the first step of the round."""
-        return self.round.first(sum(self.steps), self.per_epoch)
+        return self.round.first() if not self.changes else self._rates(0, 1)[0]
 
     def rates(self, number: int, count: int) -> list[float] | None:
         """Return the rates of the first `count` steps of a pass; None if all have the round's rate."""
-        if not self.changes:
-            return None
-        return self.round.of_steps(sum(self.steps[:number]), count, sum(self.steps), self.per_epoch)
+        return self._rates(number, count) if self.changes else None
+
+    def _rates(self, number: int, count: int) -> list[float]:
+        if self.round.local.schedule_by != "epoch":
+            return self.round.of_steps(sum(self.steps[:number]), count, sum(self.steps), 1)
+        made = [Fraction(steps, each) for steps, each in zip(self.steps, self.per_epoch, strict=True)]
+        before, each = sum(made[:number], Fraction(0)), self.per_epoch[number]
+        return self.round.of_epochs(
+            [before + Fraction(j, each) for j in range(count)], sum(made, Fraction(0))
+        )
 
 
-def batched(session: TrainingSession, one: Pass, n: int) -> Local:
-    """Return the settings by which a client with n samples cuts them into the batches of a pass.
+def batched(local: Local, one: Pass, n: int, normalises: bool) -> Local:
+    """Return the settings by which a client cuts its samples into the batches of a pass.
 
     A last batch of one sample is left out if the pass says so.
+
+    Args:
+        local: The run's settings.
+        one: The pass.
+        n: Training samples of the client.
+        normalises: Whether the network has BatchNorm.
     """
-    alone = not one.keep_singleton_batch and session.net.normalises and n % session.local.batch_size == 1
-    return replace(session.local, drop_last=True) if alone else session.local
+    alone = not one.keep_singleton_batch and normalises and n % local.batch_size == 1
+    return replace(local, drop_last=True) if alone else local
 
 
 def scheduled(m: Method, local: Local) -> Local:
@@ -90,5 +107,5 @@ def private_rates(
     rates = RoundRates(session.local, round, session.spec.rounds)
     if not rates.changes_in_round or budget.lr is not None:
         return None
-    found = rates.of_steps(0, steps, steps, session.local.steps(n, 1))
+    found = rates.of_steps(0, steps, steps, session.local.batches(n))
     return [rate * budget.lr_scale for rate in found]

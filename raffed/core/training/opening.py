@@ -85,7 +85,7 @@ def _phase(
     """Return a client's training phase. Its samples and batches come from a stream of its own."""
     stream = seeds.generator(session.seed, "opening", k.round, participant.client)
     chosen = opening.samples(participant.data.n, stream)
-    local = batched(session, Pass(keep_singleton_batch=False), len(chosen))
+    local = batched(session.local, Pass(keep_singleton_batch=False), len(chosen), session.net.normalises)
     count = opening.iterations(local.steps(len(chosen), epochs)) * opening.batches()
     batches = [chosen[index] for index in batch_stream(len(chosen), count, local, stream)]
     number = len(m.passes) + 1  # private training has the number before it

@@ -53,8 +53,10 @@ def train_shared(
         task = shared_task(m, one, solver_for(session.local, one, contexts[0].lr, m.needs_sgd))
         phases = []
         for i, participant in enumerate(participants):
-            mine = batched(session, one, participant.data.n)
-            count = participant.steps(mine, drawn_epochs(session, one, round, participant.client))
+            mine = batched(session.local, one, participant.data.n, session.net.normalises)
+            count = participant.steps(
+                mine, drawn_epochs(session.local, session.seed, one, round, participant.client)
+            )
             batches = _batches(replace(session, local=mine), round, participant, count, number)
             phase = phase_of(
                 session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
@@ -98,9 +100,10 @@ def train_by_rule(
     task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], contexts[0].lr))
     phases = []
     for k, participant, own in zip(contexts, participants, views, strict=True):
-        epochs = drawn_epochs(session, m.passes[0], round, participant.client)
-        count = m.solver.iterations(participant.steps(session.local, epochs))
-        batches = _batches(session, round, participant, count * per, 0)
+        mine = batched(session.local, m.passes[0], participant.data.n, session.net.normalises)
+        epochs = drawn_epochs(session.local, session.seed, m.passes[0], round, participant.client)
+        count = m.solver.iterations(participant.steps(mine, epochs))
+        batches = _batches(replace(session, local=mine), round, participant, count * per, 0)
         phase = phase_of(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
         phases.append(replace(phase, rates=ClientClock.of(m, session, round, participant).rates(0, count)))
     done = session.execute(session.net, task, phases, session.augment)

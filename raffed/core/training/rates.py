@@ -1,9 +1,11 @@
 """The learning rate of every step of a run: the run's rate, its warm-up, and its schedule.
 
-A schedule counts rounds, epochs or steps. A client's steps of shared training in a round are numbered
-through all passes. Private training, which is a model of its own, has a clock of its own of the same kind.
-Steps and epochs over the run are counted as if the client took part in every round with as many steps as in
-the present one, so that all clients are equally far, and nothing has to be remembered.
+A schedule counts rounds, epochs or steps, and stands at its beginning during the warm-up. Only `local_step`,
+which begins anew in every round, counts in the rounds of the warm-up as in all others. A client's steps of
+shared training in a round are numbered through all passes. Private training, which is a model of its own, has
+a clock of its own of the same kind. Steps and epochs over the run are counted as if the client took part in
+every round with as many steps as in the present one, so that all clients are equally far, and nothing has to
+be remembered.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 import inspect
 import math
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, partial
 
 from raffed.config.schedules import CLOCK, SCHEDULES, Schedule, schedule_arguments
@@ -41,18 +45,11 @@ class RoundRates:
         """Whether the rate changes from step to step within a round."""
         return self.local.schedule != CONSTANT and self.local.schedule_by != "round"
 
-    def first(self, steps: int = 1, per_epoch: int = 1) -> float:
-        """Return the rate of the first step of the round.
-
-        Args:
-            steps: Number of steps of a client in this round.
-            per_epoch: Number of steps in an epoch.
-        """
+    def first(self) -> float:
+        """Return the rate of a round in which all steps have one."""
         if self.local.schedule == CONSTANT:
             return self.local.rate(self.round)
-        if not self.changes_in_round:
-            return self.local.rate(self.round) * self._factor(self._done, self._left)
-        return self.of_steps(0, 1, steps, per_epoch)[0]
+        return self.local.rate(self.round) * self._factor(self._done, self._left)
 
     def of_a_round(self, steps: int = 6, per_epoch: int = 3) -> list[float]:
         """Return the rates of all steps of a client that makes so many."""
@@ -69,17 +66,33 @@ class RoundRates:
         """
         rate, by, steps = self.local.rate(self.round), self.local.schedule_by, max(steps, 1)
         numbers = range(first, first + count)
+        if by == "epoch":
+            return self.of_epochs([Fraction(j, per_epoch) for j in numbers], Fraction(steps, per_epoch))
         if by == "local_step":
             return [rate * self._factor(j, steps) for j in numbers]
         before, total = self._done * steps, self._left * steps
-        if by == "step":
-            return [rate * self._factor(before + j, total) for j in numbers]
-        epochs = math.ceil(total / per_epoch)
-        return [rate * self._factor((before + j) // per_epoch, epochs) for j in numbers]
+        return [rate * self._factor(0 if self._warming else before + j, total) for j in numbers]
+
+    def of_epochs(self, places: Sequence[Fraction], epochs: Fraction) -> list[float]:
+        """Return the rates of steps of a round, if the schedule counts epochs.
+
+        Args:
+            places: For each step, the epochs that the client has completed in this round before it.
+            epochs: Number of epochs of the client in this round.
+        """
+        rate, before, total = self.local.rate(self.round), self._done * epochs, math.ceil(self._left * epochs)
+        return [
+            rate * self._factor(0 if self._warming else math.floor(before + one), total) for one in places
+        ]
 
     @cached_property
     def _schedule(self) -> Schedule:
         return schedule_of(self.local)
+
+    @property
+    def _warming(self) -> bool:
+        """Whether the rate still rises, so that the schedule stands at its beginning."""
+        return self.round < self.local.warmup_rounds
 
     @property
     def _done(self) -> int:

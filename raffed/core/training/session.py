@@ -57,10 +57,12 @@ class Participant:
 
     def steps(self, local: Local, epochs: float | None) -> int:
         """Return its number of steps in a shared pass. A straggler makes the first of them, at least one."""
-        steps = local.steps(self.data.n, epochs)
-        return (
-            steps if self.completed_fraction == 1.0 else math.ceil(round(self.completed_fraction * steps, 6))
-        ) or 1
+        return completed_steps(local.steps(self.data.n, epochs), self.completed_fraction)
+
+
+def completed_steps(steps: int, fraction: float) -> int:
+    """Return how many steps of a pass a client makes that makes a fraction of them, at least one."""
+    return (steps if fraction == 1.0 else math.ceil(round(fraction * steps, 6))) or 1
 
 
 def solver_for(local: Local, one: Pass, lr: float, sgd: bool = False) -> Solver:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ from torch.optim import lr_scheduler
 
 from raffed.config.schedules import SCHEDULES
 from raffed.config.training import Local
+from raffed.core.context import Context
+from raffed.core.ingredients import Gradient, LocalSolver
 from raffed.core.method import Method
+from raffed.core.params import State
 from raffed.core.parts import Pass
 from raffed.core.training.clock import ClientClock
 from raffed.core.training.rates import RoundRates, same_rates, schedule_of
 from raffed.core.training.session import Participant
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import build_method
-from tests.tiny import PLAIN, Tiny, same_bits
+from tests.tiny import PLAIN, Tiny, network, same_bits
 
 T, ETA = 12, 0.3
 Theirs = Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler]
@@ -83,6 +86,18 @@ def test_the_warm_up_comes_before_the_schedule_as_in_torchs_sequence(case: str) 
     assert found == pytest.approx([ETA / 3, 2 * ETA / 3, ETA, *torchs(theirs)], rel=1e-9)
 
 
+@pytest.mark.parametrize("case", TORCH)
+@pytest.mark.parametrize("by", ["step", "epoch"])
+def test_during_the_warm_up_a_schedule_by_steps_or_epochs_stands_at_its_beginning(case: str, by: str) -> None:
+    """2 rounds of 3 steps at η/2 and η, then the schedule over 4 rounds, as in torch's `SequentialLR`."""
+    name, args, theirs = TORCH[case]
+    by = by if name != "constant" else "round"
+    local = Local(lr=ETA, warmup_rounds=2, schedule=name, schedule_args=args, schedule_by=by)  # type: ignore[arg-type]
+    rounds = [RoundRates(local, round, 6).of_steps(0, 3, 3, 1) for round in range(6)]
+    found = [rate for one in rounds for rate in one]
+    assert found == pytest.approx([ETA / 2] * 3 + [ETA] * 3 + list(torchs(theirs)), rel=1e-9)
+
+
 def test_a_local_step_schedule_begins_anew_in_every_round() -> None:
     local = Local(lr=ETA, schedule="polynomial", schedule_by="local_step")
     for round in (0, 5):
@@ -126,6 +141,53 @@ def test_the_passes_of_a_round_share_one_clock() -> None:
     clock = ClientClock.of(method, tiny.session, 0, Participant(0, None, tiny.data[0]))
     assert clock.rates(0, 4) == pytest.approx([1, 5 / 6, 4 / 6, 3 / 6])
     assert clock.rates(1, 2) == pytest.approx([2 / 6, 1 / 6])
+
+
+def halving_by_epochs(
+    method: Method, n: int, rounds: Sequence[int], norm: bool = False, **more: Any
+) -> list[float]:
+    """The rates of the first pass of a client with n samples in these rounds, halved after every epoch."""
+    halved = {"schedule": "exponential", "schedule_args": {"gamma": 0.5}, "schedule_by": "epoch"}
+    local = replace(PLAIN, **{"lr": 1.0, "batch_size": 4, "epochs": 1, **halved, **more})
+    tiny = Tiny(method, local=local, net=network(norm))
+    who = Participant(0, None, replace(tiny.data[0], x=tiny.data[0].x[:1].repeat(n, 1), y=torch.zeros(n)))
+    found = []
+    for round in rounds:
+        clock = ClientClock.of(method, tiny.session, round, who)
+        found += clock.rates(0, clock.steps[0]) or []
+    return found
+
+
+def test_an_epoch_is_a_pass_over_the_data_also_where_the_least_number_of_steps_is_larger() -> None:
+    """8 samples in batches of 4, and at least 6 steps a round: each round holds 3 epochs of 2 steps."""
+    found = halving_by_epochs(build_method("fedavg"), 8, (0, 1), min_steps=6)
+    assert found == [0.5**epoch for epoch in range(6) for _ in range(2)]
+
+
+def test_the_epochs_of_a_solver_are_those_of_its_mini_batches() -> None:
+    """A step of 2 batches: 16 samples in batches of 4 are 2 steps an epoch, so each round is one epoch."""
+
+    class Pairs(LocalSolver[State]):
+        follows = ("lr", "schedule")
+
+        def batches(self) -> int:
+            return 2
+
+        def step(self, carried: State, gradient: Gradient, k: Context) -> State:
+            return carried
+
+    assert halving_by_epochs(Method("Pairs", solver=Pairs()), 16, (0, 1, 2)) == [1, 1, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_each_pass_counts_the_batches_that_it_takes_from_the_data() -> None:
+    """9 samples in batches of 4: the head's epoch has 3 steps, and the body's 2, without the last sample."""
+    passes = Pass("head", 1), Pass("body", 2, keep_singleton_batch=False)
+    method = Method("Passes", passes=passes)
+    assert halving_by_epochs(method, 9, (0, 1), norm=True) == [1.0] * 3 + [0.125] * 3
+    assert halving_by_epochs(Method("Turned", passes=passes[::-1]), 9, (0, 1), norm=True) == [
+        *[1.0, 1.0, 0.5, 0.5],
+        *[0.125, 0.125, 0.0625, 0.0625],
+    ]
 
 
 def test_a_straggler_has_the_first_rates_of_its_whole_round() -> None:
