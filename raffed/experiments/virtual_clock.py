@@ -6,14 +6,19 @@ placement, and can be computed again after any stop.
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raffed.core import seeds
+from raffed.core.training.clock import batched
+from raffed.core.training.drawn_epochs import drawn_epochs
+from raffed.core.training.session import completed_steps
 from raffed.experiments.participation import RoundParticipants
 from raffed.experiments.selection import drawn_clients
+from raffed.runtime.network_setup import make_network
 from raffed.runtime.setup import Setup
 
 
@@ -48,15 +53,34 @@ class ClientSpeeds:
         clients = setup.partition.num_clients
         self._factors = self._clock.traced(clients) if self._clock.speeds == "trace" else []
 
-    def seconds(self, client: int, start: int) -> float:
-        """Return the virtual seconds of the training that a client begins with the model of a number."""
+    def seconds(self, client: int, start: int, completed: float = 1.0) -> float:
+        """Return the virtual seconds of a training.
+
+        Args:
+            client: The client.
+            start: Number of the model with which it begins.
+            completed: Fraction of its steps that it makes.
+        """
         clock = self._clock
-        steps = self._steps(client, start) if clock.work == "step" else 1
+        steps = self._steps(client, start, completed) if clock.work == "step" else 1
         return clock.seconds * steps * self._factor(client) * self._jitter(client, start)
 
-    def _steps(self, client: int, start: int) -> int:
-        local, n = self._setup.config.local, self._setup.sizes_at(start)[client]
-        return sum(local.steps(n, one.epochs) for one in self._setup.method.passes)
+    def _steps(self, client: int, start: int, completed: float) -> int:
+        """Return the steps of shared training, as the client makes them (core/training/phases.py)."""
+        config, method, n = self._setup.config, self._setup.method, self._setup.sizes_at(start)[client]
+        made = []
+        for one in method.passes:
+            local = batched(config.local, one, n, not one.keep_singleton_batch and self._normalises)
+            epochs = drawn_epochs(config.local, config.seed, one, start, client)
+            made.append(completed_steps(local.steps(n, epochs), completed))
+        if method.solver is not None:  # it has one pass, and a step for each of its mini-batches
+            return method.solver.iterations(made[0]) * method.solver.batches()
+        return sum(made)
+
+    @functools.cached_property
+    def _normalises(self) -> bool:
+        """Whether the network has BatchNorm. It is built for a method that asks for it only."""
+        return make_network(self._setup).normalises
 
     def _factor(self, client: int) -> float:
         if self._clock.speeds == "lognormal":
@@ -112,8 +136,9 @@ class Timeline:
 
     def _round(self, number: int) -> ServerStep:
         before = self._steps[-1].time if self._steps else 0.0
-        clients = RoundParticipants.of(self._setup, number).trained
-        times = [self._speeds.seconds(client, number) for client in clients]
+        participants = RoundParticipants.of(self._setup, number)
+        clients, faults = participants.trained, participants.faults
+        times = [self._speeds.seconds(one, number, faults[one].completed_fraction) for one in clients]
         return ServerStep(
             before + max(times, default=0.0), tuple(Arrival(client, number) for client in clients)
         )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import raffed
-from raffed import Clock, Data, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed import Clock, Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
+from raffed.config.validation import Value
+from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.experiments.participation import RoundPlan
 from raffed.experiments.stale_updates import completed
@@ -65,6 +69,41 @@ def test_a_waiting_round_takes_as_long_as_its_slowest_client(tmp_path: Path) -> 
     )
     clock = Clock(speeds="trace", trace=str(trace), work="round")
     assert times(run(clock), 3) == [5.0, 10.0, 15.0]
+
+
+def steps_of(method: str = "fedavg", args: Mapping[str, Value] | None = None, **changes: Any) -> list[float]:
+    """The seconds of two waiting rounds in which ten clients of 17 samples need 1 s for a local step."""
+    base = run(Clock(speeds="constant"), method)
+    local = replace(base.local, **changes.pop("local", {}))
+    data = Data("digits", "iid:10", samples=170)
+    return times(replace(base, args=args or {}, local=local, data=data, **changes), 2)
+
+
+def test_the_clock_counts_the_steps_that_clients_make() -> None:
+    """17 samples in batches of 16 are 2 steps an epoch; 1.5 epochs are 3 steps.
+
+    A straggler makes ⌈3/2⌉ of them. Per-FedAvg's step takes 2 mini-batches: 2 steps with 4 of them, and 3
+    steps with 6 by its authors' code. GLDP's body leaves out the last batch of one sample where there
+    is BatchNorm: 2 · 2 steps of the head and 1 of the body.
+    """
+    more = {"epochs": 1.5}
+    late = Faults(at=", ".join(f"straggle {client}@1-2" for client in range(10)))
+    assert steps_of() == [2.0, 4.0]
+    assert steps_of(local=more) == [3.0, 6.0]
+    assert steps_of(local=more, faults=late) == [2.0, 4.0]
+    assert steps_of("perfedavg", local=more) == [4.0, 8.0]
+    assert steps_of("perfedavg", {"preset": "authors"}, local=more) == [6.0, 12.0]
+    gldp = {"body_epochs": 1.0, "head_epochs": 2.0}
+    assert steps_of("gldp", gldp) == [6.0, 12.0]
+    assert steps_of("gldp", gldp, model=Model("resnet8")) == [5.0, 10.0]
+
+
+def test_the_clock_counts_the_epochs_that_clients_draw() -> None:
+    drawn = [
+        max(int(seeds.rng(1, "epochs", round, client).integers(1, 6)) for client in range(10))
+        for round in range(2)
+    ]
+    assert steps_of(local={"epochs_to": 5}) == [2.0 * drawn[0], 2.0 * sum(drawn)]
 
 
 def test_a_server_that_does_not_wait_goes_on_without_the_slowest_client(tmp_path: Path) -> None:
