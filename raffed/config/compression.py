@@ -47,7 +47,7 @@ class TopK:
 
     def kept(self, numbers: int) -> int:
         """Return k for an update of so many numbers d."""
-        return min(numbers, math.ceil(self.fraction * numbers - 1e-9))
+        return min(numbers, max(1, math.ceil(self.fraction * numbers - 1e-9)))
 
     def nbytes(self, sizes: list[int]) -> int:
         """Return the bytes of an upload: k numbers, and their places as numbers or as one bit each.

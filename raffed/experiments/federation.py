@@ -98,7 +98,8 @@ class RoundLoop:
     def _took_part(self, clients: tuple[int, ...], round: int, setup: Setup) -> None:
         """Note the participants of a round under the setup that it was executed with."""
         self.versions.update(dict.fromkeys(clients, round + 1))
-        self._accountant.add(clients, setup.config.federation.participation)
+        federation, everyone = setup.config.federation, len(setup.trainable)
+        self._accountant.add(clients, federation.participants(everyone) / everyone)
 
     def _reason_to_end(self) -> str:
         """Return why the run ends before its last round, with the rounds done; empty if it goes on."""

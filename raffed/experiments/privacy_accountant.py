@@ -66,24 +66,24 @@ class Accountant:
     def __init__(self, privacy: Privacy) -> None:
         self._privacy, self._visits, self._rounds = privacy, Counter[int](), Counter[float]()
 
-    def add(self, clients: Iterable[int], participation: float) -> None:
+    def add(self, clients: Iterable[int], rate: float) -> None:
         """Count a round with these clients, whether or not their uploads counted.
 
         Args:
             clients: The participants.
-            participation: Fraction Q of the clients that takes part. It differs between the rounds of a run
-                and those of its fork.
+            rate: Fraction of the clients that is drawn. It differs between the rounds of a run and those of
+                its fork.
         """
         self._visits.update(clients)
-        self._rounds[participation] += 1
+        self._rounds[rate] += 1
 
     def rows(self, number: int) -> list[Row]:
         """Return the rows after `number` rounds.
 
         `epsilon` holds for the client that took part most often, even if it is known who takes part.
         `epsilon_poisson`, for noise at the server, is the figure that is usually reported: it assumes that
-        every client takes part in every round with probability Q, independently and in secret. Runs draw
-        round(Q·N) clients, for which it is not a bound.
+        every client takes part in every round with probability round(Q·N) / N, independently and in secret.
+        Runs draw exactly round(Q·N) clients, for which it is not a bound.
         """
         privacy = self._privacy
         if not privacy.noise:

@@ -185,6 +185,20 @@ def test_rows_tell_epsilon_of_the_client_that_took_part_most() -> None:
     assert found[2, "epsilon_poisson"] == found[2, "epsilon"]  # at rate 1 the two are one
 
 
+@opacus
+@pytest.mark.parametrize(("asked", "drawn"), [(0.06, 0.1), (0.34, 0.3)])
+def test_the_rate_of_poisson_samples_is_the_fraction_of_clients_that_is_drawn(
+    asked: float, drawn: float
+) -> None:
+    """Of ten clients, Q = 0.06 draws 1 and Q = 0.34 draws 3. With Q itself the first ε would be too small."""
+    from raffed.experiments.privacy_accountant import epsilon_of
+
+    made = guarded(clip=1.0, noise=1.0)
+    rows = raffed.run(replace(made, federation=replace(made.federation, participation=asked))).to_pandas()
+    found = rows.query("metric == 'epsilon_poisson'").sort_values("round")["value"].tolist()
+    assert found == [epsilon_of(1.0, {drawn: done}, 1e-5) for done in range(1, len(found) + 1)]
+
+
 def test_noise_without_the_accountant_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

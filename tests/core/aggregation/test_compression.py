@@ -39,6 +39,13 @@ def test_k_is_counted_over_all_tensors() -> None:
     assert [found["body.w"].tolist(), found["head.b"].tolist()] == [[5.0, -6.0], [0.0, 0.0]]
 
 
+def test_one_number_is_sent_however_small_the_fraction() -> None:
+    """k = ⌈1e-13 · 3⌉ = 1: the largest number and its place as 3 bits, which is 5 bytes."""
+    found = sent(TopK(1e-13), point(1.0, -3.0, 2.0), point(0.0, 0.0, 0.0))
+    assert found["body.w"].tolist() == [0.0, -3.0, 0.0]
+    assert TopK(1e-13).nbytes([3]) == 5
+
+
 @pytest.mark.parametrize("rule", [TopK(1.0), Quantize(32)])
 def test_all_numbers_or_all_bits_are_the_weights_themselves(rule: CompressionRule) -> None:
     w = point(-0.0, 1e-38, 3.0, -7.0)
