@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -38,7 +39,7 @@ class ClientSurvey:
         kept = tuple(versions.get(client, 0) for client in clients)
         order = _order(server, clients, kept)
         oracle = not self._setup.method.has_global
-        found = self._backend.survey(order, self._oracle(server, last) if oracle else whole)
+        found = self._backend.survey(order, self._oracle(server, versions, last) if oracle else whole)
         return survey_rows(server.round, found, oracle, [version > 0 for version in kept])
 
     def unseen_rows(self, server: ServerState, whole: Broadcast | None) -> list[Row]:
@@ -54,7 +55,7 @@ class ClientSurvey:
         order = _order(server, clients, (0,) * len(clients))
         return unseen_rows(server.round, self._backend.survey(order, whole))
 
-    def _oracle(self, server: ServerState, last: RoundOrder) -> Broadcast | None:
+    def _oracle(self, server: ServerState, versions: Mapping[int, int], last: RoundOrder) -> Broadcast | None:
         """Return the server's layers, completed by the mean of the layers that the last participants keep.
 
         Only the simulator can form this model (docs/papers/gldp.md §7). It is None if nothing is shared, if
@@ -64,9 +65,11 @@ class ClientSurvey:
         headless = personal is not None and personal.predicts
         if split.personal == "all" or split.buffers == "local" or headless or not any(last.weights):
             return None
-        versions = (server.round,) * len(last.participants)
+        kept, weights = tuple(versions[client] for client in last.participants), last.weights
+        if self._setup.config.clock.asynchronous:  # the weights of stale uploads do not add up to 1
+            weights = tuple(weight / math.fsum(weights) for weight in weights)
         total = PointSum()
-        for part in self._backend.own_layers(replace(last, versions=versions)):
+        for part in self._backend.own_layers(replace(last, versions=kept, weights=weights)):
             total.merge(part)
         own = total.value(split.own(self._initial.w, self._norms))
         return server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast()

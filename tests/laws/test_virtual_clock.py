@@ -197,6 +197,21 @@ def test_a_stop_changes_nothing(server: str, method: str, tmp_path: Path) -> Non
     assert raffed.verify(tmp_path / "run", rounds=9).ok
 
 
+def test_a_survey_finds_the_layers_of_clients_that_began_with_an_earlier_model() -> None:
+    """With one upload a step, the mean of the participants' layers is that client's own.
+
+    So the oracle's model is the client's, and both have the same score on its test part.
+    """
+    clock = Clock(speeds="lognormal", spread=1.0, server="fedasync", mixing=0.6)
+    base = run(clock, "fedrep", rounds=12, participation=0.5, survey=1)
+    rows = raffed.run(replace(base, data=Data("digits", "p10c2", samples=400, local_test=0.4))).to_pandas()
+    last = rows[(rows["round"] == 12) & rows["client"].notna()]
+    assert rows.query("round == 12 and metric == 'staleness'")["value"].item() > 0
+    [client] = last.query("metric == 'loss'")["client"]
+    own = last[last["client"] == client].set_index("metric")["value"]
+    assert own["accuracy_oracle"] == own["accuracy_between"] > 0
+
+
 @pytest.mark.slow
 def test_bits_are_the_same_for_any_actors() -> None:
     clock = Clock(speeds="lognormal", spread=1.0, server="fedbuff", buffer=3)
