@@ -45,4 +45,5 @@ def log_prior(n: Tensor, gamma: float, missing: str = "mask") -> Tensor:
     if missing == "eps":
         return gamma * (n / n.sum() + EPS).log()
     known = n.clamp(min=1) if missing == "one" else n
-    return known.pow(gamma).log()  # the log of the power: γ log n would be 0 · (−∞) at γ = 0
+    powers = known.pow(gamma).log()  # the log of the power: γ log n would be 0 · (−∞) at γ = 0
+    return torch.where(powers == torch.inf, gamma * known.clamp(min=1).log(), powers)  # n^γ above 3.4e38

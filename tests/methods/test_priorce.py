@@ -59,6 +59,14 @@ def test_counts_and_shares_are_the_same(missing: str) -> None:
     assert same == (missing != "one")
 
 
+@pytest.mark.parametrize("missing", ["mask", "one"])
+def test_a_power_that_no_float_holds_has_its_logarithm(missing: str) -> None:
+    """Counts (8000, 100, 0) at τ = 10: 8000^10 is above 3.4e38. Of equal logits, CE = 10 log(8000/n_y)."""
+    prior = BalancedSoftmax(10.0, missing=missing).logits(torch.zeros(2, 3), holder((8000, 100, 0)))
+    costs = [float(cross_entropy(row[None], torch.tensor([y]))) for y, row in enumerate(prior)]
+    assert costs == pytest.approx([0.0, 10 * math.log(80)], rel=1e-6, abs=1e-12)
+
+
 def test_without_strength_there_is_no_head() -> None:
     """A mask at τ = 0 would still leave out missing classes, which FedAvg does not."""
     assert priorce(0.0).head is None
