@@ -123,7 +123,7 @@ def feddf(
     Source:
         Lin et al. 2020. MAP's code tries (rate, steps) = (1e-2, 200), (1e-3, 300) and (1e-4, 500). The
         original takes up to 10,000 steps of batch 128 with early stopping. Row FedDF of MAP's Tables I and
-        II.
+        II. Adam's weight decay 1e-6, which the equation leaves out, is that of MAP's code.
 
     The preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count)
     in every second round, in batches that follow one permutation a round, clips the server's gradients at
