@@ -24,17 +24,22 @@ LR = 0.1
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that a server has of one client's round: wires in both directions, and the learning rate."""
+    """Everything that a server has of one client's round: wires in both directions, the learning rate, and
+    whether the method sends updates w^t − w in place of weights.
+    """
 
     broadcast: Broadcast
     upload: Upload
     lr: float
+    sends_update: bool = False
 
     def gradient(self) -> Params:
         """Return g = (w^t − w) / η of one plain SGD step, for the uploaded names; exact up to 2^-24
         |w| / η.
         """
         w = self.upload.w
+        if self.sends_update:
+            return w / self.lr
         return Params({name: (self.broadcast.w[name] - w[name]) / self.lr for name in w.names})
 
 
@@ -58,4 +63,4 @@ def observed(method: Method, net: Network, x: Tensor, y: int, *, lr: float = LR,
     local = Local(lr=lr, momentum=0.0, weight_decay=0.0, batch_size=1, epochs=1)
     sent = server_init(method, net.initial, spec).broadcast()
     done = client_round(method, sent, None, data, TrainingSession(net, local, seed, spec), 0)
-    return Observed(sent, done.upload, lr)
+    return Observed(sent, done.upload, lr, method.sends_update)

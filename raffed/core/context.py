@@ -103,6 +103,7 @@ class Context(Generic[Mine, FromServer]):
         usual_steps: Number of such steps of a client with the mean number of samples.
         lr_sum: Sum of the learning rates over these steps, as they were used.
         momentum: Momentum of the first pass; 0 if its optimiser is not SGD.
+        nesterov: Whether this momentum is Nesterov's.
         weight_decay: Weight decay of the first pass.
         lr: Learning rate of the round's first step. In a step of a local solver it is the rate of that step;
             in a stack whose clients have different rates it is a tensor without dimensions.
@@ -135,6 +136,7 @@ class Context(Generic[Mine, FromServer]):
     usual_steps: int = 0
     lr_sum: float = 0.0
     momentum: float = 0.0
+    nesterov: bool = False
     weight_decay: float = 0.0
     lr: float = 0.0
     warmth: float = 1.0

@@ -106,26 +106,31 @@ def _square_distances(z: Tensor) -> Tensor:
     return (squares[:, None] + squares[None, :] - 2.0 * products).clamp(min=0.0)
 
 
-def momentum_sum(steps: int, momentum: float, pull: float = 0.0) -> float:
+def momentum_sum(steps: int, momentum: float, pull: float = 0.0, nesterov: bool = False) -> float:
     """Return ‖a‖₁ = Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ), the effective number of steps under momentum.
 
     It is what τ steps with momentum ρ and a constant gradient g add up to, in units of η·g. The velocity is
-    zero at the start, without dampening and Nesterov. Source: docs/papers/baselines.md, FedNova.
+    zero at the start, without dampening. With Nesterov's momentum a step is g + ρv, so they add up to τ + ρ
+    times this sum. Source: docs/papers/baselines.md, FedNova.
 
     Args:
         steps: Number of steps τ.
         momentum: Momentum ρ. With ρ = 0 the result is τ.
         pull: ημ of a quadratic term (μ/2) ‖w − w^t‖² whose gradient passes through the velocity. If it is not
             0, the steps are simulated one by one.
+        nesterov: Whether the momentum is Nesterov's.
     """
     if pull:
         gone = velocity = 0.0
         for _ in range(steps):
-            velocity = momentum * velocity + 1.0 - pull * gone
-            gone += velocity
+            slope = 1.0 - pull * gone
+            velocity = momentum * velocity + slope
+            gone += slope + momentum * velocity if nesterov else velocity
         return gone
     if momentum == 0.0:
         return float(steps)
+    if nesterov:
+        return steps + momentum * momentum_sum(steps, momentum)
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 

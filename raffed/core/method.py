@@ -30,6 +30,7 @@ from raffed.core.ingredients import (
 from raffed.core.ingredients.declared import Needed, check_declared
 from raffed.core.losses import Criterion
 from raffed.core.messages import Upload
+from raffed.core.params import Params
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, Reweighting, ServerRule
 from raffed.errors import UsageError
@@ -165,6 +166,19 @@ class Method:
     def needs_one_rate(self) -> bool:
         """Whether all steps of a round must have one learning rate."""
         return any(one.needs_one_rate for _, one in self.ingredients())
+
+    @cached_property
+    def sends_update(self) -> bool:
+        """Whether clients upload the update w^t − w_k, times a number, in place of their weights."""
+        return any(one.sends_update for _, one in self.ingredients())
+
+    def unmoved(self, received: Params) -> Params:
+        """Return what a client uploads that has not moved: what it received, or an update of 0.
+
+        Args:
+            received: The shared weights w^t that the client received.
+        """
+        return received.zeros() if self.sends_update else received
 
     @cached_property
     def keeps_state(self) -> bool:

@@ -21,6 +21,7 @@ from raffed.core.training.clock import ClientClock
 from raffed.core.training.gradients import batch_gradients
 from raffed.core.training.network import Network
 from raffed.core.training.opening import opened
+from raffed.core.training.optimizers import SgdRule
 from raffed.core.training.phases import train_by_rule, train_private, train_shared
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained
@@ -130,8 +131,8 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     for slot, one in m.ingredients():
         sent = one.outgoing(sent, views[slot])
     if m.compression is not None:
-        received = m.split.shared(k.start.w, k.spec.norms)
-        sent, left = m.compression.compress(sent, received, views["compression"])
+        unmoved = m.unmoved(m.split.shared(k.start.w, k.spec.norms))
+        sent, left = m.compression.compress(sent, unmoved, views["compression"])
         done["compression"] = left, None
     local_buffers = m.split.buffers == "local"
     upload = Upload(
@@ -288,6 +289,7 @@ def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingS
         mine=None,
         server=None,
         momentum=solver.momentum,
+        nesterov=isinstance(solver.rule, SgdRule) and solver.rule.nesterov,
         weight_decay=solver.weight_decay,
         lr=lr,
         warmth=session.local.warmth(b.round),

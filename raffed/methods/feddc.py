@@ -76,9 +76,8 @@ class DriftControl(Term[ClientDrift, CorrectionDelta, ServerCorrection]):
 
     def finish(self, k: Context[ClientDrift, ServerCorrection]) -> tuple[ClientDrift, CorrectionDelta]:
         weight, moved = self._weight(k), k.w - k.w0
-        steps = {"a_norm": momentum_sum(k.steps, k.momentum), "steps": k.steps, "mean_steps": k.usual_steps}[
-            self.beta
-        ]
+        whole = momentum_sum(k.steps, k.momentum, nesterov=k.nesterov)
+        steps = {"a_norm": whole, "steps": k.steps, "mean_steps": k.usual_steps}[self.beta]
         beta = 1.0 / (steps * k.lr_sum / k.steps) if k.lr_sum else 0.0  # at rate 0 nothing has moved
         c = k.mine.c - k.server.c / weight - moved * beta
         return ClientDrift(k.mine.h + moved, c), CorrectionDelta((c - k.mine.c) * weight)

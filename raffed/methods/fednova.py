@@ -31,21 +31,24 @@ class LocalSteps(Summable):
 class NormalisedUpdate(Ingredient[None, LocalSteps]):
     """Sends Δ_k / ‖a_k‖₁ in place of w_k, with Δ_k = w^t − w_k.
 
-    ‖a‖₁ counts the run's momentum. Weight decay is part of the gradient. `mu` is the weight of a proximal
-    term, which ‖a‖₁ counts too. If `counted`, ‖a‖₁ is counted as MAP's released code counts it
-    (`counted_sum`), and the number that is sent with the update is ‖a‖₁, or the number of steps where there
-    is a proximal term.
+    ‖a‖₁ counts the run's momentum, also Nesterov's. Weight decay is part of the gradient. `mu` is the
+    weight of a proximal term, which ‖a‖₁ counts too. If `counted`, ‖a‖₁ is counted as MAP's released code
+    counts it (`counted_sum`), and the number that is sent with the update is ‖a‖₁, or the number of steps
+    where there is a proximal term.
     """
 
     needs_sgd = True  # ‖a‖₁ is that of SGD at one rate
     needs_one_rate = True
+    sends_update = True
 
     mu: float = 0.0
     counted: bool = False
 
     def norm(self, k: Context) -> float:
         pull = self.mu * k.lr_sum / max(k.steps, 1)
-        return (counted_sum if self.counted else momentum_sum)(k.steps, k.momentum, pull)
+        if self.counted:
+            return counted_sum(k.steps, k.momentum, pull)
+        return momentum_sum(k.steps, k.momentum, pull, k.nesterov)
 
     def outgoing(self, w: Params, k: Context) -> Params:
         return ((k.w0 - k.w) / self.norm(k)).only(w.names).clone()
@@ -140,6 +143,10 @@ def fednova(
     the official code counts every step twice if there is also momentum (two steps at ρ = 0.9 and ημ = 0.1:
     2.8 here, 4.42 there, `counted_sum`). And τ_eff = Σ p_k ‖a_k‖₁, where the official code takes Σ p_k τ_k,
     the mean number of steps (2 there).
+
+    With gmf > 0 the official code keeps the server's momentum in units of the gradient: it divides u by the
+    round's rate and multiplies the momentum by it. That is the same at one rate for the whole run. Here the
+    momentum is in units of the weights, so it does not change with a rate that falls from round to round.
 
     The preset "authors" is MAP's released code, which has the official code's counts, τ_eff and pull
     (`PullAfterClipping`) with uniform means. Its grid of (gmf, mu) is (0.9, 1e-4), (0.5, 1e-3) and (0.3,

@@ -30,6 +30,7 @@ class UploadPipeline:
             setup.config.faults.corrupt_kind,
             setup.method.keeps_uploads,
         )
+        self._unmoved = setup.method.unmoved
         self._privacy, self._plan = setup.config.privacy, setup.config.faults
         self._attackers = attackers(self._plan, self._seed, setup.partition.num_clients)
 
@@ -70,7 +71,8 @@ class UploadPipeline:
         """Return what a client sends. An attacker sends something else than it has trained."""
         if client not in self._attackers:
             return upload
-        return attacked(upload, broadcast, self._plan, self._seed, client)
+        start = self._unmoved(broadcast.w)
+        return attacked(upload, start, self._plan, self._seed, broadcast.round, client)
 
     def _guarded(self, upload: Upload, broadcast: Broadcast, client: int, where: str) -> Upload:
         privacy = self._privacy
@@ -88,7 +90,7 @@ class UploadPipeline:
                 "the weights, which clipping and noise do not cover; use a method that sends weights "
                 "alone, and a network without BatchNorm"
             )
-        w = clip_update(upload.w, broadcast.w, privacy.clip)
+        w = clip_update(upload.w, self._unmoved(broadcast.w), privacy.clip)
         if privacy.noise_at == "client":
             stream = seeds.generator(self._seed, "privacy", broadcast.round, client)
             w = add_noise(w, privacy.noise * privacy.clip, stream)

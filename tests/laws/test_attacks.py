@@ -11,7 +11,7 @@ import torch
 import raffed
 from raffed import Data, Faults, Federation, Privacy, RunConfig
 from raffed.core.aggregation.modelled_attacks import attacked, attackers
-from raffed.core.messages import Broadcast, Upload
+from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.runtime.setup import prepare_run
@@ -44,8 +44,7 @@ def point(*numbers: float) -> Params:
 def test_what_an_attacker_sends(kind: str, strength: float | None, expected: list[float]) -> None:
     """From w^t = (1, 1) a client has trained (3, 0), so Δ = (2, −1)."""
     plan = Faults(attack=kind, attackers=0.5, attack_strength=strength)  # type: ignore[arg-type]
-    sent = Broadcast(0, point(1.0, 1.0), Params({}), {})
-    made = attacked(Upload(1, point(3.0, 0.0), Params({}), {}), sent, plan, 0, 0)
+    made = attacked(Upload(1, point(3.0, 0.0), Params({}), {}), point(1.0, 1.0), plan, 0, 0, 0)
     assert made.w["body.w"].tolist() == expected
 
 
@@ -53,7 +52,7 @@ def test_noise_of_an_attacker_is_its_own_in_every_round() -> None:
     plan = Faults(attack="gaussian", attackers=0.5, attack_strength=2.0)
     upload, zero = Upload(1, point(*[9.0] * 4000), Params({}), {}), point(*[0.0] * 4000)
     found = [
-        attacked(upload, Broadcast(round, zero, Params({}), {}), plan, 0, client).w["body.w"]
+        attacked(upload, zero, plan, 0, round, client).w["body.w"]
         for round, client in ((0, 0), (0, 1), (1, 0))
     ]
     assert abs(float(found[0].std()) - 2.0) < 4 * 2.0 / (2 * 4000) ** 0.5

@@ -15,7 +15,7 @@ def clip_update(w: Params, start: Params, limit: float) -> Params:
 
     Args:
         w: The trained weights.
-        start: The weights w^t that the client received.
+        start: The weights w^t that the client received, or 0 if it sends an update.
         limit: The largest allowed norm S.
     """
     update = w.flat.to(torch.float64) - start.flat.to(torch.float64)

@@ -1,7 +1,8 @@
 """Compression of the update that a client uploads, as functions of weights (config/compression.py).
 
 What a client sends is the downloaded weights, moved by the compressed update. So the server adds up whole
-points, as without compression, and only the count of bytes knows that fewer were sent.
+points, as without compression, and only the count of bytes knows that fewer were sent. A client whose method
+sends an update sends the compressed update.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def compressed(rule: CompressionRule, w: Params, start: Params, generator: torch
     Args:
         rule: The compression.
         w: The weights that the client would send without it.
-        start: The weights that the client received, with the same names.
+        start: The weights that the client received, with the same names, or 0 if it sends an update.
         generator: The client's own random stream of this round. Numbers are drawn on the CPU.
 
     Returns:

@@ -26,6 +26,9 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
             overridden in shared training.
         needs_one_rate: Whether it is exact only if all steps of a round have one learning rate. Then a run's
             schedule goes by rounds.
+        sends_update: Whether `outgoing` returns w^t − w_k, times a number of its own, in place of weights.
+            Compression, modelled attacks and clipping then start from 0, which a client sends that has not
+            moved, and not from w^t.
     """
 
     _compare = True
@@ -33,6 +36,7 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
 
     needs_sgd: ClassVar[bool] = False
     needs_one_rate: ClassVar[bool] = False
+    sends_update: ClassVar[bool] = False
 
     def __init_subclass__(cls, stored: str = "") -> None:
         super().__init_subclass__(stored)

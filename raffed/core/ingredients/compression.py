@@ -37,7 +37,7 @@ class Compression(Ingredient[LeftOut]):
 
         Args:
             w: The weights that the client would send without compression.
-            start: The shared weights that the client received.
+            start: What the client would send if it had not moved (`Method.unmoved`).
             k: What the client knows, with this ingredient's memory in `k.mine`.
         """
         stream = seeds.generator(k.run_seed, "compression", k.round, k.client)
