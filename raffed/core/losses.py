@@ -15,6 +15,8 @@ from torch._C import _functorch
 
 from raffed.core.params import Params
 
+ROUNDING = 64  # units in the last place, by which two ways of computing one feature may differ
+
 
 def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
     """Return the cross-entropy −(1/B) Σ_i log softmax(logits_i)[y_i] in nats.
@@ -82,11 +84,15 @@ def mmd(h: Tensor, g: Tensor) -> Tensor:
     diagonal, detached, the bandwidths are s/4, s/2, s, 2s and 4s. The result is the biased V-statistic
     mean(K_hh + K_gg − K_hg − K_gh).
 
+    The bandwidth follows the data, so the gradient is about as large as 1/‖h − g‖ where B = 1. Therefore rows
+    that differ by no more than rounding count as equal (`_apart`).
+
     Args:
         h: First sample [B, D].
         g: Second sample [B, D].
     """
-    between = _square_distances(torch.cat([h, g]))
+    rows_of_both = torch.cat([h, g])
+    between = _apart(_square_distances(rows_of_both), rows_of_both.detach())
     rows = between.shape[0]
     scale = between.detach().sum() / (rows * rows - rows) + 1e-8
     kernel = sum(torch.exp(-between / (scale / 4 * 2.0**i)) for i in range(5))
@@ -104,6 +110,16 @@ def _square_distances(z: Tensor) -> Tensor:
     products = centred @ centred.T
     squares = products.diagonal()
     return (squares[:, None] + squares[None, :] - 2.0 * products).clamp(min=0.0)
+
+
+def _apart(squares: Tensor, z: Tensor) -> Tensor:
+    """Return squared distances [n, n] of rows z [n, D], with 0 where two rows differ only by rounding.
+
+    One network computes one image's features twice with such differences, for example in stacks of clients.
+    """
+    sizes = z.square().sum(-1)
+    rounding = (ROUNDING * torch.finfo(z.dtype).eps) ** 2 * (sizes[:, None] + sizes[None, :])
+    return squares.masked_fill((squares > 0) & (squares <= rounding), 0.0)
 
 
 def momentum_sum(steps: int, momentum: float, pull: float = 0.0, nesterov: bool = False) -> float:

@@ -114,7 +114,10 @@ def fedloge(
     The method builds its network with head_init = sparse_etf (`raffed.models.frames.sparse_etf`) or etf. g
     and l_k then begin as M, where the official code draws them. Departures: the frame has no bias, where
     the official code keeps the random one of torch's layer; what a client misses is told by its training
-    samples, and by its test samples in the official code.
+    samples, and by its test samples in the official code. As shipped, that code leaves out the classes that
+    a client misses and keeps the rows g_c; another of its modes has the rows g_c ‖l_c‖ and leaves out no
+    class. Here a client has both. Its training script scores the server by M, and realignment.py scores the
+    realigned g after training.
     """
     return Method(
         "FedLoGe",

@@ -36,7 +36,10 @@ def fedmmd(
     Equation:
         CE + λ MMD²(h_local, h_global) (`TwoStream`). The bands of the kernel follow the data, so the pull is
         as strong on narrow features as on wide ones: with MAP's initialisation of LeNet, whose features are
-        0.002 wide, λ = 0.01 keeps the network where it starts, and 0.001 does not.
+        0.002 wide, λ = 0.01 keeps the network where it starts, and 0.001 does not. In a batch of one sample,
+        as the last of an epoch may be, the only band is the feature's own distance from the global one. Its
+        pull is then 4.84 λ divided by that distance, which a small first step makes large. A run with
+        `drop_last` has no such batch unless a client has a single sample.
 
     Source:
         Yao et al. 2018. MAP's code searches λ in 0.001, 0.01 and 0.1. Row FedMMD of MAP's Tables I and II.

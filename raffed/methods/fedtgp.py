@@ -170,7 +170,8 @@ def fedtgp(
     Departures: prototypes of classes that nobody has sent pull nothing and are never predicted, where the
     official code takes the untrained map's. All clients have networks of one architecture. The official code
     computes a distance as the root of an expanded square, which rounding can make NaN; here it is the root of
-    the sum of squares plus 1e-12.
+    the sum of squares plus 1e-12. After a round a client is scored by the prototypes that it had downloaded;
+    the official code scores it by the newest, as a survey between rounds does (metric accuracy_between).
     """
     if not lam:
         return Method("FedTGP", split=PRIVATE, mean=Mean(by="clients"))

@@ -176,7 +176,8 @@ def pfedfda(
     Further departures from the released code: it collects features over all epochs, while the body moves;
     here they are those of the trained body. It finds β by L-BFGS in ten iterations; here β is chosen from a
     grid. It starts from random class means; here there are none before the first round, and a class that
-    nobody has held counts as the mean of the others. A class of one sample has a mean.
+    nobody has held counts as the mean of the others. A class of one or two samples has its own mean also when
+    a client is scored, where the released code takes the global one.
     """
     return Method(
         "pFedFDA",

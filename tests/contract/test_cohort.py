@@ -30,7 +30,7 @@ from raffed.methods import METHODS, build_method
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedmr import fedmr
 from tests.contract.test_objectives import OBJECTIVES, as_double
-from tests.tiny import NOISY, PLAIN, Tiny, experienced, leaves, network, same_bits, short
+from tests.tiny import NOISY, PLAIN, Tiny, clients, experienced, leaves, network, same_bits, short
 
 SETTINGS: dict[str, Callable[[Method], Tiny]] = {
     "plain": Tiny,
@@ -130,6 +130,16 @@ def test_one_step_in_float32_agrees_to_the_rounding_of_batched_kernels(variant: 
     assert steps == len(method.passes) * (method.solver.batches() if method.solver else 1)  # one of each kind
     for client in range(4):
         agree(alone.last[client].trained, together.last[client].trained, 1e-5 * steps)
+
+
+@pytest.mark.parametrize("variant", OBJECTIVES)
+def test_a_stack_of_clients_with_one_sample_makes_a_first_step_as_each_alone(variant: str) -> None:
+    """Nothing divides by a spread that such a client does not have, so that rounding stays rounding."""
+    name, args = OBJECTIVES[variant]
+    data = clients(((0,), (1,), (2,), (0,)), (1, 1, 1, 1))
+    alone, together = pair(Tiny(short(name, args), data=data), double=False)
+    for client in range(4):
+        agree(alone.last[client].trained, together.last[client].trained, 1e-4)
 
 
 def test_the_gate_above_sees_every_method() -> None:

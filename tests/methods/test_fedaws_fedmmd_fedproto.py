@@ -21,7 +21,18 @@ from raffed.methods.fedmmd import fedmmd
 from raffed.methods.fedproto import PrototypePull, fedproto, prototype_pull
 from raffed.methods.memory import ClassSums, HeldSums, Prototypes
 from raffed.methods.solo import solo
-from tests.tiny import PLAIN, Tiny, bare_context, forward, leaves, module, network, same_bits, server_context
+from tests.tiny import (
+    PLAIN,
+    Tiny,
+    bare_context,
+    clients,
+    forward,
+    leaves,
+    module,
+    network,
+    same_bits,
+    server_context,
+)
 
 G = torch.Generator().manual_seed(0)
 
@@ -100,6 +111,15 @@ def test_fedmmds_first_step_is_fedavgs_without_batchnorm_and_not_with_it() -> No
         mine, plain = (Tiny(m, net=network(norm), local=local).visit(1) for m in (fedmmd(5.0), fedavg()))
         gap = float((mine.trained.w - plain.trained.w).sq_norm())
         assert gap > 1e-8 if norm else gap < 1e-14
+
+
+@pytest.mark.parametrize("cohort", [False, True])
+def test_fedmmds_first_step_is_fedavgs_for_clients_of_one_sample_also_in_a_stack(cohort: bool) -> None:
+    """(b) again: features that differ by rounding alone agree, however near the bands of the kernel are."""
+    data = clients(((0,), (1,), (2,), (0,)), (1, 1, 1, 1))
+    mine, plain = (Tiny(m, data=data, cohort=cohort).step([0, 1, 2, 3]) for m in (fedmmd(5.0), fedavg()))
+    for client in range(4):
+        assert float((mine[client].trained.w - plain[client].trained.w).sq_norm()) < 1e-12
 
 
 def test_fedmmds_frozen_stream_is_the_downloaded_model_also_at_a_first_visit_in_a_later_round() -> None:

@@ -92,6 +92,29 @@ def test_the_hand_example_of_h6() -> None:
     assert float(value) == pytest.approx(6.18628, abs=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_features_that_differ_by_rounding_have_no_discrepancy_and_no_gradient(
+    dtype: torch.dtype, rows: int
+) -> None:
+    """H6 in finite numbers, with all rows alike, so that no distance within a sample widens the bands."""
+    g = torch.linspace(0.5, 2.0, 5, dtype=dtype).expand(rows, 5)
+    h = (g * (1 + 8 * torch.finfo(dtype).eps)).clone().requires_grad_()
+    assert not torch.equal(h, g)
+    loss = mmd(h, g)
+    assert float(loss.detach()) == 0.0
+    assert not torch.autograd.grad(loss, h)[0].any()
+
+
+def test_a_batch_of_one_sample_is_pulled_by_the_reciprocal_of_its_distance() -> None:
+    """§2.2 at B = 1 and ‖h − g‖ = a: s = a², so the slope is −4/a · Σ e^{−1/f}/f, f = 1/4 … 4."""
+    slope = 4 * sum(math.exp(-1 / f) / f for f in (0.25, 0.5, 1.0, 2.0, 4.0))
+    for a in (0.1, 1.0, 10.0):
+        h = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
+        got = torch.autograd.grad(mmd(h, torch.full((1, 1), a, dtype=torch.float64)), h)[0]
+        assert float(got) == pytest.approx(-slope / a, rel=1e-5)
+
+
 @given(st.integers(0, 10**6), st.permutations(range(6)), st.floats(0.01, 100))
 def test_mmd_does_not_see_the_order_of_rows_or_a_common_scale(
     seed: int, order: list[int], scale: float
