@@ -104,7 +104,8 @@ class ClientWorker:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
         watch = Stopwatch()
         self.data.enter(self.setup.stage(broadcast.round))
-        accumulator, reports = UploadAccumulator(self.method.keeps_uploads), []
+        accumulator = UploadAccumulator(self.method.keeps_uploads, self.setup.config.clock.mixing)
+        reports: list[Report] = []
         waiting: list[
             tuple[ParticipantOrder, Upload]
         ] = []  # small uploads are added up together, because an operation costs more than its numbers

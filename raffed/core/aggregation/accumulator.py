@@ -40,11 +40,13 @@ class UploadAccumulator:
     Args:
         keep: Whether the uploads themselves are kept as well, in the slot "server". A server rule that needs
             every upload (`ServerRule.each`) asks for it.
+        whole: The most that the clients' weights p_i can add up to. With a server's rate η above 1
+            (`Clock.mixing`) it is η, and then the numbers of a model must be η times smaller.
     """
 
-    def __init__(self, keep: bool = False) -> None:
+    def __init__(self, keep: bool = False, whole: float = 1.0) -> None:
         self._keep = keep
-        self._w, self._b = PointSum(), PointSum()
+        self._w, self._b = PointSum(whole), PointSum(whole)
         self._sums: dict[str, WireSum] = {}
         self._each: dict[str, list[tuple[int, Wire]]] = {}
 

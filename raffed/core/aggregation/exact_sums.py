@@ -8,6 +8,7 @@ below float32's last bit for weights above 2^-20. The same arithmetic is used by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,13 +56,17 @@ def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Te
     return _rounded(values.detach(), weight, bits).to(torch.int64)
 
 
-def _largest(values: Tensor, bits: int, what: str) -> float:
-    """Return max |values|, or 0 if there are no values. Raises NumericsError as `to_fixed` does."""
+def _largest(values: Tensor, bits: int, what: str, whole: float = 1.0) -> float:
+    """Return max |values|, or 0 if there are no values. Raises NumericsError as `to_fixed` does.
+
+    If the weights of a sum may add up to `whole`, which is more than 1, the range is so many times smaller.
+    """
     if not values.numel():
         return 0.0
     low, high = (float(end) for end in torch.aminmax(values))
-    if not (low >= -(2.0 ** (62 - bits)) and high <= 2.0 ** (62 - bits)):  # NaN fails both comparisons
-        raise _outside(what, bits)
+    end = 2.0 ** (62 - bits) / max(whole, 1.0)
+    if not (low >= -end and high <= end):  # NaN fails both comparisons
+        raise _outside(what, end)
     return max(-low, high)
 
 
@@ -70,9 +75,10 @@ def _rounded(values: Tensor, weight: float | Tensor, bits: int) -> Tensor:
     return values.to(torch.float64, copy=True).mul_(weight * 2.0**bits).round_()
 
 
-def _outside(what: str, bits: int) -> NumericsError:
+def _outside(what: str, end: float) -> NumericsError:
+    shown = f"2^{round(math.log2(end))}" if math.log2(end).is_integer() else f"{end:.1f}"
     return NumericsError(
-        f"{what}: a value is not finite or outside ±2^{62 - bits}, the range of exact sums; "
+        f"{what}: a value is not finite or outside ±{shown}, the range of exact sums; "
         "the training has diverged: try a smaller learning rate or clip_norm"
     )
 
@@ -92,9 +98,14 @@ class PointSum:
     Whole multiples of 2^-BITS are added up in float64 first, which takes a third of the time. This is exact
     while Σ p_i · max|w_i| stays below REACH. Before that limit is passed, the float64 sum is added to the
     int64 total. A point that is larger is added to the int64 total directly.
+
+    Args:
+        whole: The most that the weights of all points can add up to, in this sum and in those that are merged
+            with it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, whole: float = 1.0) -> None:
+        self._whole = whole
         self._total: Tensor | None = None  # int64
         self._gathered: Tensor | None = None  # float64
         self._reach = 0.0  # bound of every |number| in `_gathered`
@@ -102,10 +113,10 @@ class PointSum:
     def add(self, point: Params, weight: float, what: str) -> None:
         flat = point.flat.detach()
         try:
-            reach = weight * _largest(flat, BITS, what)
+            reach = weight * _largest(flat, BITS, what, self._whole)
         except NumericsError:
             for name in point.names:  # again, tensor by tensor, so that the message names the tensor
-                _largest(point[name], BITS, f"{what}, tensor {name}")
+                _largest(point[name], BITS, f"{what}, tensor {name}", self._whole)
             raise
         if reach > REACH:
             self._settle(to_fixed(flat, weight, BITS, what))
@@ -154,7 +165,7 @@ class PointSum:
             try:
                 flats = torch.stack([point.flat for point in some])
                 p = torch.tensor(weights[i : i + at_once], dtype=torch.float64, device=flats.device)
-                reach = float(p.sum()) * _largest(flats, BITS, whats[i])
+                reach = float(p.sum()) * _largest(flats, BITS, whats[i], self._whole)
             except NumericsError:
                 for point, weight, what in zip(points, weights, whats, strict=True):
                     self.add(
@@ -232,7 +243,7 @@ class WireSum:
             fixed = [a + b for a, b in zip(self._totals, fixed, strict=True)]
             if not self.hidden and _excess(fixed):
                 # Two sums in range cannot overflow, so every excess is seen here
-                raise _outside(where, wire.fraction_bits)
+                raise _outside(where, 2.0 ** (62 - wire.fraction_bits))
         self._totals = fixed
         self._like = self._like or _template(wire)
         self.count += count

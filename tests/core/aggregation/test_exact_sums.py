@@ -7,6 +7,7 @@ by n·2^-45. The int64 total becomes float64 (relative 2^-53) and then float32 (
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import raffed
 from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.aggregation.exact_sums import BITS, PointSum, WireSum, from_fixed, to_fixed
 from raffed.core.messages import Summable
@@ -186,6 +188,36 @@ def test_weights_beyond_the_range_never_wrap_round_silently() -> None:
     w = torch.tensor([4 * 0.99 * 2.0**18])
     with pytest.raises(NumericsError, match="range of exact sums"):
         point_sum([w] * 4, [0.25] * 4, [0, 1, 2, 3], [2])
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_weights_that_add_up_to_more_than_1_narrow_the_range(grouped: bool) -> None:
+    """FedBuff's rate η = 8 makes 8 · 2^15 = 2^18 of eight clients, and 8 · 2.5e5 would come back negative."""
+    last, beyond = (Params({"w": torch.tensor([x, -x])}).clone() for x in (2.0**15, 2.5e5))
+    total = PointSum(8.0)
+    for points in ([last] * 8, [beyond] * 8):
+        if points[0] is beyond:
+            with pytest.raises(NumericsError, match=r"outside ±2\^15, the range of exact sums"):
+                total.add_all(points, [1.0] * 8, ["a client"] * 8)
+        elif grouped:
+            total.add_all(points, [1.0] * 8, ["a client"] * 8)
+        else:
+            for point in points:
+                total.add(point, 1.0, "a client")
+    assert total.value(last)["w"].tolist() == [2.0**18, -(2.0**18)]
+
+
+def test_a_server_above_rate_1_refuses_a_model_that_its_sum_could_not_hold(tmp_path: Path) -> None:
+    """Adam moves weights by 1,000, and the server by 100 times that; the next sum would not hold them."""
+    config = raffed.RunConfig(
+        data=raffed.Data(dataset="digits", split="iid:4"),
+        federation=raffed.Federation(2),
+        local=raffed.Local(lr=1e3, optimizer="adam", batch_size=2000),
+        clock=raffed.Clock(speeds="constant", server="fedbuff", mixing=100.0),
+        runtime=raffed.Runtime(execution="serial"),
+    )
+    with pytest.raises(NumericsError, match=r"outside ±2621\.4, the range of exact sums"):
+        raffed.run(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize("grouped", [False, True])
