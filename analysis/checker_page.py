@@ -1,7 +1,7 @@
 """The command `python -m analysis.checker_page RECORDS... --out docs/checker_results.md` writes that page.
 
-It has the tables of other people that were run, with verdicts, seeds, time and machine. The prose of a table
-is a file of its own, so that it stays when the page is written anew.
+It has the tables of other people that were run, with verdicts, seeds, time and machine. The pictures lie
+beside the page. The prose of a table is a file of its own, so that it stays when the page is written anew.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from pathlib import Path
 
 from raffed.results.visible import visible
 
+from .figures.theme import in_both_schemes, svg
 from .heading import COMMIT, NAMED
 from .item_tables import item_markdown
 from .packed.files import DamagedRecordsError, unpacked
 from .report import find_items
 from .reproduction.claims import claim_counts
 from .reproduction.item_runs import Reproduction, run_folders
-from .reproduction.verdicts import result_lines, verdict
+from .reproduction.matrix import matrix_of
+from .reproduction.printed_view import printed_view
 from .runs.files import JsonObject, read_object, write_text
 from .runs.load import Runs, read_runs, section
 from .table import TextTable, as_markdown
@@ -57,17 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(argv)
     try:
-        text = written(given.records, given.out, given.prose)
+        files = written(given.records, given.out, given.prose)
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        write_text(given.out, text)
+        for path, text in files.items():
+            write_text(path, text)
     except (DamagedRecordsError, ValueError, OSError) as error:
         print(visible(str(error)), file=sys.stderr)
         return 2
     return 0
 
 
-def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> str:
-    """Return the page.
+def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> dict[Path, str]:
+    """Return file → text of the page and its pictures.
 
     Args:
         records: Folders with packed records, or with runs.
@@ -78,6 +81,7 @@ def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> str:
         ValueError: There is no table that other people printed.
     """
     lines, parts = [], []
+    files: dict[Path, str] = {}
     with unpacked(records) as places:
         for item in find_items(places):
             if not item.about.get("published") or item.about["scale"] == "smoke":
@@ -86,7 +90,11 @@ def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> str:
             if runs.runs.empty:
                 continue
             lines.append(_line(item, runs))
-            parts.append(_part(item, runs, prose))
+            drawn = printed_view(item, runs).figures
+            name = f"{item.about['paper']}-{item.about['name']}-{item.about['scale']}.svg" if drawn else ""
+            for one in drawn:
+                files[page.parent / name] = in_both_schemes(svg(one.figure))
+            parts.append(_part(item, runs, prose, name))
     if not lines:
         raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce checker/…")
     titles = ["Table", "Scale", "Cells", "Claims", "Runs", "Seeds", "Hours"]
@@ -94,25 +102,25 @@ def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> str:
         TextTable(titles, lines, frozenset({"Table", "Scale", "Cells", "Claims", "Seeds"}))
     )
     shown = " ".join(path.as_posix() for path in records)
-    return "\n".join([HEAD.format(records=shown, page=page.as_posix()), overview, *parts])
+    return {page: "\n".join([HEAD.format(records=shown, page=page.as_posix()), overview, *parts]), **files}
 
 
 def _line(item: Reproduction, runs: Runs) -> list[str]:
     """Return a row of the overview."""
-    scale, tolerance = item.about["scale"], item.about["tolerance"]
-    words = Counter(verdict(line, scale, tolerance) for line in result_lines(item, runs))
     files = _files(item)
-    cells = ", ".join(f"{word} {count}" for word, count in words.most_common())
+    cells = ", ".join(f"{word} {count}" for word, count in matrix_of(item, runs).counts.items())
     claims = claim_counts(item, runs).partition(": ")[2] or "–"
-    return [_key(item), scale, cells, claims, str(len(files)), _seeds(files), _hours(files)]
+    return [_key(item), item.about["scale"], cells, claims, str(len(files)), _seeds(files), _hours(files)]
 
 
-def _part(item: Reproduction, runs: Runs, prose: Path) -> str:
-    """Return the part of the page on one table: prose, tables, and how the runs were made."""
+def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
+    """Return the part of the page on one table: prose, picture, tables, and how the runs were made."""
     name = f"{item.about['paper']}-{item.about['name']}.md"
     said = (prose / name).read_text(encoding="utf-8").strip() if (prose / name).exists() else ""
     title, _, tables = item_markdown(item, runs).partition("\n\n")
-    return f"## {title}\n\n{said or UNWRITTEN.format(file=name)}\n\n{tables.strip()}\n\n{_made(item)}\n"
+    drawn = f"![Printed and ours, cell by cell]({picture})\n\n" if picture else ""
+    text = said or UNWRITTEN.format(file=name)
+    return f"## {title}\n\n{text}\n\n{drawn}{tables.strip()}\n\n{_made(item)}\n"
 
 
 def _made(item: Reproduction) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from raffed.results.visible import visible
 
 from .figures.plots import rank_diagram
-from .figures.theme import svg
+from .figures.theme import in_both_schemes, svg
 from .packed.files import DamagedRecordsError, unpacked
 from .report import find_items
 from .reproduction.item_runs import Reproduction, run_folders
@@ -104,7 +104,7 @@ def _addresses(records: Sequence[Path], page: Path) -> list[tuple[str, str]]:
 
 def _picture(item: Reproduction, runs: Runs) -> str:
     ranking = ranks_of({name: scores(item, runs, name) for name in columns(item)})
-    return "" if ranking is None else svg(rank_diagram(ranking))
+    return "" if ranking is None else in_both_schemes(svg(rank_diagram(ranking)))
 
 
 if __name__ == "__main__":

@@ -123,11 +123,30 @@ def svg(figure: Figure) -> str:
 
 def in_the_dark(drawing: str) -> str:
     """Return the SVG of a figure drawn with LIGHT, in the colours of DARK."""
-    pairs = zip(
-        (*LIGHT[:3], *LIGHT.colours, *LIGHT.more), (*DARK[:3], *DARK.colours, *DARK.more), strict=True
-    )
-    dark = dict(pairs)
+    dark = _light_to_dark()
     return re.sub("#[0-9a-f]{6}", lambda match: dark.get(match[0], match[0]), drawing)
+
+
+def in_both_schemes(drawing: str) -> str:
+    """Return the SVG of a figure drawn with LIGHT that has the colours of DARK where the reader prefers them.
+
+    This is for a file that a page shows as an image. Browsers ask the page, or the system, for the scheme.
+    """
+    rules = [
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        for light, dark in _light_to_dark().items()
+        for kind in ("fill", "stroke")
+        if f"{kind}: {light}" in drawing
+    ]
+    sheet = f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    return re.sub("(<svg [^>]*>)", lambda match: f"{match[0]}\n{sheet}", drawing, count=1)
+
+
+def _light_to_dark() -> dict[str, str]:
+    light, dark = (
+        (theme.paper, theme.ink, theme.grid, *theme.colours, *theme.more) for theme in (LIGHT, DARK)
+    )
+    return dict(zip(light, dark, strict=True))
 
 
 @contextmanager

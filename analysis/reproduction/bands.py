@@ -54,6 +54,11 @@ class Room(NamedTuple):
         error = self.spread**2 / self.repeats + deviation**2 / len(ours)
         return max(self.least, 2 * math.sqrt(error))
 
+    def zone(self, ours: Sequence[float]) -> tuple[float, float]:
+        """Return between which numbers the mean of our values agrees."""
+        wide = self.width(ours) + (0.0 if self.low == self.high else self.least)
+        return self.low - wide, self.high + wide
+
     def verdict(self, ours: Sequence[float]) -> str:
         """Return the verdict on our values."""
         if not ours:

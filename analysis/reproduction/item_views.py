@@ -19,6 +19,7 @@ from .differences import difference_table
 from .gain_views import gain_bars_view, gain_curves_view
 from .item_runs import Reproduction, measure_of, run_folders
 from .numbers import shown
+from .printed_view import printed_view
 from .term_strength import strength_view
 from .view import WORDS, View, Viewer, cells_with_runs
 
@@ -54,7 +55,7 @@ def item_view(item: Reproduction, runs: Runs) -> View:
     The result can be empty if there are no runs.
     """
     pictures = PICTURES.get(item.about.get("picture", ""))
-    viewers = [pictures, MEASURED.get(item.about["measure"]), strength_view]
+    viewers = [printed_view, pictures, MEASURED.get(item.about["measure"]), strength_view]
     found = [viewer(item, runs) for viewer in viewers if viewer is not None]
     tables = {name: table for view in found for name, table in view.tables.items()}
     printed = None if item.about["scale"] == "smoke" else difference_table(item, runs)

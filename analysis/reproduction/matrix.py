@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..runs.load import Runs
-from .absent import NOT_RUN, ORDER, absence, remark
+from .absent import NOT_RUN, absence, remark
 from .item_runs import Reproduction
 from .numbers import shown
 from .table_order import table_order
+from .verdict_marks import MARKS
 from .verdicts import Line, column_name, digits_of, result_lines, verdict
 
 UNCOUNTED = ("–", "baseline")
@@ -87,10 +88,7 @@ def matrix_of(item: Reproduction, runs: Runs) -> Matrix:
         for row in rows
     ]
     found = Counter(cell.word for line in cells for cell in line if cell.word not in UNCOUNTED)
-    places = {word: number for number, word in enumerate(ORDER, start=1)}  # what has no number comes last
-    counts = {
-        word: found[word] for word in sorted(found, key=lambda word: (places.get(word, 0), -found[word]))
-    }
+    counts = {word: found[word] for word in MARKS if word in found}
     many = Counter(why.values())
     return Matrix(
         _meaning(item, gains),

@@ -65,6 +65,11 @@ def test_the_page_counts_verdicts_and_claims_and_says_how_the_runs_were_made(tab
     assert "It is misprinted." in text
 
 
+def test_the_picture_of_a_table_lies_beside_the_page_and_is_shown_in_it(table: Path) -> None:
+    assert "![Printed and ours, cell by cell](own-t-full.svg)" in page(table)
+    assert "ours: agrees" in (table / "own-t-full.svg").read_text(encoding="utf-8")
+
+
 def test_what_was_written_by_hand_stays_when_the_page_is_written_anew(table: Path) -> None:
     assert "Nothing was written about this table yet" in page(table)
     (table / "prose").mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from torch import Tensor
 from torch.autograd import Function
@@ -15,13 +15,14 @@ Dims: TypeAlias = tuple[int | None, ...]  # for each argument inside vmap the ax
 class Operation(Function):
     """A `Function` with a `setup_context`, as torch.func's transforms need it, that costs less to call.
 
-    In every call torch looks at the signature of `forward`, which takes longer than a small kernel. Here it
-    is made once.
+    In every call torch binds the arguments to the signature of `forward`, which takes longer than a small
+    kernel. Here all arguments are given by their places and none has a default, so nothing is left to bind.
+    That halves what a call costs besides its kernel (13 instead of 26 microseconds on an AMD EPYC).
     """
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.forward.__dict__["__signature__"] = inspect.signature(cls.forward)
+        cls.forward.__dict__["__signature__"] = _ByPlace()
 
     @classmethod
     def of(cls, *args: Argument) -> Tensor:
@@ -34,6 +35,29 @@ class Operation(Function):
         """Do the same for an operation with two results."""
         made: tuple[Tensor, Tensor] = cls.apply(*args)
         return made
+
+
+class _ByPlace(inspect.Signature):
+    """A signature that takes arguments as they are. What does not fit is refused by `forward` itself."""
+
+    __slots__ = ()
+
+    def bind(self, *args: Argument) -> _Bound:  # type: ignore[override]
+        return _Bound(args)
+
+
+class _Bound:
+    """What torch asks of bound arguments."""
+
+    __slots__ = ("args",)
+
+    kwargs: ClassVar[dict[str, Argument]] = {}
+
+    def __init__(self, args: tuple[Argument, ...]) -> None:
+        self.args = args
+
+    def apply_defaults(self) -> None:
+        """Add nothing, because there are no defaults."""
 
 
 class Saved(Protocol):

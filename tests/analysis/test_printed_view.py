@@ -1,0 +1,145 @@
+"""The picture of a table has each cell with both numbers once, and shows by its bar where a mean agrees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from raffed.analysis.figures.printed_plots import LOOKS
+from raffed.analysis.figures.theme import LIGHT, in_both_schemes, svg
+from raffed.analysis.loading import load_runs
+from raffed.analysis.reproduction.bands import Room
+from raffed.analysis.reproduction.item_runs import Reproduction
+from raffed.analysis.reproduction.printed_view import printed_view
+from raffed.analysis.reproduction.verdict_marks import MARKS
+from raffed.analysis.runs.load import Runs
+
+from tests.analysis.written_item import written_item
+
+WriteRun = Callable[..., Path]
+PRINTED = {"FedAvg": 50.0, "FedRS": 52.0, "FedMR": None}
+OURS = {"FedAvg": [0.50, 0.51, 0.52], "FedRS": [0.58, 0.58, 0.58], "FedMR": [0.60, 0.60, 0.60]}
+
+
+@pytest.fixture
+def table(tmp_path: Path, write_run: WriteRun) -> Callable[..., tuple[Reproduction, Runs]]:
+    """Write a table with the column IID. A row without a printed number is FedMR."""
+
+    def write(
+        ours: Mapping[str, Sequence[float]] = OURS, target: bool = True, **about: Any
+    ) -> tuple[Reproduction, Runs]:
+        cells = []
+        for row, printed in PRINTED.items():
+            values = ours.get(row, [])
+            folders = [
+                write_run(f"{row}-{seed}", [value], method=row.lower(), seed=seed)
+                for seed, value in enumerate(values)
+            ]
+            cells.append(
+                {
+                    "row": row,
+                    "column": "IID",
+                    "printed": {} if printed is None else {"value": printed},
+                    "runs": [f"../{folder.name}" for folder in folders],
+                    "target": target,
+                }
+            )
+        return written_item(tmp_path / "item", cells, **about), load_runs([tmp_path])
+
+    return write
+
+
+def panel(item: Reproduction, runs: Runs) -> Axes:
+    (drawn,) = printed_view(item, runs).figures
+    return drawn.figure.axes[0]
+
+
+def rows(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.get_yticklabels()]
+
+
+def points(axes: Axes, y: int) -> list[list[float]]:
+    """Return the values of the marks in a row: the printed numbers, then seeds if there are any, our mean."""
+    found = [np.asarray(line.get_data(), float) for line in axes.get_lines()]
+    return [line[0].round(6).tolist() for line in found if line.shape[1] and (line[1] == y).all()]
+
+
+@pytest.mark.parametrize(("high", "repeats"), [(80.0, 3), (84.0, 3), (80.0, 1), (81.5, 10)])
+def test_a_mean_agrees_exactly_within_the_bar(high: float, repeats: int) -> None:
+    """Also for the range of several sources, which is widened on both sides."""
+    room = Room(80.0, high, 0.7, repeats, 1.0)
+    for mean in np.linspace(70.0, 95.0, 501):
+        ours = [mean - 0.4, mean, mean + 0.4]
+        low, high_end = room.zone(ours)
+        assert (room.verdict(ours) == "agrees") == (low <= np.mean(ours) <= high_end)
+
+
+def test_each_cell_with_both_numbers_has_a_row_with_its_seeds_and_their_mean(table: Any) -> None:
+    axes = panel(*table())
+    assert rows(axes) == ["FedAvg", "FedRS"]  # nothing is printed of FedMR
+    assert points(axes, 0) == [[50.0, 50.0], [50.0, 51.0, 52.0], [51.0]]
+    assert points(axes, 1) == [[52.0, 52.0], [58.0, 58.0, 58.0], [58.0]]
+
+
+def test_a_row_without_a_run_is_not_drawn(table: Any) -> None:
+    assert rows(panel(*table({"FedRS": [0.5, 0.5]}))) == ["FedRS"]
+
+
+def test_the_bar_is_the_tolerance_or_our_interval_around_the_printed_number(table: Any) -> None:
+    """The interval of 50, 51 and 52 is 4.303 · 1 / √3 = 2.484, and that of three equal numbers is 0."""
+    bars = panel(*table(tolerance=1.5)).patches
+    found = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
+    assert found == [pytest.approx((47.516, 52.484), abs=1e-3), pytest.approx((50.5, 53.5))]
+
+
+def test_what_is_no_target_has_no_bar_and_the_colour_of_nothing_judged(table: Any) -> None:
+    axes = panel(*table(target=False))
+    assert not list(axes.patches)
+    mean = [line for line in axes.get_lines() if len(np.atleast_1d(line.get_xdata())) == 1]
+    assert {line.get_color() for line in mean} == {LIGHT.colours[LOOKS["plain"][0]]}
+
+
+def test_at_proxy_scale_the_differences_to_the_baseline_are_drawn_beside_zero(table: Any) -> None:
+    """FedRS is printed 2 points above FedAvg. Ours is 8, 7 and 6 points above it, seed by seed."""
+    axes = panel(*table(scale="proxy"))
+    assert rows(axes) == ["FedRS"]
+    assert points(axes, 0) == [[2.0, 2.0], [8.0, 7.0, 6.0], [7.0]]
+    assert axes.get_xlabel() == "difference to FedAvg"
+    assert any(np.asarray(line.get_xdata()).tolist() == [0.0, 0.0] for line in axes.get_lines())
+
+
+@pytest.mark.parametrize("about", [{"scale": "smoke"}, {"measure": "a_loc"}])
+def test_nothing_is_drawn_where_no_cell_has_two_numbers_to_compare(table: Any, about: dict[str, str]) -> None:
+    """Smoke runs are compared with nothing, and these runs have no values of A_loc."""
+    assert not printed_view(*table(**about)).figures
+
+
+def test_the_legend_names_the_verdicts_that_occur(table: Any) -> None:
+    (drawn,) = printed_view(*table(tolerance=1.0)).figures
+    said = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
+    assert said == ["printed", "agrees within", "ours: agrees", "ours: higher", "one run"]
+
+
+def test_every_verdict_on_a_number_has_a_look() -> None:
+    without = {"not comparable", "not measured", "not run"}  # there is no number of ours
+    assert {one.css for word, one in MARKS.items() if word not in without} <= LOOKS.keys()
+
+
+def test_an_image_has_a_dark_colour_for_each_colour_of_the_light_theme(table: Any) -> None:
+    """A reader who prefers dark pages sees no light patch, and no dark text on dark ground."""
+    (drawn,) = printed_view(*table()).figures
+    light = svg(drawn.figure)
+    both = in_both_schemes(light)
+    sheet = both.partition("@media (prefers-color-scheme: dark)")[2].partition("</style>")[0]
+    theme = {LIGHT.paper, LIGHT.ink, LIGHT.grid, *LIGHT.colours, *LIGHT.more}
+    used = {(kind, colour) for kind, colour in re.findall(r"(fill|stroke): (#[0-9a-f]{6})", light)}
+    assert {colour for _, colour in used} <= theme
+    assert used == {
+        (kind, colour) for kind, colour in re.findall(r'\*="(fill|stroke): (#[0-9a-f]{6})"', sheet)
+    }
+    assert both.replace(both[both.index("<style>@media") : both.index("</style>") + 9], "") == light
