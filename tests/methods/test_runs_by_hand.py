@@ -122,8 +122,8 @@ class SharpnessAware:
 
 @dataclass
 class Corrected(SharpnessAware):
-    """FedGAMMA: w ← w − η (∇f(w̃) − c_i + c); c_i⁺ = c_i − c + (w^t − w_i)/(K η), K the client's own number of
-    steps K; c ← c + (1/N) Σ_S (c_i⁺ − c_i).
+    """FedGAMMA: w ← w − η (∇f(w̃) − c_i + c); c_i⁺ = c_i − c + (w^t − w_i)/(K η), K the
+    client's own number of steps; c ← c + (1/N) Σ_S (c_i⁺ − c_i).
     """
 
     c: dict[int | str, Weights] = field(default_factory=dict)
