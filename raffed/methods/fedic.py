@@ -67,9 +67,11 @@ class CalibratedDistillation(ServerRule[Calibration]):
     student starts from w̄, takes `distil_steps` on ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and
     is w^{t+1}. Calibrator and optimisers persist over rounds.
 
-    Departures from shangxinyi/FEDIC: all networks are in evaluation mode under the mean BatchNorm statistics,
-    which stay. U is test images without their labels (there: CIFAR-100). u and c of the last gate start at 0.
-    Neither set is augmented.
+    Departures from shangxinyi/FEDIC: the copy and the student are in evaluation mode under the mean BatchNorm
+    statistics, which stay (there: in training mode); a client's model has its own statistics, as there. f̄ is
+    the mean over all participants (there: the sum over at most 8 of them, divided by 8). U is test images
+    without their labels (there: CIFAR-100). u and c of the last gate start at 0 (there: torch's random
+    numbers). Neither set is augmented.
     """
 
     copy_steps: int

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
+import torch
 
 import raffed
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from tests.tiny import SHORT
+from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.core.aggregation.exact_sums import PointSum
+from raffed.core.params import Params
+from raffed.experiments.survey import ClientSurvey
+from raffed.methods.fedrep import fedrep
+from raffed.runtime.api import RoundOrder
+from tests.tiny import SHORT, Tiny
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.3),
@@ -170,3 +177,42 @@ def test_a_client_without_a_model_of_its_own_scores_as_the_global_model_does() -
     both = [scores(rows, model, "accuracy_between", 4) for model in ("global", "personal")]
     assert both[0] == both[1]
     assert len(both[0]) == 6
+
+
+@pytest.mark.parametrize(
+    ("server", "weights", "shares"),
+    [
+        ("fedbuff", (1 / 3, 1 / 6, 1 / 9), (6 / 11, 3 / 11, 2 / 11)),
+        ("fedasync", (0.25,), (1.0,)),
+        ("waits", (0.5, 0.3, 0.2), (0.5, 0.3, 0.2)),
+    ],
+)
+def test_the_mean_of_the_layers_that_stale_clients_keep_is_of_weights_that_add_up_to_1(
+    server: str, weights: tuple[float, ...], shares: tuple[float, ...]
+) -> None:
+    """FedBuff's three uploads are 0, 3 and 8 steps old: (1 + τ)^−½ / 3 = 1/3, 1/6, 1/9, whose sum is 11/18.
+    The shared layers are the server's as they are.
+    """
+    tiny = Tiny(fedrep()).run(1, [0, 1, 2])
+    clients = tuple(range(len(weights)))
+    heads = [tiny.client_states[client].v for client in clients]
+
+    def own_layers(order: RoundOrder) -> list[Any]:
+        total = PointSum()
+        for client, weight in zip(order.participants, order.weights, strict=True):
+            total.add(heads[client], weight, "test")
+        return [total.export()]
+
+    config = SimpleNamespace(clock=Clock(speeds="constant", server=server))  # type: ignore[arg-type]
+    setup, backend = SimpleNamespace(method=fedrep(), config=config), SimpleNamespace(own_layers=own_layers)
+    survey = ClientSurvey(cast(Any, setup), cast(Any, backend), tiny.net.initial)
+    order = RoundOrder(tiny.server.broadcast(), clients, weights, (1,) * len(clients), True, ())
+    whole = survey._oracle(tiny.server, dict.fromkeys(clients, 1), order)
+    assert whole is not None
+    wanted = sum((head * share for head, share in zip(heads, shares, strict=True)), heads[0].zeros())
+    assert isinstance(wanted, Params)
+    assert set(wanted.names) == {"head.weight", "head.bias"}
+    for n, t in wanted.tensors.items():
+        torch.testing.assert_close(whole.w[n], t, rtol=1e-6, atol=1e-6)
+    for n, t in tiny.server.w.tensors.items():
+        assert torch.equal(whole.w[n], t)
