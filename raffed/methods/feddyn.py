@@ -126,8 +126,10 @@ def feddyn(
         Acar et al. 2021. The default of α and its grid {0.001, 0.01, 0.1} are those of the official examples.
         Row FedDyn of FedMR's Table 1.
 
-    Departures: the official code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm. Here
-    BatchNorm's statistics are plain means over the participants, as the weights are.
+    Departures: the official code clips gradients at norm 10 (`local.clip_norm`) and forbids BatchNorm. It
+    leaves α_k w to the optimiser as weight decay, so it clips g + α_k (λ_k − w^t) and adds α_k w afterwards.
+    Here g + α_k (w − w^t + λ_k) is clipped, which differs where the limit is reached. BatchNorm's statistics
+    are plain means over the participants, as the weights are.
 
     The preset "authors" is MAP's released code: another quadratic (`DynamicPull`, averaged), and a server
     without drift that goes |S|/N of the way to the mean, BatchNorm's statistics included

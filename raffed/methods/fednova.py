@@ -144,6 +144,9 @@ def fednova(
     2.8 here, 4.42 there, `counted_sum`). And τ_eff = Σ p_k ‖a_k‖₁, where the official code takes Σ p_k τ_k,
     the mean number of steps (2 there).
 
+    With Nesterov's momentum, which ‖a_k‖₁ counts here, the official code still counts ordinary momentum, and
+    it adds the pull of mu to the step and not to the velocity.
+
     With gmf > 0 the official code keeps the server's momentum in units of the gradient: it divides u by the
     round's rate and multiplies the momentum by it. That is the same at one rate for the whole run. Here the
     momentum is in units of the weights, so it does not change with a rate that falls from round to round.

@@ -1,7 +1,9 @@
 """Adaptive federated optimisation (Reddi et al. 2021): the mean update as a pseudo-gradient of the server's
 optimiser.
 
-Δ = mean_k (w_k − w^t). Without bias correction. BatchNorm's statistics are averaged as in FedAvg.
+Δ = mean_k (w_k − w^t). Without bias correction, as in the paper's Algorithm 2. Yogi in the authors'
+repository and FedAdam in Flower have one: they multiply η_g by √(1 − β₂^t)/(1 − β₁^t), where t counts rounds
+from 1 (in Flower from 2). BatchNorm's statistics are averaged as in FedAvg.
 """
 
 from __future__ import annotations
@@ -115,6 +117,9 @@ def fedavgm(
 
     Source:
         Hsu et al. 2019. MAP's row FedOpt, whose code searches η_g in 1, 0.1 and 0.05.
+
+    Departures: this is the momentum of the paper's formula. The paper's experiments use Nesterov's, w^{t+1} =
+    w^t + η_g (Δ + β m), as Flower's baseline and FL-bench do.
     """
     return _with("FedAvgM", weighting, ServerMomentum(beta, server_lr))
 

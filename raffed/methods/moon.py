@@ -39,7 +39,9 @@ class ModelContrast(Term[PreviousModel]):
     z is the input of the head. There is no projection head, as the parameter counts of FedMR's Table 3 imply.
     The official one, which is 256 wide and is also read by the classifier, is a keyword of the networks:
     `projection`. At a client's first participation the previous model is the global one, so the term is log 2
-    with gradient exactly 0. The official code takes a randomly initialised model there.
+    with gradient exactly 0. The official code has no term in the run's first round. If a client first takes
+    part later, the official code takes another model with random weights there, and MAP's code the run's
+    initial model.
     """
 
     mu: float
