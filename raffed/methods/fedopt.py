@@ -118,8 +118,8 @@ def fedavgm(
     Source:
         Hsu et al. 2019. MAP's row FedOpt, whose code searches η_g in 1, 0.1 and 0.05.
 
-    Departures: this is the momentum of the paper's formula. The paper's experiments use Nesterov's, w^{t+1} =
-    w^t + η_g (Δ + β m), as Flower's baseline and FL-bench do.
+    This is the momentum of the paper's formula. Flower's baseline and FL-bench use Nesterov's, w^{t+1} = w^t +
+    η_g (Δ + β m); Flower's text says that the paper's experiments do so as well, which was not verified.
     """
     return _with("FedAvgM", weighting, ServerMomentum(beta, server_lr))
 
