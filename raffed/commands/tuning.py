@@ -202,12 +202,14 @@ def searched(
     from raffed.experiments.tuning.space import check, check_networks, check_parts, check_search
     from raffed.runtime.ray_backend.session import RaySession
 
+    if at_once < 0:
+        raise UsageError(f"at_once = {at_once} is below 0; give a number of trials, or 0 for as many as fit")
     check_set(request.base.numerics.bits)
     check_search(request)
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     check_trials(out, accept)
     with RaySession(request.base.runtime.address) as session:
-        from raffed.experiments.tuning.ray_tune import Search, execute_sweep
+        from raffed.experiments.tuning.ray_tune import Search, check_cluster, execute_sweep
         from raffed.runtime.setup import check_new, prepare_run
 
         check(request)
@@ -216,9 +218,10 @@ def searched(
         partition = setup.partition
         check_parts(request, partition)
         check_networks(request, setup)
-        folder = SweepFolder(out, request, resume)
-        opened.append(folder)
         session.wait()
+        check_cluster(out, request.base.runtime, partition.num_clients)
+        folder = SweepFolder(out, request, resume)  # only now, so that a refused sweep leaves nothing
+        opened.append(folder)
         shown.start(request, out)
         with written(out, A_SWEEP):
             complete: bool = execute_sweep(
