@@ -108,7 +108,7 @@ def tune(
     at_once: Annotated[
         int,
         typer.Option(
-            "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
+            "--at-once", min=0, help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
         ),
     ] = 0,
     plan: Plan = False,
@@ -266,6 +266,8 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
                 f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,... or NAME=LOW..HIGH, as in "
                 "--grid mu1=0.01,0.1 or --grid mu1=1e-4..1:log"
             )
+        if name in found:
+            raise UsageError(f"--grid {name} is given twice; give all its values in one, as {name}=0.01,0.1")
         found[name] = among
     return found
 
