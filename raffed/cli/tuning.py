@@ -39,7 +39,7 @@ from raffed.cli.options import (
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.commands.method_settings import ComparedMethod, by_label
 from raffed.commands.running import PLACED
-from raffed.commands.tuning import VALIDATION, searched, seconds_of, with_an_actor
+from raffed.commands.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
 from raffed.config.number_range import POINTS
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
@@ -108,7 +108,7 @@ def tune(
     at_once: Annotated[
         int,
         typer.Option(
-            "--at-once", min=0, help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
+            "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
         ),
     ] = 0,
     plan: Plan = False,
@@ -124,6 +124,7 @@ def tune(
     compared on a validation part of the clients' training data. The chosen setting then runs again with new
     seeds and all training data. Only these runs are scored on test data.
     """
+    check_at_once(at_once)
     seconds = None if budget is None else seconds_of(budget)
     options = {
         "trials": trials,

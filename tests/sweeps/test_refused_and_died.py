@@ -64,6 +64,6 @@ def test_a_trial_whose_process_died_has_failed_and_one_that_runs_has_not(swept: 
     assert (died.state, died.error, died.ended) == ("failed", "The actor died", False)
 
     diverged = [one for one in known if one.state == "failed"]
-    about["methods"]["fedmr"] |= outcome([died, *others, *diverged])
+    about["methods"] = {"fedmr": about["methods"]["fedmr"] | outcome([died, *others, *diverged])}
     table = tuning_table(Sweep(sweep, dict(about)))
     assert table.rows[0][table.titles.index("Failed")] == str(1 + len(diverged))
