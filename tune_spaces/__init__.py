@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from raffed.config.search_axis import axis_values
+from raffed.config.search_axis import axis_values, named_axes
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 
@@ -46,15 +46,17 @@ def no_space(method: str) -> str:
 
 
 def load_space(method: str) -> Space:
-    """The SPACE of a method; a UsageError says which file to write where there is none."""
+    """The SPACE of a method; a UsageError says which file to write where there is none, or what is wrong
+    with it.
+    """
     name = f"{__name__}.{method}"
     try:
-        found: Space = importlib.import_module(name).SPACE
+        found = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
         raise UsageError(no_space(method)) from error
-    return dict(found)
+    return dict(named_axes(getattr(found, "SPACE", None), f"{found.__file__}: SPACE"))
 
 
 def values(space: Space, keyword: str) -> list[Value]:

@@ -39,7 +39,7 @@ from raffed.cli.options import (
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.commands.method_settings import ComparedMethod, by_label
 from raffed.commands.running import PLACED
-from raffed.commands.tuning import VALIDATION, searched, seconds_of, with_an_actor
+from raffed.commands.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
 from raffed.config.number_range import POINTS
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
@@ -124,6 +124,7 @@ def tune(
     compared on a validation part of the clients' training data. The chosen setting then runs again with new
     seeds and all training data. Only these runs are scored on test data.
     """
+    check_at_once(at_once)
     seconds = None if budget is None else seconds_of(budget)
     options = {
         "trials": trials,
@@ -266,6 +267,8 @@ def axes(texts: list[str]) -> dict[str, list[Json]]:
                 f"--grid {name}={text}: it must have the form NAME=VALUE,VALUE,... or NAME=LOW..HIGH, as in "
                 "--grid mu1=0.01,0.1 or --grid mu1=1e-4..1:log"
             )
+        if name in found:
+            raise UsageError(f"--grid {name} is given twice; give all its values in one, as {name}=0.01,0.1")
         found[name] = among
     return found
 

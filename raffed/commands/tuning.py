@@ -202,12 +202,13 @@ def searched(
     from raffed.experiments.tuning.space import check, check_networks, check_parts, check_search
     from raffed.runtime.ray_backend.session import RaySession
 
+    check_at_once(at_once, "at_once =")
     check_set(request.base.numerics.bits)
     check_search(request)
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     check_trials(out, accept)
     with RaySession(request.base.runtime.address) as session:
-        from raffed.experiments.tuning.ray_tune import Search, execute_sweep
+        from raffed.experiments.tuning.ray_tune import Search, check_cluster, execute_sweep
         from raffed.runtime.setup import check_new, prepare_run
 
         check(request)
@@ -216,9 +217,10 @@ def searched(
         partition = setup.partition
         check_parts(request, partition)
         check_networks(request, setup)
-        folder = SweepFolder(out, request, resume)
-        opened.append(folder)
         session.wait()
+        check_cluster(out, request.base.runtime, partition.num_clients)
+        folder = SweepFolder(out, request, resume)  # only now, so that a refused sweep leaves nothing
+        opened.append(folder)
         shown.start(request, out)
         with written(out, A_SWEEP):
             complete: bool = execute_sweep(
@@ -247,6 +249,12 @@ class _Told:
         self._progress.say(f"tune: {sweep['state']}")
 
 
+def check_at_once(number: int, name: str = "--at-once") -> None:
+    """Refuse a negative number of trials at a time. `name` is what the message calls it."""
+    if number < 0:
+        raise UsageError(f"{name} {number} is below 0; give a number of trials, or 0 for as many as fit")
+
+
 def seconds_of(text: str, name: str = "--budget") -> float:
     """Parse "90s", "30m", "2h" or "1.5h" to seconds. `name` is what the message calls it."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*", text.lower())
@@ -255,4 +263,4 @@ def seconds_of(text: str, name: str = "--budget") -> float:
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
-__all__ = ["Tuned", "searched", "seconds_of", "tune", "with_an_actor"]
+__all__ = ["Tuned", "check_at_once", "searched", "seconds_of", "tune", "with_an_actor"]

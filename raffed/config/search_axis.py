@@ -9,6 +9,23 @@ from raffed.config.validation import Value
 from raffed.errors import UsageError
 
 
+def named_axes(space: object, what: str) -> Mapping[str, Value]:
+    """Return a search space if it is one: a dict whose keys are names.
+
+    Args:
+        space: What was given as a search space.
+        what: What the message calls it.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if isinstance(space, Mapping) and all(isinstance(name, str) for name in space):
+        return space
+    raise UsageError(
+        f"{what} = {space!r}: it must map the names of arguments to values, such as {{'mu': [0.01, 0.1]}}"
+    )
+
+
 def axis_values(keyword: str, axis: Value) -> list[Value]:
     """Return the values of one axis of a grid.
 
@@ -30,4 +47,4 @@ def axis_values(keyword: str, axis: Value) -> list[Value]:
     return list(axis)
 
 
-__all__ = ["axis_values"]
+__all__ = ["axis_values", "named_axes"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, overload
 
-from raffed.config.search_axis import axis_values
+from raffed.config.search_axis import axis_values, named_axes
 from raffed.config.source import Described
 from raffed.config.validation import Value, check_arguments, checked, declarations
 from raffed.errors import UsageError
@@ -80,7 +80,7 @@ def method(
     def marked(function: Callable[P, M]) -> Callable[P, M]:
         call = checked(function)
         _check_defaults(function)
-        for name, axis in (space or {}).items():
+        for name, axis in named_axes(space or {}, "space").items():
             for value in axis_values(name, axis):
                 if "." not in name:
                     check_arguments(function, {name: value})

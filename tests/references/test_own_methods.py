@@ -6,6 +6,7 @@ import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,15 @@ def test_a_space_that_names_another_argument_is_refused_where_it_is_written() ->
     with pytest.raises(UnknownNameError, match="nu"):
 
         @method(space={"nu": [1.0]})
+        def own(mu: float = 0.1) -> Method:
+            raise NotImplementedError
+
+
+@pytest.mark.parametrize("space", [["mu"], {1: [0.1]}, {"mu"}, "mu"])
+def test_a_space_that_is_not_a_mapping_of_names_is_refused_where_it_is_written(space: Any) -> None:
+    with pytest.raises(UsageError, match=r"space = .* it must map the names of arguments to values, such as"):
+
+        @method(space=space)
         def own(mu: float = 0.1) -> Method:
             raise NotImplementedError
 

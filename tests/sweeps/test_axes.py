@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+import raffed
 from raffed import Data, Federation, RunConfig
 from raffed.cli.tuning import axes
 from raffed.config.number_range import number_range
+from raffed.core.method import Method
 from raffed.errors import UsageError
 from raffed.experiments.tuning.axes import axes_of, budget_of, described, proposed
 from raffed.experiments.tuning.choice import choose
 from raffed.experiments.tuning.request import Request
 from raffed.experiments.tuning.space import check, check_search
 from raffed.experiments.tuning.trials import Trial, trial_name
+from raffed.methods.own import method
 from tests.cli.conftest import Cli, cli
 
 __all__ = ["cli"]
@@ -104,6 +107,93 @@ def test_a_sweep_of_before_goes_on_with_the_trials_that_it_had() -> None:
     assert "fill" not in before
     assert Request.from_dict(before) == asked("fedavg", fill="none")
     assert Request.from_dict(asked("fedavg").as_dict()).fill == "rate"
+
+
+@pytest.mark.parametrize("lr", [0.01, 0.03, 0.1, 1.0])
+@pytest.mark.parametrize("trials", [5, 61, 62, 100, 1000])
+def test_any_number_of_rates_are_different_and_reach_from_a_tenth_to_ten_times(
+    lr: float, trials: int
+) -> None:
+    request = asked("fedavg", base=BASE.changed({"local.lr": lr}), trials=trials)
+    rates = [one["local.lr"] for one in proposed(request, "fedavg")]
+    assert sorted(set(rates)) == rates
+    assert len(rates) == trials
+    assert rates[0] == pytest.approx(lr / 10)
+    assert lr in rates or trials % 2 == 0
+    check(request)
+
+
+def test_an_axis_that_is_given_twice_is_refused_and_that_of_one_method_counts_for_it() -> None:
+    with pytest.raises(UsageError, match=r"--grid mu is given twice; .*mu=0\.01,0\.1"):
+        axes(["mu=0.1", "mu=0.2"])
+    for texts in (["mu=1,2", "fedprox.mu=3"], ["fedprox.mu=3", "mu=1,2"]):
+        request = asked("fedprox", "moon", grid=axes(texts))
+        assert axes_of(request, "fedprox")["mu"] == [3]
+        assert axes_of(request, "moon")["mu"] == [1, 2]
+
+
+def test_a_negative_number_of_trials_at_a_time_is_refused(tmp_path: Path, cli: Cli) -> None:
+    with pytest.raises(UsageError, match="at_once = -1 is below 0; give a number of trials, or 0"):
+        raffed.tune("fedavg", BASE, out=tmp_path / "s", at_once=-1)
+    for more in ([], ["--plan"]):
+        ended = cli("tune", "--method", "fedavg", "--at-once", "-1", *more, "--out", tmp_path / "s")
+        assert ended.code == 2
+        assert ended.err.startswith("raffed: --at-once -1 is below 0; give a number of trials, or 0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def own(**space: Any) -> str:
+    """The reference of a method of a user's own with this space."""
+
+    @method(space={name.replace("__", "."): values for name, values in space.items()})
+    def searched(mu: float = 0.1) -> Method:
+        return Method("Searched")
+
+    globals()["searched"] = searched
+    searched.__qualname__ = "searched"
+    return f"{__name__}:searched"
+
+
+def test_a_space_of_one_s_own_may_search_fields_of_the_configuration() -> None:
+    name = own(mu=[0.1], local__lr=[0.01, 0.1])
+    request = asked(name)
+    check(request)
+    settings = proposed(request, name)
+    assert settings == [{"mu": 0.1, "local.lr": 0.01}, {"mu": 0.1, "local.lr": 0.1}]
+    assert [request.config(name, one).local.lr for one in settings] == [0.01, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("local__lrr", r"\[local\] 'lrr'; nearest: lr"),
+        ("lokal__lr", "section of the axis 'lokal.lr' 'lokal'; nearest: local"),
+        ("runtime__address", "section of the axis 'runtime.address' 'runtime'; known: clock"),
+    ],
+)
+def test_a_space_that_names_another_field_is_refused(field: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check(asked(own(mu=[0.1], **{field: [0.1]})))
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"mu": [0.1], "nu": [1]}, "argument of fedprox in its search space 'nu'; nearest: mu"),
+        (["mu"], r"fedprox\.py: SPACE = \['mu'\]: it must map the names of arguments to values"),
+        ({1: [0.1]}, r"fedprox\.py: SPACE = \{1: \[0\.1\]\}: it must map"),
+        (None, r"fedprox\.py: SPACE = None: it must map"),
+    ],
+)
+def test_a_file_of_tune_spaces_that_is_wrong_is_refused(
+    space: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raffed.tune_spaces.fedprox.SPACE", space)
+    with pytest.raises(UsageError, match=said):
+        check(asked("fedprox"))
+    monkeypatch.delattr("raffed.tune_spaces.fedprox.SPACE")
+    with pytest.raises(UsageError, match="SPACE = None"):
+        check(asked("fedprox"))
 
 
 def test_networks_are_an_axis_and_lists_keep_their_commas() -> None:

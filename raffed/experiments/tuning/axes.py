@@ -15,8 +15,14 @@ from typing import TypeAlias
 from raffed.config.number_range import NumberRange, number_range
 from raffed.config.run import SECTIONS
 from raffed.config.validation import Json, Value, declarations
-from raffed.errors import UsageError
-from raffed.experiments.tuning.request import SEED_AXIS, MethodSettings, Request, within_budget
+from raffed.errors import UnknownNameError, UsageError
+from raffed.experiments.tuning.request import (
+    SEED_AXIS,
+    MethodSettings,
+    Request,
+    check_section,
+    within_budget,
+)
 from raffed.experiments.zoo.protocol import RATE_ARGUMENTS
 from raffed.methods import method_info
 from raffed.tune_spaces import has_space, load_space, points
@@ -32,15 +38,20 @@ TRIES = 100  # draws for each setting of a random search before it counts as exh
 def own_axes(request: Request, method: str) -> dict[str, Axis]:
     """Return a method's SPACE without what --set fixes, and the axes of --grid.
 
-    `mu=…` is an axis for every method that takes mu, `fedmr.mu1=…` for fedmr only, and `local.lr=…`,
-    `model.args.hidden=…` and `seed=…` are those of the configuration. A method with axes for its arguments
-    does not need a SPACE.
+    `mu=…` is an axis for every method that takes mu, `fedmr.mu1=…` for fedmr only, whatever `mu1=…` says,
+    and `local.lr=…`, `model.args.hidden=…` and `seed=…` are those of the configuration. A method with axes
+    for its arguments does not need a SPACE.
+
+    Raises:
+        UsageError: A SPACE names something that is neither an argument nor a field of the configuration.
     """
     info = method_info(method)
     fixed, takes = request.args.get(method, {}), declarations(info.load())
     axes, own = dict[str, Axis](), False
     for name, among in request.grid.items():
         owner, dot, argument = name.rpartition(".")
+        if not dot and f"{method}.{name}" in request.grid:
+            continue
         if owner == method or (not dot and name in takes):
             axes[argument], own = axis_of(among, takes[argument].kinds if argument in takes else ()), True
         elif (dot and owner not in request.methods) or name == SEED_AXIS:
@@ -48,7 +59,13 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
     space = info.space
     if space is None:
         space = {} if own and not has_space(method) else load_space(method)
-    searched = {name: axis_of(space[name], takes[name].kinds) for name in space if name not in fixed}
+    for name in space:
+        if "." in name:
+            check_section(name)
+        elif name not in takes:
+            raise UnknownNameError(f"argument of {method} in its search space", name, takes)
+    kinds = {name: takes[name].kinds if name in takes else _kinds(name) for name in space}
+    searched = {name: axis_of(space[name], kinds[name]) for name in space if name not in fixed}
     return {**searched, **axes}
 
 
@@ -128,7 +145,11 @@ def _rates(request: Request, middle: float, count: int) -> Axis:
         return NumberRange(middle / spread, middle * spread, log=True)
     odd = count | 1  # with an odd number the rate of the configuration is then among them
     step = 2 * DECADES / max(odd - 1, 1)
-    return [float(f"{middle * 10 ** (number * step - DECADES):.2g}") for number in range(count)]
+    exact = [middle * 10 ** (number * step - DECADES) for number in range(count)]
+    for digits in range(2, 17):  # two are easy to read, but with more than about 60 rates some would be equal
+        if len(found := dict.fromkeys(float(f"{rate:.{digits}g}") for rate in exact)) == count:
+            break
+    return list(found)
 
 
 def _values(axis: Axis) -> list[Json]:

@@ -81,7 +81,7 @@ def _watch_idle(states: set[str]) -> None:
     if waited := _idle[0].due():
         free = ray.available_resources()  # type: ignore[no-untyped-call]
         cores, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
-        log.warning("waiting for room for a trial, %s; %g cores and %g GPUs are free", waited, cores, gpus)
+        log.warning("waiting for a trial to start, %s; free cores: %g, free GPUs: %g", waited, cores, gpus)
 
 
 def tell(state: str, trial: TunedTrial, report: Report) -> None:

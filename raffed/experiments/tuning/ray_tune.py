@@ -75,12 +75,29 @@ class Search:
         return TrialTask(self.request, method, str(folder), settings, code, self.accept_changed_code)
 
 
+def check_cluster(out: Path, runtime: Runtime, clients: int) -> None:
+    """Check that the cluster can execute a sweep, before the folder of the sweep is made.
+
+    Ray must be running.
+
+    Args:
+        out: The folder of the sweep, which need not be there yet.
+        runtime: How the clients of a trial are placed.
+        clients: Number of clients of a trial.
+
+    Raises:
+        RunFolderError: A node does not see the folder.
+        UsageError: A trial needs more GPUs than there are.
+    """
+    placement(runtime, clients)
+    check_shared(out.resolve(), "a sweep, whose trials run anywhere,")
+
+
 def execute_sweep(search: Search) -> bool:
     """Search and choose for each method, then repeat the choices. Return whether everything was done.
 
     Ray must be running.
     """
-    check_shared(search.folder.path.resolve(), "a sweep, whose trials run anywhere,")
     os.environ.update(QUIET_TUNE)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # raffed reports each failure in one line
     left, methods = search.seconds, search.request.methods

@@ -44,10 +44,12 @@ PROTOCOLS: dict[Protocol, str] = {
 ACCURACY = "accuracy"  # the score, if nobody asks for another
 LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
 # States of a trial, in addition to those of its run
-NEVER_RUN, PRUNED, FINISHED = (
+NEVER_RUN, RUNNING, PRUNED, FINISHED, FAILED = (
     "never run",
+    "running",
     "pruned",
     "finished",
+    "failed",
 )
 SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score
 NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
@@ -120,7 +122,8 @@ class Request:
         for method in self.methods:
             method_info(method)
         for name in self.grid:
-            _check_axis(name, self.methods)
+            if "." in name and name.rpartition(".")[0] not in self.methods:
+                check_section(name)
         check_fields("", self)
         self._check_seeds()
         if self.protocol == "validation" and not self.base.data.validation:
@@ -245,11 +248,9 @@ def _anywhere(base: RunConfig) -> RunConfig:
     return replace(base, data=replace(base.data, root=None, download=False), runtime=runtime)
 
 
-def _check_axis(name: str, methods: Sequence[str]) -> None:
+def check_section(name: str) -> None:
     """Refuse an axis such as runtime.address. A search varies what is computed, not where."""
-    section, dot, _ = name.partition(".")
-    if dot and name.rpartition(".")[0] not in methods:
-        check_choice(f"section of the axis {name!r}", section, set(SECTIONS) - {"runtime"})
+    check_choice(f"section of the axis {name!r}", name.partition(".")[0], set(SECTIONS) - {"runtime"})
 
 
 def expanded(among: Sequence[Value]) -> list[Value]:

@@ -20,10 +20,12 @@ from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.tuning.request import (
     ACCURACY,
+    FAILED,
     FINISHED,
     LONGEST_NAME,
     NEVER_RUN,
     PRUNED,
+    RUNNING,
     MethodSettings,
     Request,
 )
@@ -98,7 +100,7 @@ def read_trial(
     if known is not None:
         trial = replace(trial, number=known.number, reports=known.reports)
     if not (folder / RUN_FILE).exists():
-        return replace(trial, state="failed" if error else NEVER_RUN, error=error)
+        return replace(trial, state=FAILED if error else NEVER_RUN, error=error)
     about = read_run(folder)
     rounds = recorded(folder, metric=request.score)
     done = about.get("state") == FINISHED and bool(rounds)
@@ -108,7 +110,10 @@ def read_trial(
         # have no rows.
         return replace(trial, state=PRUNED, rounds=max([trial.rounds, *dict(trial.reports)]))
     last = score(request, rounds[max(rounds)]) if done else math.nan
-    return replace(trial, state=str(about.get("state")), score=last, error=about.get("error") or error)
+    state = str(about.get("state"))
+    if state == RUNNING and (error or (known is not None and known.state == FAILED)):
+        state = FAILED  # its process died before it could write this
+    return replace(trial, state=state, score=last, error=about.get("error") or error)
 
 
 def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
