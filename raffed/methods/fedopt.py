@@ -118,8 +118,9 @@ def fedavgm(
     Source:
         Hsu et al. 2019. MAP's row FedOpt, whose code searches η_g in 1, 0.1 and 0.05.
 
-    This is the momentum of the paper's formula. Flower's baseline and FL-bench use Nesterov's, w^{t+1} = w^t +
-    η_g (Δ + β m); Flower's text says that the paper's experiments do so as well, which was not verified.
+    This is the momentum of the paper's formula. Flower's baseline and FL-bench use Nesterov's, w^{t+1} =
+    w^t + η_g (Δ + β m); Flower's text says that the paper's experiments do so as well, which was not
+    verified.
     """
     return _with("FedAvgM", weighting, ServerMomentum(beta, server_lr))
 
