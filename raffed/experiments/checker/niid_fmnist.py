@@ -32,7 +32,7 @@ ITEM = item(
         f"{FLOWER}; second witness {FLBENCH}",
         PROTOCOL,
         "Fashion-MNIST and one CPU core",
-        "471,000 steps a run, about 60 minutes on one core",
+        "471,000 steps a run, 22 to 33 minutes on one core with --convolutions compiled, else about 60",
         (
             "Of Flower's three runs of SCAFFOLD in #C=2 only one learnt: 33.80 ± 41.22 can only be 10, 10 "
             "and "
