@@ -39,7 +39,7 @@ class ClientSurvey:
         kept = tuple(versions.get(client, 0) for client in clients)
         order = _order(server, clients, kept)
         oracle = not self._setup.method.has_global
-        found = self._backend.survey(order, self._oracle(server, versions, last) if oracle else whole)
+        found = self._backend.survey(order, self.oracle(server, versions, last) if oracle else whole)
         return survey_rows(server.round, found, oracle, [version > 0 for version in kept])
 
     def unseen_rows(self, server: ServerState, whole: Broadcast | None) -> list[Row]:
@@ -55,7 +55,7 @@ class ClientSurvey:
         order = _order(server, clients, (0,) * len(clients))
         return unseen_rows(server.round, self._backend.survey(order, whole))
 
-    def _oracle(self, server: ServerState, versions: Mapping[int, int], last: RoundOrder) -> Broadcast | None:
+    def oracle(self, server: ServerState, versions: Mapping[int, int], last: RoundOrder) -> Broadcast | None:
         """Return the server's layers, completed by the mean of the layers that the last participants keep.
 
         Only the simulator can form this model (docs/papers/gldp.md §7). It is None if nothing is shared, if

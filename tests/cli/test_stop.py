@@ -16,6 +16,7 @@ import tomllib
 import raffed.experiments.checks
 from raffed.cli.screen import LineScreen
 from raffed.config.run import RunConfig
+from raffed.experiments.tuning import ray_tune
 from raffed.results import read_metrics, read_run
 from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray_backend.session import RaySession
@@ -238,15 +239,35 @@ def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
     assert set(read_metrics(tmp_path / "run")["round"].to_pylist()) == set(range(1, done + 1))
 
 
+def _stopped(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session without Ray."""
+    monkeypatch.setattr(RaySession, "__enter__", lambda self: self)
+    monkeypatch.setattr(RaySession, "__exit__", lambda self, *raised: None)
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_a_signal_while_ray_starts_leaves_no_sweep(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RaySession, "wait", _stopped)
+    done = cli("tune", "--method", "fedavg", "--rounds", "1", "--out", tmp_path / "a")
+    assert done.code == 143
+    assert "stopped before anything was written" in done.err
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.usefixtures("no_ray")
 def test_a_signal_before_the_search_begins_leaves_no_sweep_that_seems_to_run(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wait(self: RaySession) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(RaySession, "__enter__", lambda self: self)
-    monkeypatch.setattr(RaySession, "__exit__", lambda self, *raised: None)
-    monkeypatch.setattr(RaySession, "wait", wait)
+    monkeypatch.setattr(RaySession, "wait", lambda self: None)
+    monkeypatch.setattr(ray_tune, "check_cluster", lambda *_: None)
+    monkeypatch.setattr(ray_tune, "execute_sweep", _stopped)
     done = cli("tune", "--method", "fedavg", "--rounds", "1", "--out", tmp_path / "a")
     assert done.code == 143
     assert f"raffed tune --resume --out {tmp_path / 'a'}" in done.err

@@ -207,7 +207,7 @@ def test_the_mean_of_the_layers_that_stale_clients_keep_is_of_weights_that_add_u
     setup, backend = SimpleNamespace(method=fedrep(), config=config), SimpleNamespace(own_layers=own_layers)
     survey = ClientSurvey(cast(Any, setup), cast(Any, backend), tiny.net.initial)
     order = RoundOrder(tiny.server.broadcast(), clients, weights, (1,) * len(clients), True, ())
-    whole = survey._oracle(tiny.server, dict.fromkeys(clients, 1), order)
+    whole = survey.oracle(tiny.server, dict.fromkeys(clients, 1), order)
     assert whole is not None
     wanted = sum((head * share for head, share in zip(heads, shares, strict=True)), heads[0].zeros())
     assert isinstance(wanted, Params)
