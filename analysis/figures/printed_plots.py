@@ -83,11 +83,12 @@ def printed_panels(
             bottom = key + under + (down - 1 - row) * (ABOVE + high + under)
             axes = place(figure, left + wide * at, bottom, wide - 0.25, high)
             axes.set_ylim(len(names) - 0.5, -0.5)
+            axes.set_yticks(range(len(names)), [short(name, NAME) if at == 0 else "" for name in names])
             for name, point in points.items():
                 _draw(axes, names.index(name), point, theme)
             if zero:
                 axes.axvline(0.0, color=theme.ink, linewidth=0.8, zorder=1)
-            _dress(axes, column, names if at == 0 else [], below, theme)
+            _dress(axes, column, below, theme)
         figure.legend(
             handles=handles,
             loc="lower left",
@@ -144,18 +145,13 @@ def _mean(css: str, theme: Theme) -> dict[str, Any]:
     }
 
 
-def _dress(axes: Axes, column: str, names: Sequence[str], below: str, theme: Theme) -> None:
+def _dress(axes: Axes, column: str, below: str, theme: Theme) -> None:
     dress(axes, theme, grid=True)
     axes.grid(visible=False, axis="x")
     axes.set_axisbelow(True)
     axes.margins(x=0.06)
     axes.autoscale_view(scaley=False)
     axes.spines["left"].set_visible(False)
-    axes.set_yticks(range(len(names)) if names else [], [short(name, NAME) for name in names])
-    if not names:
-        low, high = sorted(axes.get_ylim())
-        for y in range(math.ceil(low), math.floor(high) + 1):
-            axes.axhline(y, color=theme.grid, linewidth=0.8, zorder=0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
     axes.tick_params(labelsize=8.5)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 from ..figures.printed_plots import PrintedPoint, printed_panels
-from ..metrics.intervals import reported_interval
 from ..runs.load import Runs
 from ..studies.study import DrawnFigure
 from .item_runs import Reproduction
 from .table_order import table_order
 from .verdict_marks import mark
-from .verdicts import Line, column_name, result_lines, verdict
+from .verdicts import Line, allowance, column_name, result_lines, verdict
 from .view import View
 
 LEVELS = (
@@ -60,8 +59,7 @@ def _level(line: Line, word: str, tolerance: float) -> PrintedPoint | None:
     if room is not None:
         zone = room.zone(line.ours)
     else:
-        half = reported_interval(line.ours)
-        wide = max(tolerance, 0.0 if math.isnan(half) else half)
+        wide = allowance(line, tolerance)
         zone = low - wide, high + wide
     return PrintedPoint(low, high, zone if line.target else None, line.ours, mark(word).css, word)
 

@@ -130,15 +130,20 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
             return "no target"
         if line.room is not None:
             return line.room.verdict(line.ours)
-        half = reported_interval(line.ours)
-        room = max(tolerance, 0.0 if math.isnan(half) else half)
         delta = line.mean - line.printed
-        return "agrees" if abs(delta) <= room else ("higher" if delta > 0 else "lower")
+        allowed = allowance(line, tolerance)
+        return "agrees" if abs(delta) <= allowed else ("higher" if delta > 0 else "lower")
     if scale == "smoke":
         return "runs"
     if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
         return "–"
     return _order(line, tolerance) if line.target else "no target"
+
+
+def allowance(line: Line, tolerance: float) -> float:
+    """Return how far our mean may lie off the printed number: the tolerance, or our wider interval."""
+    half = reported_interval(line.ours)
+    return tolerance if math.isnan(half) else max(tolerance, half)
 
 
 def _order(line: Line, tolerance: float) -> str:
