@@ -107,7 +107,7 @@ setup = prepare(RunConfig(data=Data(split='iid:6')))
 reference = ray.put(setup)
 nodes = [node['NodeID'] for node in ray.nodes() if node['Alive']]
 options = [dict(num_cpus=0.4, scheduling_strategy=On(node, soft=False)) for node in nodes for _ in range(2)]
-actors = [ClientActor.options(**one).remote(reference, '/nowhere', (number,)) for number, one in enumerate(options)]
+actors = [ClientActor.options(**one).remote([reference], '/nowhere', (number,)) for number, one in enumerate(options)]
 print(json.dumps(ray.get([actor.__ray_call__.remote(where) for actor in actors])))
 """
 

@@ -43,6 +43,7 @@ from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
 from raffed.runtime.own_code import code_of
 from raffed.runtime.ray_backend.nodes import check_shared
+from raffed.runtime.ray_backend.same_code import versions_to_send
 
 QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files
@@ -72,7 +73,15 @@ class Search:
     def task(self, method: str, folder: Path, settings: Mapping[str, Json] | None = None) -> TrialTask:
         """Return what the trials of one method share."""
         code = code_of(self.request.config(method, {}))
-        return TrialTask(self.request, method, str(folder), settings, code, self.accept_changed_code)
+        return TrialTask(
+            self.request,
+            method,
+            str(folder),
+            settings,
+            code,
+            self.accept_changed_code,
+            sent=versions_to_send(),
+        )
 
 
 def check_cluster(out: Path, runtime: Runtime, clients: int) -> None:

@@ -23,6 +23,7 @@ from raffed.references.carried import RunCode
 from raffed.results.command_line import command_line, work_for
 from raffed.results.json_files import check_inside
 from raffed.results.sweep_file import SWEEP_FILE
+from raffed.runtime.ray_backend.same_code import CodeVersions, check_same
 
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
@@ -40,7 +41,8 @@ class TrialTask:
     """What all trials of one search share.
 
     `folder` holds their runs. `settings` are those of final runs, whose axis is the seed. `code` is the
-    user's own, which a trial's process installs. `command` is the command that the sweep belongs to.
+    user's own, which a trial's process installs. `command` is the command that the sweep belongs to. `sent`
+    is the code that the process of a trial must have; None if it cannot differ.
     """
 
     request: Request
@@ -50,6 +52,7 @@ class TrialTask:
     code: RunCode = field(default_factory=RunCode)
     accept_changed_code: bool = False
     command: str = field(default_factory=command_line)
+    sent: CodeVersions | None = None
 
     def run(self, config: Mapping[str, Json]) -> tuple[RunConfig, Path]:
         """Return the run of one of Tune's configurations, and its folder."""
@@ -76,6 +79,7 @@ def execute_trial(config: dict[str, Json], task: TrialTask, warned: list[str]) -
     from raffed.experiments.run import resume, run
     from raffed.results.runfile import RUN_FILE
 
+    check_same(task.sent)
     work_for(task.command)
     asked, folder = task.run(config)
 

@@ -16,6 +16,7 @@ from raffed.runtime.bits import begin_bits
 from raffed.runtime.json_logs import configure
 from raffed.runtime.machine import begin_training, gpu_of
 from raffed.runtime.ray_backend.node_sums import add_here
+from raffed.runtime.ray_backend.same_code import check_same
 from raffed.runtime.ray_backend.serving import Serving
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from raffed.core.messages import Broadcast
     from raffed.runtime.api import ActorShare, ServerWork
     from raffed.runtime.ray_backend.node_sums import NodeSum, Trained
+    from raffed.runtime.ray_backend.same_code import CodeVersions
     from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
     from raffed.runtime.setup import Setup
 
@@ -43,11 +45,26 @@ class ClientActor(Serving):
     """Trains clients in an actor.
 
     If a round is requested again, the answer is taken from memory: a round is only computed once.
+
+    Args:
+        setup_ref: A list that holds the reference to the setup. It is read once the code is known to be the
+            same, because other code may not be able to read it.
+        states_folder: The folder of client states.
+        home: The clients whose states the actor keeps.
+        sent: The code of the process that sends the work; None if it cannot differ.
     """
 
-    def __init__(self, setup: Setup, states_folder: str, home: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        setup_ref: list[ObjectRef[Setup]],
+        states_folder: str,
+        home: tuple[int, ...],
+        sent: CodeVersions | None = None,
+    ) -> None:
         began = time.perf_counter()
+        check_same(sent)
         configure()
+        setup: Setup = ray.get(setup_ref[0])
         begin_training(setup.config.runtime.threads)
         begin_bits(setup.config)
         from raffed.runtime.worker import ClientWorker

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ from raffed.runtime.json_logs import configure, run_id
 from raffed.runtime.machine import begin_training
 from raffed.runtime.ray_backend.client_actor import ClientActor
 from raffed.runtime.ray_backend.ray_calls import RayCalls
+from raffed.runtime.ray_backend.same_code import check_same
 from raffed.runtime.ray_backend.transport import Call
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from raffed.runtime.placement import PlacementPlan
     from raffed.runtime.ray_backend.actor_pool import RayPool
     from raffed.runtime.ray_backend.metrics import Measured
+    from raffed.runtime.ray_backend.same_code import CodeVersions
     from raffed.runtime.ray_backend.transport import Handle
     from raffed.runtime.setup import Setup
 
@@ -42,14 +45,20 @@ class ActorsStarting(NamedTuple):
     total: int
 
 
-def start_actor(setup_ref: ObjectRef[Setup], plan: PlacementPlan, actor: int, states_folder: Path) -> Handle:
-    """Create client actor number `actor` of the plan.
+def start_actor(
+    setup_ref: ObjectRef[Setup],
+    plan: PlacementPlan,
+    actor: int,
+    states_folder: Path,
+    sent: CodeVersions | None = None,
+) -> Handle:
+    """Create client actor number `actor` of the plan, which must have the code `sent`.
 
     It returns at once, and the actor loads in the background.
     """
     options = {"num_cpus": plan.num_cpus, "num_gpus": plan.num_gpus}
     made: Handle = ClientActor.options(**options).remote(  # type: ignore[attr-defined]
-        setup_ref, str(states_folder), plan.homes[actor]
+        [setup_ref], str(states_folder), plan.homes[actor], sent
     )
     return made
 
@@ -67,11 +76,20 @@ class Driver:
         plan: Which actor trains which clients.
         path: The run's folder.
         states_folder: The folder of client states.
+        sent: The code of the command, which this actor and its client actors must have; None if it cannot
+            differ.
     """
 
     def __init__(
-        self, setup_ref: list[ObjectRef[Setup]], plan: PlacementPlan, path: str, states_folder: str
+        self,
+        setup_ref: list[ObjectRef[Setup]],
+        plan: PlacementPlan,
+        path: str,
+        states_folder: str,
+        sent: CodeVersions | None = None,
     ) -> None:
+        check_same(sent)
+        self._start = partial(start_actor, sent=sent)
         self._ref, self._plan, self._path, self._states_folder = (
             setup_ref[0],
             plan,
@@ -79,7 +97,7 @@ class Driver:
             Path(states_folder),
         )
         self._actors = [
-            start_actor(self._ref, plan, actor, self._states_folder) for actor in range(len(plan.homes))
+            self._start(self._ref, plan, actor, self._states_folder) for actor in range(len(plan.homes))
         ]
         through_ray = RayCalls(dict(enumerate(self._actors)))
         loaded = Call[bool]("__ray_ready__")  # a method of Ray's
@@ -125,7 +143,7 @@ class Driver:
 
         told: RunMetrics | None = None
         pool = self._pool = RayPool(
-            setup, self._ref, self._plan, self._states_folder, self._actors, start_actor
+            setup, self._ref, self._plan, self._states_folder, self._actors, self._start
         )
         with contextlib.suppress(KeyboardInterrupt):  # raised by `cut`; Ray would report it as an error
             for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):

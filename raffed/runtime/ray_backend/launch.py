@@ -21,6 +21,7 @@ from raffed.runtime.ray_backend.driver import ActorsStarting, Conduct, Driver
 from raffed.runtime.ray_backend.endings import lost, within
 from raffed.runtime.ray_backend.nodes import beside_this_process, check_shared
 from raffed.runtime.ray_backend.patience import Patience
+from raffed.runtime.ray_backend.same_code import versions_to_send
 from raffed.runtime.setup import Setup
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ def _watch(
     stop: Callable[[], bool],
 ) -> Iterator[E]:
     options = {"num_cpus": 0, "max_concurrency": 2, **beside_this_process()}
-    started = Driver.options(**options).remote([reference], plan, str(path), str(states_folder))  # type: ignore[attr-defined]
+    folders = str(path), str(states_folder)
+    started = Driver.options(**options).remote([reference], plan, *folders, versions_to_send())  # type: ignore[attr-defined]
     driver: DriverHandle = started
     events = started.rounds.options(num_returns="streaming").remote(conduct, resumed)
     asked, begun, until, patience = False, False, float("inf"), Patience()

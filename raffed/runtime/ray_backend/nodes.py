@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raffed.errors import RunFolderError
+from raffed.errors import RunFolderError, UsageError
 from raffed.runtime.ray_backend.patience import Patience
+from raffed.runtime.ray_backend.same_code import MEND, CodeVersions, code_versions, difference
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
+Answer = tuple[bool, CodeVersions]  # whether a node sees a file, and what code it has
 log = logging.getLogger(__name__)
 
 
@@ -33,16 +35,24 @@ def beside_this_process() -> dict[str, NodeAffinitySchedulingStrategy]:
 
 
 def check_shared(folder: Path, what: str) -> None:
-    """Check that every node of the cluster sees `folder`, which is made if needed. A single node always does.
+    """Check that every node of the cluster has the same raffed and sees `folder`, which is made if needed.
+
+    A single node always does.
 
     Args:
         folder: The folder.
         what: Who needs it, for the message.
 
     Raises:
-        RunFolderError: A node does not see it.
+        UsageError: A node has other code than this process.
+        RunFolderError: A node does not see the folder.
     """
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    addresses: dict[str, str] = {
+        node["NodeID"]: node["NodeManagerAddress"]
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    }
+    nodes = list(addresses)
     if len(nodes) < 2:
         return
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -56,7 +66,10 @@ def check_shared(folder: Path, what: str) -> None:
         with contextlib.suppress(OSError):  # another command has begun to use the folder
             for parent in made:  # restore the state before, since the folder is checked when it is opened
                 parent.rmdir()
-    blind = [node[:12] for node, seen in zip(nodes, answers, strict=True) if not seen]
+    for node, (_, code) in zip(nodes, answers, strict=True):
+        if found := difference(code, code_versions()):
+            raise UsageError(f"node {addresses[node]}: {found}; {MEND}")
+    blind = [node[:12] for node, (seen, _) in zip(nodes, answers, strict=True) if not seen]
     if blind:
         raise RunFolderError(
             f"{folder} cannot be seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} "
@@ -65,7 +78,7 @@ def check_shared(folder: Path, what: str) -> None:
         )
 
 
-def _answers(asked: list[ObjectRef[bool]], folder: Path) -> list[bool]:
+def _answers(asked: list[ObjectRef[Answer]], folder: Path) -> list[Answer]:
     """Return the nodes' answers.
 
     A node may have no room for another process. So a line is logged if they take long.
@@ -78,12 +91,12 @@ def _answers(asked: list[ObjectRef[bool]], folder: Path) -> list[bool]:
 
 
 @ray.remote(num_cpus=0)
-def _sees(path: str) -> bool:
-    return Path(path).exists()
+def _sees(path: str) -> Answer:
+    return Path(path).exists(), code_versions()
 
 
-def _asked(node: str, sign: Path) -> ObjectRef[bool]:
-    """Ask a node whether it sees a file."""
+def _asked(node: str, sign: Path) -> ObjectRef[Answer]:
+    """Ask a node whether it sees a file, and what code it has."""
     return _sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
         str(sign)
     )

@@ -211,7 +211,9 @@ def test_nothing_is_left_in_this_process_when_a_transport_has_ended(kind: str) -
     pids = once() + once()
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and (
-        threading.active_count() > threads or any(Path(f"/proc/{pid}").exists() for pid in pids)
+        threading.active_count() > threads
+        or len(os.listdir("/proc/self/fd")) > files
+        or any(Path(f"/proc/{pid}").exists() for pid in pids)
     ):
         time.sleep(0.05)
         gc.collect()

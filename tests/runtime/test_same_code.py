@@ -1,0 +1,98 @@
+"""The code of a node beside the code of the process that sends it work."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raffed.errors import UsageError
+from raffed.runtime.ray_backend import endings, same_code
+from raffed.runtime.ray_backend.same_code import (
+    CodeVersions,
+    check_same,
+    code_versions,
+    difference,
+    hash_of,
+    versions_to_send,
+)
+
+HERE = CodeVersions("a" * 64, "2.11.0", "2.4.6")
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    for name, text in {"__init__.py": "", "core/sums.py": "one\n", "core/steps.py": "two\n"}.items():
+        (tmp_path / "raffed" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "raffed" / name).write_text(text)
+    return tmp_path / "raffed"
+
+
+def test_the_hash_follows_contents_and_names(package: Path) -> None:
+    found = [hash_of(package)]
+    (package / "core/sums.py").write_text("onetwo\n")
+    (package / "core/steps.py").write_text("")
+    found.append(hash_of(package))
+    (package / "core/steps.py").rename(package / "core/stride.py")
+    found.append(hash_of(package))
+    (package / "core/more.py").touch()
+    found.append(hash_of(package))
+    assert len(set(found)) == 4
+
+
+def test_a_wheel_and_the_checkout_that_it_was_made_of_have_one_hash(package: Path) -> None:
+    """A wheel holds analysis/ and its like inside the package; bytecode and data files say nothing."""
+    checkout = hash_of(package)
+    for name in ("analysis", "cluster", "tune_spaces"):
+        (package / name).mkdir()
+        (package / name / "__init__.py").write_text("x = 1\n")
+    (package / "core/__pycache__").mkdir()
+    (package / "core/__pycache__/sums.cpython-311.pyc").write_bytes(b"\0")
+    (package / "core/_sums.abi3.so").write_bytes(b"\0")
+    assert hash_of(package) == checkout
+
+
+def test_the_hash_is_that_of_the_package_in_use(tmp_path: Path) -> None:
+    copied = tmp_path / "raffed"
+    shutil.copytree(same_code.PACKAGE, copied)
+    assert hash_of(copied) == code_versions().raffed
+    (copied / "core" / "seeds.py").write_text("")
+    assert hash_of(copied) != code_versions().raffed
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        (HERE, None),
+        (HERE._replace(torch="2.10.1"), "torch is 2.10.1 there and 2.11.0 here"),
+        (
+            HERE._replace(raffed="b" * 64, numpy="2.3.0"),
+            f"the hash of raffed's files is {'b' * 12} there and {'a' * 12} here, "
+            "NumPy is 2.3.0 there and 2.4.6 here",
+        ),
+    ],
+)
+def test_a_difference_says_what_is_where(there: CodeVersions, words: str | None) -> None:
+    assert difference(there, HERE) == words
+
+
+def test_a_build_of_torch_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same release for a CPU and for CUDA: nodes without a GPU may have the smaller one."""
+    whole = {"torch": "2.11.0+cpu", "numpy": "2.4.6"}
+    monkeypatch.setattr("importlib.metadata.version", whole.__getitem__)
+    assert code_versions.__wrapped__()[1:] == ("2.11.0", "2.4.6")
+
+
+def test_other_code_is_refused_and_the_same_is_not() -> None:
+    check_same(code_versions())
+    check_same(None)
+    with pytest.raises(UsageError, match=r"node [\d.]+: NumPy is .* there and 1\.0 here; all nodes need"):
+        check_same(code_versions()._replace(numpy="1.0"))
+
+
+def test_nothing_is_compared_in_a_ray_that_this_process_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings.own, "sessions", set())
+    assert versions_to_send() == code_versions()
+    monkeypatch.setattr(endings.own, "sessions", {4242})
+    assert versions_to_send() is None
