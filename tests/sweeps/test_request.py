@@ -120,6 +120,12 @@ def test_settings_whose_folders_would_be_one_are_refused() -> None:
         check(asked("fedmr", grid={"mu1": [1.0, 1.0, 2.0], "mu2": [0.5]}))
 
 
+def test_a_number_written_in_two_ways_is_one_setting() -> None:
+    """`--grid mu1=1,1.0` would train the same run twice, in two folders."""
+    with pytest.raises(UsageError, match=r"fedmr: 2 settings of the grid are equal: mu1=1,mu2=0\.5"):
+        check(asked("fedmr", grid={"mu1": [1, 1.0, 2.0], "mu2": [0.5]}))
+
+
 def test_an_axis_that_nobody_takes_is_refused_before_anything_starts() -> None:
     with pytest.raises(UsageError, match="--grid mu3: none of fedmr has this argument"):
         check(asked("fedmr", grid={"mu3": [1.0]}))

@@ -45,11 +45,10 @@ def check(request: Request) -> None:
     request.check_score()
     for method in request.methods:
         every = _checked_points(request, method)
-        for name, count in Counter(map(trial_name, every)).items():
+        for told, name_of in (("would share the folder", trial_name), ("are equal:", _in_short_numbers)):
+            [(name, count)] = Counter(map(name_of, every)).most_common(1)
             if count > 1:
-                raise UsageError(
-                    f"{method}: {count} settings of the grid would share the folder {name}; leave one out"
-                )
+                raise UsageError(f"{method}: {count} settings of the grid {told} {name}; leave one out")
         for point in every:
             built = build_method(method, request.config(method, point).args)
             if request.select != "personal" and not built.has_global:
@@ -65,6 +64,17 @@ def _checked_points(request: Request, method: str) -> list[MethodSettings]:
     return (
         settings_of(request, method) if request.search == "random" else points_of(space_of(request, method))
     )
+
+
+def _in_short_numbers(settings: MethodSettings) -> str:
+    """Return a setting as the name of a trial, in which 1.0 and 1 are the same."""
+    return trial_name({name: _shortened(value) for name, value in settings.items()})
+
+
+def _shortened(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_shortened(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def check_networks(request: Request, setup: Setup) -> None:
