@@ -72,6 +72,12 @@ def launched(
                     f"the driver actor died {attempts} times ({str(error).splitlines()[0]}); `raffed resume "
                     f"{path}` continues"
                 ) from error
+            log.warning(
+                "the driver actor was lost and is replaced (replacement %d of %d); rounds after the last "
+                "checkpoint are computed again",
+                attempt + 1,
+                attempts - 1,
+            )
 
 
 def available() -> Resources:

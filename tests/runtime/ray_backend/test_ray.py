@@ -67,7 +67,7 @@ def test_a_client_actor_killed_in_a_round_changes_no_bit(reference: Hashes, tmp_
 
 @SLOW
 def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(
-    reference: Hashes, tmp_path: Path
+    reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     killed: list[int] = []
 
@@ -84,6 +84,7 @@ def test_the_driver_actor_killed_in_a_round_resumes_to_the_same_bits(
     )
     assert read_run(tmp_path / "run")["placement"]["driver_pid"] != killed[0]
     assert result.hashes == reference["scamap"]
+    assert "the driver actor was lost and is replaced (replacement 1 of " in caplog.text
 
 
 @pytest.mark.slow
