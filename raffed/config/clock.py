@@ -140,7 +140,7 @@ class Clock:
         if hashlib.sha256(raw).hexdigest() != self.trace_sha256:
             raise UsageError(f"{self.trace} has changed since the run was made; put it back")
         found: dict[int, float] = {}
-        for number, row in enumerate(csv.DictReader(io.StringIO(raw.decode())), start=2):
+        for number, row in self._rows(raw):
             try:
                 client, factor = int(row["client"]), float(row["factor"])
             except (KeyError, TypeError, ValueError) as error:
@@ -157,6 +157,17 @@ class Clock:
         if missing:
             raise UsageError(f"{self.trace} has no line for client {missing[0]} of {clients} clients")
         return [found[client] for client in range(clients)]
+
+    def _rows(self, raw: bytes) -> list[tuple[int, dict[str, str]]]:
+        """Return the rows of the trace below its header, with their lines. Line ends may be of any kind."""
+        try:
+            reader = csv.DictReader(io.StringIO(raw.decode("utf-8-sig"), newline=None))
+            return [(reader.line_num, row) for row in reader]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UsageError(
+                f"{self.trace} cannot be read as a table ({error}); give a CSV file in UTF-8 with the columns "
+                "client and factor"
+            ) from error
 
 
 def _bytes_of(file: str) -> bytes:

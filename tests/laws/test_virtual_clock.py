@@ -269,13 +269,25 @@ def test_fields_that_contradict_each_other_are_refused(fields: dict, message: st
         ("client,factor\n0,x\n", "line 2"),
         ("who\n0\n", "line 2"),
         ("client,factor\n0,1\n", "no line for client 1"),
+        ("client,factor\n0,1\n\n\n1,x\n", "line 5"),
+        (f"client,factor\n0,{'1' * 200_000}\n", "cannot be read as a table .field larger"),
+        ("client,factor\n0,1\n1,2 \u00fc\n", "cannot be read as a table .*UTF-8"),
     ],
 )
 def test_a_trace_is_checked(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
-    file.write_text(text)
+    file.write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match=message):
         Clock(speeds="trace", trace=str(file)).traced(2)
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_trace_may_come_from_any_program(end: str, mark: str, tmp_path: Path) -> None:
+    """Excel begins a file with a byte order mark, and ends lines as Windows does."""
+    file = tmp_path / "trace.csv"
+    file.write_bytes((mark + end.join(["client,factor", "1,2.5", "0,1"])).encode())
+    assert Clock(speeds="trace", trace=str(file)).traced(2) == [1.0, 2.5]
 
 
 def test_verify_finds_an_earlier_model_that_is_damaged_or_lost(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def _client(path: Path) -> tuple[Array, Array]:
     if not {"x", "y"} <= found.keys():
         raise DataFileError(f"{path} holds {', '.join(found) or 'nothing'}, but must hold x and y")
     x, y = found["x"], found["y"]
-    if len(np.shape(x)) == 0 or len(x) != len(y):
+    if not x.ndim or not y.ndim or len(x) != len(y):
         raise DataFileError(
             f"{path}: x has shape {np.shape(x)}, y {np.shape(y)}, but there must be one label per sample"
         )

@@ -124,7 +124,7 @@ def load_plain(file: BinaryIO, where: str) -> dict[str, Array]:
         found = found.item if isinstance(found, _PickledArray) else found
         if not isinstance(found, dict):
             raise pickle.UnpicklingError(f"it holds a {type(found).__name__}")
-        return {str(key): value.values for key, value in found.items()}
+        return {str(key): _array(key, value) for key, value in found.items()}
     except pickle.UnpicklingError as error:
         reason = str(error).splitlines()[0]
         raise DataFileError(
@@ -133,3 +133,10 @@ def load_plain(file: BinaryIO, where: str) -> dict[str, Array]:
     except Exception as error:
         # A damaged pickle raises errors of almost any type
         raise DataFileError(f"{where} is a damaged pickle ({type(error).__name__}: {error})") from error
+
+
+def _array(key: object, value: object) -> Array:
+    if not isinstance(value, _PickledArray) or not hasattr(value, "values"):
+        kind = "an object" if isinstance(value, _PickledArray) else f"a {type(value).__name__}"
+        raise pickle.UnpicklingError(f"{key!r} holds {kind}")
+    return value.values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import re
@@ -130,7 +131,8 @@ def _delimiter(path: Path, usual: str) -> str:
         sample = file.read(_SAMPLE)
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataFileError(f"{path} is UTF-16; save it as UTF-8 text")
-    text = sample.decode("utf-8", errors="replace")
+    # Line ends of any kind become "\n"
+    text = io.StringIO(sample.decode("utf-8", errors="replace"), newline=None).read()
     if len(sample) == _SAMPLE:
         text = text[: text.rfind("\n") + 1]
     for one in (usual, *_DELIMITERS):
@@ -141,14 +143,17 @@ def _delimiter(path: Path, usual: str) -> str:
 
 
 def _lines_of(path: Path, delimiter: str) -> Place:
-    """Return how messages name the rows of a csv file: by the line, found by reading the file again."""
+    """Return how messages name the rows of a csv file: by the line, found by reading the file again.
+
+    Where a value is longer than Python's reader takes, the row is told in place of the line.
+    """
 
     def place(row: int) -> str:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        with path.open(encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
             for number, line in enumerate(_starts(file, delimiter)):
                 if number == row + 1:
                     return f"line {line}"
-        return f"line {row + 2}"
+        return f"row {row + 1} below the header"
 
     return place
 

@@ -131,3 +131,20 @@ def test_long_numbers_of_other_tables_are_refused_too_and_2_to_53_minus_1_is_exa
         import_table(frame.assign(id=[5, 2**53 + 1]), label="y", test=0.0)
     unsigned = frame.assign(y=np.array([2**64 - 1, 2**64 - 2], dtype=np.uint64))
     assert import_table(unsigned, label="y", test=0.0).class_names == (str(2**64 - 2), str(2**64 - 1))
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_lines_may_end_as_on_any_system(write: Write, end: str) -> None:
+    rows = ["a,b,y", "1,2,x", "3,4,z"]
+    assert import_table(write(end.join(rows)), label="y", test=0.0).x.tolist() == [[-1, -1], [1, 1]]
+    told = refusal(write(end.join([*rows, "5,6"])))
+    assert "line 4 has 2 values" in told
+
+
+def test_one_stray_carriage_return_is_a_fault_in_its_line(write: Write) -> None:
+    assert "line 3 has 1 values" in refusal(write("a,b,y\n1,2,x\n3\r,4,z\n5,6,x\n"))
+
+
+def test_a_fault_below_a_value_longer_than_python_reads_is_named_by_its_row(write: Write) -> None:
+    told = refusal(write(f'a,b,y\n1,"{"x" * 200_000}",x\n1,2\n'))
+    assert "row 2 below the header has 2 values" in told

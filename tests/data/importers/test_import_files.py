@@ -164,6 +164,19 @@ def test_a_booby_trapped_file_of_pfllib_is_refused_and_does_nothing(
     assert not flag.exists()
 
 
+@pytest.mark.parametrize("x", [{"a": X}, 3, [1, 2], b"12"])
+def test_what_is_no_array_in_a_file_of_pfllib_is_named(pfllib: Path, x: object) -> None:
+    _trapped(pfllib / "train" / "1.npz", {"x": x, "y": Y})
+    with pytest.raises(DataFileError, match=rf"1\.npz is refused: 'x' holds a {type(x).__name__};"):
+        import_pfllib(pfllib)
+
+
+def test_one_label_for_all_samples_of_a_file_of_pfllib_is_refused(pfllib: Path) -> None:
+    _trapped(pfllib / "train" / "1.npz", {"x": X, "y": np.array(1)})
+    with pytest.raises(DataFileError, match="one label per sample"):
+        import_pfllib(pfllib)
+
+
 def _config(folder: Path) -> None:
     (folder / "config.json").write_text('{"num_clients": 4}')
 
