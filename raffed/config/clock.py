@@ -165,8 +165,8 @@ class Clock:
             return [(reader.line_num, row) for row in reader]
         except (UnicodeDecodeError, csv.Error) as error:
             raise UsageError(
-                f"{self.trace} cannot be read as a table ({error}); give a CSV file in UTF-8 with the columns "
-                "client and factor"
+                f"{self.trace} cannot be read as a table ({error}); give a CSV file in UTF-8 with the "
+                "columns client and factor"
             ) from error
 
 

@@ -178,7 +178,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _read(file: str) -> str:
     try:
-        lines = Path(file).read_text().splitlines()
+        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a text"
         raise UsageError(f"selection fixed: file = {file!r}: {why}; give a file with numbers") from error

@@ -63,27 +63,32 @@ class SavedInputs:
         """
         path = Path(place)
         try:
-            about: Mapping[str, Any] = (
-                read_run(path) if path.is_dir() else json.loads(path.read_text(encoding="utf-8"))
-            )
+            about: Any = read_run(path) if path.is_dir() else json.loads(path.read_text(encoding="utf-8"))
+        except UsageError:
+            raise
         except (OSError, ValueError) as error:
             raise DataFileError(f"{path} cannot be read: {error}") from error
-        found = about.get("dataset")
+        found = about.get("dataset") if isinstance(about, Mapping) else None
         if not isinstance(found, Mapping):
             raise UsageError(
                 f"{path} does not say how inputs were made, because an earlier version of raffed wrote "
                 f"{RUN_FILE}; run it again"
             )
-        transform = transform_from(json.dumps(found["prepared"]))
-        assert transform is not None
-        stored = found["stored"]
-        return SavedInputs(
-            tuple(found["class_names"]),
-            DataFacts.from_json(found),
-            tuple(stored["shape"]),
-            int(stored["max_value"]),
-            transform,
-        )
+        try:
+            transform = transform_from(json.dumps(found["prepared"]))
+            assert transform is not None
+            stored = found["stored"]
+            return SavedInputs(
+                tuple(found["class_names"]),
+                DataFacts.from_json(found),
+                tuple(stored["shape"]),
+                int(stored["max_value"]),
+                transform,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataFileError(
+                f"{path}: what it says about inputs is damaged ({error!r}); put back a copy of it"
+            ) from error
 
     def rows(self, table: pd.DataFrame | Mapping[str, npt.ArrayLike] | str | Path) -> Tensor:
         """Return the inputs [N, encoded columns] of new rows of a table.

@@ -95,3 +95,25 @@ def test_a_run_of_an_earlier_version_says_that_it_cannot_be_used_on_new_rows(tmp
     (tmp_path / "old.json").write_text("{}")
     with pytest.raises(UsageError, match="an earlier version of raffed"):
         SavedInputs.load(tmp_path / "old.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[1]", "an earlier version of raffed"),
+        ("{", r"broken\.json cannot be read"),
+        ('{"dataset": {"class_names": ["a"]}}', r"damaged \(KeyError\('prepared'\)\)"),
+        ('{"dataset": {"prepared": {}, "stored": 3}}', "is damaged"),
+    ],
+)
+def test_a_damaged_file_of_an_export_is_refused_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "broken.json").write_text(text)
+    with pytest.raises(UsageError, match=told) as error:
+        SavedInputs.load(tmp_path / "broken.json")
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_a_run_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no run\.json here") as error:
+        SavedInputs.load(tmp_path)
+    assert str(error.value).count(str(tmp_path)) == 1
