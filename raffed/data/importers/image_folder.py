@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,26 +92,15 @@ def _images(root: Path) -> list[ImageFile]:
     """Return all images below a folder, in the order of their names.
 
     Raises:
-        DataFileError: There are none, a folder is empty, images lie at different depths, or the folders of
-            the classes are named as parts are.
+        DataFileError: There are none, a folder is empty, images lie too deep or at different depths, or the
+            folders of the classes are named as parts are.
     """
     found: list[ImageFile] = []
-    for path in sorted(root.rglob("*")):
+    for path in sorted(_files(root, root)):
         inside = path.relative_to(root).parts
-        if not is_data(inside):
-            continue
-        if path.is_dir():
-            if not any(path.iterdir()):
-                raise DataFileError(f"{path} is empty; remove it or put images into it")
-            continue
         # Files beside the folders of the classes, such as a licence, are not data
         if len(inside) == 1:
             continue
-        if len(inside) > 3:
-            raise DataFileError(
-                f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}"
-                f"{parts_inside(root)}"
-            )
         found.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
     if not found:
         raise DataFileError(f"{root} holds no images; they must lie in CLASS/file or CLIENT/CLASS/file")
@@ -127,6 +116,34 @@ def _images(root: Path) -> list[ImageFile]:
             f"the classes; parts must be outside and classes inside, as in {labels[-1]}/CLASS/file"
         )
     return found
+
+
+def _files(folder: Path, root: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of the folders in it, also where links lead to them.
+
+    Links that lead back end at the depth at which nothing may lie.
+
+    Raises:
+        DataFileError: A folder is empty or cannot be read, or something lies too deep below `root`.
+    """
+    try:
+        below = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataFileError(f"{folder} cannot be read ({error.strerror}); it must be readable") from error
+    if not below and folder != root:
+        raise DataFileError(f"{folder} is empty; remove it or put images into it")
+    for path in below:
+        if not is_data([path.name]):
+            continue
+        if len(path.relative_to(root).parts) > 3:
+            raise DataFileError(
+                f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}"
+                f"{parts_inside(root)}"
+            )
+        if path.is_dir():
+            yield from _files(path, root)
+        else:
+            yield path
 
 
 def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> ByteArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -146,3 +146,31 @@ def test_folders_without_images_are_refused(tmp_path: Path) -> None:
         import_folder(tmp_path)
     with pytest.raises(UsageError, match="colour"):
         import_folder(tmp_path, colour="blue")
+
+
+def test_links_to_folders_are_followed(classes: Path, tmp_path: Path) -> None:
+    """A class that lies on another disk would be missing without a word."""
+    (classes / "dog").rename(tmp_path / "elsewhere")
+    (classes / "dog").symlink_to(tmp_path / "elsewhere")
+    found = import_folder(classes, test=0.0)
+    assert found.class_names == ("cat", "dog")
+    assert found.x[:, 0, 0, 0].tolist() == list(range(10))
+
+
+def test_a_link_that_leads_back_is_refused(classes: Path) -> None:
+    (classes / "dog" / "more").symlink_to(classes / "dog")
+    with pytest.raises(DataFileError, match="lies too deep"):
+        import_folder(classes, test=0.0)
+
+
+def test_a_folder_that_cannot_be_read_is_refused(classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = Path.iterdir
+
+    def denied(folder: Path) -> Iterator[Path]:
+        if folder.name == "dog":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(DataFileError, match=r"dog cannot be read \(Permission denied\)"):
+        import_folder(classes, test=0.0)

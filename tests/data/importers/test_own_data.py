@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import OrderedDict
 from collections.abc import Callable
@@ -70,8 +71,11 @@ def test_digits_as_an_array_are_learnt() -> None:
 
 @pytest.mark.slow
 def test_digits_as_a_parquet_table_are_learnt(tmp_path: Path) -> None:
+    """Standardised, a pixel that is hardly ever lit becomes 40, so the rate is smaller than for pixels."""
     load_digits(as_frame=True).frame.to_parquet(tmp_path / "digits.parquet")
-    assert raffed.run(config(f"parquet:{tmp_path / 'digits.parquet'}?label=target")).accuracy > 0.7
+    asked = config(f"parquet:{tmp_path / 'digits.parquet'}?label=target")
+    asked = dataclasses.replace(asked, local=dataclasses.replace(asked.local, lr=0.01))
+    assert raffed.run(asked).accuracy > 0.7
 
 
 def test_a_folder_of_images_is_learnt_by_a_convolutional_network(tmp_path: Path) -> None:
