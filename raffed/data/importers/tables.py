@@ -68,6 +68,20 @@ class TableRoles:
             raise UsageError(f"{where}: no column is left for the features; it has {', '.join(columns)}")
         return found
 
+    def of_tests(self, features: Sequence[Column], columns: Sequence[str]) -> TableRoles:
+        """Return the roles in a table of tests: its features are those of the training table, in that order.
+
+        Args:
+            features: The features of the training table.
+            columns: The columns of the table of tests. Without the column of the clients, its rows belong to
+                nobody.
+        """
+        names = tuple(one.name for one in features)
+        client = self.client if self.client in columns else ""
+        return TableRoles(
+            self.label, client, names, categorical=tuple(one for one in self.categorical if one in names)
+        )
+
 
 def import_table(
     table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path,
@@ -88,7 +102,8 @@ def import_table(
     Numeric columns are standardised with mean and standard deviation of the training rows. Columns of text
     become one column of 0 and 1 for each category of the training rows; a category that occurs in the test
     rows only becomes zeros. A column of text that says train, test or alike in every row divides the table,
-    unless it is dropped or `features` are named.
+    unless it is dropped or `features` are named. A second table has its features by their names, in any
+    order.
 
     Args:
         table: Path of a csv or Parquet file, a data frame, or columns by name.
@@ -113,7 +128,12 @@ def import_table(
     roles = TableRoles(label, client, features, drop, categorical)
     share = _share(test)
     if share is None:
-        whole, other = _Part.read(train, where, roles), _Part.read(*_opened(str(test), str(test)), roles)
+        whole = _Part.read(train, where, roles)
+        tests, there = _opened(str(test), str(test))
+        notes = (*notes, *tests.notes)
+        other = _Part.read(tests, there, roles.of_tests(whole.features, tests.table.column_names))
+        if spare := [one for one in tests.table.column_names if one not in train.table.column_names]:
+            notes = (*notes, f"{there}: not used, because {where} does not have it: {', '.join(spare)}")
     elif (column := _column_of_parts(train.table, where, roles)) is not None:
         roles = replace(roles, drop=(*drop, column))
         whole, other, notes = _by_column(_Part.read(train, where, roles), train.table, column, notes)

@@ -188,3 +188,43 @@ def test_a_test_file_of_other_types_is_refused_by_its_column(tmp_path: Path) -> 
         read(features=("age",), test=str(test))
     with pytest.raises(DataFileError, match=r"nowhere\.csv is missing"):
         read(features=("age",), test="nowhere.csv")
+
+
+TRAIN = "a,b,code,site,y\n1,10,7,n,x\n3,30,8,s,z\n"
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "a,b,code,site,y\n1,30,8,n,z\n",
+        "site,y,code,b,a\nn,z,8,30,1\n",
+        "y;b;a;code;site\nz;30;1;8;n\n",
+        "y,b,more,a,code\nz,30,5,1,8\n",
+    ],
+    ids=["same", "other order", "other separator", "one more and no clients"],
+)
+def test_a_second_table_has_its_features_by_their_names(tmp_path: Path, tests: str) -> None:
+    """By their places, b would be read as a where somebody has saved the columns in another order."""
+    (tmp_path / "train.csv").write_text(TRAIN)
+    (tmp_path / "test.csv").write_text(tests)
+    made = import_table(
+        tmp_path / "train.csv",
+        label="y",
+        client="site",
+        categorical=("code",),
+        test=str(tmp_path / "test.csv"),
+    )
+    assert made.x.tolist() == [[-1, -1, 1, 0], [1, 1, 0, 1]]
+    assert made.x_test.tolist() == [[-1, 1, 0, 1]]
+    assert made.y_test.tolist() == [1]
+    assert ("not used" in " ".join(made.facts.notes)) == ("more" in tests)
+
+
+def test_a_second_table_without_a_feature_or_with_a_dropped_column_less(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(TRAIN)
+    test = tmp_path / "test.csv"
+    test.write_text("a,site,y\n1,n,z\n")
+    with pytest.raises(UsageError, match=r"column of .*test\.csv for features 'b'"):
+        import_table(tmp_path / "train.csv", label="y", client="site", test=str(test))
+    made = import_table(tmp_path / "train.csv", label="y", client="site", drop=("b", "code"), test=str(test))
+    assert made.x_test.tolist() == [[-1]]
