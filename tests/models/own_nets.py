@@ -146,6 +146,10 @@ class Trap(nn.Module):
             self.inner = nn.LazyLinear(8)
         if trap == "float64":
             self.inner.double()
+        if trap == "half":  # what it computes fails where it is first called
+            self.to(torch.bfloat16)
+        if trap == "double":  # its head as well, so that no layer of float32 makes the scores
+            self.double()
         if trap == "momentum":
             self.norm = nn.BatchNorm1d(8, momentum=None)
         if trap == "numpy":

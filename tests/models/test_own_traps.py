@@ -71,6 +71,8 @@ def test_recurrent_layers_train_alone_and_are_refused_in_a_stack(kind: str) -> N
         ("tied head", "shares its weights with another layer"),
         ("frozen head", "its head out is frozen"),
         ("float64", "is float64, and raffed trains float32"),
+        ("half", "is bfloat16, and raffed trains float32"),
+        ("double", "is float64, and raffed trains float32"),
         ("momentum", "momentum=None"),
     ],
 )

@@ -14,7 +14,7 @@ from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
 from raffed.models.own.heads import ModelInputs
 from raffed.models.own.trials import NetworkTrial, as_double
-from raffed.models.own.wrapping import NOT_REPEATED
+from raffed.models.own.wrapping import NOT_REPEATED, check_types
 
 EXPLODED = 1e6  # a gradient so large comes from maps too small for BatchNorm, and magnifies every last bit
 
@@ -139,13 +139,7 @@ class Laws:
         return True
 
     def _check_types(self) -> None:
-        for name, parameter in self._net.named_parameters():
-            if parameter.dtype != torch.float32:
-                kind = str(parameter.dtype).removeprefix("torch.")
-                raise UsageError(
-                    f"{self.title}: its parameter {name} is {kind}, and raffed trains float32; call "
-                    f".float() on the module (--precision bf16 computes in bfloat16)"
-                )
+        check_types(self._net, self.title)
         for name, layer in self._net.named_modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is None:
                 raise UsageError(

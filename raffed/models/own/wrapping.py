@@ -164,6 +164,7 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
         scores_of(module, inputs.batch(2), title)  # gives lazy layers their shapes, and weights from the seed
     if _is_lazy(module):
         raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
+    check_types(module, title)
     if head is None:
         assert inputs is not None
         head = find_head(module, inputs.batch(2), title)
@@ -236,6 +237,21 @@ def _is_lazy(module: nn.Module) -> bool:
     return any(isinstance(one, UninitializedParameter) for one in module.parameters())
 
 
+def check_types(module: nn.Module, title: str) -> None:
+    """Refuse trained parameters of another type than float32.
+
+    Raises:
+        UsageError: There is one. The message names it.
+    """
+    for name, one in module.named_parameters():
+        if one.requires_grad and one.dtype != torch.float32:
+            kind = str(one.dtype).removeprefix("torch.")
+            raise UsageError(
+                f"{title}: its parameter {name} is {kind}, and raffed trains float32; call .float() on the "
+                "module (--precision bf16 computes in bfloat16)"
+            )
+
+
 def _check_head(module: nn.Module, head: str, title: str) -> None:
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
     if head not in layers:
@@ -276,4 +292,4 @@ def _check_parts(net: Net, x: Tensor, wanted: Tensor, head: str, title: str) -> 
             raise UsageError(f"{why} alone; {_ADVICE}")
 
 
-__all__ = ["NOT_REPEATED", "OwnNet", "as_net", "wrapped"]
+__all__ = ["NOT_REPEATED", "OwnNet", "as_net", "check_types", "wrapped"]
