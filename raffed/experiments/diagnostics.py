@@ -253,6 +253,7 @@ def for_ray() -> Iterator[Finding]:
 
 def _ray(address: str | None) -> Iterator[Finding]:
     from raffed.runtime.ray_backend.probe import probe
+    from raffed.runtime.ray_backend.same_code import MEND
 
     try:
         found = probe(address)
@@ -263,3 +264,7 @@ def _ray(address: str | None) -> Iterator[Finding]:
     yield Finding(RAY_STARTS, found.started)
     advice = "cluster/README.md says how to close it" if found.open else ""
     yield Finding("Ray can be reached", found.reach, "note" if found.open else "ok", advice)
+    for address, what in found.different.items():
+        yield Finding(f"node {address}", what, "broken", MEND)
+    if found.nodes > 1 and not found.different:
+        yield Finding("nodes", f"{found.nodes}, with the same raffed, torch and NumPy as here")

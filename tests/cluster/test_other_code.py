@@ -65,3 +65,9 @@ def test_what_needs_a_shared_folder_is_refused_before_it_begins(
     assert done.returncode == 2, done.stdout + done.stderr
     assert "the hash of raffed's files is" in done.stderr
     assert not (tmp_path / "none").exists()
+
+
+def test_doctor_names_the_node(cluster: Cluster) -> None:
+    done = command(cluster, "doctor", "--ray")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the hash of raffed's files is" in " ".join(done.stdout.split())

@@ -5,21 +5,30 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import ray
+from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raffed.errors import RunFolderError, UsageError
 from raffed.runtime.ray_backend.patience import Patience
-from raffed.runtime.ray_backend.same_code import MEND, CodeVersions, code_versions, difference
+from raffed.runtime.ray_backend.same_code import MEND, PACKAGE, CodeVersions, code_versions, difference
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-Answer = tuple[bool, CodeVersions]  # whether a node sees a file, and what code it has
 log = logging.getLogger(__name__)
+
+
+class NodeAnswer(NamedTuple):
+    """What a node says: its id, whether it sees a file or folder, and what code it has."""
+
+    node: str
+    seen: bool
+    code: CodeVersions
 
 
 def beside_this_process() -> dict[str, NodeAffinitySchedulingStrategy]:
@@ -47,12 +56,7 @@ def check_shared(folder: Path, what: str) -> None:
         UsageError: A node has other code than this process.
         RunFolderError: A node does not see the folder.
     """
-    addresses: dict[str, str] = {
-        node["NodeID"]: node["NodeManagerAddress"]
-        for node in ray.nodes()  # type: ignore[no-untyped-call]
-        if node["Alive"]
-    }
-    nodes = list(addresses)
+    nodes = _nodes()
     if len(nodes) < 2:
         return
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
@@ -60,16 +64,16 @@ def check_shared(folder: Path, what: str) -> None:
     sign = folder / f".seen-{uuid.uuid4().hex}"
     sign.touch()
     try:
-        answers = _answers([_asked(node, sign) for node in nodes], folder)
+        answers = _answers(nodes, sign)
     finally:
         sign.unlink()
         with contextlib.suppress(OSError):  # another command has begun to use the folder
             for parent in made:  # restore the state before, since the folder is checked when it is opened
                 parent.rmdir()
-    for node, (_, code) in zip(nodes, answers, strict=True):
-        if found := difference(code, code_versions()):
-            raise UsageError(f"node {addresses[node]}: {found}; {MEND}")
-    blind = [node[:12] for node, (seen, _) in zip(nodes, answers, strict=True) if not seen]
+    for answer in answers:
+        if found := difference(answer.code, code_versions()):
+            raise UsageError(f"node {nodes[answer.node]}: {found}; {MEND}")
+    blind = [answer.node[:12] for answer in answers if not answer.seen]
     if blind:
         raise RunFolderError(
             f"{folder} cannot be seen by {len(blind)} of {len(nodes)} nodes ({', '.join(blind[:3])}): {what} "
@@ -78,25 +82,49 @@ def check_shared(folder: Path, what: str) -> None:
         )
 
 
-def _answers(asked: list[ObjectRef[Answer]], folder: Path) -> list[Answer]:
+def different_nodes() -> tuple[int, dict[str, str]]:
+    """Return how many nodes the cluster has, and the address of each with other code → what differs.
+
+    Raises:
+        UsageError: A node cannot say what code it has.
+    """
+    nodes = _nodes()
+    found = [(nodes[one.node], difference(one.code, code_versions())) for one in _answers(nodes, PACKAGE)]
+    return len(nodes), {address: what for address, what in found if what is not None}
+
+
+def _nodes() -> dict[str, str]:
+    """Return the id of each node that is alive → its address."""
+    return {
+        node["NodeID"]: node["NodeManagerAddress"]
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    }
+
+
+def _answers(nodes: Mapping[str, str], path: Path) -> list[NodeAnswer]:
     """Return the nodes' answers.
 
     A node may have no room for another process. So a line is logged if they take long.
     """
+    asked = [_asked(node, path) for node in nodes]
     patience = Patience()
     while len(ray.wait(asked, num_returns=len(asked), timeout=1.0)[0]) < len(asked):
         if waited := patience.due():
-            log.warning("waiting for %d nodes to say whether they see %s, %s", len(asked), folder, waited)
-    return ray.get(asked)
+            log.warning("waiting for %d nodes to say whether they see %s, %s", len(asked), path, waited)
+    try:
+        return ray.get(asked)
+    except RayTaskError as error:  # such as a module that an older raffed does not have
+        why = f"{type(error.cause).__name__}: {error.cause}".partition("\n")[0]
+        raise UsageError(f"a node cannot be asked what code it has ({why}); {MEND}") from error
 
 
 @ray.remote(num_cpus=0)
-def _sees(path: str) -> Answer:
-    return Path(path).exists(), code_versions()
+def _answer(node: str, path: str) -> NodeAnswer:
+    return NodeAnswer(node, Path(path).exists(), code_versions())
 
 
-def _asked(node: str, sign: Path) -> ObjectRef[Answer]:
-    """Ask a node whether it sees a file, and what code it has."""
-    return _sees.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
-        str(sign)
-    )
+def _asked(node: str, path: Path) -> ObjectRef[NodeAnswer]:
+    """Ask a node whether it sees a file or folder, and what code it has."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    return _answer.options(scheduling_strategy=there).remote(node, str(path))

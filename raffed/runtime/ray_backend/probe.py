@@ -6,12 +6,13 @@ import contextlib
 import http.client
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import ray
 
 from raffed.runtime.ray_backend.listening import ListeningSocket, listening
+from raffed.runtime.ray_backend.nodes import different_nodes
 from raffed.runtime.ray_backend.obstacles import LOOPBACK, RayStartError
 from raffed.runtime.ray_backend.session import RaySession
 
@@ -32,11 +33,15 @@ class Probed(NamedTuple):
         started: Seconds that the start took.
         reach: Who can reach Ray, in words.
         open: Whether others than this user can reach it.
+        nodes: How many nodes it has.
+        different: Address of each node with another raffed, torch or NumPy → what differs.
     """
 
     started: str
     reach: str
     open: bool
+    nodes: int
+    different: Mapping[str, str]
 
 
 def probe(address: str | None = None, timeout: float = 60.0) -> Probed:
@@ -56,7 +61,7 @@ def probe(address: str | None = None, timeout: float = 60.0) -> Probed:
                 f"Ray started, but no actor answered: {str(error).splitlines()[0]}"
             ) from error
         started = f"yes, in {ready:.1f} s; an actor answered after {time.monotonic() - began:.1f} s"
-        return Probed(started, *_reach(listening(os.getpid())))
+        return Probed(started, *_reach(listening(os.getpid())), *different_nodes())
 
 
 def _reach(places: list[ListeningSocket]) -> tuple[str, bool]:
