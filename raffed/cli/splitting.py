@@ -96,7 +96,7 @@ def _export(partition: Partition, pool: Dataset, target: str) -> None:
     pools = {"train": (pool.x, pool.y), "test": (pool.x_test, pool.y_test)}
     split = str(partition.recipe.get("split", "from a file"))
     lists = partition.train, partition.test, partition.test_pool
-    divided = DividedData.of(pools, *lists, pool.num_classes, split)
+    divided = DividedData.of(pools, *lists, pool.num_classes, split, pool.max_value)
     typer.echo(visible(f"exported: {export(divided, target)}"))
 
 

@@ -39,12 +39,14 @@ class DividedData:
         train, test: For each client, its samples [n, ...] and labels [n]. Test parts may have 0 rows.
         num_classes: Number of classes.
         split: How the data were divided, in words.
+        max_value: The value in uint8 that means 1.0.
     """
 
     train: Sequence[tuple[Array, IntArray]]
     test: Sequence[tuple[Array, IntArray]]
     num_classes: int
     split: str
+    max_value: int = 255
 
     @staticmethod
     def of(
@@ -54,6 +56,7 @@ class DividedData:
         test_pool: str,
         num_classes: int,
         split: str,
+        max_value: int = 255,
     ) -> DividedData:
         """Take the samples out of the pools "train" and "test" by a partition's lists."""
         x, y = pools["train"]
@@ -63,6 +66,7 @@ class DividedData:
             [(x_test[rows], y_test[rows]) for rows in test],
             num_classes,
             split,
+            max_value,
         )
 
 
@@ -111,7 +115,7 @@ def _write_pfllib(data: DividedData, folder: Path) -> None:
         counts.append([[int(label), int(size)] for label, size in zip(labels, sizes, strict=True)])
         for part, (x, y) in zip(("train", "test"), parts, strict=True):
             (folder / part).mkdir(exist_ok=True)
-            stored = {"x": _plain(x), "y": y}
+            stored = {"x": _plain(x, data.max_value), "y": y}
             # PFLlib reads a pickled dictionary with this name
             np.savez_compressed(folder / part / f"{client}.npz", data=np.array(stored, dtype=object))
     about = {
@@ -132,7 +136,7 @@ def _write_flwr(data: DividedData, folder: Path) -> None:
     from pyarrow import parquet
 
     for name, parts in (("train", data.train), ("test", data.test)):
-        x = np.concatenate([_plain(x) for x, _ in parts])
+        x = np.concatenate([_plain(x, data.max_value) for x, _ in parts])
         y = np.concatenate([y for _, y in parts])
         if len(y):
             clients = np.repeat(np.arange(len(parts)), [len(labels) for _, labels in parts])
@@ -157,9 +161,9 @@ def _write_csv(data: DividedData, path: Path) -> None:
                 table.writerows([client, part, int(label), *row] for label, row in zip(y, rows, strict=True))
 
 
-def _plain(x: Array) -> Array:
+def _plain(x: Array, max_value: int) -> Array:
     """Return pixels as float32 in [0, 1], as other tools want them, and other samples as they are."""
-    return x.astype(np.float32) / np.float32(255) if x.dtype == np.uint8 else x
+    return x.astype(np.float32) / np.float32(max_value) if x.dtype == np.uint8 else x
 
 
 def _lists(x: Array) -> pa.Array:

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyarrow import parquet
+from typer.testing import CliRunner
 
+from raffed.cli.app import app
 from raffed.data.export import DividedData, export
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
@@ -33,6 +35,26 @@ def test_pfllib_reads_back_what_was_written(tmp_path: Path) -> None:
     assert found.y_test.tolist() == Y[tests].tolist()
     assert found.clients is not None
     assert found.clients.tolist() == [0] * 5 + [1] * 7
+
+
+def test_exported_pixels_are_divided_by_the_value_that_means_1(tmp_path: Path) -> None:
+    """As in training: those of digits go up to 16, so a pixel of 4 is 0.25."""
+    y = np.array([0, 1, 0, 1])
+    sixteenths = np.array([4, 8, 12, 16], np.uint8).reshape(4, 1, 1, 1)
+    lists = [np.arange(3)], [np.array([3])]
+    data = DividedData.of({"train": (sixteenths, y)}, *lists, "train", 2, "iid:1", max_value=16)
+    found = import_pfllib(export(data, f"pfllib:{tmp_path / 'p'}"))
+    assert (found.x.ravel().tolist(), found.x_test.ravel().tolist()) == ([0.25, 0.5, 0.75], [1.0])
+    table = parquet.read_table(export(data, f"flwr:{tmp_path / 'f'}") / "train.parquet").to_pydict()
+    assert np.ravel(table["x"]).tolist() == [0.25, 0.5, 0.75]
+
+
+def test_the_command_exports_digits_in_0_to_1(tmp_path: Path) -> None:
+    said = CliRunner().invoke(
+        app, ["splits", "iid:2", "--local-test", "0.2", "--export", f"pfllib:{tmp_path / 'out'}"]
+    )
+    assert said.exit_code == 0
+    assert import_pfllib(tmp_path / "out").x.max() == 1.0
 
 
 def test_pfllib_itself_can_open_the_files(tmp_path: Path) -> None:
