@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.files import InputArray, IntArray
+from raffed.data.importers.features import check_unmasked
 from raffed.errors import UsageError
 
 Given = npt.ArrayLike
@@ -96,6 +97,7 @@ def _finite(where: str, x: InputArray) -> InputArray:
 
 
 def _array(where: str, given: Given) -> InputArray:
+    check_unmasked(where, given)
     try:
         return np.asarray(given)
     except (TypeError, ValueError) as error:  # such as lists of unequal lengths, or a tensor on a GPU

@@ -168,3 +168,9 @@ def test_the_arrays_of_a_data_set_that_is_right_are_not_copied() -> None:
     again = replace(digits)
     assert again.x is digits.x
     assert again.y is digits.y
+
+
+def test_masked_values_are_refused_and_a_mask_without_any_is_not() -> None:
+    with pytest.raises(UsageError, match=r"mine: x has 1 masked values, the first in sample 1"):
+        made(x=np.ma.masked_equal(TABLE, TABLE[1, 0]), x_test=TABLE[:2])
+    assert np.array_equal(made(x=np.ma.masked_equal(X, 255)).x, X)

@@ -17,13 +17,29 @@ _FLOATS = "give numbers: astype('float32') for features, astype('int64') for ids
 
 def as_array(where: str, given: npt.ArrayLike) -> Array:
     """Return an array of NumPy's, or refuse what cannot be made one (lists of unequal lengths, a tensor on a
-    GPU).
+    GPU) and arrays with masked values.
+
+    A list in which text stands beside other things becomes objects: NumPy would make the text "nan" of NaN.
     """
+    check_unmasked(where, given)
     try:
-        return np.asarray(given)
+        x = np.asarray(given)
+        if x.dtype.kind == "U" and isinstance(given, list | tuple):
+            objects = np.asarray(given, dtype=object)
+            return x if all(isinstance(one, str) for one in objects.flat) else objects
+        return x
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"{where} cannot be turned into a NumPy array: {reason}") from error
+
+
+def check_unmasked(where: str, given: npt.ArrayLike) -> None:
+    """Refuse an array with masked values, under which NumPy keeps any numbers."""
+    if isinstance(given, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(given)).any():
+        raise UsageError(
+            f"{where} has {int(masked.sum())} masked values, the first in sample {_sample(masked)}; fill them "
+            "or remove these samples"
+        )
 
 
 def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> Array:

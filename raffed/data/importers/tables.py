@@ -13,6 +13,7 @@ import numpy.typing as npt
 from raffed.data.importers.clients import as_clients
 from raffed.data.importers.encoding import Column, TableEncoder, categorical, label_column, numeric
 from raffed.data.importers.facts import DataFacts, EncodedColumn
+from raffed.data.importers.features import as_array
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
 from raffed.data.importers.labels import as_labels
 from raffed.data.importers.parts import are_parts, chosen_parts
@@ -282,7 +283,8 @@ def _from_memory(table: pd.DataFrame | Mapping[str, npt.ArrayLike], name: str) -
 
     try:
         if isinstance(table, Mapping):
-            return pa.table({str(key): pa.array(np.asarray(value)) for key, value in table.items()})
+            columns = {str(key): as_array(f"{name}: column {key!r}", one) for key, one in table.items()}
+            return pa.table({key: pa.array(one, from_pandas=True) for key, one in columns.items()})
         return pa.Table.from_pandas(table, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError(f"{name} cannot be read as a table: {str(error).splitlines()[0]}") from error

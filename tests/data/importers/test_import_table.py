@@ -144,6 +144,19 @@ def test_a_fault_is_refused_in_one_line_that_names_the_column_and_row(case: str)
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_a_missing_value_among_texts_of_a_list_is_no_category(missing: float | None) -> None:
+    columns = {"city": ["Ulm", missing, "Bonn", "Ulm"], "y": [0, 1, 0, 1]}
+    with pytest.raises(UsageError, match="column 'city' has 1 missing values, the first in row 1"):
+        import_table(columns, label="y", test=0.0)
+
+
+def test_a_masked_value_of_a_column_is_refused() -> None:
+    columns = {"age": np.ma.masked_equal([20, -999, 30, 40], -999), "y": [0, 1, 0, 1]}
+    with pytest.raises(UsageError, match="column 'age' has 1 masked values, the first in sample 1"):
+        import_table(columns, label="y", test=0.0)
+
+
 def test_a_column_that_names_rows_is_refused_as_a_category() -> None:
     frame = pd.DataFrame({"id": [f"row {n}" for n in range(60)], "y": np.arange(60) % 2})
     with pytest.raises(UsageError, match=r"60 different texts in 60 rows; leave it out \(drop=id\)"):
