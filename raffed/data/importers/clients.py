@@ -28,7 +28,8 @@ def as_clients(
         known: Names of the clients of the training part; a client of another name gets -1.
 
     Raises:
-        UsageError: The array has another type or length, a name is empty, or two names differ in blanks only.
+        UsageError: The array has another type or length, a name is empty, or two names look the same, also
+            one of each part.
     """
     if given is None:
         return None, ()
@@ -43,7 +44,7 @@ def as_clients(
         raise UsageError(f"{where} has {len(who)} entries for {count} samples")
     found, places = np.unique(who, return_inverse=True)
     names = tuple(str(one) for one in found)
-    check_names(where, names)
+    check_names(where, tuple(dict.fromkeys((*known, *names))))
     if not known:
         return places.astype(np.int64), names
     number = {name: place for place, name in enumerate(known)}

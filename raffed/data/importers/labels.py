@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import numpy as np
 import numpy.typing as npt
 
@@ -103,11 +105,11 @@ def _check_text(where: str, y: npt.NDArray[np.generic], place: Place) -> None:
         raise UsageError(f"{where} has an empty label in {place(int(number))}; remove the row or label it")
     alike: dict[str, str] = {}
     for one in np.unique(y).tolist():
-        other = alike.setdefault(str(one).strip(), str(one))
+        other = alike.setdefault(unicodedata.normalize("NFC", str(one)).strip(), str(one))
         if other != one:
-            raise UsageError(
-                f"{where}: the labels {other!r} and {one!r} differ in blanks only; make them alike"
-            )
+            blanks = other.strip() == str(one).strip()
+            how = "differ in blanks only" if blanks else "look the same"
+            raise UsageError(f"{where}: the labels {other!r} and {one!r} {how}; make them alike")
 
 
 def _places(where: str, y: npt.NDArray[np.generic], names: Names) -> IntArray:

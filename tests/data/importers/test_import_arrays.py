@@ -100,6 +100,15 @@ REFUSED: dict[str, tuple[Given, str]] = {
     "a missing label": ({"y": np.array(["a", None, "b", "a", "b", "a"], dtype=object)}, "no label in row 1"),
     "an empty label": ({"y": ["a", "b", " ", "a", "b", "a"]}, "empty label in row 2"),
     "labels that look alike": ({"y": ["a", "a ", "b", "a", "b", "a"]}, "'a' and 'a ' differ in blanks only"),
+    "labels of other characters": ({"y": ["\u00e4", "a\u0308", "b"] * 2}, "labels .* look the same"),
+    "a test client with a blank": (
+        {"clients": ["a", "b"] * 3, "x_test": X[:1], "y_test": [0], "test_clients": ["a "]},
+        "test_clients: the client names 'a' and 'a ' look the same",
+    ),
+    "a test client of other characters": (
+        {"clients": ["\u00e4", "b"] * 3, "x_test": X[:1], "y_test": [0], "test_clients": ["a\u0308"]},
+        "test_clients: the client names .* look the same",
+    ),
     "labels of several types": ({"y": np.array(["a", 1, "b", 1, "a", 1], dtype=object)}, "type int, str"),
     "one class": ({"y": [7] * 6}, "the one class '7'; a classification needs at least two"),
     "a label beyond the names": ({"class_names": ["a", "b"]}, "label 2 in row 2, but labels must be 0 to 1"),
