@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from raffed.data.files import read_npz
 from raffed.data.importers.array_names import array_names
 from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
+from raffed.data.importers.labels import renumbered
 from raffed.errors import DataFileError, UsageError
 
 MAX_BYTES = 2**37
@@ -66,7 +67,7 @@ def import_arrays(
         raise UsageError(f"{name}: {given} is given without {absent}; give both or neither")
     if test_clients is not None and x_test is None:
         raise UsageError(f"{name}: test_clients is given without x_test and y_test")
-    given_names = tuple(str(one) for one in class_names)
+    given_names = _ordered(name, class_names)
     if len(set(given_names)) < len(given_names):
         twice = next(one for one in given_names if given_names.count(one) > 1)
         raise UsageError(f"{name}: class_names has {twice!r} twice; every class needs a name of its own")
@@ -149,7 +150,8 @@ def import_torch(
 
     Args:
         data: The training part.
-        test_data: The test part, if there is one.
+        test_data: The test part, if there is one. Where both parts list their classes, those of the test part
+            are known by their names, because a folder that lacks a class numbers the others differently.
         clients: The client of each sample.
         test_clients: The same of the test samples.
         class_names: Names of the classes; by default `data.classes`, as torchvision's data sets have it.
@@ -162,8 +164,11 @@ def import_torch(
     """
     name = name or type(data).__name__
     x, y = _items(data, name)
-    x_test, y_test = _items(test_data, f"{name} (test)") if test_data is not None else (None, None)
-    classes = tuple(class_names) or _class_names(data, y)
+    x_test, y_test = None, None
+    if test_data is not None:
+        x_test, y_test = _items(test_data, f"{name} (test)")
+        y_test = renumbered(f"{name} (test)", y_test, _classes(test_data), _classes(data))
+    classes = _ordered(name, class_names) or _class_names(data, y)
     return import_arrays(
         x,
         y,
@@ -176,6 +181,14 @@ def import_torch(
         seed=seed,
         name=name,
     )
+
+
+def _ordered(name: str, class_names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the classes, and refuse a set, whose order Python draws anew for each process."""
+    if isinstance(class_names, str | Set):
+        kind = type(class_names).__name__
+        raise UsageError(f"{name}: class_names is a {kind}, but must be a list of names in their order")
+    return tuple(str(one) for one in class_names)
 
 
 def _items(data: MapStyle, name: str) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
@@ -203,7 +216,9 @@ def _items(data: MapStyle, name: str) -> tuple[npt.NDArray[np.generic], npt.NDAr
 
 
 def _pixels(sample: npt.NDArray[np.generic], given: npt.ArrayLike) -> npt.NDArray[np.generic]:
-    """Put the channels of a PIL image first."""
+    """Put the channels of a PIL image first. One with a palette gets the colours for its numbers."""
+    if getattr(given, "mode", None) in ("P", "PA") and hasattr(given, "convert"):
+        sample = np.asarray(given.convert("RGB"))
     if hasattr(given, "getbands") and sample.ndim == 3:
         return sample.transpose(2, 0, 1)
     return sample
@@ -211,11 +226,16 @@ def _pixels(sample: npt.NDArray[np.generic], given: npt.ArrayLike) -> npt.NDArra
 
 def _class_names(data: MapStyle, y: npt.NDArray[np.generic]) -> tuple[str, ...]:
     """Return the names that a data set of torchvision's gives its classes, if they fit the labels."""
-    classes = getattr(data, "classes", None)
-    if isinstance(classes, list | tuple) and y.dtype.kind in "iu" and len(classes) > int(y.max()):
-        names = tuple(str(one) for one in classes)
+    names = _classes(data)
+    if y.dtype.kind in "iu" and len(names) > int(y.max()):
         return names if len(np.unique(y)) == len(names) == len(set(names)) else ()
     return ()
+
+
+def _classes(data: MapStyle) -> tuple[str, ...]:
+    """Return the classes that a data set of torchvision's lists; empty if it lists none."""
+    classes = getattr(data, "classes", None)
+    return tuple(str(one) for one in classes) if isinstance(classes, list | tuple) else ()
 
 
 def _members(path: Path) -> dict[str, bool]:

@@ -37,8 +37,8 @@ def check_unmasked(where: str, given: npt.ArrayLike) -> None:
     """Refuse an array with masked values, under which NumPy keeps any numbers."""
     if isinstance(given, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(given)).any():
         raise UsageError(
-            f"{where} has {int(masked.sum())} masked values, the first in sample {_sample(masked)}; fill them "
-            "or remove these samples"
+            f"{where} has {int(masked.sum())} masked values, the first in sample {_sample(masked)}; fill "
+            "them or remove these samples"
         )
 
 

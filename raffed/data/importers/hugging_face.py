@@ -16,6 +16,7 @@ from raffed.data.importers.arrays import import_arrays
 from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.image_folder import stacked_images
 from raffed.data.importers.imported import TEST_SHARE, Imported
+from raffed.data.importers.labels import renumbered
 from raffed.data.importers.parts import chosen_parts
 from raffed.data.importers.tables import import_table
 from raffed.errors import DataFileError, UnknownNameError, UsageError
@@ -72,10 +73,12 @@ def import_hf(
     samples = [
         _images(part, image, size, colour, name) if image else _column(part, x, name) for part in parts
     ]
-    labels = [_column(part, label, name) for part in parts]
-    owners = [_column(part, client, name) if client else None for part in parts[:1]]
+    labels = [_named(part, data, label, name) for part in parts]
+    owners = [_named(part, data, client, name) if client else None for part in parts[:1]]
     # A test part without the column belongs to nobody
-    owners += [_column(part, client, name) if client in part.column_names else None for part in parts[1:]]
+    owners += [
+        _named(part, data, client, name) if client in part.column_names else None for part in parts[1:]
+    ]
     return import_arrays(
         samples[0],
         labels[0],
@@ -278,6 +281,18 @@ def _column(data: hf.Dataset, column: str, name: str) -> Array:
         ) from error
 
 
+def _named(part: hf.Dataset, train: hf.Dataset, column: str, name: str) -> Array:
+    """Return a column of labels or clients. Where it is a ClassLabel, its numbers are those of training."""
+    values = _column(part, column, name)
+    names, known = (_listed(one, column) for one in (part, train))
+    return renumbered(f"{name}: column {column!r} of the test part", values, names, known)
+
+
+def _listed(data: hf.Dataset, column: str) -> tuple[str, ...]:
+    """Return the names of a ClassLabel in the order of their numbers; empty for other columns."""
+    return tuple(str(one) for one in getattr(data.features.get(column), "names", None) or ())
+
+
 def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> npt.NDArray[np.uint8]:
     if column not in data.column_names:
         raise UnknownNameError(f"column of {name}", column, data.column_names)
@@ -294,5 +309,5 @@ def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) ->
 
 def _names(data: hf.Dataset, label: str, y: Array) -> tuple[str, ...]:
     """Return the names of a ClassLabel if every class occurs; a part of a data set may lack some."""
-    names = tuple(str(one) for one in getattr(data.features[label], "names", None) or ())
+    names = _listed(data, label)
     return names if len(names) and len(np.unique(y)) == len(names) else ()

@@ -163,10 +163,7 @@ def _read(path: Path, size: int) -> Image.Image:
 
     try:
         with Image.open(path) as file:
-            if file.mode not in KNOWN_MODES:
-                raise DataFileError(
-                    f"{path} has pixels of mode {file.mode}, but must have 8 bits per channel"
-                )
+            _check_mode(file, str(path))
             image = ImageOps.exif_transpose(file)
             image.load()
     except UnidentifiedImageError as error:
@@ -174,6 +171,11 @@ def _read(path: Path, size: int) -> Image.Image:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataFileError(f"{path} is damaged or cannot be read: {error}") from error
     return _resized(image, size)
+
+
+def _check_mode(image: Image.Image, name: str) -> None:
+    if image.mode not in KNOWN_MODES:
+        raise DataFileError(f"{name} has pixels of mode {image.mode}, but must have 8 bits per channel")
 
 
 def _resized(image: Image.Image, size: int) -> Image.Image:
@@ -198,8 +200,10 @@ def stacked_images(
         colour: See `import_folder`.
 
     Raises:
-        DataFileError: Two images have different sizes and `size` is 0.
+        DataFileError: Two images have different sizes and `size` is 0, or one has pixels of more than 8 bits.
     """
+    for image, name in zip(images, names, strict=True):
+        _check_mode(image, name)
     grey = colour == "grey" or (colour == "auto" and all(image.mode in GREY_MODES for image in images))
     first = _resized(images[0], size)
     made = np.empty((len(images), 1 if grey else 3, first.height, first.width), np.uint8)

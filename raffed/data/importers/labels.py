@@ -135,3 +135,26 @@ def _named(where: str, y: npt.NDArray[np.generic], names: Names, place: Place) -
             )
     table = np.array([number[str(each)] for each in found], dtype=np.int64)
     return table[places]
+
+
+def renumbered(where: str, y: npt.NDArray[np.generic], names: Names, known: Names) -> npt.NDArray[np.generic]:
+    """Return labels that number `names` as labels that number `known`.
+
+    Args:
+        where: Beginning of the message.
+        y: Labels. Text is not changed.
+        names: The classes of these labels; empty if nobody knows.
+        known: The classes of the training part; empty if nobody knows.
+
+    Raises:
+        UsageError: A label stands for a class that the training part does not have.
+    """
+    fits = y.dtype.kind in "iu" and y.ndim == 1 and 0 <= int(y.min()) <= int(y.max()) < len(names)
+    if not fits or not known or names == known:
+        return y
+    places = {one: place for place, one in enumerate(known)}
+    found, rows = np.unique(y, return_inverse=True)
+    for one in found.tolist():
+        if names[one] not in places:
+            raise UsageError(f"{where}: its class {names[one]!r} is not a class of the training part")
+    return np.array([places[names[one]] for one in found.tolist()], dtype=np.int64)[rows]

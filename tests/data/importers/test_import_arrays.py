@@ -115,6 +115,8 @@ REFUSED: dict[str, tuple[Given, str]] = {
     "a label below 0": ({"y": Y - 1, "class_names": ["a", "b", "c"]}, "label -1 in row 0"),
     "a class without samples": ({"class_names": ["a", "b", "c", "d"]}, "class 'd' has no training sample"),
     "two classes of one name": ({"class_names": ["a", "b", "a"]}, "class_names has 'a' twice"),
+    "names without an order": ({"class_names": {"a", "b", "c"}}, "class_names is a set, but must be a list"),
+    "one text for all names": ({"class_names": "abc"}, "class_names is a str, but must be a list"),
     "a text that is no class": ({"y": ["a", "b", "x"] * 2, "class_names": ["a", "b"]}, "'x' in row 2"),
     "a test label that is not trained": (
         {"x_test": X[:1], "y_test": [9]},
@@ -188,6 +190,35 @@ def test_a_torch_data_set_is_read_item_by_item() -> None:
     assert np.array_equal(found.x, X)
     assert found.y_test.tolist() == Y.tolist()
     assert found.name == "TensorDataset"
+
+
+class Folder(list[tuple[torch.Tensor, int]]):
+    """A data set like torchvision's ImageFolder, which numbers the classes that it finds."""
+
+    def __init__(self, labels: Sequence[int], classes: Sequence[str]) -> None:
+        super().__init__((torch.full((2,), float(label)), label) for label in labels)
+        self.classes = list(classes)
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [0, 2, 2]], ids=["all classes", "a class without samples"])
+def test_the_classes_of_a_torch_test_part_are_known_by_their_names(numbers: list[int]) -> None:
+    """A test folder that lacks a class numbers the later ones from an earlier number."""
+    data = Folder(numbers, ["ant", "bee", "cat"])
+    found = import_torch(data, test_data=Folder([1, 0, 1], ["ant", "cat"]))
+    cat = int(found.y[2])
+    assert found.y_test.tolist() == [cat, 0, cat]
+    with pytest.raises(UsageError, match=r"Folder \(test\): its class 'dog' is not a class of the training"):
+        import_torch(data, test_data=Folder([0, 1], ["ant", "dog"]))
+
+
+def test_a_torch_data_set_of_images_with_a_palette_gets_its_colours() -> None:
+    from PIL import Image
+
+    image = Image.new("P", (2, 3))
+    image.putpalette([200, 100, 50])
+    found = import_torch([(image, 0), (image, 1)])
+    assert found.x[1, :, 0, 0].tolist() == [200, 100, 50]
+    assert found.x.shape == (2, 3, 3, 2)
 
 
 def test_a_torch_data_set_of_pil_images_gets_its_channels_first() -> None:

@@ -65,6 +65,36 @@ def test_partitions_of_flwr_datasets_are_the_clients(images: hf.Dataset) -> None
     assert found.test_clients is None
 
 
+@pytest.mark.parametrize("order", [["cat", "dog"], ["dog", "cat"], ["bat", "dog", "cat"]])
+def test_the_classes_and_clients_of_a_test_part_are_known_by_their_names(
+    images: hf.Dataset, order: list[str]
+) -> None:
+    """A part that was saved by itself may number the same names differently."""
+    kinds = images.features.copy()
+    kinds["y"] = hf.ClassLabel(names=order)
+    kinds["writer"] = hf.ClassLabel(names=["w2", "w1"])
+    columns = {"img": images["img"][:2], "y": ["dog", "cat"], "writer": ["w1", "w2"]}
+    tests = hf.Dataset.from_dict(columns, features=kinds)
+    data = images.cast_column("writer", hf.ClassLabel(names=["w1", "w2"]))
+    found = import_hf(data, label="y", client="writer", test_data=tests)
+    assert found.class_names == ("cat", "dog")
+    assert found.y_test.tolist() == [1, 0]
+    assert found.test_clients is not None
+    assert found.test_clients.tolist() == [0, 1]
+
+
+def test_a_class_that_only_the_test_part_has_and_images_of_16_bits_are_refused(images: hf.Dataset) -> None:
+    kinds = images.features.copy()
+    kinds["y"] = hf.ClassLabel(names=["bat", "cat"])
+    tests = hf.Dataset.from_dict({**images[:1], "y": ["bat"]}, features=kinds)
+    with pytest.raises(UsageError, match="column 'y' of the test part: its class 'bat' is not a class of"):
+        import_hf(images, label="y", test_data=tests)
+    deep = [Image.fromarray(np.full((5, 4), value, np.uint16)) for value in (300, 60_000)]
+    scans = hf.Dataset.from_dict({"img": deep, "y": [0, 1]}).cast_column("img", hf.Image())
+    with pytest.raises(UsageError, match="row 0 has pixels of mode I;16"):
+        import_hf(scans, image="img", label="y", test=0.0)
+
+
 @pytest.mark.apart
 @pytest.mark.parametrize("labels", ["text", "numbers"])
 def test_a_partitioner_of_flwr_datasets_gives_its_clients_their_rows(labels: str) -> None:
