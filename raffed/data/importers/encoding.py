@@ -160,7 +160,7 @@ def numeric(
     from pyarrow import types
 
     kind = column.type
-    if types.is_dictionary(kind) or types.is_string(kind) or types.is_large_string(kind):
+    if is_text(kind):
         text = categorical(name, column)
         return text if typed else _from_commas(text, where, place) or text
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
@@ -210,6 +210,16 @@ def _from_commas(column: Column, where: str, place: Place) -> Column | None:
     return Column(column.name, np.array(values, dtype=np.float64))
 
 
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds text, or categories that can be written as text."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        inner = kind.value_type
+        return is_text(inner) or types.is_primitive(inner)
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
 def categorical(name: str, column: pa.ChunkedArray) -> Column:
     """Return a column as text, each different text a category."""
     return Column(name, np.asarray(column.cast("string").to_pylist(), dtype=np.str_))
@@ -224,7 +234,7 @@ def label_column(name: str, column: pa.ChunkedArray, where: str, place: Place = 
     from pyarrow import types
 
     kind = column.type
-    if types.is_dictionary(kind) or types.is_string(kind) or types.is_large_string(kind):
+    if is_text(kind):
         return categorical(name, column).values
     if types.is_boolean(kind) or types.is_integer(kind):
         if types.is_uint64(kind):  # beyond int64 as text, each number a name

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,26 @@ from raffed.errors import DataFileError, check_permitted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MISSING = ["", "?", "#N/A", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", "None", "none"]
+MISSING = [
+    *(
+        "",
+        "?",
+        "#N/A",
+        "#NA",
+        "<NA>",
+        "N/A",
+        "NA",
+        "NaT",
+        "NULL",
+        "NaN",
+        "n/a",
+        "nan",
+        "null",
+        "None",
+        "none",
+    ),
+    *("#N/A N/A", "-nan", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+]
 """Texts that mean a missing value in a csv file."""
 Place = Callable[[int], str]
 """How messages name a row, given its number from 0."""
@@ -48,8 +67,12 @@ class TableFile:
     typed: bool = True
 
 
-def read_table(path: Path) -> TableFile:
+def read_table(path: Path, texts: Sequence[str] = ()) -> TableFile:
     """Read a csv file (with a header line) or a Parquet file, by the ending of its name.
+
+    Args:
+        path: The file.
+        texts: Columns of a csv file that are text, also where all their values are numbers.
 
     Raises:
         DataFileError: The file is missing, damaged, or of another kind. The message names the line of a csv
@@ -63,7 +86,7 @@ def read_table(path: Path) -> TableFile:
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
             return TableFile(parquet.read_table(path))
-        return _read_csv(path)
+        return _read_csv(path, texts)
     except DataFileError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -71,20 +94,21 @@ def read_table(path: Path) -> TableFile:
         raise DataFileError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
 
 
-def _read_csv(path: Path) -> TableFile:
+def _read_csv(path: Path, texts: Sequence[str]) -> TableFile:
     """Read a csv file. In one thread, which is tried second, the message names the row."""
     import pyarrow as pa
 
     usual = "\t" if path.suffix.lower() == ".tsv" else ","
     delimiter = _delimiter(path, usual)
     place = _lines_of(path, delimiter)
+    kinds = dict.fromkeys(texts, pa.string())
     try:
-        table = _parsed(path, delimiter, use_threads=True)
+        table = _parsed(path, delimiter, use_threads=True, kinds=kinds)
         if not table.column_names or any(pa.types.is_binary(kind) for kind in table.schema.types):
             raise UnicodeError  # the names of columns in another encoding raise one as well
     except pa.ArrowInvalid:
         try:
-            table = _parsed(path, delimiter, use_threads=False)
+            table = _parsed(path, delimiter, use_threads=False, kinds=kinds)
         except pa.ArrowInvalid as error:
             raise _unreadable(path, str(error).splitlines()[0], place) from error
     except UnicodeError as error:

@@ -17,6 +17,14 @@ from raffed.data.importers.features import as_array
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
 from raffed.data.importers.labels import as_labels
 from raffed.data.importers.parts import are_parts, chosen_parts
+from raffed.data.importers.table_checks import (
+    check_parts,
+    hidden_numbers,
+    index_columns,
+    unknown_categories,
+    were_numbers,
+    whole_numbers,
+)
 from raffed.data.importers.table_files import Place, TableFile, read_table
 from raffed.data.importers.test_part import drawn_test_part
 from raffed.errors import UnknownNameError, UsageError, check_range
@@ -126,13 +134,21 @@ def import_table(
     if not label:
         columns = ", ".join(train.table.column_names[:20])
         raise UsageError(f"{where}: give the column of the classes (label=...); the columns are {columns}")
+    named = filter(None, (label, client, *drop, *categorical))
+    if index := [] if features else index_columns(train.table, named):
+        drop = (*drop, *index)
+        notes = (
+            *notes,
+            f"{where}: not used, because it numbers the rows: column {', '.join(map(repr, index))}",
+        )
     roles = TableRoles(label, client, features, drop, categorical)
     share = _share(test)
     if share is None:
         whole = _Part.read(train, where, roles)
-        tests, there = _opened(str(test), str(test))
+        tests, there = _opened(str(test), str(test), _texts(train.table, whole, roles))
         notes = (*notes, *tests.notes)
         other = _Part.read(tests, there, roles.of_tests(whole.features, tests.table.column_names))
+        other = other if tests.typed else other.as_trained(train.table, roles)
         if spare := [one for one in tests.table.column_names if one not in train.table.column_names]:
             notes = (*notes, f"{there}: not used, because {where} does not have it: {', '.join(spare)}")
     elif (column := _column_of_parts(train.table, where, roles)) is not None:
@@ -142,6 +158,10 @@ def import_table(
         whole, other = _Part.read(train, where, roles).divided(share, seed)
     encoder = TableEncoder.fitted(whole.features, where)
     rest = other.encoded(encoder) if len(other.y) else None
+    if not train.typed:
+        notes = (*notes, *hidden_numbers(whole.features, categorical, where))
+    if share is None:
+        notes = (*notes, *unknown_categories(encoder, other.features, other.where))
     facts = DataFacts("table", notes, label=label, client=client, columns=encoder.described())
     return imported(name, whole.encoded(encoder), rest, source=source, facts=facts)
 
@@ -161,7 +181,8 @@ def encoded_rows(
     Raises:
         UsageError: A column is missing, or holds text where it held numbers or the reverse.
     """
-    file, where = _opened(table, name)
+    texts = [one.name for one in columns if one.categories and not were_numbers(one.categories)]
+    file, where = _opened(table, name, texts)
     found = []
     for one in columns:
         if one.name not in file.table.column_names:
@@ -169,7 +190,9 @@ def encoded_rows(
         _check_complete(file, one.name, where)
         column = file.table.column(one.name)
         if one.categories:
-            found.append(categorical(one.name, column))
+            text = categorical(one.name, column)
+            plain = not file.typed and were_numbers(one.categories)
+            found.append(Column(one.name, whole_numbers(text.values)) if plain else text)
         else:
             found.append(numeric(one.name, column, where, file.place, file.typed))
     return TableEncoder.restored(columns).encode(found, where)
@@ -183,12 +206,13 @@ def _column_of_parts(table: pa.Table, where: str, roles: TableRoles) -> str | No
         return None
     for name in roles.feature_names(where, table.column_names):
         column = table.column(name)
-        if types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if not (types.is_string(column.type) or types.is_large_string(column.type)) or column.null_count:
+        kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+        if not (types.is_string(kind) or types.is_large_string(kind)) or column.null_count:
             continue
-        if are_parts(compute.unique(column).to_pylist()):
+        column = column.cast(kind)
+        if are_parts(found := compute.unique(column).to_pylist()):
             return name
+        check_parts(found, name, where)
     return None
 
 
@@ -246,8 +270,37 @@ class _Part:
         features = [column.rows(chosen) for column in self.features]
         return _Part(self.where, features, self.y[chosen], clients, lambda row: self.place(int(chosen[row])))
 
+    def as_trained(self, table: pa.Table, roles: TableRoles) -> _Part:
+        """Return the rows of a csv file with 01 as 1 in the columns that hold whole numbers in training.
+
+        A single name in the file makes its column text, and the numbers in it would keep their zeros.
+        """
+        from pyarrow import types
+
+        def plain(name: str, values: Array) -> Array:
+            return whole_numbers(values) if types.is_integer(table.column(name).type) else values
+
+        features = [replace(one, values=plain(one.name, one.values)) for one in self.features if one.is_text]
+        written = {one.name: one for one in features if one.name in roles.categorical}
+        clients = None if self.clients is None else plain(roles.client, self.clients)
+        return replace(
+            self,
+            features=[written.get(one.name, one) for one in self.features],
+            y=plain(roles.label, self.y),
+            clients=clients,
+        )
+
     def encoded(self, encoder: TableEncoder) -> Columns:
         return Columns(encoder.encode(self.features, self.where), self.y, self.clients, self.place)
+
+
+def _texts(table: pa.Table, part: _Part, roles: TableRoles) -> list[str]:
+    """Return the columns that hold text, not numbers, and must be read as text from another file too."""
+    from pyarrow import types
+
+    names = [roles.label, roles.client, *(one.name for one in part.features if one.is_text)]
+    kinds = {name: table.column(name).type for name in names if name}
+    return [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]
 
 
 def _ends(file: TableFile, name: str, where: str) -> Array:
@@ -257,13 +310,15 @@ def _ends(file: TableFile, name: str, where: str) -> Array:
 
 
 def _opened(
-    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path, name: str
+    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path,
+    name: str,
+    texts: Sequence[str] = (),
 ) -> tuple[TableFile, str]:
-    """Return a table, and what messages call it."""
+    """Return a table, and what messages call it. The columns `texts` of a csv file are read as text."""
     import pyarrow as pa
 
     if isinstance(table, str | Path):
-        found = read_table(Path(table).expanduser())
+        found = read_table(Path(table).expanduser(), texts)
         where = str(table)
     elif isinstance(table, pa.Table):
         found, where = TableFile(table), name
@@ -286,7 +341,7 @@ def _from_memory(table: pd.DataFrame | Mapping[str, npt.ArrayLike], name: str) -
             columns = {str(key): as_array(f"{name}: column {key!r}", one) for key, one in table.items()}
             return pa.table({key: pa.array(one, from_pandas=True) for key, one in columns.items()})
         return pa.Table.from_pandas(table, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"{name} cannot be read as a table: {str(error).splitlines()[0]}") from error
 
 
