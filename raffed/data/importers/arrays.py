@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zipfile
 from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
@@ -71,11 +72,27 @@ def import_arrays(
     if len(set(given_names)) < len(given_names):
         twice = next(one for one in given_names if given_names.count(one) > 1)
         raise UsageError(f"{name}: class_names has {twice!r} twice; every class needs a name of its own")
+    _check_columns(name, x, x_test)
     rest = None if x_test is None or y_test is None else Columns(x_test, y_test, test_clients)
     train = Columns(x, y, clients)
     return imported(
         name, train, rest, share=test, seed=seed, class_names=given_names, source=source, facts=facts
     )
+
+
+def _check_columns(name: str, x: npt.ArrayLike, x_test: npt.ArrayLike | None) -> None:
+    """Refuse two data frames whose columns differ, also in their order, which arrays would not show."""
+    own, other = (getattr(one, "columns", None) for one in (x, x_test))
+    if own is None or other is None:
+        return
+    for place, (here, there) in enumerate(
+        itertools.zip_longest(map(str, own), map(str, other), fillvalue="")
+    ):
+        if here != there:
+            raise UsageError(
+                f"{name}: column {place} of x_test is {there!r}, and that of x is {here!r}; give the same "
+                "columns in the same order: x_test[x.columns]"
+            )
 
 
 def import_npz(

@@ -106,8 +106,17 @@ def _client(path: Path) -> tuple[Array, Array]:
 
 
 def _joined(clients: dict[int, tuple[Array, Array]], folder: Path) -> Columns:
-    first = next(iter(clients.values()))[0]
-    for client, (x, _) in clients.items():
+    first, labels = next(iter(clients.values()))
+    for client, (x, y) in clients.items():
+        if y.ndim != labels.ndim:
+            raise DataFileError(
+                f"{folder / f'{client}.npz'}: y has shape {y.shape}, the first client's {labels.shape}"
+            )
+        if _meaning(x) != _meaning(first):
+            raise DataFileError(
+                f"{folder / f'{client}.npz'}: samples are {x.dtype}, the first client's {first.dtype}; uint8 "
+                "holds pixels, floats are used as they are, and other integers are ids, so give one type"
+            )
         if x.shape[1:] != first.shape[1:]:
             raise DataFileError(
                 f"{folder / f'{client}.npz'}: samples have shape {x.shape[1:]}, the first client's "
@@ -117,6 +126,13 @@ def _joined(clients: dict[int, tuple[Array, Array]], folder: Path) -> Columns:
     x = np.concatenate([x for x, _ in clients.values()])
     y = np.concatenate([y for _, y in clients.values()])
     return Columns(x, y, np.repeat(np.array(list(clients), dtype=np.int64), sizes))
+
+
+def _meaning(x: Array) -> str:
+    """Return what samples are by their type, as `as_features` takes it."""
+    if x.dtype == np.uint8:
+        return "pixels"
+    return "numbers" if x.dtype.kind in "fb" else "ids" if x.dtype.kind in "iu" else str(x.dtype)
 
 
 def _check_config(root: Path, clients: list[int]) -> None:

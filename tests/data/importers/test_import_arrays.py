@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -190,6 +191,16 @@ def test_a_torch_data_set_is_read_item_by_item() -> None:
     assert np.array_equal(found.x, X)
     assert found.y_test.tolist() == Y.tolist()
     assert found.name == "TensorDataset"
+
+
+def test_data_frames_have_their_columns_in_one_order() -> None:
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    assert made(frame, x_test=frame[:2], y_test=[0, 1]).x_test.tolist() == X[:2].tolist()
+    assert made(frame, x_test=X[:2], y_test=[0, 1]).x_test.tolist() == X[:2].tolist()
+    with pytest.raises(UsageError, match=r"column 1 of x_test is 'c', and that of x is 'b'.*x_test\[x\.col"):
+        made(frame, x_test=frame[list("acbd")], y_test=Y)
+    with pytest.raises(UsageError, match="column 3 of x_test is '', and that of x is 'd'"):
+        made(frame, x_test=frame[list("abc")], y_test=Y)
 
 
 class Folder(list[tuple[torch.Tensor, int]]):

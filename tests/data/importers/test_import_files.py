@@ -218,6 +218,14 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: _trapped(folder / "train" / "1.npz", {"x": X[:, :2], "y": Y}),
         r"1\.npz: samples have shape \(2,\), the first client's \(3,\)",
     ),
+    "pixels beside floats": (
+        lambda folder: _trapped(folder / "train" / "1.npz", {"x": X.astype(np.uint8), "y": Y}),
+        r"1\.npz: samples are uint8, the first client's float32; uint8 holds pixels",
+    ),
+    "labels in a column": (
+        lambda folder: _trapped(folder / "train" / "1.npz", {"x": X, "y": Y[:, None]}),
+        r"1\.npz: y has shape \(20, 1\), the first client's \(20,\)",
+    ),
     "not an npz file": (
         lambda folder: (folder / "train" / "1.npz").write_bytes(b"x"),
         r"1\.npz cannot be read",
