@@ -85,9 +85,8 @@ def test_actors_that_share_a_node_send_the_driver_one_sum_and_the_bits_are_those
 
 COPIES = """
 import json
-from raffed import Data, RunConfig, Runtime
-from raffed.runtime.placement import Plan
-from raffed.runtime.setup import prepare
+from raffed import Data, RunConfig
+from raffed.runtime.setup import prepare_run
 from raffed.runtime.ray_backend.client_actor import ClientActor
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
@@ -103,7 +102,7 @@ def where(actor):
             place = at - low + int(offset, 16)
             return ray.get_runtime_context().get_node_id(), device + inode, place, bool(images.flags.writeable), os.getpid()
 
-setup = prepare(RunConfig(data=Data(split='iid:6')))
+setup = prepare_run(RunConfig(data=Data(split='iid:6')))
 reference = ray.put(setup)
 nodes = [node['NodeID'] for node in ray.nodes() if node['Alive']]
 options = [dict(num_cpus=0.4, scheduling_strategy=On(node, soft=False)) for node in nodes for _ in range(2)]
