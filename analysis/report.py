@@ -18,7 +18,7 @@ from raffed.results.storage import named
 from .figures.budget_curves import BUDGETS, budget_figure
 from .figures.curves import NAMED, PANELS, class_heat_map, curves, panel_figure, tasks
 from .heading import heading, segments, title
-from .metrics.compare import established, seeds_note
+from .metrics.compare import established_best, seeds_note
 from .metrics.measures import MEASURES
 from .metrics.summary import marked, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
@@ -198,8 +198,10 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
     dataset, partition = task
     names = {group.partition for group in members}
     better = {name: one for name, one in MEASURES.items() if one.higher_is_better}
-    sure = {one.title for name, one in better.items() if established(runs, members, name)}
     rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
+    labels = list(enumerate(rows["method"]))
+    best = {one.title: established_best(runs, members, name) for name, one in better.items()}
+    sure = {(row, title) for title, found in best.items() for row, label in labels if label in found}
     return render(
         "task.html.j2",
         dataset=dataset,

@@ -215,17 +215,28 @@ def _mean(values: Collection[float]) -> float:
 def established(runs: Runs, members: Sequence[Group], measure: str) -> bool:
     """Return whether the best method is above every other one that may be compared with it.
 
-    Each paired t-test has p < 0.05 after Holm's correction. That needs three common seeds at least. Nothing
-    is established while a seed of one of these methods has failed, because the seeds that are left may be its
-    good ones.
+    `established_best` returns which method that is.
+    """
+    return bool(established_best(runs, members, measure))
+
+
+def established_best(runs: Runs, members: Sequence[Group], measure: str) -> frozenset[str]:
+    """Return the label of the best method of each set that may be compared, if it is above every other one.
+
+    Each paired t-test has p < 0.05 after Holm's correction. That needs three common seeds at least. The
+    result is empty if a set has no such method, and while a seed of one of these methods has failed, because
+    the seeds that are left may be its good ones. The best method need not have the highest mean over all its
+    seeds, because the tests are over common seeds.
     """
     rivals = [one for one in classes(runs, members, measure=measure) if len(one) > 1]
     if any(lost_seeds(runs, group) for one in rivals for group in one):
-        return False
+        return frozenset()
     found = _compared(runs, rivals, measure, "")
-    return bool(found) and all(
+    if not all(
         rows and all(row.p_holm < LEVEL and row.difference.mean < 0 for row in rows) for rows in found
-    )
+    ):
+        return frozenset()
+    return frozenset(row.reference for rows in found for row in rows)
 
 
 def _baseline(members: Sequence[Group]) -> str:

@@ -190,18 +190,19 @@ def to_html(table: pd.DataFrame, hide: Collection[str] = (), best: Collection[st
         A <table> of class `summary` in which every name is escaped. The best mean of the columns of `best` is
         <strong> if several methods of the task may be compared.
     """
-    return str(render("table.html.j2", text_table=marked(table, hide, best)))
+    strong = {(row, title) for row, title in _best(table) if title in best}
+    return str(render("table.html.j2", text_table=marked(table, hide, strong)))
 
 
-def marked(table: pd.DataFrame, hide: Collection[str], only: Collection[str]) -> TextTable:
-    """The summary as a table in which the best mean of a column is strong.
+def marked(table: pd.DataFrame, hide: Collection[str], strong: Collection[tuple[int, str]]) -> TextTable:
+    """The summary as a table for a page, in which some cells are strong.
 
-    `hide` names columns to leave out. Nothing is strong except in columns with the titles of `only`.
+    `hide` names columns to leave out. `strong` holds (row, title of a column), with rows counted from 0.
     """
     text_table = _text_table(table.drop(columns=list(hide)))
-    best = {(row, list(text_table.titles).index(title)) for row, title in _best(table) if title in only}
+    cells_at = {(row, list(text_table.titles).index(title)) for row, title in strong}
     hints = _hints(table, list(text_table.titles).index("Method"))
-    return _short_reasons(text_table._replace(strong=frozenset(best), hints=hints))
+    return _short_reasons(text_table._replace(strong=frozenset(cells_at), hints=hints))
 
 
 def _short_reasons(table: TextTable) -> TextTable:

@@ -84,13 +84,13 @@ def _groups(runs: Runs) -> list[Group]:
         for key, names in members.items()
     ]
     titles = method_titles(runs)
-    labels = _labels(list(members), configs, titles)
     one_task = _one_task(
         [
             (key[0], key[1], {str(about[name]["partition_sha256"]) for name in names})
             for key, names in members.items()
         ]
     )
+    labels = _labels(list(members), configs, titles, one_task)
     found = []
     for (dataset, partition, method, *_), names, label in zip(members, members.values(), labels, strict=True):
         rows = {name: about[name] for name in names}
@@ -168,7 +168,16 @@ def _one_task(known: Sequence[tuple[str, str, set[str]]]) -> dict[tuple[str, str
     }
 
 
-def _labels(keys: Sequence[_Key], configs: Sequence[JsonObject], titles: Mapping[str, str]) -> list[str]:
+def _labels(
+    keys: Sequence[_Key],
+    configs: Sequence[JsonObject],
+    titles: Mapping[str, str],
+    one_task: Mapping[tuple[str, str], str],
+) -> list[str]:
+    """Return the label of each group. No two groups of a task have the same, because tables use it as a key.
+
+    `one_task` is that of `_one_task`: partitions of several names make up one task.
+    """
     labels = []
     met: dict[tuple[str, ...], list[JsonObject]] = {}
     for key, config in zip(keys, configs, strict=True):
@@ -185,16 +194,14 @@ def _labels(keys: Sequence[_Key], configs: Sequence[JsonObject], titles: Mapping
         }
         named = titles.get(key[2], key[2]) or "?"
         labels.append(" ".join([named, *(f"{name}={value}" for name, value in said.items())]))
-    return [
-        _numbered(label, key[:2], labels[:i], keys[:i])
-        for i, (label, key) in enumerate(zip(labels, keys, strict=True))
-    ]
-
-
-def _numbered(label: str, task: tuple[str, str], labels: Sequence[str], keys: Sequence[_Key]) -> str:
-    """Number a label that an earlier group of the task already has, because tables use labels as keys."""
-    earlier = sum(one == label and key[:2] == task for one, key in zip(labels, keys, strict=True))
-    return f"{label} ({earlier + 1})" if earlier else label
+    places = [(dataset, one_task[dataset, partition] or partition) for dataset, partition, *_ in keys]
+    times_met = Counter[tuple[str, ...]]()
+    found = []
+    for label, place in zip(labels, places, strict=True):
+        times_met[(*place, label)] += 1
+        count = times_met[(*place, label)]
+        found.append(f"{label} ({count})" if count > 1 else label)
+    return found
 
 
 def lost_seeds(runs: Runs, group: Group) -> list[int]:
