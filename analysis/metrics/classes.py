@@ -55,11 +55,11 @@ def forgetting(curves: ClassCurve) -> float:
     """Return the mean over classes of (best accuracy of an earlier round − last accuracy).
 
     The input is rounds x classes. A result of 0 or less means that nothing was forgotten. NaN for one round.
-    This is the measure of continual learning (Chaudhry et al. 2018) with rounds in place of tasks.
+    Classes without test samples, which are NaN, do not count. This is the measure of continual learning
+    (Chaudhry et al. 2018) with rounds in place of tasks.
     """
-    if len(curves) < 2:
-        return math.nan
-    return float(np.nanmean(np.nanmax(curves[:-1], axis=0) - curves[-1]))
+    known = curves[:, ~np.isnan(curves[-1]) & ~np.isnan(curves[:-1]).all(axis=0)]
+    return _mean(np.nanmax(known[:-1], axis=0) - known[-1]) if known.size else math.nan
 
 
 def class_groups(samples: Sequence[int]) -> dict[str, list[int]]:
@@ -77,16 +77,23 @@ def class_groups(samples: Sequence[int]) -> dict[str, list[int]]:
 def held_and_missing(accuracy: Sequence[float], holders: Sequence[int], clients: int) -> tuple[float, float]:
     """Return the mean accuracy over all pairs of a client and a class it holds, and over all other pairs.
 
-    A mean without pairs is NaN.
+    Classes without test samples, whose accuracy is NaN, do not count. A mean without pairs is NaN.
     """
     scores, held = np.asarray(accuracy, float), np.asarray(holders, float)
-    missing = clients - held
-    return _weighted(scores, held), _weighted(scores, missing)
+    known = ~np.isnan(scores)
+    scores, held = scores[known], held[known]
+    return _weighted(scores, held), _weighted(scores, clients - held)
 
 
 def _weighted(scores: ClassCurve, weights: ClassCurve) -> float:
     total = float(weights.sum())
     return float((scores * weights).sum() / total) if total else math.nan
+
+
+def _mean(values: ClassCurve) -> float:
+    """Return the mean of the numbers; NaN without any."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def class_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
@@ -122,7 +129,7 @@ def _views(runs: Runs, name: str) -> dict[str, float]:
     about = _said(runs, name, len(last))
     if about:
         for word, classes in class_groups(about["samples"]).items():
-            found[word] = float(np.nanmean(last[classes]))
+            found[word] = _mean(last[classes])
         found["held"], found["missing"] = held_and_missing(last.tolist(), about["holders"], about["clients"])
     return {word: 100 * value for word, value in found.items() if not math.isnan(value)}
 

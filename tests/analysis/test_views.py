@@ -44,6 +44,15 @@ def test_forgetting_is_the_fall_from_an_earlier_best_mean_over_classes() -> None
     assert math.isnan(forgetting(np.array([[0.9, 0.2]])))
 
 
+@pytest.mark.filterwarnings("error")
+def test_classes_without_test_samples_count_in_no_view() -> None:
+    nan = math.nan
+    assert forgetting(np.array([[0.9, nan], [0.5, nan]])) == pytest.approx(0.4)
+    assert math.isnan(forgetting(np.array([[nan], [nan]])))
+    assert held_and_missing([1.0, nan, 0.0], [3, 4, 1], 4) == (0.75, 0.25)
+    assert np.isnan(held_and_missing([nan], [2], 4)).all()
+
+
 def test_head_and_tail_are_thirds_by_samples_and_equal_classes_have_none() -> None:
     assert class_groups([5, 100, 50, 10, 70, 20]) == {"head": [1, 4], "medium": [2, 5], "tail": [0, 3]}
     assert class_groups([100, 90, 100]) == {}
