@@ -18,7 +18,7 @@ from .metrics.compare import HOLM, HOLM_NOTE, paired_tables, ranking
 from .metrics.gains import client_gains
 from .metrics.intervals import reported_interval
 from .metrics.measures import measures
-from .metrics.targets import is_baseline, target_table
+from .metrics.targets import baseline_of, target_table
 from .render.page import Picture, block, picture, render
 from .reproduction.bands import published_tables, rooms
 from .reproduction.claims import claim_counts, claim_table
@@ -213,7 +213,7 @@ def _points(runs: Runs, members: Sequence[Group]) -> list[PlotPoint]:
 
 def _gains(runs: Runs, members: Sequence[Group]) -> Picture | None:
     """Draw how each client's last personal accuracy differs from that of the baseline, over common seeds."""
-    baseline = next((group for group in members if is_baseline(group)), None)
+    baseline = baseline_of(runs, members)
     if baseline is None or runs.clients.empty:
         return None
     differences = {}

@@ -18,7 +18,7 @@ from ..table import TextTable
 from .holm import holm
 from .intervals import LEAST_SEEDS, t_interval, t_tail
 from .measures import measures
-from .targets import is_baseline
+from .targets import baseline_of
 
 Floats = NDArray[np.float64]
 
@@ -113,7 +113,8 @@ def comparison_table(
 ) -> TextTable | None:
     """Compare every method of a task with another one, paired by seed.
 
-    The other one is the best one, or the experiment with the label `against`. Methods that may not be
+    The other one is the best one of those that share two seeds with another one, or the experiment with the
+    label `against`. Methods that may not be
     compared with the others are named with the reason and tested only against each other. Every row then
     names the method it is compared with. analysis/runs/comparable.py decides what may be compared. Where
     several methods are tested, a column holds the p-values of the paired t-test after Holm's correction over
@@ -178,7 +179,7 @@ def _compared(
     for members in sets:
         scores = {group.label: seed_scores(runs, group, measure) for group in members}
         scores = {label: found for label, found in scores.items() if found}
-        reference = against or best_of(scores)
+        reference = against or best_of(_sharing(scores))
         pairs: list[tuple[str, str, Paired]] = []
         if len(scores) > 1 and reference in scores:
             order = sorted(scores, key=lambda one: -_mean(scores[one].values()))
@@ -193,6 +194,16 @@ def _compared(
         tests += [one.p_t if one.seeds >= LEAST_SEEDS else math.nan for _, _, one in pairs]
     adjusted = iter(holm(tests))
     return [[_Compared(*pair, next(adjusted)) for pair in pairs] for pairs in rows]
+
+
+def _sharing(scores: Mapping[str, Mapping[int, float]]) -> Mapping[str, Mapping[int, float]]:
+    """Return the labels that share two seeds with another one, of which there is a difference; else all."""
+    found = {
+        label: mine
+        for label, mine in scores.items()
+        if any(len(mine.keys() & its.keys()) > 1 for other, its in scores.items() if other != label)
+    }
+    return found or scores
 
 
 def best_of(scores: Mapping[str, Mapping[int, float]]) -> str:
@@ -232,16 +243,10 @@ def established_best(runs: Runs, members: Sequence[Group], measure: str) -> froz
     if any(lost_seeds(runs, group) for one in rivals for group in one):
         return frozenset()
     found = _compared(runs, rivals, measure, "")
-    if not all(
-        rows and all(row.p_holm < LEVEL and row.difference.mean < 0 for row in rows) for rows in found
-    ):
+    above = (rows and all(row.p_holm < LEVEL and row.difference.mean < 0 for row in rows) for rows in found)
+    if not all(above):
         return frozenset()
     return frozenset(row.reference for rows in found for row in rows)
-
-
-def _baseline(members: Sequence[Group]) -> str:
-    """Return the label of the first experiment with FedAvg, or "" if there is none."""
-    return next((group.label for group in members if is_baseline(group)), "")
 
 
 def paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
@@ -253,9 +258,10 @@ def paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
 
 
 def _paired_tables(runs: Runs, members: Sequence[Group]) -> dict[str, TextTable]:
-    best, baseline = comparison_table(runs, members), _baseline(members)
+    best, group = comparison_table(runs, members), baseline_of(runs, members)
     if best is None:
         return {}
+    baseline = "" if group is None else group.label
     other = comparison_table(runs, members, against=baseline) if baseline and len(best.rows) > 1 else None
     found = {"Differences, paired by seed": best}
     if other is not None and (other.titles, other.rows) != (best.titles, best.rows):
@@ -343,6 +349,8 @@ def range_quantile(count: int, inside: float = 0.95) -> float:
 
 
 def _signed(mean: float, half: float) -> str:
+    if math.isnan(mean):
+        return "–"
     text = f"{mean:+.2f}".replace("-", "−")
     return text if math.isnan(half) else f"{text} ± {half:.2f}"
 

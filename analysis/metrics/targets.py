@@ -10,7 +10,7 @@ import pandas as pd
 from raffed.results.other_metrics import TRAINING_LOSS, VIRTUAL_SECONDS
 from raffed.results.score_metrics import TEST_ACCURACY
 
-from ..runs.comparable import differences
+from ..runs.comparable import differences, why_not
 from ..runs.groups import Group
 from ..runs.load import Runs, named
 from ..table import TextTable
@@ -21,6 +21,19 @@ BASELINE = "fedavg"
 def is_baseline(group: Group) -> bool:
     """Return whether a group's method is FedAvg, by whatever name it is shown."""
     return (group.reference or group.label.split()[0]) == BASELINE
+
+
+def baseline_of(runs: Runs, members: Sequence[Group]) -> Group | None:
+    """Return the experiment with FedAvg; of several the first one that is comparable with most of its task.
+
+    None if FedAvg was not run.
+    """
+    return _first([group for group in members if is_baseline(group)], runs)
+
+
+def _first(members: Sequence[Group], runs: Runs) -> Group | None:
+    """Return the first experiment that may be compared with most of its task, or the first one at all."""
+    return next((group for group in members if not why_not(runs, group)), next(iter(members), None))
 
 
 def first_reaching(curve: pd.Series[float], target: float) -> float:
@@ -40,7 +53,7 @@ def target_table(runs: Runs, members: Sequence[Group]) -> TextTable | None:
     if len(members) < 2:
         return None
     matrix, sent = runs.matrix(TEST_ACCURACY), runs.once("bytes by round", lambda: sent_bytes(runs))
-    baseline = next((group for group in members if is_baseline(group)), members[0])
+    baseline = baseline_of(runs, members) or _first(members, runs) or members[0]
     seeds = {str(name): seed for name, seed in runs.runs["seed"].items()}
     targets = {seeds[name]: float(matrix[name].max()) for name in baseline.used if name in matrix}
     if not targets:

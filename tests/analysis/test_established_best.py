@@ -1,4 +1,4 @@
-"""Which mean of a column is bold: that of the method which the tests found to be best, and of no other one."""
+"""Which mean of a column is bold: that of the method that the tests found to be best."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import established_best, paired_tables
+from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.report import write_report
 from raffed.analysis.runs.groups import groups
 
@@ -71,3 +72,37 @@ def test_a_method_on_two_names_of_one_partition_has_two_rows_in_every_table(
     assert len(paired_tables(runs, members)["Differences, paired by seed"].rows) == 2
     means = [cells[0].partition(" ")[0] for cells in bold(tmp_path).values()]
     assert means == ["61.00" if level == 0.55 else "71.21"]
+
+
+@pytest.mark.parametrize("level", [0.1, 0.9])
+def test_methods_that_share_seeds_are_compared_although_another_one_shares_none_with_them(
+    tmp_path: Path, write_run: WriteRun, level: float
+) -> None:
+    """MOON has other seeds, so nothing is known of its difference to the others."""
+    write_seeds(write_run, "map", {seed: [0.6 + 0.01 * seed] for seed in range(3)})
+    write_seeds(write_run, "fedprox", {seed: [0.5 + 0.01 * seed**2] for seed in range(3)})
+    write_seeds(write_run, "moon", {seed: [level] for seed in range(10, 13)})
+    runs = load_runs([tmp_path])
+    table = paired_tables(runs, groups(runs))["Differences, paired by seed"]
+    assert table.titles[2] == "Difference to map, points"
+    rows = {row[0]: row[1:3] for row in table.rows}
+    assert rows["moon"] == ["0", "–"]
+    assert rows["fedprox"][1].startswith("−9.33 ± ")  # of 10, 10 and 8 points
+    assert not established_best(runs, groups(runs), "accuracy_last")
+
+
+def test_of_several_fedavgs_that_is_the_baseline_which_may_be_compared_with_most(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """The label of the one with fewer epochs comes first, but no other method has its budget."""
+    odd = write_seeds(write_run, "fedavg", {7: [0.5, 0.7]})[0]
+    change(odd, "config.local.epochs", 0.5)
+    write_run("usual", [0.4, 0.6])
+    write_run("map", [0.6, 0.8], method="map")
+    runs = load_runs([tmp_path])
+    members = groups(runs)
+    assert [group.label for group in members] == ["fedavg epochs=0.5", "fedavg epochs=1", "map"]
+    table = target_table(runs, members)
+    assert table is not None
+    assert table.titles[2] == "Rounds to fedavg epochs=1's best"
+    assert [row[2] for row in table.rows] == ["not comparable", "2.0", "1.0"]
