@@ -5,6 +5,7 @@ The data are sweep.json and the runs beside it.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from raffed.results.folder_names import folder_name
-from raffed.results.sweep_file import DAMAGED, FINALS, SWEEP_FILE, TRIALS, read_sweep
+from raffed.results.sweep_file import DAMAGED, FINALS, SEED_AXIS, SWEEP_FILE, TRIALS, read_sweep
 
 from .metrics.intervals import reported_interval
 from .metrics.measures import measures
@@ -162,7 +163,7 @@ def tuning_table(sweep: Sweep, runs: Runs | None = None) -> TextTable:
         "Pruned",
         "Rounds to choose",
         "Hours to choose",
-        _score_title(sweep),
+        _score_title(sweep, finals),
         "Seeds",
         "Aggregation %",
         "Personalization %",
@@ -206,10 +207,27 @@ def _mixed(runs: Runs, group: Group) -> str:
     return f"{PREFIX}between its final runs {'; '.join(told)}" if told else ""
 
 
-def _score_title(sweep: Sweep) -> str:
+def _score_title(sweep: Sweep, runs: Runs) -> str:
     request = section(sweep.about, "request")
-    by = f", {request['score']}" if "score" in request else ""
+    by = ""
+    if "score" in request:
+        score = str(request["score"])
+        by = f", {'1 − ' if _should_be_low(sweep, score, runs) else ''}{score}"
     return f"{'Test' if sweep.protocol == 'paper' else 'Validation'} ({request.get('select')}{by}) %"
+
+
+def _should_be_low(sweep: Sweep, metric: str, runs: Runs) -> bool:
+    """Return whether the sweep's runs say that a metric of the user's own should be low.
+
+    A search maximises 1 minus such a metric.
+    """
+    home = sweep.folder.resolve()
+    return any(
+        one.get("name") == metric and one.get("better") == "lower"
+        for name, folder in runs.runs["folder"].items()
+        if Path(folder).resolve().is_relative_to(home)
+        for one in runs.files[str(name)].get("metrics") or []
+    )
 
 
 def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]:
@@ -289,6 +307,25 @@ def _percent(values: Iterable[float | None]) -> str:
 
 
 def trials_frame(about: JsonObject) -> pd.DataFrame:
-    """Return one row for each trial with a score: its settings as columns, and `score` as a fraction."""
-    trials = [trial for trial in about.get("trials") or [] if trial.get("score") is not None]
-    return pd.DataFrame([{**section(trial, "settings"), "score": trial["score"]} for trial in trials])
+    """Return one row for each setting with a score: its settings as columns, and `score` as a fraction.
+
+    Trials that differ in the axis of seeds alone are one setting with the mean of their scores, by which the
+    search compares them. It has no score if one of them has none. Lists are written as texts.
+    """
+    scores: dict[str, list[float | None]] = {}
+    settings: dict[str, JsonObject] = {}
+    for trial in about.get("trials") or []:
+        kept = {
+            name: str(value) if isinstance(value, list) else value
+            for name, value in section(trial, "settings").items()
+            if name != SEED_AXIS
+        }
+        key = json.dumps(kept, sort_keys=True)
+        scores.setdefault(key, []).append(trial.get("score"))
+        settings.setdefault(key, kept)
+    rows = []
+    for key, found in scores.items():
+        known = [score for score in found if score is not None]
+        if known and len(known) == len(found):
+            rows.append({**settings[key], "score": sum(known) / len(known)})
+    return pd.DataFrame(rows)

@@ -20,6 +20,7 @@ from raffed.results.packed_records import check_unpacked
 from raffed.results.seal import BROKEN, is_broken
 
 SWEEP_SCHEMA = 1
+SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score
 # Folders below that of a method; the last one holds damaged runs
 TRIALS, FINALS, DAMAGED = (
     "trials",

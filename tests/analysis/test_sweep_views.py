@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from raffed.analysis.__main__ import main
+from raffed.analysis.figures.setting_plots import setting_map, varied
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.summary import summary
 from raffed.analysis.report import write_loaded
@@ -53,6 +54,48 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_the_final_runs_mean(
     # Two seeds have no interval: t(1) = 12.706, s = 14.142 would give ± 127.06
     assert table.rows == [["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00", "–"]]
     assert trials_frame(about["methods"]["fedmr"]).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
+
+
+def test_a_map_of_settings_has_their_means_over_the_seeds_as_the_choice_has() -> None:
+    """mu = 0.1 has the best single seed, mu = 1.0 the best mean. A setting that failed once has no score."""
+    scores = {(0.1, 0): 0.9, (0.1, 1): 0.3, (1.0, 0): 0.7, (1.0, 1): 0.8, (9.0, 0): 0.9, (9.0, 1): None}
+    trials = [{"settings": {"mu": mu, "seed": seed}, "score": score} for (mu, seed), score in scores.items()]
+    found = trials_frame({"trials": trials})
+    assert list(found.columns) == ["mu", "score"]
+    assert dict(zip(found["mu"], found["score"], strict=True)) == {
+        0.1: pytest.approx(0.6),
+        1.0: pytest.approx(0.75),
+    }
+
+
+def test_settings_that_are_lists_are_drawn() -> None:
+    trials = [
+        {"settings": {"model.args.hidden": hidden, "mu": mu}, "score": 0.5}
+        for hidden in ([8], [8, 16])
+        for mu in (0.1, 1.0)
+    ]
+    found = trials_frame({"trials": trials})
+    assert varied(found) == ["model.args.hidden", "mu"]
+    assert setting_map(found) is not None
+
+
+def test_of_a_metric_that_should_be_low_the_table_says_that_1_minus_it_is_shown(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """The search maximises 1 minus the metric, so a score of 0.9 is a metric of 0.1."""
+    for name, better in (("miss", "lower"), ("top2", "higher")):
+        home = tmp_path / name
+        described = [{"name": name, "better": better, "unit": "fraction"}]
+        write_run(f"{name}/fedmr/final/seed-1", [0.5], seed=1, method="fedmr", metrics=described)
+        trial = {"name": "defaults", "settings": {}, "state": "finished", "score": 0.9}
+        final = [{"seed": 1, "folder": "fedmr/final/seed-1", "state": "finished"}]
+        whole = write_sweep(home, "validation", {"trials": [trial], "chosen": trial, "final": final})
+        whole["request"]["score"] = name
+        (home / "sweep.json").write_text(json.dumps(whole))
+        (sweep,) = find_sweeps([home])
+        shown = {"lower": "Validation (global, 1 − miss) %", "higher": "Validation (global, top2) %"}
+        row = dict(zip(tuning_table(sweep).titles, tuning_table(sweep).rows[0], strict=True))
+        assert row[shown[better]] == "90.00"
 
 
 def two_finals(folder: Path, write_run: WriteRun, digests: tuple[str, str]) -> None:

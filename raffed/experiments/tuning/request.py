@@ -29,6 +29,7 @@ from raffed.config.validation import Doc, Json, Range, Value, check_fields, tabl
 from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
 from raffed.errors import UsageError, check_choice
 from raffed.methods import method_info
+from raffed.results.sweep_file import SEED_AXIS as SEED_AXIS
 from raffed.results.sweep_file import Protocol, Select
 
 PROTOCOLS: dict[Protocol, str] = {
@@ -51,7 +52,6 @@ NEVER_RUN, RUNNING, PRUNED, FINISHED, FAILED = (
     "finished",
     "failed",
 )
-SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score
 NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
 MethodSettings: TypeAlias = dict[str, Json]
 
