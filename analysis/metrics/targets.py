@@ -87,13 +87,18 @@ def _means(reached: dict[str, float], sent: pd.DataFrame) -> list[str]:
     """Return mean rounds and bytes over the seeds, all of which reach the target."""
     totals = [sent[name].loc[:number].sum() for name, number in reached.items() if name in sent]
     rounds = sum(reached.values()) / len(reached)
-    return [f"{rounds:.1f}", f"{sum(totals) / len(totals) / 1e6:.1f}" if totals else "–"]
+    return [f"{rounds:.1f}", _in_digits(sum(totals) / len(totals) / 1e6) if totals else "–"]
 
 
 def _seconds(reached: dict[str, float], clock: pd.DataFrame) -> str:
     """Return the mean seconds on the virtual clock over the seeds, all of which reach the target."""
     found = [float(clock[name].loc[number]) for name, number in reached.items() if name in clock]
-    return f"{sum(found) / len(found):.1f}" if found else "–"
+    return _in_digits(sum(found) / len(found)) if found else "–"
+
+
+def _in_digits(value: float) -> str:
+    """Write a number with one digit after the point, and a small one with three digits, never as nothing."""
+    return f"{value:.1f}" if value >= 10 or not value else f"{value:.3g}"
 
 
 def sent_bytes(runs: Runs) -> pd.DataFrame:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from .files import JsonDict, JsonObject
 from .load import section
 
+SHOWN = 8  # digits of the hash of a fork's earlier configurations
 _NOT_THE_EXPERIMENT = ("seed", "runtime", "name", "run_id", "out")
 _WHERE_DATA_ARE = ("root", "download")
 # What is in run.json where nothing was asked for; older runs do not have all of it
@@ -63,8 +66,8 @@ def experiment(file: JsonObject) -> JsonDict:
 
     5.0 counts as 5, and a null, an empty text or an empty table of a section as a missing setting. A setting
     that older runs lack also counts as missing if it has its default value. The folder of the data is
-    ignored. A fork has the hash of its checkpoint, which differs between seeds; the configurations of its
-    earlier rounds take its place.
+    ignored. A fork has the hash of its checkpoint, which differs between seeds; a short hash of the
+    configurations of its earlier rounds takes its place, so that a label stays short.
     """
     config = {
         key: _spelt(value) for key, value in section(file, "config").items() if key not in _NOT_THE_EXPERIMENT
@@ -81,7 +84,8 @@ def experiment(file: JsonObject) -> JsonDict:
         }
     if config["federation"].pop("fork_sha256", ""):
         before = [one for one in file.get("earlier") or [] if isinstance(one, Mapping)]
-        config["forked_from"] = [experiment(one) for one in before]
+        configs = json.dumps([experiment(one) for one in before], sort_keys=True, default=str)
+        config["forked_from"] = hashlib.sha256(configs.encode()).hexdigest()[:SHOWN]
     config["data"] = {key: value for key, value in config["data"].items() if key not in _WHERE_DATA_ARE}
     return config
 

@@ -249,7 +249,9 @@ def test_forks_of_several_seeds_are_one_experiment_if_their_runs_were(
         source = {**config, "seed": seed, "local": {"lr": rate}, "federation": {"rounds": 5}}
         earlier = [{"until": 4, "config": source}]
         write_run(f"s{seed}", [0.5], seed=seed, config={**config, "seed": seed}, earlier=earlier)
-    assert sorted(group.used for group in groups(load_runs([tmp_path]))) == [("s0", "s1"), ("s2",)]
+    found = sorted(groups(load_runs([tmp_path])), key=lambda group: group.used)
+    assert [group.used for group in found] == [("s0", "s1"), ("s2",)]
+    assert all(re.fullmatch("fedavg forked_from=[0-9a-f]{8}", group.label) for group in found)
 
 
 def test_no_two_groups_of_a_task_share_a_label(tmp_path: Path, write_run: WriteRun) -> None:

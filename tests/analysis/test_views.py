@@ -33,6 +33,9 @@ from raffed.analysis.runs.groups import groups
 from raffed.analysis.sweeps import settings_text
 
 from raffed.config.run import RunConfig
+from raffed.results import MetricsWriter, write_json
+from raffed.results.other_metrics import TRAINING_LOSS
+from raffed.results.score_metrics import TEST_ACCURACY
 from raffed.results.seal import sealed
 
 WriteRun = Callable[..., Path]
@@ -110,6 +113,22 @@ def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed(tmp_path: Path, writ
     table = target_table(runs, groups(runs))
     assert table is not None
     assert table.rows == [["fedavg", "1/1", "3.0", "18.0"], ["map", "1/1", "2.0", "12.0"]]
+
+
+def test_what_a_small_network_sends_is_not_rounded_to_nothing(tmp_path: Path) -> None:
+    """Two rounds with 23,000 bytes in each direction are 0.092 MB."""
+    for name, method in (("a", "fedavg"), ("m", "map")):
+        writer = MetricsWriter(tmp_path / name, name, method, "digits", "p10c2", 0)
+        for number in (1, 2):
+            sent = TRAINING_LOSS.row(number, 1.0, n=9, bytes_up=23_000, bytes_down=23_000)
+            writer.add([sent, TEST_ACCURACY.row(number, number / 4, n=9)])
+        writer.flush()
+        config = {"method": method, "data": {"dataset": "digits", "split": "p10c2"}}
+        write_json(tmp_path / name / "run.json", {"run_id": name, "state": "finished", "config": config})
+    runs = load_runs([tmp_path])
+    table = target_table(runs, groups(runs))
+    assert table is not None
+    assert [row[3] for row in table.rows] == ["0.092", "0.092"]
 
 
 def test_a_target_that_some_seeds_never_reach_has_no_mean_over_the_others(
