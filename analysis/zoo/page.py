@@ -156,8 +156,9 @@ def where_it_holds(there: Sequence[str], run: Sequence[str], names: Sequence[str
 
 def _best(name: str, found: Scores, missing: int, lost: Mapping[str, int]) -> str:
     """Return which row is the best of those with all seeds, and which are not separated from it."""
-    most = max(len(values) for values in found.values())
-    whole = {row: values for row, values in found.items() if len(values) == most and not lost.get(row)}
+    kept = {row: values for row, values in found.items() if not lost.get(row)} or found
+    most = max(len(values) for values in kept.values())
+    whole = {row: values for row, values in kept.items() if len(values) == most}
     top = best_of(whole)
     verdicts = {row: one.verdict for row, one in against(found, top, lost).items()}
     level = [row for row, verdict in verdicts.items() if verdict in ("not separated", "equal")]

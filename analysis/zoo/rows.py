@@ -41,15 +41,15 @@ class Compared(NamedTuple):
         """Return "above", "below", "equal" in every seed, "not separated", or why nothing can be said.
 
         A row that diverged with some of its seeds has no verdict: the seeds that are left may be its good
-        ones.
+        ones. Differences that are the same in all seeds have no interval and separate nothing.
         """
         if self.lost:
             return DIVERGED
         if self.difference.mean == 0 and self.difference.half == 0:
             return "equal"
-        if math.isnan(self.p):
+        if self.difference.seeds < LEAST_SEEDS:
             return TOO_FEW
-        if self.p >= LEVEL:
+        if math.isnan(self.p) or self.p >= LEVEL:
             return "not separated"
         return "above" if self.difference.mean > 0 else "below"
 

@@ -12,6 +12,7 @@ from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
 from raffed.analysis.zoo.page import item_page, ranked_columns, ranks_of, where_it_holds
+from raffed.analysis.zoo.rows import against
 from raffed.analysis.zoo_page import main
 
 from tests.analysis.written_item import written_item
@@ -108,6 +109,27 @@ def test_a_row_that_diverged_with_some_seeds_has_no_verdict_and_is_not_the_best(
     (row,) = (line.split(" | ") for line in page.splitlines() if line.startswith("| [Better](#"))
     assert (row[2], row[5]) == ("3 of 5, 2 diverged", "diverged")
     assert "### Final runs that diverged\n\n- Better, P10C2: diverged: the loss of round 3 is nan." in page
+
+
+@pytest.mark.parametrize("rows", [["Better"], list(ROWS)])
+def test_a_best_row_is_named_although_the_row_with_most_seeds_has_diverged(
+    table: Path, rows: list[str]
+) -> None:
+    item = load_item(table)
+    lost = [f"{row}, P10C2: diverged: the loss of round 3 is nan" for row in rows]
+    cells = [
+        {**cell, "runs": cell["runs"][: 4 if cell["row"] == "Better" else 3]} for cell in item.about["cells"]
+    ]
+    item = item._replace(about={**item.about, "cells": cells, "left_out": lost})
+    best = "Noisy" if rows == ["Better"] else "Better"  # it has two good seeds of three
+    assert f", {best} has the highest mean, " in item_page(item, read_runs(run_folders(item)))
+
+
+def test_a_difference_without_spread_is_not_said_to_have_too_few_seeds() -> None:
+    scores = {"FedAvg": dict.fromkeys(range(3), 0.5), "Other": dict.fromkeys(range(3), 0.75)}
+    assert against(scores, "FedAvg")["Other"].verdict == "not separated"
+    few = {row: {0: one[0], 1: one[1]} for row, one in scores.items()}
+    assert against(few, "FedAvg")["Other"].verdict == "too few seeds"
 
 
 def test_every_row_leads_to_its_seeds_its_record_and_the_command_that_makes_it_again(table: Path) -> None:
