@@ -14,7 +14,7 @@ from pathlib import Path
 
 from raffed.results.visible import visible
 
-from .metrics.intervals import reported_interval
+from .metrics.intervals import LEAST_SEEDS
 from .packed.files import DamagedRecordsError, unpacked
 from .report import find_items
 from .reproduction.cell_values import READERS
@@ -102,11 +102,9 @@ def judged(line: Line, terms: Strengths, baseline: str) -> str:
         return "baseline"
     if terms and len(weak_terms(terms)) == len(terms):
         return "no test"
-    half = reported_interval(line.gains)
-    if half != half:  # too few seeds for an interval
+    if len(line.gains) < LEAST_SEEDS:
         return "too few seeds"
-    mean = sum(line.gains) / len(line.gains)
-    return "not separated" if abs(mean) <= half else "above" if mean > 0 else "below"
+    return "not separated" if not line.separated else "above" if sum(line.gains) > 0 else "below"
 
 
 def _strengths(terms: Mapping[str, tuple[float, float]]) -> str:

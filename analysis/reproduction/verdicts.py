@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from ..metrics.compare import NO_SPREAD
 from ..metrics.intervals import reported_interval
 from ..metrics.stages import a_glo, a_loc
 from ..runs.load import Runs
@@ -24,6 +25,7 @@ from .item_runs import (
     Place,
     Reproduction,
     best_setting,
+    cell_at,
     cell_names,
     measure_of,
     missing_settings,
@@ -55,6 +57,7 @@ class Line(NamedTuple):
         room: how the line is judged, if not by the item's tolerance.
         no_test: whether the method's terms are too weak to test anything.
         settings_missing: whether some of the settings, of which ours is the best, were not run.
+        counted: whether values are counts or sizes, which may be exactly alike in all seeds.
         absent: the verdict if there are no values of ours.
     """
 
@@ -69,10 +72,22 @@ class Line(NamedTuple):
     no_test: bool = False
     absent: str = NOT_RUN
     settings_missing: bool = False
+    counted: bool = False
 
     @property
     def mean(self) -> float:
         return sum(self.ours) / len(self.ours) if self.ours else math.nan
+
+    @property
+    def separated(self) -> bool:
+        """Whether the 95 % interval of the gains is above or below 0.
+
+        Gains that are not finite, as in a seed that never reaches what is counted, separate nothing, and
+        neither do accuracies whose difference is the same in all seeds.
+        """
+        mean, half = sum(self.gains) / len(self.gains) if self.gains else 0.0, reported_interval(self.gains)
+        alike = not self.counted and half <= NO_SPREAD
+        return math.isfinite(mean) and abs(mean) > half and not alike
 
 
 def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
@@ -101,7 +116,8 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         idle = any((row, part) in weak for part in parts.get(column, (column,)))
         why = NOT_RUN if found else absence(item, (row, column), runs).word
         part_run = any((row, part) in unfinished for part in parts.get(column, (column,)))
-        lines.append(Line(row, column, told, found, gain, gains, target, judged, idle, why, part_run))
+        line = Line(row, column, told, found, gain, gains, target, judged, idle, why, part_run)
+        lines.append(line._replace(counted=_measure_at(item, row, column) in DIGITS))
     return lines
 
 
@@ -149,12 +165,11 @@ def allowance(line: Line, tolerance: float) -> float:
 def _order(line: Line, tolerance: float) -> str:
     if abs(line.printed_gain) < tolerance:
         return "no claim"  # The paper's own difference is within its noise.
-    mean, half = sum(line.gains) / len(line.gains), reported_interval(line.gains)
     if len(line.gains) in FEW_SEEDS:
         return FEW_SEEDS[len(line.gains)]
-    if not abs(mean) > half or math.isinf(mean):  # a seed that never reaches what is counted is infinite
+    if not line.separated:
         return "not separated"
-    return "same order" if mean * line.printed_gain > 0 else "opposite order"
+    return "same order" if sum(line.gains) * line.printed_gain > 0 else "opposite order"
 
 
 def paper_table(item: Reproduction, runs: Runs) -> TextTable:
@@ -212,9 +227,13 @@ def column_name(item: Reproduction, column: str) -> str:
 
 def digits_of(item: Reproduction, line: Line) -> int:
     """Return the decimal places of a cell, which depend on its own measure."""
-    here = (line.row, line.column)
-    own = (measure_of(item, one) for one in item.about["cells"] if (one["row"], one["column"]) == here)
-    return DIGITS.get(next(own, item.about["measure"]), 2)
+    return DIGITS.get(_measure_at(item, line.row, line.column), 2)
+
+
+def _measure_at(item: Reproduction, row: str, column: str) -> str:
+    """Return the measure of a cell; that of the item for a column of averages."""
+    cell = cell_at(item, (row, column))
+    return str(item.about["measure"]) if cell is None else measure_of(item, cell)
 
 
 def _settings(item: Reproduction, runs: Runs) -> tuple[str, dict[tuple[str, str], str]] | None:

@@ -62,6 +62,7 @@ def test_at_full_scale_a_number_agrees_within_the_tolerance_or_our_interval(foun
         (2.0, (-3.0, -3.1, -2.9), "opposite order"),
         (-2.0, (-3.0, -3.1, -2.9), "same order"),
         (2.0, (-1.0, 0.0, 1.2), "not separated"),
+        (2.0, (3.0, 3.0, 3.0), "not separated"),  # without spread, a t-interval would be certain of anything
         (0.3, (3.0, 3.1, 2.9), "no claim"),
         (2.0, (3.0,), "one seed"),
         (2.0, (3.0, 3.1), "two seeds"),
@@ -359,3 +360,5 @@ def test_a_gain_in_rounds_that_never_come_is_not_separated_and_is_shown_with_its
     assert verdict(line, "proxy", 1.0) == "not separated"
     assert shown(gains, 0) == "never in 1 of 3"
     assert shown([math.inf, math.inf], 0) == "never"
+    alike = Line("FedProx", "c", 10.0, [60.0] * 3, 5.0, [60.0] * 3, counted=True)
+    assert verdict(alike, "proxy", 1.0) == "same order"

@@ -158,6 +158,7 @@ def test_findings_read_the_same_runs_by_another_measure(tmp_path: Path) -> None:
         ([1.0, 1.1, 0.9], {"pull": (0.2, 0.5)}, "above"),
         ([-1.0, -1.1, -0.9], {"pull": (0.2, 0.5)}, "below"),
         ([-1.0, 1.1, 0.9], {"pull": (0.2, 0.5)}, "not separated"),
+        ([1.0, 1.0, 1.0], {"pull": (0.2, 0.5)}, "not separated"),
         ([1.0, 1.1, 0.9], {"pull": (0.2, 0.5), "push": (0.0, 0.0)}, "above"),
         ([1.0, 1.1, 0.9], {"pull": (0.01, 0.02)}, "no test"),
         ([1.0, 1.1], {"pull": (0.2, 0.5)}, "too few seeds"),
