@@ -34,6 +34,7 @@ from .studies.painters import check_table, painted
 from .studies.study import load_studies, study_folders
 from .sweeps import NOTES, Sweep, trials_frame, tuning_table
 
+MOST_GAINS = 6  # methods whose clients' gains are drawn
 SCALES = {
     "full": "The paper's own settings, where it gives them.",
     "proxy": (
@@ -232,5 +233,7 @@ def _gains(runs: Runs, members: Sequence[Group]) -> Picture | None:
         f"accuracies on its own test "
         "part when it last took part; counts are means over common seeds. Bins of 5 points."
     )
-    figure = gains(dict(list(differences.items())[:6]), baseline.label)
+    if len(differences) > MOST_GAINS:
+        caption += f" The first {MOST_GAINS} of {len(differences)} methods are drawn."
+    figure = gains(dict(list(differences.items())[:MOST_GAINS]), baseline.label)
     return drawing(figure, caption, css="classes")

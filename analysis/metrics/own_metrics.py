@@ -26,23 +26,25 @@ def own_measures(runs: Runs) -> pd.DataFrame:
 
 def _own_measures(runs: Runs) -> pd.DataFrame:
     columns: dict[str, pd.Series[float]] = {}
-    for name, better, unit in sorted(_described(runs)):
+    for (name, better, unit), those in sorted(_described(runs).items()):
         for model, split in SHOWN.items():
             rows = runs.metrics
             kept = (rows["metric"] == name) & (rows["model"] == model) & (rows["split"] == split)
+            kept &= rows["run"].isin(those)  # others may call another metric so
             found = rows[kept & rows["class"].isna()].sort_values("round", kind="stable")
             if len(found):
                 columns[f"{OWN}:{name}:{model}:{better}:{unit}"] = recent(found, 1)
     return pd.DataFrame(columns).reindex(runs.runs.index).astype(float)
 
 
-def _described(runs: Runs) -> set[tuple[str, str, str]]:
-    """Return name, direction and unit of every metric that a run.json describes."""
-    found = set()
-    for file in runs.files.values():
+def _described(runs: Runs) -> dict[tuple[str, str, str], list[str]]:
+    """Return name, direction and unit of every metric that a run.json describes, with the runs that do so."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for run, file in runs.files.items():
         listed = file.get("metrics")
         for one in listed if isinstance(listed, list) else []:
-            found.add((str(one["name"]), str(one["better"]), str(one["unit"]).replace(":", " ")))
+            kind = str(one["name"]), str(one["better"]), str(one["unit"]).replace(":", " ")
+            found.setdefault(kind, []).append(run)
     return found
 
 

@@ -96,9 +96,11 @@ def stages_view(item: Reproduction, runs: Runs) -> View:
     lines = []
     for cell, names in cells_with_runs(item, runs):
         of_global = measure_of(item, cell) == "a_sel_global"
-        means = (whole if of_global else own).loc[names].mean().dropna()
-        if means.empty:
+        means = (whole if of_global else own).loc[names].mean()
+        if means.isna().all():
             continue
+        # A stage without an evaluated round keeps its place, or later ones would stand for it
+        means = means.reindex(range(int(means.last_valid_index()) + 1))  # type: ignore[arg-type]
         panels.setdefault(cell["column"], {})[cell["row"]] = means.tolist()
         drop = (means.iloc[0] - means.iloc[-1]) if len(means) > 1 else math.nan
         # Scores by stage are of the clients' models

@@ -143,6 +143,21 @@ def column(table: TextTable, title: str) -> list[str]:
     return [line[list(table.titles).index(title)] for line in table.rows]
 
 
+def test_a_stage_without_an_evaluated_round_keeps_its_place(tmp_path: Path) -> None:
+    """Three stages of a round each, of which the first one was not evaluated."""
+    rows = [
+        Row(r, "personal", "local_test", "accuracy", value, stage=r - 1, n=2)
+        for r, value in ((2, 0.75), (3, 0.5))
+    ]
+    found, runs = item(tmp_path, {"FedAvg": rows}, "a_sel", split="stages:10:4:3:if5", picture="stages")
+    view = item_view(found, runs)
+    assert [line[2:5] for line in view.tables["What is forgotten"].rows] == [["–", "50.00", "–"]]
+    (drawn,) = view.figures
+    line = drawn.figure.axes[0].get_lines()[0]
+    assert list(line.get_xdata()) == [1, 2, 3]
+    assert list(line.get_ydata()) == pytest.approx([math.nan, 0.75, 0.5], nan_ok=True)
+
+
 def test_stages_are_drawn_with_the_drop_and_what_is_forgotten(tmp_path: Path) -> None:
     """A_sel falls from 0.9 to 0.6; client 0 forgets 0.9 − 0.5 of stage 1. The other method is read off
     its global model.

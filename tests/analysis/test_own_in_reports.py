@@ -81,6 +81,22 @@ def test_the_last_value_of_an_own_metric_is_not_one_of_an_earlier_round_if_it_is
     assert math.isnan(own_measures(load_runs([tmp_path]))["own:mine:global:higher:fraction"].item())
 
 
+def test_metrics_of_one_name_and_two_directions_have_columns_of_their_own(tmp_path: Path) -> None:
+    """Two people call other things by one name; a run's value is in the column of its own metric alone."""
+    metric = METRICS.admit(replace(TEST_ACCURACY, name="mine"))
+    config = {"method": "fedavg", "data": {"dataset": "digits", "split": "p10c2"}}
+    for name, better, value in (("a", "higher", 0.75), ("b", "lower", 0.25)):
+        writer = MetricsWriter(tmp_path / name, name, "fedavg", "digits", "p10c2", 0)
+        writer.add([metric.row(1, value, n=9)])
+        writer.flush()
+        described = [{"name": "mine", "better": better, "unit": "fraction"}]
+        about = {"run_id": name, "state": "finished", "config": config, "metrics": described}
+        write_json(tmp_path / name / "run.json", about)
+    found = own_measures(load_runs([tmp_path]))
+    assert found["own:mine:global:higher:fraction"].dropna().to_dict() == {"a": 0.75}
+    assert found["own:mine:global:lower:fraction"].dropna().to_dict() == {"b": 0.25}
+
+
 def test_columns_of_own_metrics_say_model_unit_and_direction() -> None:
     found = own_columns(
         [
