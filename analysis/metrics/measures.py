@@ -15,6 +15,9 @@ from .classes import class_curves
 from .stages import a_glo, a_loc, at_stage, last_fifth, lately, recent
 
 LAST_ROUNDS = 10
+# Columns of `Runs.runs` that say how many clients upload in a round
+PARTICIPATION, UNSEEN_CLIENTS = "config.federation.participation", "config.federation.unseen_clients"
+SERVER, BUFFER = "config.clock.server", "config.clock.buffer"
 
 
 class Measure(NamedTuple):
@@ -152,11 +155,16 @@ def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
 
 
 def _participants(runs: Runs) -> pd.Series[float]:
-    """Return how many clients take part in a round, from what each run planned."""
-    if "config.federation.participation" not in runs.runs:
+    """Return how many clients upload in a round, from what each run planned.
+
+    Clients that never train do not count. A server that does not wait makes a round of each upload, or of a
+    buffer of them.
+    """
+    if PARTICIPATION not in runs.runs:
         return pd.Series(dtype=float)
-    return (
-        (pd.to_numeric(runs.runs["clients"]) * runs.runs["config.federation.participation"])
-        .round()
-        .clip(lower=1)
-    )
+    about = runs.runs.reindex(columns=["clients", PARTICIPATION, UNSEEN_CLIENTS, SERVER, BUFFER])
+    clients, unseen = (pd.to_numeric(about[name]) for name in ("clients", UNSEEN_CLIENTS))
+    training = clients - (unseen.fillna(0) * clients).round()
+    waits = (training * about[PARTICIPATION]).round().clip(lower=1)
+    buffered = waits.mask(about[SERVER] == "fedbuff", pd.to_numeric(about[BUFFER]))
+    return buffered.mask(about[SERVER] == "fedasync", 1.0)

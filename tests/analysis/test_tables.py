@@ -12,6 +12,8 @@ from raffed.analysis.metrics.intervals import t_interval, t_quantile
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.summary import cells
 
+from tests.analysis.changed_run import change
+
 WriteRun = Callable[..., Path]
 
 
@@ -155,3 +157,23 @@ def test_the_best_mean_is_marked_where_it_is_said_to_be_established_and_among_me
     assert "<strong>75.00</strong>" in page
     assert "<strong>50.00</strong>" not in page
     assert "<strong>25.00</strong>" not in page
+
+
+@pytest.mark.parametrize(
+    ("changed", "uploads"),
+    [
+        ({}, 5),
+        ({"federation.unseen_clients": 0.2}, 4),  # half of the eight that train
+        ({"clock.server": "waits"}, 5),
+        ({"clock.server": "fedbuff", "clock.buffer": 2}, 2),
+        ({"clock.server": "fedasync"}, 1),
+    ],
+)
+def test_what_a_client_sends_is_a_round_s_bytes_by_the_clients_that_upload_in_it(
+    tmp_path: Path, write_run: WriteRun, changed: dict[str, object], uploads: int
+) -> None:
+    """Of ten clients half take part. A round uploads 2 MB, which is half a million numbers of four bytes."""
+    folder = write_run("a", [0.5], clients=10)
+    for name, value in {"federation.participation": 0.5, **changed}.items():
+        change(folder, f"config.{name}", value)
+    assert measures(load_runs([tmp_path]))["floats_up"].item() == pytest.approx(0.5 / uploads)
