@@ -82,7 +82,7 @@ def write_loaded(
     Raises:
         NoRunsError: there is neither a run nor an item to show.
     """
-    whole, runs = runs, runs.without([*trials_of(runs, sweeps), *tried_names(items)])
+    whole, runs = runs, without_trials(runs, sweeps, items)
     if runs.runs.empty and not any(showable(item) for item in items):
         raise NoRunsError(f"no run to report on ({reasons(runs) or 'no path given'})")
     out = Path(out)
@@ -102,6 +102,13 @@ def write_loaded(
         curves(runs).savefig(temp, dpi=110)
     write_text(out / "report.html", _html(runs, table, items, sweeps, whole, reload))
     return out / "report.html"
+
+
+def without_trials(runs: Runs, sweeps: Sequence[Sweep], items: Sequence[Reproduction]) -> Runs:
+    """Return the runs that are results: without the trials of sweeps and of the rows of tables."""
+    tried = set(tried_names(items))
+    of_tables = [str(name) for name, folder in runs.runs["folder"].items() if Path(folder).name in tried]
+    return runs.without([*trials_of(runs, sweeps), *of_tables])
 
 
 def stop_reloading(page: Path) -> None:

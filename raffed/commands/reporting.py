@@ -99,9 +99,9 @@ def reported(
         UsageError: No run can be read, or `out` cannot be written.
     """
     from raffed.analysis.metrics.summary import cells, summary
-    from raffed.analysis.report import find_items, unhashed, write_loaded
+    from raffed.analysis.report import find_items, unhashed, without_trials, write_loaded
     from raffed.analysis.runs.load import NoRunsError, read_runs
-    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, trials_of, with_missing
+    from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, with_missing
 
     items, sweeps = find_items(runs), find_sweeps(runs)
     loaded = with_missing(read_runs(runs, read_run), sweeps, runs)
@@ -117,10 +117,10 @@ def reported(
             path = write_loaded(loaded, out, items, sweeps, reload)
     except NoRunsError as error:
         raise UsageError(str(error)) from error
-    shown = loaded.without(trials_of(loaded, sweeps))
-    table = loaded.runs.head(0) if loaded.runs.empty else summary(shown)
+    shown = without_trials(loaded, sweeps, items)
+    table = shown.runs.head(0) if shown.runs.empty else summary(shown)
     differences, note = ({}, "") if shown.runs.empty else _over_seeds(shown)
-    titles, lines = ([], []) if loaded.runs.empty else cells(table)
+    titles, lines = ([], []) if shown.runs.empty else cells(table)
     return WrittenReport(
         path,
         table,
