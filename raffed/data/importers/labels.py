@@ -149,8 +149,9 @@ def renumbered(where: str, y: npt.NDArray[np.generic], names: Names, known: Name
     Raises:
         UsageError: A label stands for a class that the training part does not have.
     """
-    fits = y.dtype.kind in "iu" and y.ndim == 1 and 0 <= int(y.min()) <= int(y.max()) < len(names)
-    if not fits or not known or names == known:
+    if not known or names == known or y.dtype.kind not in "iu" or y.ndim != 1 or not y.size:
+        return y
+    if not 0 <= int(y.min()) <= int(y.max()) < len(names):
         return y
     places = {one: place for place, one in enumerate(known)}
     found, rows = np.unique(y, return_inverse=True)
