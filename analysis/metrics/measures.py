@@ -8,7 +8,7 @@ import pandas as pd
 
 from raffed.results import other_metrics as others
 from raffed.results import score_metrics as scores
-from raffed.results.evaluation_metrics import UNSEEN
+from raffed.results.evaluation_metrics import CALIBRATION, SPREAD, UNSEEN, WORST_DECILE
 
 from ..runs.load import Runs, by_run
 from .classes import class_curves
@@ -40,6 +40,11 @@ MEASURES = {
     "personal_f1": Measure("macro-F1 %", 0.01, 2, True, optional=True),
     "unseen_global": Measure("unseen clients, global %", 0.01, 2, True, optional=True),
     "unseen_personal": Measure("unseen clients, personal %", 0.01, 2, True, optional=True),
+    "worst_decile_global": Measure("worst tenth of clients, global %", 0.01, 2, True, optional=True),
+    "worst_decile_personal": Measure("worst tenth of clients, personal %", 0.01, 2, True, optional=True),
+    "spread_global": Measure("spread over clients, global %", 0.01, 2, False, optional=True),
+    "spread_personal": Measure("spread over clients, personal %", 0.01, 2, False, optional=True),
+    "calibration": Measure("calibration error %", 0.01, 2, False, optional=True),
     "mb_up": Measure("MB up/round", 1, 3, False),
     "mb_down": Measure("MB down/round", 1, 3, False),
     "seconds_round": Measure("s/round", 1, 3, False),
@@ -70,6 +75,9 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "personal_f1": recent(runs.series(scores.PERSONAL_F1), 1),
         "unseen_global": recent(runs.series(UNSEEN["global"]), 1),
         "unseen_personal": recent(runs.series(UNSEEN["personal"]), 1),
+        **{f"worst_decile_{of}": recent(runs.series(one), 1) for of, one in WORST_DECILE.items()},
+        **{f"spread_{of}": recent(runs.series(one), 1) for of, one in SPREAD.items()},
+        "calibration": recent(runs.series(CALIBRATION), 1),
         "between_last": recent(between, 1),
         "between_mean10": recent(between, LAST_ROUNDS),
         "a_loc": a_loc(runs)["value"],

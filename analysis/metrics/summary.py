@@ -49,6 +49,8 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - personal_last: mean over clients of the accuracy of each personal model on its own local test set.
         - personal_observed: the same, where only classes of the client's training data may be the answer.
         - personal_f1: mean over clients of the macro-F1 of the same models.
+        - worst_decile_global, worst_decile_personal, spread_global, spread_personal, calibration: what runs
+          with `measures = fairness` or `calibration` have measured after the last round.
         - mb_up, mb_down: 10^6 bytes in a round for all participants together, mean over rounds.
         - seconds_round: median over rounds.
         - columns that end in _ci: half width of the 95 % t-interval over seeds; NaN for fewer than three
