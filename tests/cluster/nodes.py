@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 RAY = [
     "-m",
@@ -59,6 +61,17 @@ participation = 0.67
 [runtime]
 clients_per_actor = {clients}
 """
+
+
+def with_mount(mount: str) -> list[str]:
+    """A prefix that starts a node after this command of the shell, with mounts that only the node sees."""
+    found = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    if (
+        os.geteuid() != 0
+        or subprocess.run([*found, "true"], capture_output=True, check=False).returncode != 0
+    ):
+        pytest.skip("mounting is not permitted here")
+    return found
 
 
 class Cluster:

@@ -111,7 +111,9 @@ def _answers(nodes: Mapping[str, str], path: Path) -> list[NodeAnswer]:
     patience = Patience()
     while len(ray.wait(asked, num_returns=len(asked), timeout=1.0)[0]) < len(asked):
         if waited := patience.due():
-            log.warning("waiting for %d nodes to say whether they see %s, %s", len(asked), path, waited)
+            log.warning(
+                "waiting for %d nodes to say whether they see %s, %s", len(asked), path.parent, waited
+            )
     try:
         return ray.get(asked)
     except RayTaskError as error:  # such as a module that an older raffed does not have
