@@ -44,7 +44,7 @@ class Method:
         name: Name of the method, as in messages and metric rows.
         terms: Terms that are added to the cross-entropy of the shared objective.
         head: A change of the logits before the loss, or None.
-        correction: A change of the gradient before each step, or None.
+        correction: A change of each step of SGD, by its gradient or after it, or None.
         solver: A rule that trains in place of SGD, or None for SGD.
         opening: What a client makes of the downloaded model before its passes, or None.
         message: An ingredient that only sends something, in addition to the trained weights or instead of
@@ -103,6 +103,12 @@ class Method:
             rule = type(self.solver).__name__
             raise UsageError(
                 f"{self.name}: one of its terms records something at every step, which needs SGD, not {rule}"
+            )
+        if self.solver is not None and self.correction is not None:
+            correction, rule = type(self.correction).__name__, type(self.solver).__name__
+            raise UsageError(
+                f"{self.name}: {correction} corrects the steps of SGD, but {rule} makes its own; write the "
+                f"correction into {rule}.step"
             )
         if (
             self.correction is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
+
+from torch import Tensor
 
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Received, Spec
@@ -12,6 +14,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.parts import Pass
 from raffed.core.server import Mean, ServerSGD
+from raffed.errors import UsageError
 from raffed.methods.arguments import Variant
 
 
@@ -33,14 +36,14 @@ class ControlDelta(Summable):
     dc: Params
 
 
-class ControlVariate(Correction[ClientControl, ControlDelta, ServerControl]):
-    """g ← g − c_i + c; c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j (option II); c ← c + (1/N) Σ_S (c_i⁺ − c_i).
+class Controls(Correction[ClientControl, ControlDelta, ServerControl]):
+    """c_i⁺ = c_i − c + (w^t − w_i) / Σ_j η_j (option II); c ← c + (1/N) Σ_S (c_i⁺ − c_i).
 
-    Σ_j η_j over the steps as used equals K·η at a constant rate. Where it is 0, the quotient is 0. The rule
-    is exact for plain SGD only, and `Method` refuses momentum. `among` says whose mean moves c.
-    "participants" is MAP's released code, with 1/|S| in place of 1/N, so that c is no longer the mean of all
-    c_i. Its Σ_j η_j is K times the rate after the warm-up, also while the rate warms up (in the first of five
-    warm-up rounds five times the rates as used).
+    Σ_j η_j over the steps as used equals K·η at a constant rate. Where it is 0, the quotient is 0. `among`
+    says whose mean moves c. By "samples" c is the mean of all c_i with the weights n_i/Σ_j n_j, so that
+    c_i⁺ − c_i counts n_i/Σ_j n_j and not 1/N. "participants" is MAP's released code, with 1/|S| in place of
+    1/N, so that c is no longer the mean of all c_i. Its Σ_j η_j is K times the rate after the warm-up, also
+    while the rate warms up (in the first of five warm-up rounds five times the rates as used).
     """
 
     among: str = "clients"
@@ -51,29 +54,66 @@ class ControlVariate(Correction[ClientControl, ControlDelta, ServerControl]):
     def client_init(self, k: Context) -> ClientControl:
         return ClientControl(k.w0.zeros())
 
-    def gradient(self, g: Params, k: Context[ClientControl, ServerControl]) -> Params:
-        return g - k.mine.c + k.server.c
-
     def finish(self, k: Context[ClientControl, ServerControl]) -> tuple[ClientControl, ControlDelta]:
-        rates = k.lr_sum if self.among == "clients" else k.lr_sum / k.warmth
+        rates = k.lr_sum / k.warmth if self.among == "participants" else k.lr_sum
         gradient = (k.w0 - k.w) / rates if rates else k.w0.zeros()  # at rate 0 nothing has moved: 0 / 0
         c = k.mine.c - k.server.c + gradient
-        return ClientControl(c), ControlDelta(c - k.mine.c)
+        change = c - k.mine.c
+        if self.among == "samples":
+            change = change * (int(k.class_counts.sum()) * k.spec.num_clients / k.spec.samples)
+        return ClientControl(c), ControlDelta(change)
 
     def server_step(self, s: ServerControl, got: Received[ControlDelta], spec: Spec) -> ServerControl:
         if got.sum is None:
             return s
-        return ServerControl(s.c + got.sum.dc / (spec.num_clients if self.among == "clients" else got.count))
+        count = got.count if self.among == "participants" else spec.num_clients
+        return ServerControl(s.c + got.sum.dc / count)
+
+
+class ControlVariate(Controls):
+    """g ← g − c_i + c, with the controls of `Controls`.
+
+    The rule is exact for plain SGD only, and `Method` refuses momentum.
+    """
+
+    def gradient(self, g: Params, k: Context[ClientControl, ServerControl]) -> Params:
+        return g - k.mine.c + k.server.c
+
+
+class ControlBesideMomentum(Controls):
+    """w ← w − η v − η (c − c_i), with v the velocity of SGD with momentum, and the controls of `Controls`.
+
+    The controls are estimated from the displacement, so that with momentum ρ they are about 1/(1 − ρ)
+    gradients, as v is. Within the gradient they would pass through the momentum, which would make them
+    1/(1 − ρ) times larger again. Beside it they are of v's own size. Without momentum this is
+    `ControlVariate`'s step.
+    """
+
+    plain_sgd = False
+
+    def after_step(self, w: Params, lr: float | Tensor, k: Context[ClientControl, ServerControl]) -> Params:
+        return w - (k.server.c - k.mine.c) * lr
 
 
 PLAIN_SGD = Pass(momentum=0.0, weight_decay=0.0)
 ServerRate = Annotated[
     float, Range(0.0, 10.0, open_low=True), Strength(), Doc("η_g, learning rate of the server.")
 ]
+ControlWeights = Literal["clients", "samples"]
 
 
 @checked
-def scaffold(server_lr: ServerRate = 1.0, preset: Variant = "original") -> Method:
+def scaffold(
+    server_lr: ServerRate = 1.0,
+    preset: Variant = "original",
+    momentum_inside: Annotated[
+        bool,
+        Doc("Whether the run's momentum and weight decay apply, as in NIID-Bench's code."),
+    ] = False,
+    controls_by: Annotated[
+        ControlWeights, Doc("Weights of the mean that moves c: equal (clients) or n_k (samples).")
+    ] = "clients",
+) -> Method:
     """SCAFFOLD: control variates correct the drift of local training.
 
     Equation:
@@ -85,16 +125,28 @@ def scaffold(server_lr: ServerRate = 1.0, preset: Variant = "original") -> Metho
         Karimireddy et al. 2020, Algorithm 1, option II.
 
     The preset "authors" is MAP's released code. There c moves by the participants' mean as if there were no
-    other clients, c_i⁺ divides by the nominal rate also while the rate warms up (`ControlVariate`), and
+    other clients, c_i⁺ divides by the nominal rate also while the rate warms up (`Controls`), and
     BatchNorm's statistics take the server's step of rate η_g too, where the original averages them. The
     controls that it keeps for these statistics correct nothing there and are left out. It tries η_g = 0.5,
     0.75 and 0.9.
+
+    With `momentum_inside` clients step by SGD with the run's momentum and weight decay, and the correction is
+    made beside it: w ← w − η v − η (c − c_i) (`ControlBesideMomentum`), as in the code of NIID-Bench (Li et
+    al., ICDE 2022) and of Flower's baseline niid_bench. The latter weighs the clients' changes of controls by
+    their samples, which is `controls_by="samples"`. Where not all clients take part, its c is not the
+    weighted mean of all c_i, and here it is.
     """
     theirs = preset == "authors"
+    if theirs and (momentum_inside or controls_by != "clients"):
+        raise UsageError(
+            "scaffold: the preset authors is MAP's code, which has neither momentum_inside nor controls_by; "
+            "leave out the preset, or these"
+        )
+    among = "participants" if theirs else controls_by
     return Method(
         "SCAFFOLD",
-        correction=ControlVariate("participants" if theirs else "clients"),
-        passes=(PLAIN_SGD,),
+        correction=ControlBesideMomentum(among) if momentum_inside else ControlVariate(among),
+        passes=(Pass() if momentum_inside else PLAIN_SGD,),
         mean=Mean(by="clients"),
         server=ServerSGD(server_lr, all_state=theirs),
     )

@@ -27,7 +27,7 @@ Needed = tuple[tuple[type[Record], tuple[str, ...], str], ...]
 NEEDED: Final[Needed] = (
     (Term, ("loss",), "loss(self, f, k)"),
     (Head, ("logits", "loss"), "logits(self, a, k)"),
-    (Correction, ("gradient", "gradient_at"), "gradient(self, g, k)"),
+    (Correction, ("gradient", "gradient_at", "after_step"), "gradient(self, g, k)"),
     (LocalSolver, ("step",), "step(self, carried, gradient, k)"),
     (Personal, ("model",), "model(self, k)"),
 )

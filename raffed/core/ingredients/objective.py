@@ -99,11 +99,12 @@ class UnchangedLogits(Head):
 
 
 class Correction(Ingredient[Memory, Message, ServerMemory]):
-    """A change of the gradient, after clipping and before the step.
+    """A change of the steps of shared training, by their gradient or by their result.
 
-    A subclass implements `gradient(g, k)`, or `gradient_at` if the change also depends on the weights.
-    `gradient` gets the gradient `g` of the shared parameters and the client's context `k`, and returns a
-    gradient with the same names and shapes.
+    A subclass implements `gradient(g, k)`, or `gradient_at` if the change also depends on the weights, and the
+    optimiser steps along what it returns. `gradient` gets the gradient `g` of the shared parameters, after
+    clipping, and the client's context `k`, and returns a gradient with the same names and shapes. Or it
+    implements `after_step`, which moves the weights once the optimiser has stepped.
 
     Attributes:
         plain_sgd: Whether the correction is exact only for SGD without momentum, as control variates are. A
@@ -113,7 +114,7 @@ class Correction(Ingredient[Memory, Message, ServerMemory]):
     plain_sgd: ClassVar[bool] = True  # exact only for SGD without momentum
 
     def gradient(self, g: Params, k: Context[Memory, ServerMemory]) -> Params:
-        raise NotImplementedError
+        return g
 
     def gradient_at(self, g: Params, w: Params, k: Context[Memory, ServerMemory]) -> Params:
         """Return the changed gradient, for a correction that also depends on the weights.
@@ -124,3 +125,19 @@ class Correction(Ingredient[Memory, Message, ServerMemory]):
             k: What the client knows.
         """
         return self.gradient(g, k)
+
+    def after_step(self, w: Params, lr: float | Tensor, k: Context[Memory, ServerMemory]) -> Params:
+        """Return the weights after a step, for a correction that the optimiser must not take in.
+
+        Momentum repeats what it takes in during later steps, and adaptive optimisers scale it. By default
+        the weights stay where the optimiser put them.
+
+        Args:
+            w: The shared parameters after the optimiser's step.
+            lr: The learning rate η of this step: a number, or a tensor without dimensions.
+            k: What the client knows.
+
+        Returns:
+            Weights with the same names and shapes.
+        """
+        return w

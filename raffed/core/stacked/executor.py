@@ -145,6 +145,7 @@ class SgdStack:
         changed = [*self._corrected(mine, live, memory), *(theirs[name] for name in self._stepped)]
         self._update_gates(own, theirs, step, lr)
         self.steps.step(moving, changed, step, pick, lr)
+        self._move_after_step(live, memory, lr)
         if not step.is_prefix:
             for whole, part in ((self.live, live), (self.own, own), (self.b, b)):
                 put_back(whole, part, pick)
@@ -260,7 +261,25 @@ class SgdStack:
             return correct(Params(g), Params(w), self.memory.views(mine)).tensors
 
         together: Callable[..., Tensors] = vmap(one, in_dims=(0, 0, memory.dims))
-        return list(together(grads, live, memory.leaves).values())
+        changed = together(grads, live, memory.leaves)
+        return [changed[name] for name in grads]
+
+    def _move_after_step(self, live: Tensors, memory: Taken, lr: Scalar) -> None:
+        """Move the weights as the method's correction asks, after the optimiser's step."""
+        after_step = self.task.after_step
+        if after_step is None:
+            return
+
+        def one(w: Tensors, lr: float | Tensor, mine: list[Leaf]) -> Tensors:
+            return after_step(Params(w), lr, self.memory.views(mine)).tensors
+
+        if isinstance(lr, Tensor):
+            lr = lr.to(self.net.device)
+        dims = (0, 0 if isinstance(lr, Tensor) else None, memory.dims)
+        together: Callable[..., Tensors] = vmap(one, in_dims=dims)
+        moved = together(live, lr, memory.leaves)
+        for name, weights in live.items():
+            weights.copy_(moved[name])
 
     def _update_gates(self, own: Tensors, gradients: Tensors, step: StackedStep, lr: Scalar) -> None:
         """Move the gates by their own rule. The members of a stacked step may be at different steps."""

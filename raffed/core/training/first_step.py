@@ -123,18 +123,18 @@ def trainable(one: Ingredient, hook: str, value: Any) -> Tensor:
     return found
 
 
-def same_names(one: Ingredient, hook: str, made: Any, given: Params) -> Params:
-    """Return a changed gradient, which must have the names and shapes of the one that was given.
+def same_names(one: Ingredient, hook: str, made: Any, given: Params, what: str = "a gradient") -> Params:
+    """Return a changed gradient or changed weights, with the names and shapes of those that were given.
 
     Raises:
         UserCodeError: It is something else.
     """
     if not isinstance(made, Params):
-        raise fault(one, hook, f"returned {described(made)}; it must return a gradient, which is Params")
+        raise fault(one, hook, f"returned {described(made)}; it must return {what}, as Params")
     odd = sorted({*made.names} ^ {*given.names})
     odd = odd or [name for name in given.names if made[name].shape != given[name].shape]
     if odd:
-        raise fault(one, hook, f"returned a gradient that differs in {', '.join(odd[:4])} from the one given")
+        raise fault(one, hook, f"returned {what} that differs in {', '.join(odd[:4])} from what it was given")
     return made
 
 

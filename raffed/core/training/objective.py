@@ -17,7 +17,15 @@ from raffed.core.parts import Pass
 from raffed.core.training.first_step import FirstStep, at_first, same_names
 from raffed.core.training.objective_parts import objective_parts
 from raffed.core.training.sgd import Solver
-from raffed.core.training.task import ClientTask, Correct, TrainingPhase, Views, draws_of, with_draws
+from raffed.core.training.task import (
+    AfterStep,
+    ClientTask,
+    Correct,
+    TrainingPhase,
+    Views,
+    draws_of,
+    with_draws,
+)
 
 
 def shared_objective(m: Method, views: Views) -> Callable[[Forward, int], Tensor]:
@@ -51,6 +59,7 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
         solver,
         one.part,
         _correct(m),
+        _after_step(m),
         gates,
         update_gates,
         jointly,
@@ -65,7 +74,7 @@ def shared_task(m: Method, one: Pass, solver: Solver) -> ClientTask:
 def _correct(m: Method) -> Correct | None:
     """Return how the gradient is changed before each step, or None."""
     one = m.correction
-    if one is None:
+    if one is None or not (_changes(one, "gradient") or _changes(one, "gradient_at")):
         return None
 
     def correct(g: Params, w: Params, views: Views) -> Params:
@@ -73,8 +82,27 @@ def _correct(m: Method) -> Correct | None:
 
     if is_raffeds(type(one)):
         return correct
-    hook = "gradient" if type(one).gradient_at is Correction.gradient_at else "gradient_at"
+    hook = "gradient_at" if _changes(one, "gradient_at") else "gradient"
     return at_first(correct, lambda made, g, w, views: same_names(one, hook, made, g))
+
+
+def _after_step(m: Method) -> AfterStep | None:
+    """Return how the weights are moved after each step, or None."""
+    one = m.correction
+    if one is None or not _changes(one, "after_step"):
+        return None
+
+    def after_step(w: Params, lr: float | Tensor, views: Views) -> Params:
+        return one.after_step(w, lr, views["correction"])
+
+    if is_raffeds(type(one)):
+        return after_step
+    return at_first(after_step, lambda made, w, lr, views: same_names(one, "after_step", made, w, "weights"))
+
+
+def _changes(one: Correction, hook: str) -> bool:
+    """Return whether a correction has a hook of its own."""
+    return getattr(type(one), hook) is not getattr(Correction, hook)
 
 
 def steps_repeat(m: Method) -> bool:

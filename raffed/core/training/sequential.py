@@ -34,7 +34,7 @@ def one_by_one(
 
 
 def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Augmentation | None) -> Trained:
-    views, correct = own.views, task.correct
+    views, correct, after_step = own.views, task.correct, task.after_step
     generator = own.augment
     augment = None if augmentation is None or generator is None else lambda x: augmentation(x, generator)
     net.noise.generator = own.dropout
@@ -78,6 +78,7 @@ def _alone(net: Network, task: ClientTask, own: TrainingPhase, augmentation: Aug
         draw=draw if task.draws else None,
         part=task.part,
         correct=None if correct is None else corrected,
+        after_step=None if after_step is None else lambda w, lr: after_step(w, lr, views),
         augment=augment,
         beside=beside,
         cross_entropy_only=task.cross_entropy_only,

@@ -96,6 +96,7 @@ def sgd(
     draw: Callable[[int], dict[str, Tensor]] | None = None,
     part: Part = "all",
     correct: Callable[[Params], Params] | None = None,
+    after_step: Callable[[Params, float], Params] | None = None,
     augment: Augment | None = None,
     beside: Beside | None = None,
     cross_entropy_only: bool = False,
@@ -120,6 +121,7 @@ def sgd(
         draw: Function from the number of samples of a batch to the random numbers of its step, or None.
         part: The part of the network that is trained.
         correct: A change of the gradient before the step, or None.
+        after_step: A change of the weights after the step, given them and the learning rate, or None.
         augment: A change of the images of a batch, or None.
         beside: A companion, or None. It is trained by the same solver, is clipped separately unless it says
             `jointly`, and is never corrected. Its gates have a rule of their own.
@@ -137,7 +139,8 @@ def sgd(
     companion = _Companion(beside)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
     named = [*names, *companion.names]
-    alike = cross_entropy_only and beside is None and correct is None and draw is None and begun is None
+    own_steps = beside is not None or correct is not None or after_step is not None
+    alike = cross_entropy_only and not own_steps and draw is None and begun is None
     kept = _kept_phase(net, solver, weights, repeats, f"{part} {entrance}") if alike else None
     stepper = Stepper(solver, weights, named, begun, None if kept is None else kept.moments)
     losses: list[Tensor] = []
@@ -162,9 +165,14 @@ def sgd(
             grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
         grads, theirs = _bounded(grads, len(live), solver, beside)
         if correct is not None:
-            grads = list(correct(Params(dict(zip(names, grads, strict=True)))).tensors.values())
+            changed = correct(Params(dict(zip(names, grads, strict=True)))).tensors
+            grads = [changed[name] for name in names]
         grads += companion.turned(theirs, rate, step)
         stepper.step(grads, rate)
+        if after_step is not None:
+            moved = after_step(Params(dict(zip(names, weights, strict=False))), rate).tensors
+            for name, weight in zip(names, weights, strict=False):  # the companion's come after them
+                weight.copy_(moved[name])
         return loss.detach()
 
     for step, index in enumerate(placed(batches, data.y.device)):

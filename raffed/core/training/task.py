@@ -26,6 +26,8 @@ Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
 # (gradient, weights at which it was taken, views) → gradient
 Correct = Callable[[Params, Params, Views], Params]
+# (weights after the optimiser's step, its learning rate, views) → weights
+AfterStep = Callable[[Params, float | Tensor, Views], Params]
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,13 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """What every client minimises in a training phase, and how its gradient is changed before the step."""
+    """What every client minimises in a training phase, and how its steps are corrected."""
 
     objective: Objective
     solver: Solver
     part: Part = "all"
     correct: Correct | None = None
+    after_step: AfterStep | None = None
     gates: tuple[str, ...] = ()  # parameters that `update_gates` moves
     update_gates: UpdateGates | None = None
     jointly: bool = False  # weights and companion are clipped by one norm of both

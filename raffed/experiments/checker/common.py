@@ -15,15 +15,16 @@ from raffed.experiments.reproduction.published import Band
 GLOBAL, PERSONAL = "aggregation_accuracy", "personalization_accuracy"  # metrics of the csv
 SGD = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=10)
 HALVED = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}  # (x − 0.5) / 0.5 of three channels
-SAME_RUN_OTHERWISE = ("local.lr", "local.momentum")  # in which SCAFFOLD's rows differ on purpose
+SAME_RUN_OTHERWISE = ("local.lr", "local.momentum")  # in which plain SCAFFOLD's rows differ on purpose
 MOST_MU = (0.001, 0.01, 0.1, 1.0)  # of FedProx, of which the best is printed
 UNKNOWN_SEEDS = (
     "their seeds change the training, not the partition, so own seeds repeat on that partition, except "
     "in IID, which every seed divides anew"
 )
-SCAFFOLD_RATE = (
-    "their SCAFFOLD has momentum 0.9 inside, which is SCAFFOLD at ten times the rate, so raffed runs it "
-    "without momentum at 0.1, and without their weight decay of 1e-5"
+PLAIN_SCAFFOLD = (
+    "SCAFFOLD (lr 0.1) and SCAFFOLD (lr 0.01) are printed nowhere: their SCAFFOLD has momentum 0.9 inside, and "
+    "the paper's has none; in expectation momentum is a rate ten times larger, so both rates are run without "
+    "it and without weight decay"
 )
 
 Place = Mapping[str, str]

@@ -14,7 +14,9 @@ from raffed.experiments.checker.common import Printed, TableRow, cells
 from raffed.experiments.checker.niid_bench import (
     FLBENCH,
     FLOWER,
+    FLOWER_SCAFFOLD,
     MAY_DIFFER,
+    NIID_SCAFFOLD,
     PROTOCOL,
     ROWS,
     SHARED_DEFECTS,
@@ -45,7 +47,8 @@ def _cells() -> Iterator[Cell]:
     for column, split in splits.items():
         name = column.removesuffix(" NIID-Bench")
         run = column_base("cifar10", split, AUGMENTED)
-        for row in ROWS:
+        rows = ROWS if name == column else [NIID_SCAFFOLD if row is FLOWER_SCAFFOLD else row for row in ROWS]
+        for row in rows:
             band = None if name == "#C=1" else Band(LEAST)
             for cell in cells(row, column, run, sources("CIFAR10", name, row), band):
                 yield _with_niid(cell, row, name)
