@@ -41,11 +41,13 @@ def one_round(
     batches = batch_stream(data.n, local.steps(data.n), local, generator(0, "batches", round, client, 0))
     for index in batches:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(net(data.x[index])[0], data.y[index]).backward()
+        loss = nn.functional.cross_entropy(net(data.x[index])[0], data.y[index])
+        for p, g in zip(net.parameters(), torch.autograd.grad(loss, list(net.parameters())), strict=True):
+            p.grad = g
         optimizer.step()
         with torch.no_grad():
             for n, p in net.named_parameters():
-                p -= local.lr * (c[n] - c_i[n])
+                p.sub_(local.lr * (c[n] - c_i[n]))
     return {n: p.detach().clone() for n, p in net.named_parameters()}, len(batches)
 
 
@@ -99,7 +101,7 @@ def test_a_constant_gradient_gives_a_control_of_what_momentum_makes_of_it() -> N
     factor = sum((1 - momentum**j) / (1 - momentum) for j in range(1, steps + 1)) / steps
     assert factor == pytest.approx(4.386, abs=1e-3)
     for n, g in slopes.items():
-        c = done.client_state.slots["correction"].c[n]  # type: ignore[union-attr]
+        c = done.client_state.slots["correction"].c[n]  # type: ignore[attr-defined]
         torch.testing.assert_close(c, factor * g, rtol=0.02, atol=1e-3)
 
 

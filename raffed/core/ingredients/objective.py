@@ -101,10 +101,10 @@ class UnchangedLogits(Head):
 class Correction(Ingredient[Memory, Message, ServerMemory]):
     """A change of the steps of shared training, by their gradient or by their result.
 
-    A subclass implements `gradient(g, k)`, or `gradient_at` if the change also depends on the weights, and the
-    optimiser steps along what it returns. `gradient` gets the gradient `g` of the shared parameters, after
-    clipping, and the client's context `k`, and returns a gradient with the same names and shapes. Or it
-    implements `after_step`, which moves the weights once the optimiser has stepped.
+    A subclass implements `gradient(g, k)`, or `gradient_at` if the change also depends on the weights. It
+    gets the gradient `g` of the shared parameters, after clipping, and the client's context `k`, and returns
+    a gradient with the same names and shapes, along which the optimiser steps. Or the subclass implements
+    `after_step`, which moves the weights once the optimiser has stepped.
 
     Attributes:
         plain_sgd: Whether the correction is exact only for SGD without momentum, as control variates are. A

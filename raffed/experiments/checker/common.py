@@ -22,9 +22,9 @@ UNKNOWN_SEEDS = (
     "in IID, which every seed divides anew"
 )
 PLAIN_SCAFFOLD = (
-    "SCAFFOLD (lr 0.1) and SCAFFOLD (lr 0.01) are printed nowhere: their SCAFFOLD has momentum 0.9 inside, and "
-    "the paper's has none; in expectation momentum is a rate ten times larger, so both rates are run without "
-    "it and without weight decay"
+    "SCAFFOLD (lr 0.1) and SCAFFOLD (lr 0.01) are printed nowhere: their SCAFFOLD has momentum 0.9 inside, "
+    "and the paper's has none; over many steps momentum is a rate ten times larger, so both rates are run "
+    "without it, and without weight decay"
 )
 
 Place = Mapping[str, str]
