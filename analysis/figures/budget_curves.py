@@ -25,12 +25,14 @@ class SpentAxis(NamedTuple):
     """Something that a federation has only so much of.
 
     Attributes:
-        title: the name of the axis.
+        title: what was spent, in full.
+        label: the name of the axis, short enough to stand below a narrow picture.
         spent: function from runs to a frame round × run of what was spent until then.
         tells: function from the sums of all groups to whether a picture says more than one against rounds.
     """
 
     title: str
+    label: str
     spent: Callable[[Runs], pd.DataFrame]
     tells: Callable[[list[float]], bool]
 
@@ -43,11 +45,15 @@ def _megabytes(runs: Runs) -> pd.DataFrame:
 BUDGETS: Mapping[str, SpentAxis] = {
     "bytes": SpentAxis(
         "Megabytes sent until then, both directions, all participants",
+        "Megabytes sent",
         _megabytes,
         lambda totals: min(totals) > 0 and max(totals) > ALIKE * min(totals),
     ),
     "time": SpentAxis(
-        "Seconds on the virtual clock", lambda runs: runs.matrix(VIRTUAL_SECONDS), lambda totals: True
+        "Seconds on the virtual clock",
+        "Seconds on the virtual clock",
+        lambda runs: runs.matrix(VIRTUAL_SECONDS),
+        lambda totals: True,
     ),
 }
 
@@ -77,7 +83,7 @@ def budget_figure(
         figure = Figure(figsize=(6.2, 3.9))
         axes = place(figure, 0.7, 0.55, 6.2 - 0.8 - names_beside(shown), 3.2)
         draw_curves(axes, shown, theme)
-        axes.set_xlabel(kind.title)
+        axes.set_xlabel(kind.label)
         axes.xaxis.set_major_locator(MaxNLocator(6))
     return figure
 
