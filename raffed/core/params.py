@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -138,9 +139,7 @@ class Params:
         if self._flat is not None and other._flat is not None and self._layout == other._layout:
             assert self._layout is not None
             return Params.from_flat(self._layout, op(self._flat, other._flat))
-        if self.names != other.names:
-            odd = sorted(set(self.names) ^ set(other.names)) or list(self.names)
-            raise ValueError(f"Params: the two points have different names: {', '.join(odd[:4])}")
+        _check_same_names(self.names, other.names)
         theirs = other.tensors
         return Params({name: op(t, theirs[name]) for name, t in self.tensors.items()})
 
@@ -209,6 +208,24 @@ class Params:
             return self
         return Params({n: t for n, t in self.tensors.items() if n in wanted}).clone()
 
+    def arranged(self, names: Names) -> Params:
+        """Return this point with its tensors in the order of some names. It is this point itself if they are.
+
+        Code outside raffed may put points together in any order, but models are sent, added and copied as
+        buffers, number by number.
+
+        Args:
+            names: The names of this point, in the wanted order.
+
+        Raises:
+            ValueError: They are not the names of this point.
+        """
+        if self.names == names:
+            return self
+        _check_same_names(self.names, names)
+        made = Params({name: self.tensors[name] for name in names})
+        return made.clone() if self.is_flat else made
+
     def joined(self, other: Params, order: Iterable[str]) -> Params:
         """Return this point and another one together.
 
@@ -227,6 +244,12 @@ class Params:
     def __reduce__(self) -> tuple[Callable[[Names, Shapes, Buffer], Params], tuple[Names, Shapes, Buffer]]:
         # Ray keeps one NumPy buffer out of the pickle, and every actor of a node reads it without a copy.
         return _from_numpy, (self.layout.names, self.layout.shapes, self.flat.detach().cpu().numpy())
+
+
+def _check_same_names(some: Names, others: Names) -> None:
+    odd = sorted({*some} ^ {*others})
+    if odd:
+        raise ValueError(f"Params: the two points have different names: {', '.join(odd[:4])}")
 
 
 def _from_numpy(names: Names, shapes: Shapes, array: Buffer) -> Params:
@@ -277,5 +300,42 @@ class State(Record):
     def clone(self) -> State:
         return State(self.w.clone(), self.b.clone())
 
+    def arranged(self, like: State) -> State:
+        """Return this model with its tensors in another model's order (`Params.arranged`)."""
+        if self.w.names == like.w.names and self.b.names == like.b.names:
+            return self
+        return State(self.w.arranged(like.w.names), self.b.arranged(like.b.names))
+
     def to(self, device: torch.device) -> State:
         return State(self.w.to(device), self.b.to(device))
+
+
+R = TypeVar("R")
+
+
+def arranged_like(made: R, like: R) -> R:
+    """Return a record with the tensors of its points in the order of those of another record.
+
+    Args:
+        made: A record, a point, or anything else that consists of them.
+        like: One of the same kind.
+
+    Raises:
+        ValueError: The two do not consist of the same parts, or a point has other names.
+    """
+    parts, kind = pytree.tree_flatten(made, is_leaf=_is_point)
+    others, other_kind = pytree.tree_flatten(like, is_leaf=_is_point)
+    if kind != other_kind:
+        raise ValueError(f"{type(made).__name__}: it does not have the fields that it had before")
+    pairs = list(zip(parts, others, strict=True))
+    if all(one.names == other.names for one, other in pairs if _is_point(one) and _is_point(other)):
+        return made
+    arranged = [
+        one.arranged(other.names) if _is_point(one) and _is_point(other) else one for one, other in pairs
+    ]
+    whole: R = pytree.tree_unflatten(arranged, kind)
+    return whole
+
+
+def _is_point(one: object) -> bool:
+    return isinstance(one, Params)

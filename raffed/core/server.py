@@ -11,7 +11,7 @@ from torch import Tensor
 from raffed.config.means import MeanRule, Median
 from raffed.config.slots import check_slot
 from raffed.config.validation import Range, check_fields
-from raffed.core.ingredients.results import REWEIGHTING, RULE, a_result, watch
+from raffed.core.ingredients.results import REWEIGHTING, RULE, RULE_ORDERS, a_result, watch
 from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params
 from raffed.core.record import Record
@@ -153,7 +153,7 @@ class ServerRule(Record, Generic[ServerMemory]):
 
     def __init_subclass__(cls, stored: str = "") -> None:
         super().__init_subclass__(stored)
-        watch(cls, {**RULE, "required_data": a_result(ServerData)})
+        watch(cls, {**RULE, "required_data": a_result(ServerData)}, RULE_ORDERS)
 
     def required_data(self) -> ServerData:
         """Return the data that this rule needs. It finds them in `k.public` and `k.labelled`."""

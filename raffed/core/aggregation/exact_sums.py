@@ -20,8 +20,8 @@ from torch.utils import _pytree as pytree
 from raffed.core.aggregation.masking import Mask
 from raffed.core.kernels.single_pass import round_and_add
 from raffed.core.messages import Summable
-from raffed.core.params import Params
-from raffed.errors import NumericsError
+from raffed.core.params import Params, arranged_like
+from raffed.errors import NumericsError, UsageError
 
 BITS = 44
 # Numbers of small points that are rounded at a time; with fewer, calling costs more than computing
@@ -218,9 +218,10 @@ class WireSum:
         self._totals: list[Tensor] = []
 
     def add(self, wire: Summable, what: str) -> None:
+        where = f"{what}, {type(wire).__name__}"
+        wire = self._arranged(wire, where)
         leaves = [torch.as_tensor(leaf) for leaf in _leaves(wire)]
         bits = wire.fraction_bits
-        where = f"{what}, {type(wire).__name__}"
         fixed = [
             to_fixed(x, 1.0, bits, where) if x.is_floating_point() else x.to(torch.int64) for x in leaves
         ]
@@ -234,9 +235,22 @@ class WireSum:
     def merge(self, other: Exported) -> None:
         wire, totals, count, hidden = other
         self.hidden = self.hidden or hidden
-        self._add(
-            wire, [torch.from_numpy(np.array(t)) for t in totals], count, f"the sum of {type(wire).__name__}"
-        )
+        where = f"the sum of {type(wire).__name__}"
+        spec = pytree.tree_structure(wire)
+        numbers = pytree.tree_unflatten([torch.from_numpy(np.array(t)) for t in totals], spec)
+        self._add(wire, pytree.tree_leaves(self._arranged(numbers, where)), count, where)
+
+    def _arranged(self, wire: Summable, where: str) -> Summable:
+        """Return a message with its tensors in the order of the first one, since they are added by place."""
+        if self._like is None:
+            return wire
+        try:
+            return arranged_like(wire, self._like)
+        except ValueError as error:
+            raise UsageError(
+                f"{where}: it cannot be added to another client's message: {error}; all clients must send "
+                "the same fields and the same names"
+            ) from None
 
     def _add(self, wire: Summable, fixed: list[Tensor], count: int, where: str) -> None:
         if self.count:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from raffed.config.slots import described, with_article
 from raffed.core.messages import Private, Wire
-from raffed.core.params import Params, State
+from raffed.core.params import Params, State, arranged_like
 from raffed.core.parts import Budget
 from raffed.core.record import Record
 from raffed.references.places import place_of
@@ -26,7 +26,10 @@ from raffed.references.user_code import UserCodeError
 
 # Given what a hook returned and what it was called with, it returns what is wrong, or ""
 Look = Callable[..., str]
+# Given the same, it returns the result with its tensors in the order in which raffed has them
+Arrange = Callable[..., Any]
 _MARK: Final = "__raffed_watched__"
+_NO_ORDERS: Final[Mapping[str, Arrange]] = {}
 
 
 def is_raffeds(kind: type) -> bool:
@@ -46,12 +49,13 @@ def fault(one: Any, hook: str, why: str) -> UserCodeError:
     return UserCodeError(f"{place_of(getattr(kind, hook, kind))}: {kind.__name__}.{hook} {why}")
 
 
-def watch(kind: type, looks: Mapping[str, Look]) -> None:
+def watch(kind: type, looks: Mapping[str, Look], orders: Mapping[str, Arrange] = _NO_ORDERS) -> None:
     """Look at the results of a class's hooks from now on. raffed's own classes stay as they are.
 
     Args:
         kind: The class of an ingredient or of a server's rule.
         looks: Hook → what looks at its results. Hooks that the kind of ingredient does not have are left out.
+        orders: Hook → what arranges a result that was found to be right.
     """
     if is_raffeds(kind):
         return
@@ -60,17 +64,19 @@ def watch(kind: type, looks: Mapping[str, Look]) -> None:
         found = next(vars(base)[hook] for base in kind.__mro__ if hook in vars(base))
         own = isinstance(found, types.FunctionType) and not found.__module__.startswith("raffed.")
         if own and not hasattr(found, _MARK):
-            setattr(kind, hook, _watched(hook, found, looks[hook]))
+            setattr(kind, hook, _watched(hook, found, looks[hook], orders.get(hook)))
 
 
-def _watched(hook: str, function: Callable[..., Any], look: Look) -> Callable[..., Any]:
+def _watched(
+    hook: str, function: Callable[..., Any], look: Look, arrange: Arrange | None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(self: Any, *given: Any, **named: Any) -> Any:
         made = function(self, *given, **named)
         why = look(made, *given)
         if why:
             raise UserCodeError(f"{place_of(function)}: {type(self).__name__}.{hook} {why}")
-        return made
+        return made if arrange is None else arrange(made, *given)
 
     setattr(call, _MARK, True)
     return call
@@ -185,6 +191,37 @@ def _weights(made: Any, usual: Any = (), *_: Any) -> str:
     return "" if abs(sum(made) - 1.0) < 1e-6 else "returned weights that do not add up to 1"
 
 
+def _model(made: Any, *given: Any) -> str:
+    """Look at a whole model that a hook makes from what the client knows, its first argument."""
+    if not isinstance(made, State):
+        return f"returned {described(made)}; it must return a State"
+    like = _start_of(given)
+    if like is None:
+        return ""
+    odd = sorted({*made.w.names, *made.b.names} ^ {*like.w.names, *like.b.names})
+    return f"returned a model that differs in {', '.join(odd[:4])} from the client's (k.state)" if odd else ""
+
+
+def _start_of(given: tuple[Any, ...]) -> State | None:
+    """Return the model with which the client began, or None where a hook is called by hand without one."""
+    start = getattr(given[0], "start", None) if given else None
+    return start if isinstance(start, State) and len(start.w) else None
+
+
+def _arranged_model(made: State, *given: Any) -> State:
+    like = _start_of(given)
+    return made if like is None else made.arranged(like)
+
+
+def _arranged(place: int) -> Arrange:
+    """Return what puts a point or a record in the order of an argument."""
+    return lambda made, *given: arranged_like(made, given[place]) if place < len(given) else made
+
+
+def _arranged_step(made: tuple[Any, Params], *given: Any) -> tuple[Any, Params]:
+    return (made[0], made[1].arranged(given[1].names)) if len(given) > 1 else made
+
+
 _KEPT = a_result(Wire, Private, optional=True)
 
 INGREDIENT: Final[Mapping[str, Look]] = {
@@ -198,10 +235,10 @@ INGREDIENT: Final[Mapping[str, Look]] = {
     "note": a_result(Tensor, optional=True),
     "companion": a_result(Params, optional=True),
     "update_gates": _like(0, "gates", "update_gates"),
-    "start": a_result(State),
+    "start": _model,
     "budget": a_result(Budget, optional=True),
     "loss_parts": a_result(Mapping),
-    "model": a_result(State),
+    "model": _model,
     "predict": a_result(Tensor),
     "begin": a_result(Record),
     "step": _solver_step,
@@ -219,6 +256,29 @@ RULE: Final[Mapping[str, Look]] = {
     "extra_broadcast": _broadcast,
     "evaluation_weights": _like(1, "weights", "evaluation_weights"),
 }
+INGREDIENT_ORDERS: Final[Mapping[str, Arrange]] = {
+    "outgoing": _arranged(0),
+    "update_gates": _arranged(0),
+    "start": _arranged_model,
+    "model": _arranged_model,
+    "step": _arranged(0),
+}
+RULE_ORDERS: Final[Mapping[str, Arrange]] = {
+    "step": _arranged_step,
+    "statistics": _arranged(1),
+    "evaluation_weights": _arranged(1),
+}
 REWEIGHTING: Final[Mapping[str, Look]] = {"report": a_result(Tensor), "weights": _weights}
 
-__all__ = ["INGREDIENT", "REWEIGHTING", "RULE", "Look", "a_result", "fault", "is_raffeds", "watch"]
+__all__ = [
+    "INGREDIENT",
+    "INGREDIENT_ORDERS",
+    "REWEIGHTING",
+    "RULE",
+    "RULE_ORDERS",
+    "Look",
+    "a_result",
+    "fault",
+    "is_raffeds",
+    "watch",
+]

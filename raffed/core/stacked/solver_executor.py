@@ -30,7 +30,7 @@ from raffed.core.stacked.steps import one_or_all
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import recorded_steps
 from raffed.core.training.sgd import Trained
-from raffed.core.training.solver_loop import used, with_own_memory
+from raffed.core.training.solver_loop import ended, used, with_own_memory
 from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import ClientTask, TrainingPhase, name_of, with_draws
 
@@ -134,7 +134,8 @@ class RuleStack:
             carried = pytree.tree_unflatten([leaf.all[i] for leaf in self._carried], self._spec)
             carried = with_own_memory(carried)  # in one buffer, as execution one by one does
             loss = float(torch.cat(losses).mean()) if losses else 0.0
-            done.append(Trained(self.rule.end(carried), loss, len(own.batches), carried=carried))
+            state = ended(self.rule, carried, own.start)
+            done.append(Trained(state, loss, len(own.batches), carried=carried))
         return done
 
 

@@ -131,8 +131,8 @@ class Network:
 
     def load(self, state: State) -> None:
         """Copy a model into the scratch copy."""
-        self._w.copy_(state.w.flat)
-        self._b.copy_(state.b.flat)
+        self._w.copy_(state.w.arranged(self.w_layout.names).flat)
+        self._b.copy_(state.b.arranged(self.b_layout.names).flat)
 
     def snapshot(self) -> State:
         """Return an own copy of the model in the scratch copy."""

@@ -17,6 +17,7 @@ from raffed.core.training.first_step import at_first, trainable
 from raffed.core.training.phases import check_loss, phase_of
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained, batch_stream
+from raffed.core.training.solver_loop import ended
 from raffed.core.training.task import ClientTask, TrainingPhase, Views
 
 SLOT = "opening"
@@ -76,7 +77,7 @@ def _trained(
 
 def _untrained(opening: Opening, k: Context) -> Trained:
     carried = opening.begin(k)
-    return Trained(opening.end(carried), 0.0, 0, carried=carried)
+    return Trained(ended(opening, carried, k.start), 0.0, 0, carried=carried)
 
 
 def _phase(

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.context import ClientData, Context, Forward
 from raffed.core.ingredients import LocalSolver
+from raffed.core.ingredients.results import fault
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 from raffed.core.training.network import Network
@@ -96,7 +97,20 @@ def solve(
         kind = now.lr, *(len(y) for _, y in ready)
         found.append(recorded.make(kind, (ready,), functools.partial(make, now, step)))
     loss = float(torch.cat(found).mean()) if found else 0.0
-    return Trained(rule.end(carried), loss, len(batches), carried=carried)
+    return Trained(ended(rule, carried, net.initial), loss, len(batches), carried=carried)
+
+
+def ended(rule: LocalSolver, carried: Record, like: State) -> State:
+    """Return the model that a local solver ends with, with its tensors in the order of another model.
+
+    Raises:
+        UserCodeError: It has other tensors.
+    """
+    made = rule.end(carried)
+    odd = sorted({*made.w.names, *made.b.names} ^ {*like.w.names, *like.b.names})
+    if odd:
+        raise fault(rule, "end", f"returned a model that differs in {', '.join(odd[:4])} from the network's")
+    return made.arranged(like)
 
 
 def with_own_memory(record: R) -> R:
