@@ -143,6 +143,15 @@ def test_the_final_runs_have_fresh_seeds_all_training_data_and_the_chosen_settin
     assert request.config("fedmr", {"mu1": 0.1}).data.validation == 0.2
 
 
+def test_a_rule_that_could_not_end_the_final_runs_is_refused_before_the_search() -> None:
+    """They have no validation part, without which `raffed run` refuses such a rule."""
+    rule = "val.accuracy no better for 2 rounds"
+    with pytest.raises(UsageError, match="the final runs train on all training data"):
+        check(asked("fedprox", base=BASE.changed({"federation.stop_when": rule})))
+    with pytest.raises(UsageError, match="the final runs train on all training data"):
+        check(asked("fedprox", grid={"federation.stop_when": ["", rule]}))
+
+
 def test_the_validation_protocol_reads_no_test_score_and_the_papers_reads_no_other() -> None:
     values = {
         ("global", "val"): 0.5,

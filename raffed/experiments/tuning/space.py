@@ -53,7 +53,23 @@ def check(request: Request) -> None:
             built = build_method(method, request.config(method, point).args)
             if request.select != "personal" and not built.has_global:
                 raise UsageError(f"{method} has no global model: give --select personal")
+            _check_final(request, method, point)
     check_axes(request)
+
+
+def _check_final(request: Request, method: str, point: MethodSettings) -> None:
+    """Refuse a rule that ends trials early where the final runs have no validation part to decide by.
+
+    Raises:
+        UsageError: The final runs would be refused, after the whole search.
+    """
+    for seed in request.final_seeds()[:1]:
+        rule = request.config(method, point, seed).federation.stop_when
+        if rule:
+            raise UsageError(
+                f"federation.stop_when = {rule!r}: the final runs train on all training data, so that nothing "
+                "is left by which they could end early; leave it out, and give a number of rounds"
+            )
 
 
 def _checked_points(request: Request, method: str) -> list[MethodSettings]:
