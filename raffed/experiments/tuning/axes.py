@@ -139,7 +139,10 @@ def _is_drawn(axis: Axis) -> bool:
 
 
 def _rates(request: Request, middle: float, count: int) -> Axis:
-    """Return `count` learning rates around that of the configuration, or their range if they are drawn."""
+    """Return `count` learning rates around `middle`, or their range if they are drawn.
+
+    The rates are rounded, but for `middle`, which is that of the configuration.
+    """
     spread = 10**DECADES
     if request.search != "grid":
         return NumberRange(middle / spread, middle * spread, log=True)
@@ -147,7 +150,9 @@ def _rates(request: Request, middle: float, count: int) -> Axis:
     step = 2 * DECADES / max(odd - 1, 1)
     exact = [middle * 10 ** (number * step - DECADES) for number in range(count)]
     for digits in range(2, 17):  # two are easy to read, but with more than about 60 rates some would be equal
-        if len(found := dict.fromkeys(float(f"{rate:.{digits}g}") for rate in exact)) == count:
+        found = [float(f"{rate:.{digits}g}") for rate in exact]
+        found[odd // 2] = float(f"{middle:.15g}")
+        if len(set(found)) == count:
             break
     return list(found)
 
