@@ -229,6 +229,15 @@ def test_every_setting_runs_with_every_seed_and_the_best_mean_is_chosen() -> Non
     assert (chosen.settings, chosen.name, chosen.score) == ({"mu": 1.0}, "mu=1.0", pytest.approx(0.6))
 
 
+def test_of_settings_with_equal_means_over_seeds_the_first_is_chosen_in_any_order_of_scores() -> None:
+    every = proposed(asked("fedprox", grid={"mu": [0.1, 1.0], "seed": [0, 1, 2]}), "fedprox")
+    scores = (0.3, 0.2, 0.1, 0.1, 0.2, 0.3)  # added from the left, the second mean is larger
+    trials = [Trial(trial_name(one), one, "finished", score=s) for one, s in zip(every, scores, strict=True)]
+    chosen = choose(trials)
+    assert chosen is not None
+    assert chosen.settings == {"mu": 0.1}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

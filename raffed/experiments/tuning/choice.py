@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ def over_seeds(trials: Sequence[Trial]) -> list[Trial]:
             name=name,
             rounds=sum(one.rounds for one in same),
             seconds=sum(one.seconds for one in same),
-            score=sum(one.score for one in same) / len(same),
+            score=statistics.fmean(one.score for one in same),  # of equal scores in any order it is equal
         )
         for name, same in together.items()
     ]
