@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 
 POINTS = 5  # values of a range in a grid, if the range says nothing
 MOST = 1000
+DIGITS = 4  # of a number within a range, so that the name of a trial's folder is short
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _FORM = re.compile(
     rf"\s*(?P<low>{_NUMBER})\s*\.\.\s*(?P<high>{_NUMBER})(?P<log>:log)?(?::(?P<points>\d+))?\s*"
@@ -53,12 +54,21 @@ class NumberRange:
 
     def values(self) -> list[int | float]:
         """Return the values that a grid takes, in ascending order, each once."""
-        steps = self.points - 1
-        return list(dict.fromkeys(self._made(self._at(number / steps)) for number in range(self.points)))
+        return list(dict.fromkeys(self._made(value, self._digits()) for value in self._points()))
 
     def draw(self, source: random.Random) -> int | float:
-        """Return a number that is drawn evenly, or evenly in its logarithm."""
-        return self._made(self._at(source.random()))
+        """Return a number that is drawn evenly, or evenly in its logarithm.
+
+        A whole number stands for all numbers that round to it, so that both ends are as likely as the others.
+        """
+        if not self.whole:
+            return self._made(self._at(source.random()), self._digits())
+        wider = replace(self, low=self.low - 0.5, high=self.high + 0.5)
+        return int(min(max(round(wider._at(source.random())), self.low), self.high))
+
+    def _points(self) -> list[float]:
+        """Return as many numbers as a grid takes, before they are rounded."""
+        return [self._at(number / (self.points - 1)) for number in range(self.points)]
 
     def _at(self, share: float) -> float:
         if share >= 1:
@@ -67,9 +77,21 @@ class NumberRange:
             return float(self.low * (self.high / self.low) ** share)
         return self.low + share * (self.high - self.low)
 
-    def _made(self, value: float) -> int | float:
-        """Return a number short enough for the name of a folder."""
-        return round(value) if self.whole else float(f"{value:.4g}")
+    def _digits(self) -> int:
+        """Return how many digits numbers have: four, or more in a range in which some would then be equal."""
+        exact = self._points()
+        enough = (
+            d for d in range(DIGITS, 17) if len({self._made(value, d) for value in exact}) == len(exact)
+        )
+        return DIGITS if self.whole else next(enough, 17)
+
+    def _made(self, value: float, digits: int) -> int | float:
+        """Return a number of the range, short enough for the name of a folder. The ends are not rounded."""
+        if self.whole:
+            return round(value)
+        if value in (self.low, self.high):
+            return value
+        return min(max(float(f"{value:.{digits}g}"), self.low), self.high)
 
 
 def number_range(text: Value) -> NumberRange | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,9 @@ def asked(*methods: str, **changes: Any) -> Request:
         ("0.1..0.9:3", [0.1, 0.5, 0.9]),
         ("8..64:log:4", [8, 16, 32, 64]),
         ("1..3", [1, 2, 3]),  # 1, 1.5, 2, 2.5 and 3 are three whole numbers
+        ("0.9..0.99999:3", [0.9, 0.95, 0.99999]),  # in four digits the last one would be 1
+        ("0.12345..1:log:3", [0.12345, 0.3514, 1.0]),
+        ("0.9999..0.99999:4", [0.9999, 0.99993, 0.99996, 0.99999]),  # in four digits, only two values
     ],
 )
 def test_a_range_has_evenly_spread_values_both_ends_among_them(text: str, values: list[float]) -> None:
@@ -46,6 +51,26 @@ def test_a_range_has_evenly_spread_values_both_ends_among_them(text: str, values
     assert found is not None
     assert found.values() == values
     assert [type(one) for one in found.values()] == [type(one) for one in values]
+
+
+def test_draws_stay_within_the_range_and_whole_numbers_are_equally_likely() -> None:
+    source, near, few = random.Random(0), number_range("0.99..0.99999"), number_range("1..3")
+    assert near is not None
+    assert few is not None
+    assert all(0.99 <= near.draw(source) <= 0.99999 for _ in range(1000))
+    drawn = Counter(few.draw(source) for _ in range(3000))
+    assert set(drawn) == {1, 2, 3}
+    assert all(900 < times < 1100 for times in drawn.values()), "4 standard deviations"
+
+
+def test_whole_numbers_of_a_logarithmic_range_are_drawn_by_their_share_of_its_logarithm() -> None:
+    source, found = random.Random(0), number_range("1..4:log")
+    assert found is not None
+    drawn = Counter(found.draw(source) for _ in range(9000))
+    for number, times in drawn.items():
+        share = math.log((number + 0.5) / (number - 0.5)) / math.log(4.5 / 0.5)
+        assert times / 9000 == pytest.approx(share, abs=0.02)
+    assert set(drawn) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("text", ["0..1:log", "1..1", "2..1", "0.1..1:1", "0.1..1:5000"])
