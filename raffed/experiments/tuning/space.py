@@ -67,8 +67,8 @@ def _check_final(request: Request, method: str, point: MethodSettings) -> None:
         rule = request.config(method, point, seed).federation.stop_when
         if rule:
             raise UsageError(
-                f"federation.stop_when = {rule!r}: the final runs train on all training data, so that nothing "
-                "is left by which they could end early; leave it out, and give a number of rounds"
+                f"federation.stop_when = {rule!r}: the final runs train on all training data, and nothing is "
+                "left by which they could end early; leave it out, and give a number of rounds"
             )
 
 
