@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,6 +64,9 @@ class Validation:
         known = self.curve.best()
         self.best = best
         self._complete = known is None or (best is not None and best.server.round == known[0])
+        if known is not None and best is not None and self._complete:
+            # A fork may decide by another measure than its run, under which this was the best model too
+            self.best = replace(best, measure=self.measure, value=known[1])
 
     def add(self, round: int, rows: Sequence[Row], server: ServerState) -> None:
         """Take note of a round's rows. `server` is the server's state after the round."""

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raffed.config.run import RunConfig
+from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.errors import UsageError
+from raffed.experiments.best_model import values_in
 from raffed.experiments.checkpoint import (
     CHECKPOINTS,
     read_checkpoint,
@@ -79,6 +81,20 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
         raise UsageError(
             "a fork keeps federation.unseen_clients of its run: a client that has trained is not unseen; "
             "start a new run"
+        )
+    _check_rule(run, config, at)
+
+
+def _check_rule(run: RecordedRun, config: RunConfig, at: int) -> None:
+    """Refuse a rule by which the fork would be over before its first round of its own."""
+    rule = read_rule(config.federation.stop_when)
+    if rule is None:
+        return
+    before = (one for one in values_in(read_metrics(run.path), rule.measure) if one[0] <= at)
+    if why := rule.reason(ValidationCurve(rule.measure, before), at):
+        raise UsageError(
+            f"federation.stop_when: this rule ends the fork after the {at} rounds that it shares with its "
+            f"run, before one of its own: {why}; give another --stop-when, or an earlier round with --at"
         )
 
 

@@ -40,7 +40,8 @@ def check_validation(
         curve, found = ValidationCurve(rule.measure), NOT_ENDED
         for round, value in sorted(values_in(rows, rule.measure)):
             curve.values[round] = value
-            if round < config.federation.rounds and rule.reason(curve, round):
+            own = config.federation.forked_at < round < config.federation.rounds
+            if own and rule.reason(curve, round):  # the rounds before a fork were not under its rule
                 found = f"round {round}"
                 break
         said = f"round {about['rounds_done']}" if "ended_early" in about else NOT_ENDED

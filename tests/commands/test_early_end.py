@@ -21,6 +21,7 @@ from raffed.errors import UsageError
 from raffed.experiments.best_model import values_in
 from raffed.results.runfile import read_run
 from raffed.results.seal import sealed
+from raffed.results.writer import read_metrics
 from raffed.runtime import setup as setups
 
 RULE = "val.accuracy no better for 3 rounds"
@@ -204,6 +205,47 @@ def test_a_run_that_its_rule_ended_is_forked_and_not_extended(
     changes: dict[str, Value] = {"federation.stop_when": "", "federation.rounds": done + 1}
     assert raffed.fork(out, changes, tmp_path / "fork").state == "finished"
     assert read_run(tmp_path / "fork")["rounds_done"] == done + 1
+
+
+def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    """The loss of the first round was above the bound of the rule, and that of the shared last one is not."""
+    losses = dict(values_in(ended[0].metrics, "val.loss"))
+    at = min(losses, key=losses.__getitem__)
+    rule = f"val.loss above {(losses[1] + losses[at]) / 2}"
+    changes: dict[str, Value] = {"federation.stop_when": rule, "federation.rounds": at + 1}
+    raffed.fork(ended[1], changes, tmp_path / "fork", at=at)
+    assert read_run(tmp_path / "fork")["rounds_done"] == at + 1
+    assert verified(tmp_path / "fork") == []
+
+
+def test_a_rule_that_ends_a_fork_before_its_first_round_is_refused(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    done = read_run(ended[1])["rounds_done"]
+    with pytest.raises(UsageError, match=f"ends the fork after the {done} rounds that it shares"):
+        raffed.fork(ended[1], {"local.lr": 0.01}, tmp_path / "fork", at=done)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    """After round 1 the same model is the best one by the accuracy and by the loss. A rate of 0 leaves it."""
+    changes: dict[str, Value] = {
+        "local.lr": 0.0,
+        "federation.stop_when": "val.loss below 1e-9",
+        "federation.rounds": 3,
+    }
+    raffed.fork(ended[1], changes, tmp_path / "fork", at=1)
+    best = read_run(tmp_path / "fork")["best"]
+    values = dict(values_in(read_metrics(tmp_path / "fork"), "val.loss"))
+    assert best == {
+        "measure": "val.loss",
+        "round": min(values, key=values.__getitem__),
+        "value": min(values.values()),
+    }
 
 
 @pytest.mark.slow
