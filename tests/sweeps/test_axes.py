@@ -126,6 +126,14 @@ def test_a_method_without_a_grid_tunes_its_rate_and_fill_none_leaves_it() -> Non
     assert list(axes_of(asked("fedavg", search="optuna", trials=7), "fedavg")) == ["local.lr"]
 
 
+@pytest.mark.parametrize("method", ["perfedavg", "pfedme"])
+@pytest.mark.parametrize("search", ["grid", "random"])
+def test_a_rate_that_set_fixes_is_not_searched_to_make_up_the_budget(method: str, search: str) -> None:
+    request = asked(method, args={method: {"outer_lr": 0.0123}}, trials=20, search=search)
+    rates = {request.config(method, one).args["outer_lr"] for one in proposed(request, method)}
+    assert rates == {0.0123}
+
+
 def test_a_sweep_of_before_goes_on_with_the_trials_that_it_had() -> None:
     """Its sweep.json has no `fill`."""
     before = asked("fedavg", fill="none").as_dict()

@@ -106,7 +106,8 @@ def axes_of(request: Request, method: str) -> dict[str, Axis]:
     axes = own_axes(request, method)
     argument, factor = RATE_ARGUMENTS.get(method, (RATE, 1.0))
     budget, known = budget_of(request), _settings(request, axes)
-    if request.fill == "none" or argument in axes or known >= budget:
+    given = argument in axes or argument in request.args.get(method, {})
+    if request.fill == "none" or given or known >= budget:
         return axes
     return {**axes, argument: _rates(request, factor * request.base.local.lr, -(-budget // int(known)))}
 
