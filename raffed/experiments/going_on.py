@@ -7,11 +7,12 @@ rest to `resume`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raffed.config.run import RunConfig
+from raffed.config.training import Local
 from raffed.core.training.rates import same_rates
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import (
@@ -93,14 +94,11 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
             "there in a longer run, too; `raffed fork` continues it with another --stop-when"
         )
     config = run.config.changed({"federation.rounds": rounds})
-    if not same_rates(config.local, before, rounds):
-        raise UsageError(
-            f"local.schedule = {config.local.schedule!r} depends on the total number of rounds, so the "
-            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with "
-            f"--rounds {rounds}"
-        )
+    _check_rates(run, config.local, rounds)
     data_sha256 = str(run.contents.get("data_sha256", ""))
     setup = prepare_run(config, data_sha256=data_sha256)
+    sizes = [len(setup.partition.train[client]) for client in setup.trainable]
+    _check_rates(run, config.local, rounds, {min(sizes), max(sizes)})
     every, last = horizon(setup)
     done = run.newest(same_rounds(run.config, last))
     if every:
@@ -117,6 +115,17 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
         for one in checkpoints(run.path):
             if int(one.name.removeprefix("round-")) > done:
                 shutil.rmtree(one)
+
+
+def _check_rates(run: RecordedRun, local: Local, rounds: int, sizes: Collection[int] = ()) -> None:
+    """Refuse a schedule of which the rounds that are done depend on the total. `sizes` are those of clients."""
+    before = run.config.federation.rounds
+    if not same_rates(local, before, rounds, sizes):
+        raise UsageError(
+            f"local.schedule = {local.schedule!r} depends on the total number of rounds, so the "
+            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with "
+            f"--rounds {rounds}"
+        )
 
 
 def same_rounds(config: RunConfig, last: bool) -> int:

@@ -235,6 +235,18 @@ def test_a_schedule_that_depends_on_the_number_of_rounds_is_not_extended(tmp_pat
     assert longer.hashes == raffed.run(of(4, local__schedule="exponential")).hashes
 
 
+def test_a_schedule_that_depends_on_the_total_in_its_last_steps_alone_is_not_extended(tmp_path: Path) -> None:
+    """A client of these makes up to 80 steps in 2 rounds; only the last of them has another rate."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "def late(done: int, total: int) -> float:\n    return 0.1 if done >= 0.98 * total else 1.0\n"
+    )
+    more: dict[str, Value] = {"local__schedule": f"{file}:late", "local__schedule_by": "step"}
+    raffed.run(of(2, **more, local__batch_size=1), tmp_path / "run")
+    with pytest.raises(UsageError, match="depends on the total number of rounds"):
+        raffed.extend(tmp_path / "run", 4)
+
+
 def test_a_fork_cannot_keep_a_state_that_its_run_does_not_have(four: Path, tmp_path: Path) -> None:
     changes: dict[str, Value] = {"local.keep_optimizer": True, "federation.rounds": 5}
     with pytest.raises(UsageError, match="the checkpoint holds no state of this optimiser"):

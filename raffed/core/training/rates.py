@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -115,18 +115,23 @@ class RoundRates:
         return float(factor)
 
 
-def same_rates(local: Local, rounds: int, more: int) -> bool:
+def same_rates(local: Local, rounds: int, more: int, sizes: Collection[int] = ()) -> bool:
     """Return whether the rounds of a run have the rates of the first rounds of a longer run.
 
     Args:
         local: How clients train.
         rounds: Number of rounds of the shorter run.
         more: Number of rounds of the longer run.
+        sizes: Training samples of the run's clients. A schedule of one's own may change the rate in the last
+            few steps alone, which a client with few steps does not make.
     """
-    both = [
-        [RoundRates(local, round, total).of_a_round() for round in range(rounds)] for total in (rounds, more)
-    ]
-    return both[0] == both[1]
+    clients = [(6, 3), *((local.steps(n), max(local.batches(n), 1)) for n in sizes)]
+    return all(
+        RoundRates(local, round, rounds).of_a_round(*client)
+        == RoundRates(local, round, more).of_a_round(*client)
+        for client in clients
+        for round in range(rounds)
+    )
 
 
 def schedule_of(local: Local) -> Schedule:
