@@ -118,7 +118,7 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
 
 
 def _check_rates(run: RecordedRun, local: Local, rounds: int, sizes: Collection[int] = ()) -> None:
-    """Refuse a schedule of which the rounds that are done depend on the total. `sizes` are those of clients."""
+    """Refuse a schedule by which the rounds that are done depend on the total, for clients of these sizes."""
     before = run.config.federation.rounds
     if not same_rates(local, before, rounds, sizes):
         raise UsageError(
