@@ -84,7 +84,8 @@ class Context(Generic[Mine, FromServer]):
         spec: Sizes of the model and of the federation.
         run_seed: Seed of the run.
         round: Number of the round, counted from 0.
-        client: Number of the client, counted from 0.
+        client: Number of the client, counted from 0. In a step of stacked clients, numbers that differ
+            between them (`client`, `steps`, `lr_sum`, `lr`) are tensors without dimensions.
         class_counts: The client's training samples of each class [C], int64.
         initial: The run's initial model, which every client can derive from the seed.
         start: The model as downloaded, joined with the client's own layers, and after the method's opening.
@@ -105,8 +106,7 @@ class Context(Generic[Mine, FromServer]):
         momentum: Momentum of the first pass; 0 if its optimiser is not SGD.
         nesterov: Whether this momentum is Nesterov's.
         weight_decay: Weight decay of the first pass.
-        lr: Learning rate of the round's first step. In a step of a local solver it is the rate of that step;
-            in a stack whose clients have different rates it is a tensor without dimensions.
+        lr: Learning rate of the round's first step. In a step of a local solver it is the rate of that step.
         warmth: Fraction of the learning rate that the warm-up leaves in this round (`Local.warmth`).
         warm_lr: The run's learning rate in this round with its warm-up and without its schedule.
         label_smoothing: ε of the cross-entropy in training, in [0, 1].
@@ -186,6 +186,11 @@ class Context(Generic[Mine, FromServer]):
                 that may train.
             purpose: Which random stream draws the set.
         """
+        if not isinstance(self.client, int):  # in an objective of stacked clients
+            raise TypeError(
+                "k.chosen belongs into client_init() or finish(), not into an objective: keep its answer in "
+                "the client's memory, as a tensor"
+            )
         count = round(share * self.spec.num_clients)
         order: NDArray[np.int64] = seeds.rng(self.run_seed, purpose).permutation(self.spec.num_clients)
         if self.client in self.spec.unseen:

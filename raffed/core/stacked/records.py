@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -59,12 +58,10 @@ class StackedMemory:
     """
 
     FIELDS = ("class_counts", "start", "state", "mine", "private", "own")
+    NUMBERS = ("client", "steps", "lr_sum", "lr")  # tensors without dimensions where clients differ in them
 
     def __init__(self, members: list[Views]) -> None:
         nobody = {
-            "client": -1,
-            "steps": -1,
-            "lr_sum": math.nan,
             "carried": None,
             "features": _refused,
             "reestimate": _refused,
@@ -76,6 +73,8 @@ class StackedMemory:
             {slot: {name: getattr(v, name) for name in self.FIELDS} for slot, v in views.items()}
             for views in members
         ]
+        for name in self.NUMBERS:
+            _put_numbers(values, members, name)
         self._leaves, self._spec = stacked_records(values if self._template else [{}])
         self._last: tuple[slice, Taken] | None = None
 
@@ -125,6 +124,20 @@ def stacked_records(
                 "clients whose memories differ in shape or in plain values cannot be stacked; use cohort = 0"
             )
     return leaves, spec
+
+
+def _put_numbers(values: list[dict[str, dict[str, Leaf]]], members: list[Views], name: str) -> None:
+    """Put a number of every client, as its contexts have it, into the values of its slots.
+
+    It stays a number if all clients have the same. Otherwise a loss gets it as a tensor without dimensions.
+    """
+    for slot in members[0]:
+        numbers = [getattr(views[slot], name) for views in members]
+        if any(one != numbers[0] for one in numbers):
+            device = members[0][slot].start.w.device
+            numbers = [torch.tensor(one, device=device) for one in numbers]
+        for row, number in zip(values, numbers, strict=True):
+            row[slot][name] = number
 
 
 def stacked_params(points: Sequence[Params]) -> Tensors:

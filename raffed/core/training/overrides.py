@@ -51,7 +51,8 @@ def with_optimizer(m: Method, local: Local) -> Method:
 
     A method whose training keeps no such state is returned as it is.
     """
-    if not local.keep_optimizer or m.solver is not None or not (_keeps(m, local) or _keeps_private(m)):
+    shared = m.solver is None and _keeps(m, local)
+    if not local.keep_optimizer or not (shared or _keeps_private(m)):
         return m
     return replace(m, optimizer=KeptOptimizer())
 

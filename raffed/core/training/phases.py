@@ -109,7 +109,10 @@ def train_by_rule(
     done = session.execute(session.net, task, phases, session.augment)
     for k, end in zip(contexts, done, strict=True):
         check_loss(m, k, end.loss)
-    sums = [None if one.rates is None else plain_sum(one.rates) for one in phases]
+    sums = [
+        len(one.batches) // per * k.lr if one.rates is None else plain_sum(one.rates)
+        for k, one in zip(contexts, phases, strict=True)
+    ]
     gradients: dict[str, bool] = {}
     _note_gradients(gradients, task)
     idle = _idle(gradients)
