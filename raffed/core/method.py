@@ -27,12 +27,14 @@ from raffed.core.ingredients import (
     Term,
     UnchangedLogits,
 )
+from raffed.core.ingredients.base import remembers
 from raffed.core.ingredients.declared import Needed, check_declared
 from raffed.core.losses import Criterion
 from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, Reweighting, ServerRule
+from raffed.core.together import check_together
 from raffed.errors import UsageError
 
 
@@ -92,34 +94,9 @@ class Method:
 
     def __post_init__(self) -> None:
         self._check_slots()
-        names = [type(t).__name__ for t in self.terms]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError(
-                    f"{self.name}: two terms of class {name}; their memories would share one slot; give "
-                    "them different classes"
-                )
-        if self.solver is not None and any(type(term).note is not Term.note for term in self.terms):
-            rule = type(self.solver).__name__
-            raise UsageError(
-                f"{self.name}: one of its terms records something at every step, which needs SGD, not {rule}"
-            )
-        if self.solver is not None and self.correction is not None:
-            correction, rule = type(self.correction).__name__, type(self.solver).__name__
-            raise UsageError(
-                f"{self.name}: {correction} corrects the steps of SGD, but {rule} makes its own; write the "
-                f"correction into {rule}.step"
-            )
-        if (
-            self.correction is not None
-            and self.correction.plain_sgd
-            and any(p.momentum != 0.0 for p in self.passes)
-        ):
-            raise UsageError(
-                f"{self.name}: {type(self.correction).__name__} needs plain SGD (momentum 0 in every pass): "
-                f"its control "
-                "variates divide the displacement by the summed learning rates, which momentum breaks"
-            )
+        if self.criterion is not None:
+            self._check_loss(self.criterion)
+        check_together(self)
 
     def _check_slots(self) -> None:
         """Refuse what does not belong into a slot. A list of terms or passes becomes a tuple."""
@@ -129,6 +106,8 @@ class Method:
         for slot, kind in (("terms", Term), ("passes", Pass)):
             check_many(self.name, slot, getattr(self, slot), kind, some=slot == "passes")
             object.__setattr__(self, slot, tuple(getattr(self, slot)))
+        if self.criterion is not None and self.head is None:  # a head hands the logits to the loss
+            object.__setattr__(self, "head", UnchangedLogits())
         for slot in ("network", "strengths"):
             check_pairs(self.name, slot, getattr(self, slot))
         for slot, one in self.ingredients():
@@ -145,6 +124,10 @@ class Method:
         Raises:
             UsageError: The method has a loss of its own, or needs the cross-entropy.
         """
+        return replace(self, criterion=criterion)
+
+    def _check_loss(self, criterion: Criterion) -> None:
+        """Refuse a loss in the place of the cross-entropy that this method would not use."""
         if self.head is not None and type(self.head).loss is not Head.loss:
             raise UsageError(
                 f"{self.name} has a loss of its own ({type(self.head).__name__}), so {criterion.name} cannot "
@@ -156,7 +139,6 @@ class Method:
                     f"{self.name} works with gradients of the cross-entropy ({type(one).__name__}), so "
                     f"{criterion.name} cannot replace it; leave out --loss"
                 )
-        return replace(self, criterion=criterion, head=self.head or UnchangedLogits())
 
     @property
     def has_global(self) -> bool:
@@ -190,9 +172,7 @@ class Method:
     def keeps_state(self) -> bool:
         """Whether clients keep own layers, own buffers, or the memory of an ingredient between rounds."""
         own = self.split.personal != "none" or self.split.buffers == "local"
-        return own or any(
-            type(one).client_init is not Ingredient.client_init for _, one in self.ingredients()
-        )
+        return own or any(remembers(one) for _, one in self.ingredients())
 
     @property
     def keeps_uploads(self) -> bool:

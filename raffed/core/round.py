@@ -13,6 +13,8 @@ from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
 from raffed.core.divergence import check_client, check_evaluated, check_server
 from raffed.core.ingredients import Personal
+from raffed.core.ingredients.base import remembers
+from raffed.core.ingredients.results import fault
 from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State
@@ -125,6 +127,14 @@ def client_rounds(
 def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
     """Return what a client keeps and what it sends. It is called without gradient."""
     done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
+    for slot, one in m.ingredients():
+        if done[slot][0] is not None and not remembers(one):
+            raise fault(
+                one,
+                "finish",
+                "returned a memory, but the class has no client_init, so nothing would be kept; write "
+                "`def client_init(self, k)`, which makes the memory of a client at its first participation",
+            )
     sent = m.split.shared(k.w, k.spec.norms)
     # So that an upload shares no storage with the client state
     sent = sent.clone() if m.keeps_state else sent
@@ -248,11 +258,25 @@ def server_round(
         for slot, one in m.ingredients()
     }
     slots["server"], w = (step or m.server.step)(s.slots.get("server"), s.w, mean_w, k)
-    slots.update(m.server.extra_broadcast(slots["server"]))
+    slots.update(_extra(m, slots["server"]))
     kept = {slot: v for slot, v in slots.items() if v is not None}
     after = ServerState(s.round + 1, w, m.server.statistics(s.b, mean_b, k), kept)
     check_server(m, after)
     return after
+
+
+def _extra(m: Method, own: Any) -> dict[str, Wire]:
+    """Return what the server's rule broadcasts in addition, to slots that the method has."""
+    found, known = m.server.extra_broadcast(own), [slot for slot, _ in m.ingredients()]
+    for slot in found:
+        if slot not in known:
+            raise fault(
+                m.server,
+                "extra_broadcast",
+                f"has a message for the slot {slot!r}, which nothing reads; the slots of {m.name} are "
+                f"{', '.join(known) or 'empty'}",
+            )
+    return found
 
 
 def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:

@@ -143,7 +143,7 @@ CASES: tuple[tuple[dict[str, Any], str], ...] = (
         "gradient returned a gradient that differs in body",
     ),
     (_personal("model", lambda self, k: k.state.w), "model returned a Params; it must return a State"),
-    (_personal("predict", None), "predict returned None; it must return a Tensor"),
+    (_personal("predict", None, predicts=True), "predict returned None; it must return a Tensor"),
     (_personal("budget", 3), "budget returned 3; it must return a Budget or None"),
     (
         _personal("start", lambda self, k: k.w, budget=_trains),

@@ -107,3 +107,8 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
             A `Wire`, which is broadcast in the next round, or a `Private` record, or None.
         """
         return s
+
+
+def remembers(one: Ingredient) -> bool:
+    """Return whether the clients of an ingredient keep a memory, which its `client_init` makes."""
+    return type(one).client_init is not Ingredient.client_init

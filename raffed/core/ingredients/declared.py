@@ -31,6 +31,17 @@ NEEDED: Final[Needed] = (
     (LocalSolver, ("step",), "step(self, carried, gradient, k)"),
     (Personal, ("model",), "model(self, k)"),
 )
+# Hook → another one of the same kind, without which nothing would ever call it, and what that one says
+ONLY_WITH: Final[tuple[tuple[type[Record], str, str, str], ...]] = (
+    (Opening, "step", "epochs", "how often it goes through the samples"),
+    (Opening, "loss", "epochs", "how often it goes through the samples"),
+    (Opening, "samples", "epochs", "how often it goes through them"),
+    (Personal, "private_loss", "budget", "how long private training lasts"),
+    (Personal, "loss_parts", "loss", "what is added to the shared objective"),
+    (Personal, "predict", "predicts", "that scores come from it (predicts = True)"),
+    (Personal, "update_gates", "gates", "which parameters of the companion it moves"),
+    (Personal, "gates", "companion", "the parameters to which they belong"),
+)
 BETWEEN: Final[tuple[str, ...]] = ("memory", "private", "round")
 
 
@@ -57,6 +68,9 @@ def check_declared(owner: str, slot: str, one: Record, needed: Needed = NEEDED) 
         for base, names, written in needed:
             if isinstance(one, base):
                 _check_needed(kind, one, names, written)
+        for base, hook, other, says in ONLY_WITH:
+            if isinstance(one, base):
+                _check_called(kind, one, hook, other, says)
     except UsageError as error:
         raise UsageError(f"{place_of(kind)}: {owner}: {slot}: {error}") from None
 
@@ -99,6 +113,21 @@ def _check_needed(kind: type, one: Record, names: tuple[str, ...], written: str)
     if isinstance(one, Opening) and not _overrides(kind, "epochs"):
         return  # an opening without epochs makes no step
     raise UsageError(f"{kind.__name__} has no {' or '.join(names)}; write `def {written}` in it")
+
+
+def _check_called(kind: type, one: Record, hook: str, other: str, says: str) -> None:
+    """Refuse a hook that nothing calls, because the one that it needs is left as it is."""
+    if _says(kind, one, hook) and not _says(kind, one, other):
+        raise UsageError(
+            f"{kind.__name__} has {hook}, which has no effect without {other}; say in {other} {says}, or "
+            f"leave {hook} out"
+        )
+
+
+def _says(kind: type, one: Record, name: str) -> bool:
+    """Return whether a hook is another function than the usual one, or a declared value is not empty."""
+    own = getattr(one, name)
+    return _overrides(kind, name) if callable(own) else bool(own)
 
 
 def _overrides(kind: type, name: str) -> bool:
