@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from raffed.core.kernels import has_tied_weights
 from raffed.core.kernels.linear_chain import LinearChain
+from raffed.core.losses import is_stacked
 from raffed.core.params import Params
 from raffed.core.training.seeded_dropout import Noise
 
@@ -39,6 +40,9 @@ class FunctionalNetwork:
         self._tied = has_tied_weights(module)
         self._parameters: Tensors = dict(module.named_parameters())
         self.buffers: Tensors = dict(module.named_buffers())
+        for layer in module.modules():
+            if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
+                layer.register_forward_hook(_padding_in_stacks)
         if low and device.type == "cuda":
             for layer in module.modules():
                 if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -98,6 +102,16 @@ class FunctionalNetwork:
     def full(self, logits: Tensor, z: Tensor) -> Outputs:
         """Return logits and z in float32."""
         return (logits.float(), z.float()) if self.low else (logits, z)
+
+
+def _padding_in_stacks(layer: nn.Embedding, inputs: tuple[Tensor], out: Tensor) -> Tensor | None:
+    """Give the row of the padding no gradient inside vmap, as torch gives it none for one client alone.
+
+    The rule of vmap for an embedding forgets `padding_idx`.
+    """
+    if layer.padding_idx is None or not is_stacked(out):
+        return None
+    return torch.where(torch.eq(inputs[0], layer.padding_idx)[..., None], out.detach(), out)
 
 
 def _widened_in_stacks(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:

@@ -72,7 +72,9 @@ def find_head(module: nn.Module, x: Tensor, title: str) -> str:
     )
 
 
-def linear_outputs(module: nn.Module, x: Tensor, title: str) -> tuple[Tensor, list[tuple[str, Tensor]]]:
+def linear_outputs(
+    module: nn.Module, x: Tensor, title: str, *, training: bool = False
+) -> tuple[Tensor, list[tuple[str, Tensor]]]:
     """Return what `scores_of` returns, and the output of every call of a linear layer, with the layer's name.
 
     Raises:
@@ -85,7 +87,7 @@ def linear_outputs(module: nn.Module, x: Tensor, title: str) -> tuple[Tensor, li
         if isinstance(layer, nn.Linear)
     ]
     try:
-        return scores_of(module, x, title), made
+        return scores_of(module, x, title, training=training), made
     finally:
         for hook in hooks:
             hook.remove()
@@ -97,8 +99,8 @@ def are_equal(out: Tensor, scores: Tensor) -> bool:
     return out is scores or (same_size and torch.equal(out.reshape(scores.shape), scores))
 
 
-def scores_of(module: nn.Module, x: Tensor, title: str) -> Tensor:
-    """Return what a module makes of a batch in evaluation mode, without gradient.
+def scores_of(module: nn.Module, x: Tensor, title: str, *, training: bool = False) -> Tensor:
+    """Return what a module makes of a batch in evaluation or training mode, without gradient.
 
     Raises:
         UsageError: It is not one tensor, or torch cannot compute it.
@@ -107,7 +109,7 @@ def scores_of(module: nn.Module, x: Tensor, title: str) -> Tensor:
     modes = {layer: layer.training for layer in module.modules()}
     with torch.no_grad(), own_errors(f"{title} with inputs [{', '.join(map(str, x.shape))}]"):
         try:
-            scores = module.eval()(x)
+            scores = module.train(training)(x)
         finally:
             for layer, training in modes.items():
                 layer.training = training

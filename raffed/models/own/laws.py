@@ -123,7 +123,7 @@ class Laws:
         except Exception as error:
             text = " ".join(str(error).split())[:200]
             raise UsageError(f"{self.title} cannot be stacked ({text}); {advice}") from error
-        largest = max(float(slope.abs().max()) for slope in alone.values())
+        largest = max(float(slope.abs().max()) for slope in alone.values() if slope.numel())
         if largest > EXPLODED:
             return
         for name, slope in alone.items():

@@ -73,11 +73,12 @@ class NetworkTrial:
         self.network.leaves("all")
         uniform = [torch.rand(shape, generator=generator) for shape in self.network.noise_shapes(x)]
 
-        def loss(w: dict[str, Tensor], b: dict[str, Tensor]) -> Tensor:
+        def loss(w: dict[str, Tensor], b: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             return cross_entropy(forward.of_one(w, b, x, y, uniform).logits, y)
 
-        together: Callable[[dict[str, Tensor], dict[str, Tensor]], Tensor] = vmap(loss)
-        gradients = torch.autograd.grad(together(w, b).sum(), list(w.values()), materialize_grads=True)
+        together: Callable[..., Tensor] = vmap(loss)
+        losses = together(w, b, torch.stack([x, x]), torch.stack([y, y]))
+        gradients = torch.autograd.grad(losses.sum(), list(w.values()), materialize_grads=True)
         return dict(zip(w, gradients, strict=True))
 
 

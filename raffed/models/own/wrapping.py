@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from raffed.core.seeds import forked
 from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
 from raffed.models.own.heads import (
@@ -165,11 +166,14 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
     if _is_lazy(module):
         raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
     check_types(module, title)
+    _check_embeddings(module, title)
     if head is None:
         assert inputs is not None
         head = find_head(module, inputs.batch(2), title)
     _check_head(module, head, title)
     wanted = None if inputs is None else _repeated(module, head, inputs, title)
+    if inputs is not None:
+        _check_training(module, head, inputs.batch(2), title)
     with own_errors(title):
         net = OwnNet(module, head)
     if inputs is not None and wanted is not None:
@@ -189,6 +193,36 @@ def _repeated(module: nn.Module, head: str, inputs: ModelInputs, title: str) -> 
     if not any(name == head and are_equal(out, first) for name, out in made):
         raise UsageError(f"{_NOT_THE_OUTPUT.format(title=title, head=head)}; {_ADVICE}")
     return first
+
+
+def _check_training(module: nn.Module, head: str, x: Tensor, title: str) -> None:
+    """Refuse a module that returns something else than the head's output when it is trained.
+
+    Nothing of it changes. What cannot be computed here is reported by the checks of training.
+    """
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    returned: list[Tensor | tuple[Tensor, ...]] = []
+    hook = module.register_forward_hook(lambda _, __, out: returned.append(out))
+    made: list[tuple[str, Tensor]] = []
+    try:
+        with forked(0):
+            _, made = linear_outputs(module, x, title, training=True)
+    except RaffedError:
+        if not returned:
+            return
+    finally:
+        hook.remove()
+        for name, buffer in module.named_buffers():
+            if name in before:
+                buffer.copy_(before[name])
+    scores = returned[-1]
+    if not isinstance(scores, Tensor):
+        raise UsageError(
+            f"{title} returns a {type(scores).__name__} in training mode; it must return one tensor of "
+            f"scores [B, C], as in evaluation mode"
+        )
+    if not any(name == head and are_equal(out, scores) for name, out in made):
+        raise UsageError(f"{_NOT_THE_OUTPUT.format(title=title, head=head)} in training mode; {_ADVICE}")
 
 
 def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module, str]:
@@ -252,11 +286,29 @@ def check_types(module: nn.Module, title: str) -> None:
             )
 
 
+def _check_embeddings(module: nn.Module, title: str) -> None:
+    """Refuse embeddings that change their weights when they are called, or whose gradients are sparse."""
+    for name, layer in module.named_modules():
+        if not isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+            continue
+        if layer.max_norm is not None:
+            raise UsageError(
+                f"{title}: its layer {name} has max_norm, which changes its weights in every call, also when "
+                f"they are only evaluated; leave max_norm out (weight_decay keeps weights small)"
+            )
+        if layer.sparse:
+            raise UsageError(
+                f"{title}: its layer {name} has sparse gradients, which raffed does not train; leave out "
+                f"sparse=True"
+            )
+
+
 def _check_head(module: nn.Module, head: str, title: str) -> None:
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
     if head not in layers:
         known = ", ".join(layers) or "none"
         raise UsageError(f"{title}: head = {head!r} is not an nn.Linear of it; its linear layers: {known}")
+    _check_place(module, head, layers[head], title)
     names = [name for name, _ in layers[head].named_parameters()]
     if not set(names) <= {"weight", "bias"}:
         raise UsageError(f"{title}: its head {head or 'itself'} has other parameters than weight and bias")
@@ -274,6 +326,27 @@ def _check_head(module: nn.Module, head: str, title: str) -> None:
         raise UsageError(
             f"{title}: its head {head} shares its weights with another layer, so that no method could treat "
             f"head and body apart; give the head weights of its own"
+        )
+
+
+def _check_place(module: nn.Module, head: str, layer: nn.Linear, title: str) -> None:
+    """Refuse a head that is also another layer of the module, as in `self.net = nn.Sequential(body, head)`.
+
+    Its weights would be named as those of the body, so that no method would find a head.
+    """
+    places = {
+        (id(parent), leaf)
+        for parent in module.modules()
+        for leaf, child in parent._modules.items()
+        if child is layer
+    }
+    if len(places) > 1:
+        every = [name for name, one in module.named_modules(remove_duplicate=False) if one is layer]
+        others = ", ".join(name for name in every if name != head)
+        raise UsageError(
+            f"{title}: its head {head} is registered a second time, as {others}, so that no method could "
+            f"treat head and body apart; keep it in one place, such as self.head(self.body(x)) without a "
+            f"list or Sequential of both"
         )
 
 
