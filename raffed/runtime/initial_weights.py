@@ -77,7 +77,19 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
     ):
         raise UsageError(f"{path} is not a table of tensors; {advice}")
-    return {name: value.detach().contiguous() for name, value in found.items()}
+    return {name: _plain(value, f"{path}: {name}") for name, value in found.items()}
+
+
+def _plain(value: torch.Tensor, where: str) -> torch.Tensor:
+    """Return a tensor of a file as NumPy can hold it. Numbers in bfloat16 are the same in float32.
+
+    Raises:
+        UsageError: It is sparse, quantised or complex.
+    """
+    if value.layout != torch.strided or value.is_quantized or value.is_complex():
+        raise UsageError(f"{where} is not a plain table of real numbers; save it as float32")
+    value = value.float() if value.dtype == torch.bfloat16 else value
+    return value.detach().contiguous()
 
 
 __all__ = ["Arrays", "begin_from", "read_initial"]
