@@ -8,7 +8,7 @@ from typing import Annotated, Literal, get_args
 
 from raffed.config.validation import Range, check_fields
 from raffed.core.params import Params
-from raffed.errors import check_choice
+from raffed.errors import UsageError, check_choice
 
 Part = Literal["all", "body", "head", "base", "top", "norm", "none"]
 PARTS: tuple[str, ...] = get_args(Part)
@@ -83,6 +83,11 @@ class ParameterSplit:
 SHARE_ALL = ParameterSplit()
 
 
+def _check_trained(owner: str, part: Part) -> None:
+    if part == "none":
+        raise UsageError(f"{owner}.part = 'none' trains nothing; leave the {owner} out, or name a part")
+
+
 @dataclass(frozen=True)
 class Pass:
     """One pass of shared training: what is trained, for how long, and with which settings of SGD.
@@ -110,6 +115,7 @@ class Pass:
 
     def __post_init__(self) -> None:
         check_fields("Pass", self)
+        _check_trained("Pass", self.part)
 
 
 @dataclass(frozen=True)
@@ -142,3 +148,4 @@ class Budget:
 
     def __post_init__(self) -> None:
         check_fields("Budget", self)
+        _check_trained("Budget", self.part)

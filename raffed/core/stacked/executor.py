@@ -110,6 +110,7 @@ class SgdStack:
         self.own = stacked_params([one.own if one.own is not None else Params({}) for one in members])
         self._stepped = [name for name in self.own if name not in task.gates]
         moving = {**self.live, **{f"own.{name}": self.own[name] for name in self._stepped}}
+        net.check_trained(moving.values(), task.part)
         self.steps = StackedSteps(task.solver, moving, members)
         self.loss = torch.zeros(len(members), dtype=torch.float64, device=net.device)
         self.memory = StackedMemory([one.views for one in members])

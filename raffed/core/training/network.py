@@ -20,6 +20,7 @@ from raffed.core.parts import Part, in_part
 from raffed.core.training.functional import FunctionalNetwork
 from raffed.core.training.recorded_steps import KeptPhases, StepRecorder
 from raffed.core.training.seeded_dropout import Noise, draw, replace_dropout
+from raffed.errors import UsageError
 
 _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
@@ -160,6 +161,19 @@ class Network:
             self.module.get_submodule("body").train(moves)
             self._moves = moves
         return chosen
+
+    def check_trained(self, weights: Collection[Tensor], part: Part) -> None:
+        """Refuse a training phase that has no weights to train.
+
+        Raises:
+            UsageError: There are none. The message names the part.
+        """
+        if not weights:
+            lacks = " (it has no BatchNorm)" if part == "norm" else ""
+            raise UsageError(
+                f"the method trains the part {part!r} of the network, which has no weights{lacks}; use "
+                "another network (--model), or another part"
+            )
 
     def entrance(self, part: Part) -> str:
         """Return where training of a part can enter the network, because the layers below it are not trained.

@@ -138,6 +138,7 @@ def sgd(
     names, live = list(leaves), list(leaves.values())
     companion = _Companion(beside)
     weights = [p.detach() for p in (*live, *companion.stepped.values())]
+    net.check_trained(weights, part)
     named = [*names, *companion.names]
     own_steps = beside is not None or correct is not None or after_step is not None
     alike = cross_entropy_only and not own_steps and draw is None and begun is None
