@@ -182,6 +182,13 @@ def test_methods_that_need_plain_sgd_say_so_in_one_line() -> None:
     assert override_line(build_method("fedavg"), Local(optimizer="adam")) == ""
 
 
+def test_methods_that_set_the_epochs_of_every_pass_say_so_if_a_run_asks_for_others() -> None:
+    fedrep = build_method("fedrep", {"head_epochs": 3, "body_epochs": 2})
+    line = "local.epochs = 7 (it uses 3 and 2) in shared training"
+    assert override_line(fedrep, Local(epochs=7)).endswith(line)
+    assert override_line(fedrep, Local()) == override_line(build_method("fedavg"), Local(epochs=7)) == ""
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_recorded_is_what_is_overridden_and_nothing_else(name: str) -> None:
     local = Local(optimizer="adamw", schedule="cosine", schedule_by="step", keep_optimizer=True)

@@ -190,12 +190,24 @@ def _private(personal: Personal, local: Local) -> dict[str, Value]:
 
 def override_line(m: Method, local: Local) -> str:
     """Return one line about the settings that the method overrides; empty if it overrides none."""
-    shown = [f"local.{one.name} = {one.given} ({_instead(one.used)})" for one in overrides(m, local)]
+    found = [*_of_epochs(m, local), *overrides(m, local)]
+    shown = [f"local.{one.name} = {one.given} ({_instead(one.used)})" for one in found]
     if not shown:
         return ""
     *others, last = shown
     listed = f"{', '.join(others)} and {last}" if others else last
     return f"{m.name} overrides {listed} in shared training"
+
+
+def _of_epochs(m: Method, local: Local) -> list[Override]:
+    """Return the epochs that a run asks for, if every pass of the method has a number of its own.
+
+    The usual number is not reported, since the user need not have asked for it.
+    """
+    own = [one.epochs for one in m.passes if one.epochs is not None]
+    if len(own) < len(m.passes) or local.epochs == Local().epochs or set(own) == {local.epochs}:
+        return []
+    return [Override("epochs", local.epochs, " and ".join(f"{one:g}" for one in own))]
 
 
 def _instead(used: Value) -> str:
