@@ -29,12 +29,12 @@ from raffed.core.ingredients import (
 )
 from raffed.core.ingredients.base import remembers
 from raffed.core.ingredients.declared import Needed, check_declared
+from raffed.core.ingredients.together import check_together
 from raffed.core.losses import Criterion
 from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
 from raffed.core.server import Assign, Mean, Reweighting, ServerRule
-from raffed.core.together import check_together
 from raffed.errors import UsageError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from raffed.config.slots import with_article
 from raffed.core.ingredients import (
@@ -16,11 +16,9 @@ from raffed.core.ingredients import (
     Personal,
     Term,
 )
+from raffed.core.parts import Pass
 from raffed.core.training.optimizer_state import KeptOptimizer
 from raffed.errors import UsageError
-
-if TYPE_CHECKING:
-    from raffed.core.method import Method
 
 # Kinds of ingredients that act in one slot alone, which is named beside them
 _PLACES: Final[tuple[tuple[type[Ingredient], str], ...]] = (
@@ -34,7 +32,28 @@ _PLACES: Final[tuple[tuple[type[Ingredient], str], ...]] = (
 )
 
 
-def check_together(m: Method) -> None:
+class Slots(Protocol):
+    """The slots of a `Method` that are looked at here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def terms(self) -> tuple[Term, ...]: ...
+    @property
+    def correction(self) -> Correction | None: ...
+    @property
+    def solver(self) -> LocalSolver | None: ...
+    @property
+    def message(self) -> Ingredient | None: ...
+    @property
+    def optimizer(self) -> Ingredient | None: ...
+    @property
+    def personal(self) -> Personal | None: ...
+    @property
+    def passes(self) -> tuple[Pass, ...]: ...
+
+
+def check_together(m: Slots) -> None:
     """Refuse ingredients of a method that do not fit together.
 
     Raises:
@@ -44,7 +63,7 @@ def check_together(m: Method) -> None:
         raise UsageError(f"{m.name}: {why}")
 
 
-def _misplaced(m: Method) -> Iterator[str]:
+def _misplaced(m: Slots) -> Iterator[str]:
     """Yield what is in a slot where it would not do what its kind does."""
     for slot, one in (("message", m.message), ("solver", m.solver)):
         place = next((place for kind, place in _PLACES if isinstance(one, kind)), slot)
@@ -60,7 +79,7 @@ def _misplaced(m: Method) -> Iterator[str]:
         )
 
 
-def _of_terms(m: Method) -> Iterator[str]:
+def _of_terms(m: Slots) -> Iterator[str]:
     names = [type(t).__name__ for t in m.terms]
     for name in names:
         if names.count(name) > 1:
@@ -69,7 +88,7 @@ def _of_terms(m: Method) -> Iterator[str]:
             )
 
 
-def _of_a_solver(m: Method) -> Iterator[str]:
+def _of_a_solver(m: Slots) -> Iterator[str]:
     """Yield what is only used in steps of SGD, although the method's solver steps by a rule of its own."""
     if m.solver is None:
         return
@@ -95,7 +114,7 @@ def _of_a_solver(m: Method) -> Iterator[str]:
         )
 
 
-def _of_a_correction(m: Method) -> Iterator[str]:
+def _of_a_correction(m: Slots) -> Iterator[str]:
     if m.correction is not None and m.correction.plain_sgd and any(p.momentum != 0.0 for p in m.passes):
         yield (
             f"{type(m.correction).__name__} needs plain SGD (momentum 0 in every pass): its control variates "
