@@ -102,11 +102,28 @@ def test_a_published_seed_makes_the_partition_the_same_for_all_seeds_unless_the_
     assert niid.data.split == "label-count:10:2:niid-bench"
 
 
-def test_scaffold_runs_at_ten_times_the_rate_without_momentum_and_beside_it_at_the_printed_rate() -> None:
-    fast, slow = (cell("niid-mnist", row, "IID").config.local for row in ("SCAFFOLD", "SCAFFOLD (lr 0.01)"))
+def test_scaffold_is_the_codes_with_momentum_inside_and_stands_beside_the_papers() -> None:
+    """Both codes step like FedAvg and correct beside it; Flower's alone weighs the controls by samples. The
+    paper's has no momentum: run at ten times the rate, to which 0.9 adds up, and at the printed one.
+    """
     plain = cell("niid-mnist", "FedAvg", "IID").config.local
-    assert (fast.lr, slow.lr) == (pytest.approx(plain.lr / (1 - plain.momentum)), plain.lr)
-    assert fast.momentum == slow.momentum == 0.0
+    for name, column, controls in (
+        ("niid-mnist", "IID", "samples"),
+        ("niid-cifar10", "#C=2", "samples"),
+        ("niid-cifar10", "#C=2 NIID-Bench", "clients"),
+        ("niid-cifar10-100", "IID", "clients"),
+    ):
+        theirs = cell(name, "SCAFFOLD", column).config
+        assert (theirs.local.lr, theirs.local.momentum) == (plain.lr, plain.momentum)
+        assert theirs.args["momentum_inside"] is True
+        assert theirs.args.get("controls_by", "clients") == controls
+        rates = []
+        for row in ("SCAFFOLD (lr 0.1)", "SCAFFOLD (lr 0.01)"):
+            one = cell(name, row, column).config
+            assert (dict(one.args), one.local.momentum) == ({}, 0.0)
+            assert not cell(name, row, column).printed
+            rates.append(one.local.lr)
+        assert rates == [pytest.approx(plain.lr / (1 - plain.momentum)), plain.lr]
 
 
 def test_three_sources_print_fedavg_s_number_of_cifar10_with_two_classes_a_client() -> None:

@@ -184,7 +184,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "teacher": ["none"],
     },
     "priorce": {"tau": [-0.1, 11.0, math.nan], "missing": ["inf"]},
-    "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"]},
+    "scaffold": {"server_lr": [0.0, -1.0, 11.0, math.nan], "preset": ["author"], "controls_by": ["steps"]},
     "fedrs": {"alpha": [-0.1, 1.1, math.nan], "mode": ["binray", ""], "n_min": [0, -3]},
     "fedphp": {
         "lam": [-0.1, 1.1],

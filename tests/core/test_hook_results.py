@@ -71,8 +71,8 @@ OWN: dict[str, Any] = {"model": model}
 STEP: dict[str, Any] = {"step": stays}
 
 
-def _term(hook: str, made: Any) -> dict[str, Any]:
-    return {"terms": (returning(Term, hook, made, **({} if hook == "loss" else TERM)),)}
+def _term(hook: str, made: Any, **more: Any) -> dict[str, Any]:
+    return {"terms": (returning(Term, hook, made, **({} if hook == "loss" else TERM), **more),)}
 
 
 def _message(hook: str, made: Any) -> dict[str, Any]:
@@ -300,10 +300,13 @@ class Score(Private):
     [(float("nan"), r"client 0 keeps after round 1 .*\(term-Mine\.value\)"), (float("inf"), "")],
 )
 def test_nan_in_a_client_s_memory_is_found_and_infinity_may_be_meant(value: float, where: str) -> None:
+    def begun(self: Any, k: Any) -> Any:
+        return Score(torch.zeros(2))
+
     def finish(self: Any, k: Any) -> Any:
         return Score(torch.tensor([0.0, value])), None
 
-    tiny = tiny_federation(Method("Mine", **_term("finish", finish)))
+    tiny = tiny_federation(Method("Mine", **_term("finish", finish, client_init=begun)))
     if where:
         with pytest.raises(NumericsError, match=where):
             tiny.step((0,))
@@ -317,7 +320,8 @@ def test_weights_of_1e38_are_finite_although_their_sum_is_not() -> None:
             k.w.zeros() * 0.0 + Params({n: torch.full_like(t, 3e38) for n, t in k.w.tensors.items()})
         ), None
 
-    assert tiny_federation(Method("Mine", **_term("finish", finish))).step((0,))[0].loss > 0
+    method = Method("Mine", **_term("finish", finish, client_init=lambda self, k: Kept(k.w0)))
+    assert tiny_federation(method).step((0,))[0].loss > 0
 
 
 def test_weights_that_a_rule_evaluates_are_looked_at_too() -> None:
