@@ -135,7 +135,7 @@ def _put_numbers(values: list[dict[str, dict[str, Leaf]]], members: list[Views],
         numbers = [getattr(views[slot], name) for views in members]
         if any(one != numbers[0] for one in numbers):
             device = members[0][slot].start.w.device
-            numbers = [torch.tensor(one, device=device) for one in numbers]
+            numbers = list(torch.tensor(numbers, device=device).unbind())  # one copy to a GPU for all
         for row, number in zip(values, numbers, strict=True):
             row[slot][name] = number
 
