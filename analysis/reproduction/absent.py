@@ -16,7 +16,8 @@ from .item_runs import Place, Reproduction, cell_at, cell_names, loaded_names, m
 NOT_RUN = "not run"
 NOT_COMPARABLE = "not comparable"
 NOT_MEASURED = "not measured"
-ORDER = (NOT_COMPARABLE, NOT_RUN, NOT_MEASURED)  # what is said first where several are true
+DIVERGED = "diverged"
+ORDER = (NOT_COMPARABLE, DIVERGED, NOT_RUN, NOT_MEASURED)  # what is said first where several are true
 
 
 class Absence(NamedTuple):
@@ -53,7 +54,12 @@ def _of_cell(item: Reproduction, place: Place, runs: Runs) -> Absence:
     if cell is None:
         return Absence(NOT_RUN)
     if not loaded_names(item, cell["runs"], runs):
-        return Absence(NOT_RUN, planned_reason(item, place))
+        lost = lost_runs(item, place)
+        return (
+            Absence(DIVERGED, _lost(lost, len(lost)))
+            if lost
+            else Absence(NOT_RUN, planned_reason(item, place))
+        )
     if not cell_names(item, cell, runs):
         return Absence(NOT_COMPARABLE, stray_of(item, cell, runs))
     measure, baseline = measure_of(item, cell), item.about["baseline"]
@@ -75,12 +81,27 @@ def setting_absence(item: Reproduction, cell: JsonObject, setting: str, runs: Ru
 def remark(item: Reproduction, place: Place, runs: Runs) -> str:
     """Return which of the runs behind a number are left out, and why; empty if none is."""
     cell = cell_at(item, place)
-    why = stray_of(item, cell, runs) if cell else ""
-    if cell is None or not why:
+    if cell is None:
         return ""
-    names = loaded_names(item, cell["runs"], runs)
-    count = sum(name in strays(item, runs) for name in names)
-    return f"{count} of its {len(names)} runs {'is' if count == 1 else 'are'} left out, {why}"
+    names, said = loaded_names(item, cell["runs"], runs), list[str]()
+    if why := stray_of(item, cell, runs):
+        count = sum(name in strays(item, runs) for name in names)
+        said.append(f"{count} of its {len(names)} runs {'is' if count == 1 else 'are'} left out, {why}")
+    if lost := lost_runs(item, place):
+        said.append(_lost(lost, len(names) + len(lost)))
+    return "; ".join(said)
+
+
+def lost_runs(item: Reproduction, place: Place) -> list[str]:
+    """Return why runs of a cell have no result, one reason for each run with which training diverged."""
+    begin = f"{', '.join(place)}: {DIVERGED}: "
+    told = (str(text) for text in item.about.get("left_out", ()))
+    return [text.removeprefix(begin) for text in told if text.startswith(begin)]
+
+
+def _lost(lost: Sequence[str], whole: int) -> str:
+    """Return in words that some of a cell's runs diverged, and the first error."""
+    return f"{len(lost)} of its {whole} runs {DIVERGED}, {lost[0].partition('; ')[0]}"
 
 
 def planned_reason(item: Reproduction, place: Place) -> str:

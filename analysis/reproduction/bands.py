@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..table import TextTable
+from .absent import DIVERGED, lost_runs
 from .cell_values import cell_values
 from .item_runs import Reproduction
 from .printed import printed_spread, printed_value
@@ -101,7 +102,8 @@ def band_table(item: Reproduction, runs: Runs) -> TextTable | None:
         room = judged[place]
         ours = list(cell_values(item, place, runs).values())
         if ours:
-            lines.append([*place, *_shown(room, ours), room.verdict(ours)])
+            word = DIVERGED if lost_runs(item, place) else room.verdict(ours)
+            lines.append([*place, *_shown(room, ours), word])
     titles = [
         "Method",
         "Column",

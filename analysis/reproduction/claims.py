@@ -14,7 +14,7 @@ from ..metrics.compare import NO_SPREAD
 from ..metrics.intervals import LEAST_SEEDS, reported_interval
 from ..runs.load import Runs
 from ..table import TextTable
-from .absent import NOT_RUN, absence, first_said
+from .absent import DIVERGED, NOT_RUN, absence, first_said, lost_runs
 from .cell_values import DIGITS, values_of
 from .item_runs import Place, Reproduction, cell_at, measure_of
 from .numbers import shown
@@ -117,9 +117,12 @@ def _places(item: Reproduction, terms: Sequence[Sequence[float | str]]) -> list[
 
 
 def _unsettled(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
-    """Return that settings of a cell of the claim were not run; empty if all were."""
-    unfinished = half_tried(item, runs)
-    rows = dict.fromkeys(row for row, column in _places(item, terms) if (row, column) in unfinished)
+    """Return that runs of the claim diverged, or that settings of its cells were not run; "" if neither."""
+    unfinished, places = half_tried(item, runs), _places(item, terms)
+    lost = dict.fromkeys(row for row, column in places if lost_runs(item, (row, column)))
+    if lost:
+        return f"{DIVERGED}: training diverged in some runs of {', '.join(lost)}"
+    rows = dict.fromkeys(row for row, column in places if (row, column) in unfinished)
     return f"{SETTINGS_MISSING}: not all settings of {', '.join(rows)} were run" if rows else ""
 
 

@@ -18,7 +18,7 @@ from ..metrics.intervals import reported_interval
 from ..metrics.stages import a_glo, a_loc
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
-from .absent import NOT_RUN, absence, setting_absence
+from .absent import DIVERGED, NOT_RUN, absence, lost_runs, setting_absence
 from .bands import Room, rooms
 from .cell_values import DIGITS, values_of
 from .item_runs import (
@@ -59,6 +59,7 @@ class Line(NamedTuple):
         settings_missing: whether some of the settings, of which ours is the best, were not run.
         counted: whether values are counts or sizes, which may be exactly alike in all seeds.
         absent: the verdict if there are no values of ours.
+        lost: number of runs with which training diverged. Then the mean over the others is no result.
     """
 
     row: str
@@ -73,6 +74,7 @@ class Line(NamedTuple):
     absent: str = NOT_RUN
     settings_missing: bool = False
     counted: bool = False
+    lost: int = 0
 
     @property
     def mean(self) -> float:
@@ -117,7 +119,8 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
         why = NOT_RUN if found else absence(item, (row, column), runs).word
         part_run = any((row, part) in unfinished for part in parts.get(column, (column,)))
         line = Line(row, column, told, found, gain, gains, target, judged, idle, why, part_run)
-        lines.append(line._replace(counted=_measure_at(item, row, column) in DIGITS))
+        lost = sum(len(lost_runs(item, (row, part))) for part in parts.get(column, (column,)))
+        lines.append(line._replace(counted=_measure_at(item, row, column) in DIGITS, lost=lost))
     return lines
 
 
@@ -135,6 +138,8 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
     """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
     if not line.ours:
         return line.absent
+    if line.lost and scale != "smoke":
+        return DIVERGED
     if line.settings_missing and scale != "smoke":
         return SETTINGS_MISSING
     if line.no_test and scale != "smoke":
@@ -154,6 +159,11 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
     if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
         return "–"
     return _order(line, tolerance) if line.target else "no target"
+
+
+def seeds_in_words(count: int, lost: int) -> str:
+    """Return how many seeds a mean has, and how many are missing because training diverged."""
+    return f"{count} of {count + lost}, {lost} {DIVERGED}" if lost else str(count)
 
 
 def allowance(line: Line, tolerance: float) -> float:
@@ -193,7 +203,7 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
             shown([] if scale == "smoke" else [line.printed], digits),
             shown(line.ours, digits),
         ]
-        cells.append(str(len(line.ours)))
+        cells.append(seeds_in_words(len(line.ours), line.lost))
         if scale == "full":
             cells.append(shown([line.mean - line.printed], digits, sign=True))
         elif scale == "smoke":

@@ -20,6 +20,7 @@ from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import (
     PlannedRun,
     execute_runs,
+    finished,
     planned_runs,
     state,
     within_budget,
@@ -290,8 +291,19 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
         "FedProx": 0,
         "FedRS": 1,
     }
-    assert about["left_out"] == ["FedProx, FaMnist LeNet: diverged: the loss of client 3 is nan"]
+    assert about["left_out"] == ["FedProx, FaMnist LeNet: diverged: seed 0: the loss of client 3 is nan"]
     assert (tmp_path / "map" / "table2" / "smoke" / "table.md").exists()
+
+
+def test_tables_of_earlier_runs_know_which_of_them_diverged(tmp_path: Path) -> None:
+    """Its run.json says so: a run that only failed, or that was stopped, may still be finished."""
+    jobs = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)[:3]
+    diverged = "round 3, client 1: a value is not finite; try a smaller learning rate or clip_norm"
+    for job, error in zip(jobs, (diverged, "no space left on the disk"), strict=False):
+        job.folder.mkdir(parents=True)
+        (job.folder / "run.json").write_text(json.dumps({"state": "failed", "error": error}))
+    told = [job.left_out for job in finished(jobs)]
+    assert told == [f"diverged: {diverged}", "not finished", "not finished"]
 
 
 def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> None:

@@ -100,10 +100,17 @@ def _settled(job: PlannedRun) -> bool:
 
 def _left_out(found: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:
     """Return what was not done, and why."""
-    runs = {f"{', '.join(c.place)}: {job.left_out}" for job in found if job.left_out for c in job.cells}
+    runs = {f"{', '.join(c.place)}: {_why(job)}" for job in found if job.left_out for c in job.cells}
     return sorted(runs) + [
         f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done
     ]
+
+
+def _why(job: PlannedRun) -> str:
+    """Return why a run was not done. With its seed if it diverged, so that tables can count such runs."""
+    if not job.left_out.startswith(DIVERGED):
+        return job.left_out
+    return f"{DIVERGED}: seed {job.seed}: {job.left_out.removeprefix(f'{DIVERGED}: ')}"
 
 
 def _settings(found: Mapping[str, list[str]]) -> list[Noted]:

@@ -23,7 +23,7 @@ from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import Cell, Item, lacking
 from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.search import Setting
-from raffed.results.runfile import RUN_FILE, read_object
+from raffed.results.runfile import RUN_FILE, has_diverged, read_object
 from raffed.studies import STUDIES, STUDY_FILE
 
 DIVERGED = "diverged"
@@ -185,7 +185,14 @@ def _unreadable(names: Iterable[str], root: str | None) -> str:
 
 def finished(found: Sequence[P]) -> list[P]:
     """Mark the jobs that are not done as left out, and return all jobs."""
-    return [job if job.done or job.left_out else replace(job, left_out="not finished") for job in found]
+    return [job if job.done or job.left_out else replace(job, left_out=_unfinished(job)) for job in found]
+
+
+def _unfinished(job: Planned) -> str:
+    """Return why a job is not finished: its training diverged, or it has not come to its end."""
+    about = read_object(job.folder, RUN_FILE) if (job.folder / RUN_FILE).exists() else {}
+    error = str(about.get("error") or "")
+    return f"{DIVERGED}: {error}" if has_diverged(str(about.get("state")), error) else "not finished"
 
 
 def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
