@@ -20,6 +20,7 @@ LOOKS = {  # class of a verdict: number of its colour, and its marker
     "above": (1, "X"),
     "below": (1, "X"),
     "plain": (6, "s"),
+    "apart": (0, "P"),
 }
 ROW, WIDE = 0.26, 3.0  # inches of a row, and of a panel with the space beside it
 ABOVE, BELOW = 0.42, 0.36  # inches over and under the rows of a panel

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from raffed.analysis.figures.printed_plots import LOOKS
 from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.bands import band_table
 from raffed.analysis.reproduction.claims import claim_results
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.matrix import matrix_of
+from raffed.analysis.reproduction.printed_view import printed_view
+from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.reproduction.verdicts import paper_table
 from raffed.analysis.runs.load import Runs
 
@@ -61,6 +64,14 @@ def test_a_mean_of_the_seeds_that_are_left_has_no_verdict(lost: tuple[Reproducti
     assert bands is not None
     assert [line[-1] for line in bands.rows] == ["agrees", "diverged"]
     assert claim_results(item, runs)[0].verdict == "diverged: training diverged in some runs of FedNova"
+
+
+def test_every_verdict_that_stands_beside_a_number_can_be_drawn(lost: tuple[Reproduction, Runs]) -> None:
+    """A dot for each seed that is left, also of a row without a verdict."""
+    item, runs = lost
+    assert len(printed_view(item, runs).figures) == 1
+    with_numbers = {mark.css for word, mark in MARKS.items() if mark.css != "absent"}
+    assert with_numbers <= {*LOOKS}
 
 
 def test_the_table_says_how_many_diverged_and_why(lost: tuple[Reproduction, Runs]) -> None:

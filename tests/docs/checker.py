@@ -38,7 +38,8 @@ A published number is m ± s of n runs, and ours is r ± t of k runs with at lea
 b = max(b₀, 2 √(s²/n + t²/k)). b₀ is stated for each cell, and s is 0.5 where none or 0.00 is printed.
 The number *agrees* if r is at most b away from m, it *differs* if r is more than 2b away, and it is *open* in
 between. Where several sources print the same cell, their range, widened by b₀ on both sides, stands for m.
-A cell has no verdict if training diverged with one of its seeds: the mean over the others is that of the lucky ones.
+A cell has no verdict if training diverged with one of its seeds: the mean over the others is that of the
+lucky ones.
 
 Claims about orders weigh more than levels. They are judged by differences that are paired by seed and
 partition: a claim *holds* or *fails* only if the whole 95 % interval is on one side.
