@@ -140,7 +140,7 @@ CASES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"correction": returning(Correction, "gradient", None, plain_sgd=False)}, "gradient returned None"),
     (
         {"correction": returning(Correction, "gradient", WEIGHTS, plain_sgd=False)},
-        "gradient returned a gradient that differs in body",
+        "gradient returned a gradient with other names or shapes than it was given: body",
     ),
     (_personal("model", lambda self, k: k.state.w), "model returned a Params; it must return a State"),
     (_personal("predict", None, predicts=True), "predict returned None; it must return a Tensor"),

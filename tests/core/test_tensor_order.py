@@ -6,6 +6,7 @@ the names, and then over the rest, is all it takes to have them in another order
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,10 +19,11 @@ from raffed.core.messages import Summable, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State, arranged_like
 from raffed.core.parts import Budget
+from raffed.core.record import Record
 from raffed.core.server import ServerRule
 from raffed.errors import UsageError
 from raffed.references.user_code import UserCodeError
-from tests.tiny import Tiny, leaves, network
+from tests.tiny import PLAIN, Tiny, leaves, network
 
 ALL = (0, 1, 2, 3)
 
@@ -170,6 +172,33 @@ def test_a_model_without_some_of_the_tensors_is_refused_by_the_hook_that_made_it
 
     with pytest.raises(UserCodeError, match=rf"{hook} returned a model that differs in body\.fc\.bias"):
         scored()
+
+
+class Carried(Record):
+    model: State
+    velocity: Params | None
+
+
+class Momentum(LocalSolver[Carried, None, None, None]):
+    """A velocity that the first step makes."""
+
+    def begin(self, k: Context) -> Carried:
+        return Carried(k.start, None)
+
+    def step(self, carried: Carried, gradient: Gradient, k: Context) -> Carried:
+        slope, b = gradient(carried.model, 0)
+        velocity = slope if carried.velocity is None else carried.velocity * k.momentum + slope
+        return Carried(State(carried.model.w - velocity * k.lr, b), velocity)
+
+    def end(self, carried: Carried) -> State:
+        return carried.model
+
+
+def test_what_a_solver_carries_may_begin_as_none() -> None:
+    """It is SGD with the run's momentum, and no weight decay."""
+    local = replace(PLAIN, weight_decay=0.0)
+    own, usual = (Tiny(Method("own", **slots), local=local).run(2) for slots in ({"solver": Momentum()}, {}))
+    torch.testing.assert_close(own.server.w.flat, usual.server.w.flat, rtol=1e-5, atol=1e-6)
 
 
 def test_points_are_added_and_arranged_by_name() -> None:

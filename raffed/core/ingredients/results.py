@@ -214,8 +214,19 @@ def _arranged_model(made: State, *given: Any) -> State:
 
 
 def _arranged(place: int) -> Arrange:
-    """Return what puts a point or a record in the order of an argument."""
-    return lambda made, *given: arranged_like(made, given[place]) if place < len(given) else made
+    """Return what puts a point in the order of an argument."""
+    return lambda made, *given: made.arranged(given[place].names) if place < len(given) else made
+
+
+def _arranged_carried(made: Record, *given: Any) -> Record:
+    """Put the points of what a local solver carries in the order in which it was given them.
+
+    Fields may begin as None, and then there is nothing to compare with.
+    """
+    try:
+        return arranged_like(made, given[0]) if given else made
+    except ValueError:
+        return made
 
 
 def _arranged_step(made: tuple[Any, Params], *given: Any) -> tuple[Any, Params]:
@@ -261,7 +272,7 @@ INGREDIENT_ORDERS: Final[Mapping[str, Arrange]] = {
     "update_gates": _arranged(0),
     "start": _arranged_model,
     "model": _arranged_model,
-    "step": _arranged(0),
+    "step": _arranged_carried,
 }
 RULE_ORDERS: Final[Mapping[str, Arrange]] = {
     "step": _arranged_step,

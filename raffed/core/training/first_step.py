@@ -134,7 +134,9 @@ def same_names(one: Ingredient, hook: str, made: Any, given: Params, what: str =
     odd = sorted({*made.names} ^ {*given.names})
     odd = odd or [name for name in given.names if made[name].shape != given[name].shape]
     if odd:
-        raise fault(one, hook, f"returned {what} that differs in {', '.join(odd[:4])} from what it was given")
+        raise fault(
+            one, hook, f"returned {what} with other names or shapes than it was given: {', '.join(odd[:4])}"
+        )
     return made
 
 
