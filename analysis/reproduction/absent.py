@@ -54,12 +54,9 @@ def _of_cell(item: Reproduction, place: Place, runs: Runs) -> Absence:
     if cell is None:
         return Absence(NOT_RUN)
     if not loaded_names(item, cell["runs"], runs):
-        lost = lost_runs(item, place)
-        return (
-            Absence(DIVERGED, _lost(lost, len(lost)))
-            if lost
-            else Absence(NOT_RUN, planned_reason(item, place))
-        )
+        if lost := lost_runs(item, place):
+            return Absence(DIVERGED, _lost(lost, len(lost)))
+        return Absence(NOT_RUN, planned_reason(item, place))
     if not cell_names(item, cell, runs):
         return Absence(NOT_COMPARABLE, stray_of(item, cell, runs))
     measure, baseline = measure_of(item, cell), item.about["baseline"]

@@ -10,6 +10,7 @@ from ..metrics.intervals import reported_interval
 from ..metrics.rank_tests import friedman, holm_ranking
 from ..render.page import sentence
 from ..reproduction.item_runs import Reproduction
+from ..reproduction.verdicts import seeds_in_words
 from ..runs.load import Runs, section
 from ..table import TextTable, as_markdown
 from .cells import Records, details, linked
@@ -222,7 +223,7 @@ def _column(
             [
                 row,
                 _percent(found[row].values()),
-                _seeds(len(found[row]), lost.get(row, 0)),
+                seeds_in_words(len(found[row]), lost.get(row, 0)),
                 "–" if one is None else _signed(one),
                 "–" if one is None else _p(one.p),
                 "baseline" if one is None else one.verdict,
@@ -234,11 +235,6 @@ def _column(
         )
     table = TextTable(titles, lines, frozenset({"Method", "Verdict", "Setting"}))
     return f"### {name}\n\n{linked(item, name, ordered, as_markdown(table).strip())}"
-
-
-def _seeds(count: int, lost: int) -> str:
-    """Return the number of seeds, and how many diverged."""
-    return f"{count} of {count + lost}, {lost} diverged" if lost else str(count)
 
 
 def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from ..metrics.compare import LEVEL, Paired, paired
 from ..metrics.holm import holm
 from ..metrics.intervals import LEAST_SEEDS
 from ..metrics.measures import measures
+from ..reproduction.absent import lost_runs
 from ..reproduction.item_runs import Reproduction, measure_of
 from ..runs.files import JsonObject
 from ..runs.load import Runs, section
@@ -114,12 +114,8 @@ def against(
 
 def diverged(item: Reproduction, column: str) -> dict[str, int]:
     """Return row → number of final runs in a column with which training diverged."""
-    told = Counter(
-        str(text).partition(f", {column}: diverged")[0]
-        for text in item.about["left_out"]
-        if f", {column}: diverged" in str(text)
-    )
-    return dict(told)
+    rows = [str(cell["row"]) for cell in item.about["cells"] if cell["column"] == column]
+    return {row: len(lost) for row in rows if (lost := lost_runs(item, (row, column)))}
 
 
 def mean(values: Mapping[int, float]) -> float:

@@ -198,8 +198,13 @@ def _model(made: Any, *given: Any) -> str:
     like = _start_of(given)
     if like is None:
         return ""
-    odd = sorted({*made.w.names, *made.b.names} ^ {*like.w.names, *like.b.names})
-    return f"returned a model that differs in {', '.join(odd[:4])} from the client's (k.state)" if odd else ""
+    odd = odd_tensors(made, like)
+    return f"returned a model that differs in {odd} from the client's (k.state)" if odd else ""
+
+
+def odd_tensors(made: State, like: State) -> str:
+    """Return the names of up to four tensors that only one of two models has; "" if there are none."""
+    return ", ".join(sorted({*made.w.names, *made.b.names} ^ {*like.w.names, *like.b.names})[:4])
 
 
 def _start_of(given: tuple[Any, ...]) -> State | None:
@@ -291,5 +296,6 @@ __all__ = [
     "a_result",
     "fault",
     "is_raffeds",
+    "odd_tensors",
     "watch",
 ]

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.context import ClientData, Context, Forward
 from raffed.core.ingredients import LocalSolver
-from raffed.core.ingredients.results import fault
+from raffed.core.ingredients.results import fault, odd_tensors
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 from raffed.core.training.network import Network
@@ -107,9 +107,8 @@ def ended(rule: LocalSolver, carried: Record, like: State) -> State:
         UserCodeError: It has other tensors.
     """
     made = rule.end(carried)
-    odd = sorted({*made.w.names, *made.b.names} ^ {*like.w.names, *like.b.names})
-    if odd:
-        raise fault(rule, "end", f"returned a model that differs in {', '.join(odd[:4])} from the network's")
+    if odd := odd_tensors(made, like):
+        raise fault(rule, "end", f"returned a model that differs in {odd} from the network's")
     return made.arranged(like)
 
 
