@@ -53,9 +53,7 @@ class ClassGradients(Summable):
 class FeatureGradients(Ingredient[None, ClassGradients, RetrainedHead]):
     """For every class that a client holds, the gradient of Ŵ's cross-entropy: (1/n_c) Σ (p − e_c) hᵀ.
 
-    The features h come from the downloaded encoder in evaluation mode, before local training. Departure: all
-    samples of the class count, without augmentation, where the official code averages 10 draws of up to 32
-    augmented images.
+    The features h come from the downloaded encoder in evaluation mode, before local training.
     """
 
     needs_cross_entropy = True
@@ -197,8 +195,9 @@ def creff(
     Source:
         Shang et al. 2022; the defaults are the official code's. Row CReFF of GLDP's Table 2.
 
-    Departure: the first Ŵ is the network's initial head, where the official code draws a linear layer of its
-    own. `FeatureGradients` names another one.
+    Departures: the first Ŵ is the network's initial head, where the official code draws a linear layer of its
+    own. A class gradient is over all samples of the class, without augmentation, where the official code
+    averages 10 draws of up to 32 augmented images.
     """
     rule = ClassifierRetraining(features, match_steps, match_lr, retrain_epochs, retrain_lr)
     return Method("CReFF", message=FeatureGradients(), server=rule)

@@ -82,9 +82,10 @@ def ditto(lam: Pull = 1.0, epochs: PersonalEpochs = 0.0, preset: Variant = "orig
         Table II and MpFedcon's Table 1.
 
     The preset "authors" is MAP's released code: a far weaker smooth-L1 pull, which makes its row nearly
-    standalone training, and uniform means. That code tries λ = 0.1, 0.01 and 0.001. One departure: the
-    released code shuffles anew for the personal model, which here trains on the mini-batches of the shared
-    training.
+    standalone training, and uniform means. That code tries λ = 0.1, 0.01 and 0.001.
+
+    Departure of the preset: the released code shuffles anew for the personal model, which here trains on the
+    mini-batches of the shared training.
     """
     return Method("Ditto", personal=PulledModel(lam, epochs, preset == "authors"), mean=mean_of(preset))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,10 +15,12 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 
+LastModel = Literal["download", "initial"]
+
 
 class Mixture(Private):
     """What a client keeps: the weights W of the upper tensors, these tensors of its last model, and whether
-    it has trained before (`trained` []) and has learned W before (`learned` []).
+    there is anything to mix (`trained` []) and it has learned W before (`learned` []).
     """
 
     weights: Params
@@ -39,20 +41,23 @@ class AdaptiveAggregation(Opening[Mixing, Mixture]):
 
     θ^t is the download, and θ_k is the client's last model. W begins as ones. Each mini-batch takes the
     gradient of the cross-entropy at θ̂ and moves W ← clip(W − η_W ∇ ⊙ (θ^t − θ_k), 0, 1). No other number
-    moves, and W is kept. It is learned on one random contiguous slice of the client's samples: not at all at
-    a client's first participation, where θ_k is θ^t, then for `first_epochs` passes, and later for one pass.
+    moves, and W is kept. It is learned on one random contiguous slice of the client's samples: not at all
+    where θ_k is θ^t, then for `first_epochs` passes, and later for one pass. At a client's first
+    participation θ_k is θ^t or, with `from_initial`, the run's initial model, which is θ^t in round 1 alone.
 
     Attributes:
         lr: η_W, the learning rate of W.
         share: Fraction of the samples in the slice.
         tensors: Number of the upper tensors. 0: all.
         first_epochs: Passes when W is learned for the first time.
+        from_initial: Whether the last model of a client that comes for the first time is the initial one.
     """
 
     lr: float
     share: float
     tensors: int
     first_epochs: float
+    from_initial: bool = False
 
     def upper(self, w: Params) -> Params:
         """Return the tensors that are mixed."""
@@ -62,9 +67,10 @@ class AdaptiveAggregation(Opening[Mixing, Mixture]):
         return names[-self.tensors :]
 
     def client_init(self, k: Context) -> Mixture:
-        top, no = self.upper(k.w0), torch.zeros((), dtype=torch.bool, device=k.class_counts.device)
+        top = self.upper(k.initial.w if self.from_initial else k.w0)
         ones = Params({name: torch.ones_like(t) for name, t in top.tensors.items()}).clone()
-        return Mixture(ones, top, no, no)
+        no = torch.zeros((), dtype=torch.bool, device=k.class_counts.device)
+        return Mixture(ones, top, no | (self.from_initial and k.round > 0), no)
 
     def epochs(self, k: Context[Mixture]) -> float:
         if not bool(k.mine.trained):
@@ -118,6 +124,13 @@ def fedala(
     first_epochs: Annotated[
         float, Range(0.0, 1e4), Doc("Passes in which W is learned for the first time; later it is one.")
     ] = 20.0,
+    first_model: Annotated[
+        LastModel,
+        Doc(
+            "What counts as the last model of a client that comes for the first time: the download, so that "
+            "nothing is mixed, or the run's initial model (initial), as in the released code."
+        ),
+    ] = "download",
 ) -> Method:
     """FedALA: before its passes, each client mixes the download with its last model, weight by weight.
 
@@ -127,13 +140,22 @@ def fedala(
         and the last tensors of its model.
 
     Source:
-        Zhang, Hua, Wang, Song, Xue, Ma and Guan, AAAI 2023 (arXiv 2212.01197). Defaults of the authors'
-        script, which trains at rate 0.005 in batches of 10 for one epoch.
+        Zhang, Hua, Wang, Song, Xue, Ma and Guan, AAAI 2023 (arXiv 2212.01197); TsingZ0/FedALA,
+        whose defaults are those here.
 
-    Departures: the released code learns W for the first time until the standard deviation of the last ten
-    losses is below 0.1, which has no bound; here it is `first_epochs` passes. It also lets all clients learn
-    W in every round, to score them; here W is kept by the participants, and a survey of all clients
-    (`--survey`) learns it for the scores and keeps nothing. Batches of the slice are shuffled.
+    The authors' runs: rate 0.005, batches of 10 in the order of the data, without the short last one of an
+    epoch (`--drop-last`), and one epoch a round. All 20 clients take part in every round.
+
+    Departures: a client that comes for the first time after round 1 mixes nothing; in the released code it
+    mixes the download with the initial model (`first_model = "initial"`). That code learns W for the first
+    time until the standard deviation of the last ten losses is below 0.1, which has no bound; here it is
+    `first_epochs` passes. It also lets all clients learn W in every round, to score them, and the mixture
+    then is a client's last model even if the client does not train; here W and the last model are those of
+    the client's last participation, and a survey of all clients (`--survey`) learns W for the scores and
+    keeps nothing. Batches of the slice are shuffled. BatchNorm's statistics are averaged, and in the released
+    code they stay with their client.
     """
-    opening = AdaptiveAggregation(eta, share, tensors, first_epochs) if eta else None
+    opening = (
+        AdaptiveAggregation(eta, share, tensors, first_epochs, first_model == "initial") if eta else None
+    )
     return Method("FedALA", opening=opening)

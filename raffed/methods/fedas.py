@@ -155,7 +155,7 @@ def fedas(
     Departures: the released code aligns one global model that all clients hand on to each other, so that the
     alignments add up. Here each client aligns a copy of its own, as PFLlib does. The alignment has the
     batches of the run (16 there). Means and traces are over all samples (the released code leaves out a last
-    short batch).
+    short batch). BatchNorm's statistics are averaged, and in the released code they stay with their client.
     """
     opening = Alignment(align_epochs, align_lr) if align_epochs and align_lr else None
     by_fisher = weights == "fisher"

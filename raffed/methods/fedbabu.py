@@ -36,11 +36,16 @@ def fedbabu(
         Oh, Kim and Yun, ICLR 2022, arXiv 2106.06042; jhoon-oh/FedBABU. The defaults are the official ones: 5
         epochs of the whole network. The run's rate of the last round is the rate of the fine-tuning.
 
-    The head is neither stepped nor decayed, and the server keeps it bit for bit. Arguments of the network
-    choose another frozen head: head_init = orthogonal with features = l2 is FedUH, and head_init = etf is
-    FedAvg under a simplex frame. Departures: means are weighted by samples, where the official code, whose
-    clients have equally many, has uniform ones (`--weighting clients`); BatchNorm keeps running statistics,
-    which the official code switches off. The head travels with the weights, although it need not.
+    The head is neither stepped nor decayed, and the server keeps it bit for bit. It travels with the weights,
+    although it need not. Arguments of the network choose another frozen head: head_init = orthogonal with
+    features = l2 is FedUH, and head_init = etf is FedAvg under a simplex frame.
+
+    The authors' runs: rate 0.1, multiplied by 0.1 after half and again after three quarters of the rounds
+    (`--schedule multistep`); momentum 0.9, no weight decay, batches of 50.
+
+    Departures: means are weighted by samples, where the official code, whose clients have equally many, has
+    uniform ones (`--weighting clients`); BatchNorm keeps running statistics, which the official code switches
+    off.
     """
     tuned = FineTuned(epochs, SCOPES[scope], every_round)
     return Method("FedBABU", passes=BODY_ONLY, personal=tuned, server=KeepHead())

@@ -157,10 +157,14 @@ def feddbe(
         Zhang et al. 2023. κ = 50 and μ = 1 are the official script's for Fashion-MNIST. The defaults of its
         parser are κ = 0 and μ = 0.1.
 
+    The authors' runs: rate 0.005, batches of 10 without the short last one of an epoch (`--drop-last`), and
+    one epoch a round; all clients take part in every round.
+
     Departures: the official code makes ḡ in a round of its own with all clients, whose models it discards,
     of the running mean during training (with μ = 1 that is the last batch's). Here the first round's models
     are aggregated, and ḡ is the mean over the samples of its participants. v_k takes the run's momentum and
-    weight decay, where the official code steps it by plain SGD.
+    weight decay, where the official code steps it by plain SGD. BatchNorm's statistics are averaged, and in
+    the official code they stay with their client.
     """
     if not translate and not kappa:
         return Method("FedDBE")

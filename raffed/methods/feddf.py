@@ -127,9 +127,11 @@ def feddf(
 
     The preset "authors" is MAP's released code, which distils on the whole test set (`public` does not count)
     in every second round, in batches that follow one permutation a round, clips the server's gradients at
-    norm 100 and takes uniform means. One departure: it distils in training mode, where BatchNorm normalises
-    by the batch and its statistics move. Here the student is in evaluation mode and the statistics stay the
-    mean ones.
+    norm 100 and takes uniform means.
+
+    Departure of the preset: the released code distils in training mode, where BatchNorm normalises by the
+    batch and its statistics move. Here the student is in evaluation mode and the statistics stay the mean
+    ones.
     """
     theirs = preset == "authors"
     images, every = (EVERY_IMAGE, 2) if theirs else (public, 1)

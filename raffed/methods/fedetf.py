@@ -41,9 +41,12 @@ def fedetf(
         official CNN and VGG; LeNet and ResNet begin at 1).
 
     The method builds its network with feature_layer = true, which is the paper's linear projection,
-    features = l2, head_init = etf and head_bias = false. Departure: the official personal models come from
-    3 more epochs of this objective, and then 20 times 3 epochs on M and 3 on the projection, chosen on
-    validation data.
+    features = l2, head_init = etf and head_bias = false.
+
+    Departures: a client's optimiser lives on from round
+    to round in the official code, with its momentum, and begins anew in every round here; the run's
+    `--keep-optimizer` keeps it. The official personal models come from 3 more epochs of this objective, and
+    then 20 times 3 epochs on M and 3 on the projection, chosen on validation data.
     """
     network = (
         ("feature_layer", True),

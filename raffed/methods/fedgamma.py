@@ -80,6 +80,8 @@ def fedgamma(
         Dai et al., TNNLS 2023, in the form of FL-Simulator (woodenchild95/FL-Simulator), since the authors'
         repository is gone. Its README has ρ = 0.01 for this method.
 
+    The authors' runs: FL-Simulator's have rate 0.1, multiplied by 0.998 after every round, and 5 epochs.
+
     Departures: FL-Simulator divides by the number of steps of client 0, which need not be a whole number.
     Here every client divides by the sum of its own steps' rates. It also decays weights by 0.001, and bounds
     the corrected gradient by 10; here the run's `clip_norm` bounds each of the two gradients before the

@@ -55,10 +55,14 @@ def fedgela(
         Fan, Zhang, Yao, Han, Zhang and Wang, NeurIPS 2023, arXiv 2405.18972; MediaBrain-SJTU/FedGELA. T =
         0.2 is the code's default; the example of its README has 1e-5.
 
-    The method builds its network with features = bn, head_init = etf and head_bias = false. Departures: the
-    official networks also have a projection (linear, ReLU, linear) before BatchNorm, which a network's own
-    `projection` is; the official means are weighted by batches, here by samples; for CIFAR-10 the official
-    code makes a frame for 84 numbers where features have 512, which does not run.
+    The method builds its network with features = bn, head_init = etf and head_bias = false.
+
+    The authors' runs: rate 0.01, momentum 0.9, weight decay 1e-4, gradients bounded by 20 (`--clip-norm`),
+    batches of 64 and 10 epochs.
+
+    Departures: the official networks also have a projection (linear, ReLU, linear) before BatchNorm, which a
+    network's own `projection` is; the official means are weighted by batches, here by samples; for CIFAR-10
+    the official code makes a frame for 84 numbers where features have 512, which does not run.
     """
     network = (("features", "bn"), ("head_init", "etf"), ("head_bias", False))
     return Method(

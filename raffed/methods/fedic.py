@@ -66,12 +66,6 @@ class CalibratedDistillation(ServerRule[Calibration]):
     A and gives logits z_g. 3. The calibrator takes `gate_steps` on CE of the teacher z_T over A. 4. The
     student starts from w̄, takes `distil_steps` on ρ KL(σ(z_T/2) ‖ σ(z_S/2)) over U + (1 − ρ) CE over A, and
     is w^{t+1}. Calibrator and optimisers persist over rounds.
-
-    Departures from shangxinyi/FEDIC: the copy and the student are in evaluation mode under the mean BatchNorm
-    statistics, which stay (there: in training mode); a client's model has its own statistics, as there. f̄ is
-    the mean over all participants (there: the sum over at most 8 of them, divided by 8). U is test images
-    without their labels (there: CIFAR-100). u and c of the last gate start at 0 (there: torch's random
-    numbers). Neither set is augmented.
     """
 
     copy_steps: int
@@ -227,7 +221,13 @@ def fedic(
     Source:
         Shang et al. 2022 and the official code, which has 100 labelled images a class of CIFAR-10. That we
         take 10 a class of CIFAR-100 and 5 of Tiny-ImageNet is our decision, since the papers are silent. Row
-        FEDIC of GLDP's Table 2. `CalibratedDistillation` lists the departures.
+        FEDIC of GLDP's Table 2.
+
+    Departures from shangxinyi/FEDIC: the copy and the student are in evaluation mode under the mean BatchNorm
+    statistics, which stay (there: in training mode); a client's model has its own statistics, as there. f̄ is
+    the mean over all participants (there: the sum over at most 8 of them, divided by 8). U is test images
+    without their labels (there: CIFAR-100). u and c of the last gate start at 0 (there: torch's random
+    numbers). Neither set is augmented.
     """
     rule = CalibratedDistillation(copy_steps, gate_steps, distil_steps, server_lr, rho, labelled, public)
     return Method("FEDIC", server=rule)

@@ -75,6 +75,10 @@ def fedlesam(
     Source:
         Fan et al., ICML 2024, arXiv 2405.18890. Their code has ρ = 0.1, and 0.5 in an example.
 
+    The authors' runs: rate 0.1, multiplied by 0.998 after every round; weight decay 1e-3, no momentum,
+    batches of 25, 5 epochs; 200 clients, of which 5 % take part in a round. These are the defaults of the
+    script.
+
     Departures: the authors' public optimiser takes elements of the flat last global update as if they were
     one tensor for each layer, so that it adds one number to all weights of a layer. It also takes the update
     of the last round for every client, and divides by the sum of the layers' norms. Here it is the published

@@ -112,12 +112,15 @@ def fedloge(
         ZackZikaiXiao/FedLoGe.
 
     The method builds its network with head_init = sparse_etf (`raffed.models.frames.sparse_etf`) or etf. g
-    and l_k then begin as M, where the official code draws them. Departures: the frame has no bias, where
-    the official code keeps the random one of torch's layer; what a client misses is told by its training
-    samples, and by its test samples in the official code. As shipped, that code leaves out the classes that
-    a client misses and keeps the rows g_c; another of its modes has the rows g_c ‖l_c‖ and leaves out no
-    class. Here a client has both. Its training script scores the server by M, and realignment.py scores the
-    realigned g after training.
+    and l_k then begin as M, where the official code draws them.
+
+    Departures: the frame has no bias, where the official code keeps the random one of torch's layer. What a
+    client misses is told by its training samples, and by its test samples in the official code. That code
+    scores in two scripts. fedloge.py, which trains, scores the server by M, and a client by l(z) + g(z)
+    without the classes that it misses. realignment.py, which comes after training, scores the server by the
+    realigned g, and a client with the rows g_c ‖l_c‖, also without the classes that it misses. Here every
+    round is scored as in realignment.py. The sparse frame takes fewer steps than the official one
+    (`raffed.models.frames.sparse_etf`).
     """
     return Method(
         "FedLoGe",

@@ -91,8 +91,13 @@ def fednh(
     The method builds its network with features = l2, head_init = orthogonal and head_bias = false, so
     features need at least as many numbers as there are classes. The client's own model is the one that it
     has trained. fluke and FedETF's copy average the unnormalised features; here features always have one
-    length, and unit = none leaves their class means as they are. Departure: the variant `adv`, which
-    weights samples by their probability, is left out.
+    length, and unit = none leaves their class means as they are.
+
+    The authors' runs: rate 0.01, multiplied by 0.99 after every round; momentum 0.9, weight decay 1e-5,
+    gradients bounded by 10 (`--clip-norm`), batches of 64, 5 epochs; 100 clients, of which 10 % take part in
+    a round.
+
+    Departure: the variant `adv`, which weights samples by their probability, is left out.
     """
     network = (
         ("features", "l2"),

@@ -153,7 +153,9 @@ def fednova(
 
     The preset "authors" is MAP's released code, which has the official code's counts, τ_eff and pull
     (`PullAfterClipping`) with uniform means. Its grid of (gmf, mu) is (0.9, 1e-4), (0.5, 1e-3) and (0.3,
-    1e-2). One departure: BatchNorm's statistics, which the released code normalises like weights, are
+    1e-2).
+
+    Departure of the preset: BatchNorm's statistics, which the released code normalises like weights, are
     averaged here.
     """
     theirs = preset == "authors"

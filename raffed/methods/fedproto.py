@@ -161,9 +161,11 @@ def fedproto(
         Table II.
 
     The preset "authors" is MAP's released code (`PrototypePull`, halfway), which searches λ in 0.1, 0.01 and
-    0.001. One departure: for classes that nobody has seen the released code takes zero vectors as prototypes,
-    which pull features to 0, and it halves those of classes that are absent in a round. Here the former do
-    not exist, and the latter stay.
+    0.001.
+
+    Departure of the preset: for classes that nobody has seen the released code takes zero vectors as
+    prototypes, which pull features to 0, and it halves those of classes that are absent in a round. Here the
+    former do not exist, and the latter stay.
 
     With `predict_by = "prototype"`, training and messages stay as they are, and a client is scored by the
     prototype nearest to its feature, as the paper and PFLlib do. After a round these are the prototypes that

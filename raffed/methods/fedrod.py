@@ -83,8 +83,9 @@ def fedrod(
 
     The preset "authors" is MAP's released code, which scales logits by (4 n_c/n)^γ, trains both heads
     jointly, clips their gradients by one norm (`local.clip_norm`; the released code has 100) and takes
-    uniform means. It searches γ in 1, 0.5 and 0.25. One departure: V_k starts as W_g (`PersonalHead`), where
-    the released code draws it anew.
+    uniform means. It searches γ in 1, 0.5 and 0.25.
+
+    Departure of the preset: V_k starts as W_g (`PersonalHead`), where the released code draws it anew.
     """
     authors = preset == "authors"
     return Method(

@@ -167,6 +167,9 @@ def fedtgp(
         Zhang et al. 2024. λ = 10, 100 epochs, batches of 10 and a margin of at most 100 are the official
         script's; its server has the clients' rate, 0.01.
 
+    The authors' runs: batches of 10 in the order of the data, without the short last one of an epoch
+    (`--drop-last`), which their class means leave out as well.
+
     Departures: prototypes of classes that nobody has sent pull nothing and are never predicted, where the
     official code takes the untrained map's. All clients have networks of one architecture. The official code
     computes a distance as the root of an expanded square, which rounding can make NaN; here it is the root of

@@ -120,9 +120,10 @@ def flda(preset: Variant = "original") -> Method:
 
     The preset "authors" is MAP's released code, which counts the cross-entropy of the mixture twice, draws
     the gate's first numbers as torch's linear layers do, clips the shared and the private gradients by one
-    norm (`local.clip_norm`; the released code has 100), and takes uniform means. Two departures: π_k starts
-    as `fresh` makes it, and its BatchNorm statistics are re-estimated for scoring, where the released code
-    keeps running ones.
+    norm (`local.clip_norm`; the released code has 100), and takes uniform means.
+
+    Departures of the preset: π_k starts as `fresh` makes it, and its BatchNorm statistics are re-estimated
+    for scoring, where the released code keeps running ones.
     """
     authors = preset == "authors"
     return Method("FLDA", personal=MixedExperts(2 if authors else 1, authors, authors), mean=mean_of(preset))

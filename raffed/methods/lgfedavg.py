@@ -29,12 +29,16 @@ def lgfedavg(
     with its file (`raffed export`, then `--init FILE`).
 
     Source:
-        Liang et al. 2020 (arXiv 2001.01523). The released code shares the last tensors of the network, trains
-        with momentum 0.5, and weights clients equally.
+        Liang et al. 2020 (arXiv 2001.01523); pliang279/LG-FedAvg.
 
-    Departure: the released code keeps each client's best model on *test* data, and averages the shared layers
-    of these models once more. Here a client is scored with its model of the round (`--validation` selects by
-    validation data).
+    The authors' runs: momentum 0.5 and equal weights of the clients. On MNIST the last three of five layers
+    are shared.
+
+    Departures: on CIFAR-10 the released code shares the two convolutions and keeps the three layers above
+    them, which is the mirror image of what the paper and its code for MNIST do: a FedPer whose private part
+    is larger than the `top` of `fedper`. The released code keeps each client's best model on *test* data, and
+    averages the shared layers of these models once more. Here a client is scored with its model of the round
+    (`--validation` selects by validation data).
     """
     split = ParameterSplit(BELOW[shared], buffers="local")
     return Method("LG-FedAvg", split=split, mean=Mean("clients"))

@@ -165,15 +165,17 @@ def pfedfda(
         first head is the network's own.
 
     Source:
-        McLaughlin and Su, NeurIPS 2024. The authors' script trains with rate 0.01, momentum 0.5, weight decay
-        5e-4, batches of 50 and 5 epochs, on 100 clients of which 30 % take part in a round.
+        McLaughlin and Su, NeurIPS 2024; cj-mclaughlin/pFedFDA.
+
+    The authors' runs: rate 0.01, momentum 0.5, weight decay 5e-4, batches of 50 without the short last one of
+    an epoch (`--drop-last`), 5 epochs; 100 clients, of which 30 % take part in a round.
 
     The released code adds 1 to the diagonal of a client's covariance, and 1e-4 to all of its numbers, where
     the formula may mean 1e-4 on the diagonal alone. `ridge` is what is added to the diagonal. Without
     within-class variance a small one lets the output layer grow without bound: with 1e-4 training diverged on
     digits.
 
-    Further departures from the released code: it collects features over all epochs, while the body moves;
+    Departures: the released code collects features over all epochs, while the body moves;
     here they are those of the trained body. It finds β by L-BFGS in ten iterations; here β is chosen from a
     grid. It starts from random class means; here there are none before the first round, and a class that
     nobody has held counts as the mean of the others. A class of one or two samples has its own mean also when

@@ -132,9 +132,15 @@ def scaffold(
 
     With `momentum_inside` clients step by SGD with the run's momentum and weight decay, and the correction is
     made beside it: w ← w − η v − η (c − c_i) (`ControlBesideMomentum`), as in the code of NIID-Bench (Li et
-    al., ICDE 2022) and of Flower's baseline niid_bench. The latter weighs the clients' changes of controls by
-    their samples, which is `controls_by="samples"`. Where not all clients take part, its c is not the
-    weighted mean of all c_i, and here it is.
+    al., ICDE 2022) and of Flower's baseline niid_bench. Both codes weigh the models by samples, which the
+    run's `--weighting samples` does. Flower's also weighs the clients' changes of controls by samples, which
+    is `controls_by="samples"`.
+
+    Departures: the codes of `momentum_inside` begin the controls at the weights of a network, and
+    here they begin at 0. This changes nothing if all clients take part in the first round. Otherwise (1 −
+    |S|/N) times these weights stay in c, and a client that comes again moves by η times that, away from them,
+    at every step. Flower's c is then not the weighted mean of all c_i, and here it is. NIID-Bench's code also
+    corrects BatchNorm's statistics; here they are averaged.
     """
     theirs = preset == "authors"
     if theirs and (momentum_inside or controls_by != "clients"):

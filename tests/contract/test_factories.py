@@ -59,6 +59,7 @@ OUTSIDE: dict[str, dict[str, list[Any]]] = {
         "share": [0.0, 1.1],
         "tensors": [-1],
         "first_epochs": [-1.0, 1e5],
+        "first_model": ["none"],
     },
     "fedas": {
         "align_epochs": [-1.0],

@@ -31,6 +31,7 @@ from tests.golden.regenerate import WIRE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
 SIDES = ("down", "up", "client keeps", "server keeps")
+NOTE = re.compile(r"(?:Departures?[^:.]*|The authors' runs): .*")  # a paragraph of a factory's docstring
 FIELD = re.compile(r"    ([^\s\[]+)\s*(\[[^\]]*\](?: \w+)?|\w+)\s+\d+ B")
 USUAL = frozenset({"w", "b", "n"})  # fields of a message that FedAvg sends too
 HEAD = """# The methods
@@ -55,6 +56,8 @@ SHAPES = """## Each of them
 Shapes: P are all weights, P_body and P_head those of body and head, b BatchNorm's statistics, C the
 classes, D the features, *held* the classes that the client has. They are those of three rounds of
 a small network. A field that is not listed does not leave the client. *Searched* is what `raffed tune` tries.
+*Departures* are from the paper or from the released code, and *the authors' runs* are what that code sets and
+raffed's defaults do not.
 
 """
 
@@ -149,10 +152,17 @@ def section(name: str, info: MethodInfo) -> str:
         f"- A client keeps: {shown_fields(sent['client keeps'])}.",
         f"- Searched: {searched(name)}",
         *([f"- Its server also needs {server}."] if server else []),
+        *(f"- {note}" for note in notes(info.described().doc)),
         "",
         arguments(info.described().arguments),
     ]
     return "\n".join(lines)
+
+
+def notes(doc: str) -> list[str]:
+    """Return what a factory's docstring says of departures and of the authors' runs."""
+    paragraphs = [" ".join(one.split()) for one in doc.split("\n\n")]
+    return [one for one in paragraphs if NOTE.fullmatch(one)]
 
 
 def searched(name: str) -> str:

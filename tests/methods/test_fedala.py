@@ -17,7 +17,7 @@ from raffed.core.round import between_rounds
 from raffed.core.training.session import Participant
 from raffed.methods.fedala import AdaptiveAggregation, Mixing, Mixture, fedala
 from raffed.methods.fedavg import fedavg
-from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, module, network, same_bits
 
 HEAD = ("head.weight", "head.bias")
 
@@ -126,6 +126,32 @@ def test_a_client_learns_when_it_comes_for_the_second_time_and_for_longer_than_l
         found.append(rule.epochs(k.replace(mine=mine)))
         fresh.step([1])
     assert found == [0.0, 7.0, 1.0, 1.0]
+
+
+def test_a_late_client_mixes_the_download_with_the_initial_model_if_this_is_its_first_model() -> None:
+    """W = clip(1 − η_W ∇CE(θ²) ⊙ (θ² − θ¹), 0, 1) after one pass of one batch, in which all samples are."""
+    method = fedala(first_model="initial", eta=30.0, share=1.0, first_epochs=1.0)
+    tiny = Tiny(method, local=replace(PLAIN, batch_size=64)).run(1, [0, 1])
+    done, new, old, net = tiny.visit(2), tiny.server.w, tiny.net.initial.w, module()
+    net.load_state_dict(new.tensors)
+    loss = torch.nn.functional.cross_entropy(net(tiny.data[2].x)[0], tiny.data[2].y)
+    slopes = dict(zip(new.names, torch.autograd.grad(loss, list(net.parameters())), strict=True))
+    mixed = done.views["opening"].carried
+    assert isinstance(mixed, Mixing)
+    for n in HEAD:
+        weights = (1 - 30.0 * slopes[n] * (new[n] - old[n])).clamp(0, 1)
+        assert 0 < float((weights < 1).sum()) < weights.numel()
+        torch.testing.assert_close(mixed.model.w[n], old[n] + (new[n] - old[n]) * weights)
+    assert torch.equal(mixed.model.w["body.fc.weight"], new["body.fc.weight"])
+    plain = Tiny(fedala(eta=30.0, share=1.0, first_epochs=1.0), local=tiny.local).run(1, [0, 1]).visit(2)
+    assert same_bits(plain.views["opening"].carried.model.w, new)  # type: ignore[attr-defined]
+
+
+def test_the_first_model_does_not_matter_if_all_clients_take_part_in_round_1() -> None:
+    one, other = (Tiny(fedala(first_model=name)).run(1, [0, 1, 2, 3]) for name in ("download", "initial"))  # type: ignore[arg-type]
+    assert same_bits(one.run(2, [1, 3]).everything(), other.run(2, [1, 3]).everything())
+    one, other = (Tiny(fedala(first_model=name)).run(2, [0, 1]) for name in ("download", "initial"))  # type: ignore[arg-type]
+    assert not same_bits(one.run(1, [1, 2]).server, other.run(1, [1, 2]).server)
 
 
 def test_samples_are_one_contiguous_slice_of_the_share_that_was_asked_for() -> None:

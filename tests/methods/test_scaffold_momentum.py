@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from raffed.config.federation import Federation
 from raffed.config.training import Local
 from raffed.core.context import Context
 from raffed.core.ingredients import Correction, Descent, Gradient, LocalSolver
@@ -19,6 +20,7 @@ from raffed.core.training.sgd import batch_stream
 from raffed.errors import UsageError
 from raffed.methods.scaffold import scaffold
 from raffed.references.user_code import UserCodeError
+from raffed.runtime.run_method import with_mean
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.methods.test_scaffold import control
 from tests.tiny import PLAIN, SIZES, Tiny, module, same_bits
@@ -51,18 +53,22 @@ def one_round(
     return {n: p.detach().clone() for n, p in net.named_parameters()}, len(batches)
 
 
+@pytest.mark.parametrize("first", ["zeros", "network"])
 @pytest.mark.parametrize("controls_by", ["clients", "samples"])
-def test_three_rounds_are_those_of_a_plain_program(controls_by: str) -> None:
+def test_three_rounds_are_those_of_a_plain_program(controls_by: str, first: str) -> None:
     """c_i⁺ = c_i − c + (w^t − w_i)/(K η), with all clients in every round, as the published tables have it.
-    Flower's c moves by Σ n_i (c_i⁺ − c_i) / Σ n_j, NIID-Bench's by the mean.
+    Flower's c moves by Σ n_i (c_i⁺ − c_i) / Σ n_j, NIID-Bench's by the mean. Both weigh models by samples, as
+    `--weighting samples` does. That their controls begin at a network's weights then changes nothing.
     """
     local = replace(PLAIN, epochs=2)
     by = "samples" if controls_by == "samples" else "clients"
-    tiny = Tiny(scaffold(momentum_inside=True, controls_by=by), local=local)  # type: ignore[arg-type]
+    method = with_mean(scaffold(momentum_inside=True, controls_by=by), Federation(weighting="samples"))  # type: ignore[arg-type]
+    tiny = Tiny(method, local=local)
     w = {n: t.clone() for n, t in tiny.server.w.tensors.items()}
-    zeros = {n: torch.zeros_like(t) for n, t in w.items()}
-    c, own = zeros, [zeros] * 4
-    share = [n / sum(SIZES) if by == "samples" else 1 / 4 for n in SIZES]
+    begin = {n: t.clone() if first == "network" else torch.zeros_like(t) for n, t in w.items()}
+    c, own = begin, [begin] * 4
+    samples = [n / sum(SIZES) for n in SIZES]
+    share = samples if by == "samples" else [1 / 4] * 4
     for round in range(3):
         ends, fresh = [], []
         for i in ALL:
@@ -70,7 +76,7 @@ def test_three_rounds_are_those_of_a_plain_program(controls_by: str) -> None:
             ends.append(end)
             fresh.append({n: own[i][n] - c[n] + (w[n] - end[n]) / (steps * local.lr) for n in w})
         c = {n: c[n] + sum(share[i] * (fresh[i][n] - own[i][n]) for i in ALL) for n in w}  # type: ignore[misc]
-        w = {n: sum(ends[i][n] for i in ALL) / 4 for n in w}  # type: ignore[misc]
+        w = {n: sum(samples[i] * ends[i][n] for i in ALL) for n in w}  # type: ignore[misc]
         own = fresh
     tiny.run(3, ALL)
     for n in w:
