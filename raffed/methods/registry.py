@@ -67,7 +67,12 @@ METHODS: dict[str, MethodInfo] = {
         "CCVR", "Luo et al. 2021", "ccvr", "ccvr", "the head retrained on virtual features at the end"
     ),
     "creff": MethodInfo(
-        "CReFF", "Shang et al. 2022", "creff", "creff", "the head retrained on federated features"
+        "CReFF",
+        "Shang et al. 2022",
+        "creff",
+        "creff",
+        "the head retrained on federated features",
+        revision=2,  # since revision 2 the cosine of the matching has the official code's 1e-6
     ),
     "ditto": MethodInfo(
         "Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"
@@ -187,7 +192,12 @@ METHODS: dict[str, MethodInfo] = {
         "FedProc", "Mu et al. 2023", "fedproc", "fedproc", "prototypical contrast, then cross-entropy"
     ),
     "fedproto": MethodInfo(
-        "FedProto", "Tan et al. 2022", "fedproto", "fedproto", "class prototypes are shared, weights are not"
+        "FedProto",
+        "Tan et al. 2022",
+        "fedproto",
+        "fedproto",
+        "class prototypes are shared, weights are not",
+        revision=2,  # since revision 2 the preset authors sends features as seen in training
     ),
     "fedprox": MethodInfo(
         "FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"

@@ -4,8 +4,9 @@ twenty runs.
     python -m tests.golden.compare OLD_PYTHON [NEW_PYTHON]
 
 OLD_PYTHON has the wheel of the version before a refactoring; NEW_PYTHON (default: this one) has the present
-code. Bits depend on the processor and on torch, so no such hash is committed: both versions run here, one
-beside the other. Leaves with 1 and names every hash that differs.
+code. These bits depend on the processor and on torch, so no such hash is committed: both versions run here,
+one beside the other. (tests/golden/bits.txt has portable bits, of tiny federations.) Leaves with 1 and names
+every hash that differs.
 """
 
 from __future__ import annotations

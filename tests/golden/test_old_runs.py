@@ -21,6 +21,7 @@ from analysis.loading import load_runs
 from raffed.cli import main
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.record import Record, fields_of, stored_name
+from raffed.errors import RunFolderError
 from raffed.experiments.certificate import Certificate
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.folder import run_config
@@ -33,7 +34,8 @@ from raffed.runtime.setup import prepare_run
 
 OLD = Path(__file__).with_name("old_runs")
 FOLDERS = sorted(path for path in OLD.iterdir() if path.is_dir())
-STOPPED = [path for path in FOLDERS if path.name != "metrics-5-finished"]
+RAISED = "metrics-5-fedproto"  # the revision of its method has been raised since
+STOPPED = [path for path in FOLDERS if path.name not in ("metrics-5-finished", RAISED)]
 RECORDS = {  # the names of the record classes in the checkpoint of each run, by side
     "metrics-1": ({"Server"}, {"Vault", "Heirloom", "State"}),
     "metrics-2": ({"Server", "ServerControl"}, {"Vault", "ClientControl"}),
@@ -140,6 +142,12 @@ def test_an_old_run_is_resumed_to_its_end_and_verified_but_for_bits(copy: Path) 
     later = ", ".join(sorted(LATER.get(copy.name, set())))
     assert [note.rpartition(" rows of ")[2] for note in lacking] == [later] * len(lacking)
     assert bool(lacking) == bool(later)
+
+
+def test_an_old_run_of_an_earlier_revision_is_neither_resumed_nor_verified() -> None:
+    for command in (raffed.resume, verify):
+        with pytest.raises(RunFolderError, match="revision 1 of fedproto, and this raffed has revision 2"):
+            command(OLD / RAISED)
 
 
 def differing(certificate: Certificate) -> list[str]:
