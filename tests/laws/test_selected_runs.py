@@ -10,6 +10,7 @@ import pytest
 import raffed
 from raffed import Federation, Model, RunConfig, Runtime
 from raffed.errors import UsageError
+from raffed.experiments.participation import RoundPlan
 from raffed.experiments.result import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config as usual
@@ -94,6 +95,17 @@ def test_a_client_that_is_drawn_twice_trains_once_and_counts_twice() -> None:
     times = took_part(run)
     assert any(len(one) < 3 for one in times)
     assert all(1 <= len(set(one)) == len(one) <= 3 for one in times)
+
+
+def test_the_weight_of_a_client_counts_how_often_it_was_drawn() -> None:
+    """By sizes with replacement: p_k = m_k / Σ_j m_j, where client k was drawn m_k times."""
+    setup = prepare_run(config("size", rounds=8))
+    plans = [RoundPlan.of(setup, setup.method, number) for number in range(8)]
+    assert any(max(plan.participants.times.values()) > 1 for plan in plans)
+    for plan in plans:
+        times = plan.participants.times
+        expected = [times[client] / times.total() for client in plan.participants.trained]
+        assert plan.weights == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
