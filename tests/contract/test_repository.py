@@ -14,7 +14,7 @@ from tests import budget
 
 ROOT = Path(__file__).parents[2]
 TOP = {
-    *("raffed", "analysis", "cluster", "tune_spaces", "tests", "README.md", "pyproject.toml"),
+    *("raffed", "analysis", "benchmarks", "cluster", "tune_spaces", "tests", "README.md", "pyproject.toml"),
     *("docs", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "AGENTS.md"),
     *("Makefile", "mkdocs.yml", "requirements.lock"),
 }
