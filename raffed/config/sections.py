@@ -80,8 +80,8 @@ class Data:
         Range(0.0, 0.9),
         Doc(
             "Fraction of each client's samples that is held out as its local test part; without it: 0 for "
-            "iid, pXcY, label-count and capped-dirichlet, 0.1 for lognormal, 0.25 for class-groups, 0.2 "
-            "otherwise."
+            "iid, pXcY, label-count and capped-dirichlet, 0.1 for lognormal and power-law, 0.25 for "
+            "class-groups, 0.2 otherwise."
         ),
     ] = None
     validation: Annotated[

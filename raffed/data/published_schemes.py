@@ -28,16 +28,18 @@ class Draws:
     Attributes:
         numbers: Shuffles, permutations and Dirichlet draws.
         label: Draws a class below a number of classes.
+        seed: The seed, for a code that seeds a generator with it more than once.
     """
 
     numbers: np.random.RandomState | np.random.Generator
     label: Callable[[int], int]
+    seed: int
 
     @staticmethod
     def of(code: str, seed: int) -> Draws:
         """Return the streams of a code after it was seeded.
 
-        Flower's baseline draws all from `numpy.random.default_rng(seed)`. NumPy does not promise that these
+        Flower's baselines draw all from `numpy.random.default_rng(seed)`. NumPy does not promise that these
         numbers stay the same in later versions; those of the other codes it does promise.
 
         Raises:
@@ -47,9 +49,9 @@ class Draws:
             raise UsageError(f"seed = {seed}: a split of published code needs a seed from 0 to 2^32 - 1")
         if code == "flower":
             modern = np.random.default_rng(seed)
-            return Draws(modern, lambda classes: int(modern.choice(classes, 1)[0]))
+            return Draws(modern, lambda classes: int(modern.choice(classes, 1)[0]), seed)
         plain = random.Random(seed)
-        return Draws(np.random.RandomState(seed), lambda classes: plain.randint(0, classes - 1))
+        return Draws(np.random.RandomState(seed), lambda classes: plain.randint(0, classes - 1), seed)
 
     def shuffled(self, indices: IntArray) -> IntArray:
         """Return the indices in a random order."""
@@ -176,6 +178,54 @@ def class_groups(
             pieces[client].append(piece)
             free[client] -= 1
     return [np.concatenate(own) for own in pieces]
+
+
+def power_law(
+    labels: IntArray, classes: int, clients: int, each: int, sigma: float, least: int, draws: Draws
+) -> list[IntArray]:
+    """Divide each class in shares of LogNormal(0, sigma²); client k owns classes k to k + each − 1 (mod C).
+
+    Flower's FederatedDataset shuffles the data, its baseline draws the shares, and DistributionPartitioner
+    cuts and shuffles, each with a generator of its own from the same seed. The code's shares are
+    LogNormal(mu, sigma²) with another mu for each method, which their sum divides out again.
+
+    Args:
+        labels: Labels of the pool, int64 [N].
+        classes: Number of classes C.
+        clients: Number of clients K.
+        each: Number of classes of each client.
+        sigma: Standard deviation of the logarithm of a share.
+        least: Samples of each of its classes that a client has beside its share of the rest.
+        draws: The random numbers.
+
+    Raises:
+        UsageError: The classes do not go evenly into the clients, or a class has too few samples.
+    """
+    if clients % classes or each > classes:
+        raise UsageError(
+            f"power-law: {clients} clients with {each} classes each; clients must be a multiple of the "
+            f"{classes} classes, and a client can have {classes} at most"
+        )
+    columns = clients * each // classes
+    shares = np.random.default_rng(draws.seed).lognormal(0.0, sigma, (classes, columns))
+    shares /= shares.sum(axis=1, keepdims=True)
+    rows = np.random.default_rng(draws.seed).permutation(len(labels)).astype(np.int64)
+    pieces = []
+    for label in range(classes):
+        order = rows[labels[rows] == label]
+        rest = len(order) - least * columns
+        if rest < columns:
+            raise UsageError(
+                f"power-law: class {label} has {len(order)} samples for {columns} clients with at least "
+                f"{least} each; use fewer clients or a smaller least number"
+            )
+        cuts = np.cumsum(np.floor(shares[label] * rest).astype(np.int64) + least)
+        *own, left = np.split(order, cuts)
+        lucky = draws.label(columns)
+        own[lucky] = np.append(own[lucky], left)
+        pieces.append(iter(own))
+    owned = [[(client + step) % classes for step in range(each)] for client in range(clients)]
+    return [draws.shuffled(np.concatenate([next(pieces[label]) for label in own])) for own in owned]
 
 
 def _floor(code: str, labels: IntArray, classes: int, clients: int) -> float:

@@ -6,6 +6,7 @@ a different number from the run's seed, which is used if no other is given.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -55,12 +56,16 @@ class _InPublishedOrder(Split):
         draws = self.draws(seed)
         parts, common = self.beside_test(pool, draws)
         self.check_sizes(parts, minimum=2 if share else 1)
-        both = [_cut(part, share, draws) for part in parts]
+        both = [self.cut(part, share, draws) for part in parts]
         train, test = tuple(own for own, _ in both), tuple(rest for _, rest in both)
         if len(common):
             test = tuple(np.array_split(common, len(parts)))
         recipe = self.recipe(pool, seed) | {"local_test": share} | unused([*train, *test], len(pool.labels))
         return Partition(train, test, pool.num_classes, {**recipe, "moved": 0})
+
+    def cut(self, part: IntArray, share: float, draws: Draws) -> tuple[IntArray, IntArray]:
+        """Return a client's training samples and its local test part."""
+        return _cut(part, share, draws)
 
     def beside_test(self, pool: LabelPool, draws: Draws) -> tuple[list[IntArray], IntArray]:
         """Return the clients' lists, and the samples that are kept for a test of all clients together."""
@@ -181,6 +186,41 @@ class ClassGroups(_InPublishedOrder):
 
     def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
         return published.class_groups(labels, classes, self.clients, self.classes, self.code, draws)
+
+    def check_data(self, data: str, num_classes: int) -> None:
+        check_classes(self.text, self.classes, data, num_classes)
+
+
+@dataclass(frozen=True)
+class PowerLaw(_InPublishedOrder):
+    """Flower's fedprox: neighbouring classes, of which every client has a log-normal share.
+
+    The data are shuffled first. A class is cut among its clients in shares LogNormal(0, SIGMA²) / their sum,
+    after LEAST samples for each of them. The local test part are the first ⌈f n⌉ samples of a permutation, as
+    `train_test_split(test_size=f)` of Hugging Face's datasets has them. Without the seed 42 of the published
+    lists all its generators get SEED.
+    """
+
+    name, syntax = "power-law", "power-law:CLIENTS:CLASSES[:SIGMA[:LEAST[:CODE[:SEED]]]]"
+    meaning = "CLASSES neighbouring classes, log-normal shares of each (Flower's fedprox)"
+    default_local_test = 0.1
+
+    clients: Clients
+    classes: Annotated[int, Count, Doc("Number of classes of each client.")]
+    sigma: Annotated[
+        float, Range(0.0, 10.0), Doc("Standard deviation of the logarithm of a share, before its division.")
+    ] = 2.0
+    least: Annotated[int, Count, Doc("Least number of samples of each class of a client.")] = 5
+    code: Annotated[str, Choices("flower"), Doc("Whose random numbers: Flower's.")] = "flower"
+    seed: OwnSeed = None
+
+    def drawn(self, labels: IntArray, classes: int, draws: Draws) -> list[IntArray]:
+        return published.power_law(labels, classes, self.clients, self.classes, self.sigma, self.least, draws)
+
+    def cut(self, part: IntArray, share: float, draws: Draws) -> tuple[IntArray, IntArray]:
+        order = part[np.random.default_rng(draws.seed).permutation(len(part))] if share else part
+        tests = math.ceil(share * len(part))
+        return order[tests:], order[:tests]
 
     def check_data(self, data: str, num_classes: int) -> None:
         check_classes(self.text, self.classes, data, num_classes)

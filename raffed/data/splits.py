@@ -23,7 +23,7 @@ from raffed.data.label_splits import (
     Shards,
 )
 from raffed.data.own_split import GROUP, own_split
-from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount
+from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount, PowerLaw
 from raffed.data.split import MAX_CLIENTS, LabelPool, Split
 from raffed.errors import UsageError
 from raffed.references.names import entry_points, reference_of
@@ -46,6 +46,7 @@ __all__ = [
     "LogNormalSizes",
     "LongTail",
     "Natural",
+    "PowerLaw",
     "Shards",
     "Split",
     "own_reference",
@@ -90,6 +91,7 @@ for _split in (
     LongTail,
     Natural,
     ClassesPerClient,
+    PowerLaw,
     Shards,
     InStages,
 ):

@@ -89,7 +89,7 @@ def test_the_usual_local_test_share_of_every_split_is_the_documented_one() -> No
     fifth = dict.fromkeys(
         ["dirichlet", "dirichlet-client", "incomplete", "longtail", "natural", "shards"], 0.2
     )
-    published = {"label-count": 0.0, "capped-dirichlet": 0.0, "class-groups": 0.25}
+    published = {"label-count": 0.0, "capped-dirichlet": 0.0, "class-groups": 0.25, "power-law": 0.1}
     assert usual == {"iid": 0.0, "pXcY": 0.0, "lognormal": 0.1, **published, **fifth}
     assert {name for name, one in SPLITS.items() if one.brings_tests} == {"equal", "file", "stages"}
 

@@ -28,6 +28,7 @@ HASHES = {
     ("mnist", "label-count:10:2:flower:42"): "2387a99bf32fedcf9ea0f4afa9c64c44",
     ("mnist", "label-count:10:3:flower:42"): "dfc13b72ed03c3419000f856510edf74",
     ("mnist", "capped-dirichlet:10:0.5:10:flower:0:42"): "58163133431b20362181685481fab96f",
+    ("mnist", "power-law:1000:2:2:5:flower:42"): "1673aea87ef3aabe65ad400af053e26a",  # by flwr-datasets 0.6.1
     ("cifar10", "label-count:10:1:flower:42"): "8c38520fc6bf91e3f7eeb3fdadc62ca5",
     ("cifar10", "label-count:10:2:flower:42"): "01f13ea66c685932a581a6fd4ab78e48",
     ("cifar10", "label-count:10:3:flower:42"): "74fe855f3bb8bcde6f8ab97e96769e96",
@@ -66,6 +67,7 @@ SMALL = (
     "capped-dirichlet:7:0.5:10:flower:0:3",
     "class-groups:10:2",
     "class-groups:10:2:fedvls:4",
+    "power-law:10:2:1:5:flower:42",
 )
 
 
@@ -209,6 +211,8 @@ def test_the_samples_of_a_class_without_an_owner_are_left_over() -> None:
         ("capped-dirichlet:10:0.5:10:pfllib:0.2", 0.2, "set local_test to 0"),
         ("class-groups:500:2", None, "use fewer clients"),
         ("class-groups:40:2:fedvls:1", None, "use pfllib or another seed"),
+        ("power-law:15:2", None, "must be a multiple of the 10 classes"),
+        ("power-law:50:2", None, "class 0 has 50 samples for 10 clients"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_with_the_remedy(
@@ -225,6 +229,7 @@ def test_what_cannot_be_divided_is_refused_with_the_remedy(
         ("label-count:10", "label-count:CLIENTS:CLASSES"),
         ("label-count:10:2:pfllib", "unknown code 'pfllib'"),
         ("class-groups:10:2:flower", "unknown code 'flower'"),
+        ("power-law:10:2:2:5:pfllib", "unknown code 'pfllib'"),
         ("capped-dirichlet:10:0.5:0", "least = 0 is outside"),
         ("capped-dirichlet:10:0.5:10:flower:0.95", "common_test = 0.95 is outside"),
         ("capped-dirichlet:10:0.5:10:flower:0:-1", "capped-dirichlet:CLIENTS:ALPHA"),
