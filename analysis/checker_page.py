@@ -20,6 +20,7 @@ from .item_tables import item_markdown
 from .packed.files import DamagedRecordsError, unpacked
 from .report import find_items
 from .reproduction.claims import claim_counts
+from .reproduction.filled import filled
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.matrix import matrix_of
 from .reproduction.printed_view import printed_view
@@ -34,7 +35,7 @@ HEAD = """# Other people's tables: what came out
 `python -m analysis.checker_page {records} --out {page}`
 made this page from records of `raffed reproduce checker/…`. [The page on the tables](checker.md) says what
 each of them is, how a number is judged, and what is known to be wrong about it. The text below a heading is a
-file in `analysis/prose/`, which is written by hand.
+file in `analysis/prose/`, which is written by hand; its numbers are filled in from the records.
 
 ```sh
 raffed reproduce checker/lr-mnist --scale full --out checker --execution serial
@@ -117,6 +118,7 @@ def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
     """Return the part of the page on one table: prose, picture, tables, and how the runs were made."""
     name = f"{item.about['paper']}-{item.about['name']}.md"
     said = (prose / name).read_text(encoding="utf-8").strip() if (prose / name).exists() else ""
+    said = filled(said, item, runs)
     title, _, tables = item_markdown(item, runs).partition("\n\n")
     drawn = f"![Printed and ours, cell by cell]({picture})\n\n" if picture else ""
     text = said or UNWRITTEN.format(file=name)

@@ -70,6 +70,43 @@ def test_the_picture_of_a_table_lies_beside_the_page_and_is_shown_in_it(table: P
     assert "ours: agrees" in (table / "own-t-full.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("expression", "number"),
+    [
+        ("FedRS | IID", "60.10 ± 0.25"),  # 60.0, 60.1, 60.2: t = 4.303, s/√3 = 0.0577
+        ("FedRS | IID | mean", "60.10"),
+        ("FedRS | IID | printed", "50.00"),
+        ("FedRS | IID | off", "+10.10"),
+        ("FedRS | IID | span", "0.20"),
+        ("FedRS | IID | seed 2", "60.20"),
+        ("FedRS | IID | gain", "+10.10 ± 0.25"),
+        ("FedAvg | IID | − FedRS", "−10.10 ± 0.25"),
+        ("FedRS | IID | order", "above"),
+        ("FedRS | IID | diverged", "0"),
+        ("cells", "agrees 1, differs 1"),
+        ("claims", "holds 1"),
+    ],
+)
+def test_an_expression_in_the_prose_is_replaced_by_the_number_of_the_records(
+    table: Path, expression: str, number: str
+) -> None:
+    (table / "prose").mkdir()
+    (table / "prose" / "own-t.md").write_text(f"It is {{{{{expression}}}}}.\n", encoding="utf-8")
+    assert f"\n\nIt is {number}.\n\n" in page(table)
+
+
+@pytest.mark.parametrize(
+    "expression", ["FedProx | IID", "FedRS | IID | seed 9", "FedRS | IID | gian", "FedRS"]
+)
+def test_an_expression_without_a_number_is_refused(
+    table: Path, expression: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (table / "prose").mkdir()
+    (table / "prose" / "own-t.md").write_text(f"It is {{{{{expression}}}}}.\n", encoding="utf-8")
+    assert main([str(table), "--out", str(table / "page.md"), "--prose", str(table / "prose")]) == 2
+    assert "own/t, full: A table: " in capsys.readouterr().err
+
+
 def test_what_was_written_by_hand_stays_when_the_page_is_written_anew(table: Path) -> None:
     assert "Nothing was written about this table yet" in page(table)
     (table / "prose").mkdir()

@@ -32,3 +32,20 @@ def test_the_page_names_tables_that_exist_and_says_something_about_each() -> Non
     assert keys
     assert set(keys) <= {item.key for item in ITEMS}
     assert "Nothing was written about this table yet" not in TEXT
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "analysis" / "prose").glob("*.md")), ids=lambda file: file.stem
+)
+def test_a_measured_number_stands_in_prose_as_an_expression_alone(file: Path) -> None:
+    """So the page has it from the records. Settings, and names of rows and columns, may have digits."""
+    item = next(item for item in ITEMS if item.key.replace("/", "-") == file.stem)
+    text = " ".join(
+        re.sub(r"\{\{.+?\}\}|`.+?`", "", file.read_text(encoding="utf-8"), flags=re.DOTALL).split()
+    )
+    for name in sorted(
+        {name for cell in item.cells for name in (cell.row, cell.column)}, key=len, reverse=True
+    ):
+        text = text.replace(name, "")
+    text = re.sub(r"([λμ] =|momentum) [\d.]+\d", "", text)
+    assert not re.findall(r"\S*\d\.\d\S*|[+−±] ?\d\S*|\d\S* (?:%|points?\b)", text)
