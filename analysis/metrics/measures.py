@@ -65,6 +65,7 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "accuracy_last": recent(accuracy, 1),
         "accuracy_best": by_run(accuracy)["value"].max(),
         "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
+        "accuracy_clean_mean10": recent(runs.series(scores.CLEAN_ACCURACY), LAST_ROUNDS),
         "accuracy_mean25": recent(accuracy, 25),
         "accuracy_mean_fifth": last_fifth(accuracy),
         "accuracy_mean": by_run(accuracy)["value"].mean(),

@@ -17,6 +17,7 @@ READERS = (
     "accuracy_last",
     "accuracy_best",
     "accuracy_mean10",
+    "accuracy_clean_mean10",
     "accuracy_mean25",
     "accuracy_mean_fifth",
     "accuracy_mean",

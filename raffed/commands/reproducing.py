@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from raffed.commands.longer_trials import go_on
 from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
 from raffed.commands.progress import make_progress
 from raffed.commands.reporting import ItemTables, as_frame, write_item_tables
@@ -256,11 +257,13 @@ def in_stages(
         All jobs, as they are at the end.
     """
     began = time.monotonic()
+    go_on(planned, asked.accept)
     after = execute(planned, seconds)
     while asked.item.search is not None:
         left = None if seconds is None else max(seconds - (time.monotonic() - began), 0.0)
         known = {job.folder for job in after}
         again = plan(asked, left, tell)
+        go_on(again, asked.accept)
         if all(job.folder in known or job.left_out or job.done for job in again):
             return again
         after = execute(again, left)

@@ -160,6 +160,11 @@ class Method:
         """Whether clients upload the update w^t − w_k, times a number, in place of their weights."""
         return any(one.sends_update for _, one in self.ingredients())
 
+    def acts_last(self, models: str) -> bool:
+        """Whether these models, "global" or "personal", are finished by the run's last round only."""
+        personal = models == "personal" and self.personal is not None and self.personal.acts_last
+        return self.server.acts_last or personal
+
     def unmoved(self, received: Params) -> Params:
         """Return what a client uploads that has not moved: what it received, or an update of 0.
 

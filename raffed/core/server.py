@@ -143,6 +143,7 @@ class ServerRule(Record, Generic[ServerMemory]):
         on_device: Whether the rule's step is made where clients train, which is a GPU in a run on GPUs.
             Rules that train ask for it. All tensors that `step` is given then lie on that device, and it has
             to make new ones there (`device=w.flat.device`). Otherwise all of them lie on the CPU.
+        acts_last: Whether the model that is scored is finished by the run's last round only, as in CCVR.
     """
 
     _compare = True
@@ -150,6 +151,7 @@ class ServerRule(Record, Generic[ServerMemory]):
     each: ClassVar[bool] = False  # it needs every upload, not only their mean
     on_device: ClassVar[bool] = False  # its step is made where clients train
     adaptive: ClassVar[bool] = False  # its steps are divided by the size of the mean updates
+    acts_last: ClassVar[bool] = False  # what it scores before the last round is not its model yet
 
     def __init_subclass__(cls, stored: str = "") -> None:
         super().__init_subclass__(stored)

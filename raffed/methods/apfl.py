@@ -26,6 +26,8 @@ class MixedModel(Personal[Companion]):
 
     alpha: float
 
+    apart = True
+
     def client_init(self, k: Context) -> Companion:
         return Companion(k.initial.w)
 

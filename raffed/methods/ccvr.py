@@ -172,6 +172,8 @@ class HeadCalibration(ServerRule[CalibratedHead | None]):
     epochs: int
     lr: float
 
+    acts_last = True
+
     def step(
         self, own: CalibratedHead | None, w: Params, mean: Params, k: ServerContext
     ) -> tuple[CalibratedHead | None, Params]:

@@ -27,6 +27,10 @@ class FineTuned(Personal):
 
     between = "private"
 
+    @property
+    def acts_last(self) -> bool:
+        return not self.every_round
+
     def start(self, k: Context) -> State:
         return k.start
 

@@ -40,6 +40,7 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
         predicts: Whether the personal scores come from `predict`, because more than one model is involved.
         trains_alone: Whether the shared model is trained to classify by itself. It is not if it is only
             trained within a mixture with a private model.
+        apart: Whether `loss` gives the shared model no gradient, as in APFL.
     """
 
     def loss(self, f: Forward, k: Context[Memory, ServerMemory]) -> Tensor | None:
@@ -143,6 +144,12 @@ class Personal(Ingredient[Memory, Message, ServerMemory]):
     private_scored: ClassVar[bool] = False  # the privately trained model differs from `model`
     predicts: ClassVar[bool] = False  # more than one model is involved
     trains_alone: ClassVar[bool] = True  # the shared model learns to classify without a private one
+    apart: ClassVar[bool] = False  # `loss` gives the shared model no gradient
+
+    @property
+    def acts_last(self) -> bool:
+        """Whether the personal model is finished by the run's last round only, as by fine-tuning."""
+        return False
 
     def predict(self, x: Tensor, k: Context[Memory, ServerMemory]) -> Tensor:
         """Return logits [B, C] of the personalised model in evaluation mode.

@@ -14,6 +14,10 @@ MEASURES = {  # what analysis/reproduction/verdicts.py can compute from runs; a 
     "accuracy_last": "global model on the test set after the last round, %",
     "accuracy_best": "global model on the test set at its best round, %",
     "accuracy_mean10": "global model on the test set, mean over the last ten evaluated rounds, %",
+    "accuracy_clean_mean10": (
+        "global model on the test images that its server has not seen, mean over the last ten evaluated "
+        "rounds, %"
+    ),
     "accuracy_mean25": "global model on the test set, mean over the last 25 evaluated rounds, %",
     "accuracy_mean_fifth": (
         "global model on the test set, mean over the last fifth of the evaluated rounds, %"

@@ -54,12 +54,17 @@ class Planned:
 class PlannedRun(Planned):
     """A run, and the cells that need it.
 
-    `trial` is the setting of a run that only serves to choose one; None if the run is a result.
+    Attributes:
+        trial: The setting of a run that only serves to choose one; None if the run is a result.
+        shorter: Folder of the same trial with fewer rounds, from which this one may go on.
+        decided: Whether it is known which of the trials of this length go on.
     """
 
     cells: tuple[Cell, ...]
     config: RunConfig
     trial: Setting | None = None
+    shorter: Path | None = None
+    decided: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,9 @@
-"""How the rows of a table get their settings: trials on a validation part, then runs with fresh seeds.
+"""How the rows of a table get their settings: successive halving on a validation part, then fresh seeds.
 
-Every row is tried with the same number of settings and one seed. The setting with the highest validation
-score runs again, with all training data and with seeds that no trial had. Only these runs are results.
+Every row begins with the same number of settings, each tried with the same seeds. After a quarter of the
+rounds the better half goes on to half of them, and after these the better half of the rest to the end. The
+setting with the highest validation score there runs again, with all training data and with seeds that no
+trial had. Only these runs are results.
 """
 
 from __future__ import annotations
@@ -10,18 +12,28 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.results.runfile import RUN_FILE, has_diverged, read_run
 
 Setting: TypeAlias = Mapping[str, Value]  # argument of the method, or a field such as local.lr → value
-TRIAL_SEED = 0
-LAST = 10  # evaluated rounds whose mean is the score, as in the measures accuracy_mean10 and personal_mean10
-SMOKE_TRIALS = 2
+FIRST_SEED = 10  # of the results; trials have the seeds 0, 1, …
+LAST = 10  # evaluated rounds whose mean is the score, as in the measures whose names end with mean10
 VALIDATION = 0.2
 ENDED = ("finished", "diverged")  # states of a trial for which nothing is left to do
+
+
+class Rung(NamedTuple):
+    """A step of successive halving: how many settings are tried, and for which share of a run's rounds."""
+
+    settings: int
+    share: float
+
+
+RUNGS = (Rung(12, 0.25), Rung(6, 0.5), Rung(3, 1.0))
+SMOKE_RUNGS = (Rung(2, 0.5), Rung(1, 1.0))
 
 
 @dataclass(frozen=True)
@@ -32,29 +44,40 @@ class RowSearch:
         settings: Function from a row's run to the settings that are tried for it.
         excluded: Function from a row's run to the reason why it is not a row of this table, or "".
         remark: Function from a row's run to what a reader must know to compare it with others, or "".
+        measure: Function from a row's run to how its number is read; "" is the table's own measure. If the
+            name ends with "last", the last round alone counts for the trials as well.
         select: Which models' accuracy on the validation part chooses.
         validation: Share of the clients' training samples that trials are scored on.
-        seeds: Number of runs of the chosen setting, with the seeds 1, 2, ….
+        tuning_seeds: Number of runs of each setting that is tried, with the seeds 0, 1, ….
+        seeds: Number of runs of the chosen setting, with the seeds FIRST_SEED, ….
     """
 
     settings: Callable[[RunConfig], Sequence[Setting]]
     excluded: Callable[[RunConfig], str]
     remark: Callable[[RunConfig], str] = lambda run: ""
+    measure: Callable[[RunConfig], str] = lambda run: ""
     select: Literal["global", "personal"] = "global"
     validation: float = VALIDATION
-    seeds: int = 5
+    tuning_seeds: int = 3
+    seeds: int = 10
 
-    def tried(self, config: RunConfig, scale: str) -> list[Setting]:
-        """Return the settings that are tried for a row; at the scale smoke only the first two."""
-        return list(self.settings(config))[: SMOKE_TRIALS if scale == "smoke" else None]
+    def rungs(self, rounds: int, scale: str) -> list[tuple[int, int]]:
+        """Return (settings, rounds) of every step, for runs of so many rounds. smoke has few of both."""
+        steps = SMOKE_RUNGS if scale == "smoke" else RUNGS
+        return [(one.settings, max(round(one.share * rounds), 1)) for one in steps]
 
-    def trial(self, config: RunConfig, setting: Setting) -> RunConfig:
+    def trial(self, config: RunConfig, setting: Setting, rounds: int, seed: int) -> RunConfig:
         """Return the run of a trial."""
-        return with_setting(config, setting, {"data.validation": self.validation, "seed": TRIAL_SEED})
+        beside = {"data.validation": self.validation, "seed": seed, "federation.rounds": rounds}
+        return with_setting(config, setting, beside)
 
     def final(self, config: RunConfig, setting: Setting, number: int) -> RunConfig:
         """Return a run of the chosen setting. Its `number` is counted from 0."""
-        return with_setting(config, setting, {"seed": TRIAL_SEED + 1 + number})
+        return with_setting(config, setting, {"seed": FIRST_SEED + number})
+
+    def counted(self, config: RunConfig) -> int:
+        """Return of how many last evaluated rounds a trial's score is the mean."""
+        return 1 if self.measure(config).endswith("last") else LAST
 
 
 def with_setting(config: RunConfig, setting: Setting, beside: Setting | None = None) -> RunConfig:
@@ -70,9 +93,10 @@ def setting_name(setting: Setting) -> str:
 
 @dataclass(frozen=True)
 class Tried:
-    """A trial: its setting, the folder of its run, and what is known of it.
+    """A trial: its setting, its run, and what is known of it.
 
     Attributes:
+        rounds: Rounds of the run.
         score: Mean of the validation accuracy over the last rounds, a fraction; NaN if it has none.
         state: "finished", "diverged", or the state of a run that has not come to its end.
         recorded: Whether this is known from item.json alone, because the run is not there any more.
@@ -83,6 +107,8 @@ class Tried:
     state: str = ""
     score: float = math.nan
     recorded: bool = False
+    seed: int = 0
+    rounds: int = 0
 
     @property
     def ended(self) -> bool:
@@ -111,31 +137,30 @@ def read_outcome(folder: Path) -> Outcome:
     return Outcome(str(about.get("state")), str(about.get("error")))
 
 
-def read_tried(setting: Setting, folder: Path, select: str, found: Outcome) -> Tried:
-    """Return what is known of a trial from its folder, in which the outcome was found."""
-    if found.diverged:
-        return Tried(setting, folder, "diverged")
-    score = _score(folder, select) if found.state == "finished" else math.nan
-    return Tried(setting, folder, found.state, score)
-
-
-def _score(folder: Path, select: str) -> float:
+def read_score(folder: Path, select: str, last: int) -> float:
+    """Return the mean validation accuracy over the last evaluated rounds of a finished trial."""
     from raffed.experiments.tuning.trials import recorded
 
     found = [values.get((select, "val")) for _, values in sorted(recorded(folder).items())]
-    last = [value for value in found if value is not None][-LAST:]
-    return sum(last) / len(last) if last else math.nan
+    counted = [value for value in found if value is not None][-last:]
+    return sum(counted) / len(counted) if counted else math.nan
 
 
-def best(tried: Sequence[Tried]) -> Tried | None:
-    """Return the trial with the highest score, the first of equals.
+def promoted(tried: Sequence[Sequence[Tried]], count: int) -> list[Setting]:
+    """Return the settings with the highest mean scores over their seeds, the first of equals first.
 
-    It is None as long as one of them has not ended, and if none has a score.
+    A setting with which a seed diverged is none of them, so there may be fewer than `count`. There are none
+    as long as a trial has not ended.
+
+    Args:
+        tried: The trials of each setting, one for each seed.
+        count: Number of settings.
     """
-    scored = [one for one in tried if not math.isnan(one.score)]
-    if not scored or not all(one.ended for one in tried):
-        return None
-    return max(scored, key=lambda one: one.score)
+    if not all(one.ended for seeds in tried for one in seeds):
+        return []
+    scored = [(sum(one.score for one in seeds) / len(seeds), seeds[0].setting) for seeds in tried]
+    known = [one for one in scored if not math.isnan(one[0])]
+    return [setting for _, setting in sorted(known, key=lambda one: -one[0])[:count]]
 
 
 __all__ = [
@@ -143,9 +168,9 @@ __all__ = [
     "RowSearch",
     "Setting",
     "Tried",
-    "best",
+    "promoted",
     "read_outcome",
-    "read_tried",
+    "read_score",
     "setting_name",
     "with_setting",
 ]

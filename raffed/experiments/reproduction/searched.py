@@ -1,7 +1,8 @@
 """The runs of a table whose rows are tuned, and what its item.json records of the trials.
 
-A row first has its trials. Once all of them have ended, the chosen setting can run with fresh seeds. So such
-a table is planned again after its trials. What is finished is known from the folders alone.
+A row first has its trials. Once those of a rung have ended, the best of them go on, and at the end the chosen
+setting runs with fresh seeds. So such a table is planned again after its trials. What is finished is known
+from the folders alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import UsageError
@@ -25,9 +26,9 @@ from raffed.experiments.reproduction.search import (
     RowSearch,
     Setting,
     Tried,
-    best,
+    promoted,
     read_outcome,
-    read_tried,
+    read_score,
     setting_name,
 )
 from raffed.results.run_contents import Noted
@@ -63,15 +64,10 @@ def searched_runs(
     cells, why = included(item, scale, only, root)
     for cell, config in cells:
         config = config if runtime is None else replace(config, runtime=runtime)
-        tries = []
-        for setting in search.tried(config, scale):
-            job, tried = _trial(cell, config, below, setting, search, known)
-            tries.append(tried)
-            if not tried.recorded:
-                _add(trials, [job])
-        winner = best(tries)
-        if winner is not None:
-            runs = [search.final(config, winner.setting, number) for number in range(seeds)]
+        climb = _climbed(cell, config, below, search, scale, known)
+        _add(trials, climb.jobs)
+        if climb.winner is not None:
+            runs = [search.final(config, climb.winner, number) for number in range(seeds)]
             _add(finals, [_planned(cell, run, below)[0] for run in runs])
     if not cells and why:
         raise UsageError(f"{item.key}: {'; '.join(dict.fromkeys(why.values()))}")
@@ -109,7 +105,7 @@ def _included(
             here = config if root is None else replace(config, data=replace(config.data, root=root))
             why[cell.row] = search.excluded(here)
         if not why[cell.row]:
-            found.append((cell, config))
+            found.append((replace(cell, measure=search.measure(config)), config))
     return found, {row: reason for row, reason in why.items() if reason}
 
 
@@ -146,15 +142,66 @@ def _recorded_rows(folder: Path) -> list[Noted]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
+class Climb(NamedTuple):
+    """The trials of a cell, rung by rung as far as they are decided.
+
+    Attributes:
+        tried: All trials, also those that are known from item.json alone.
+        jobs: The runs of the others.
+        winner: The setting that is chosen; None as long as it is not.
+    """
+
+    tried: list[Tried]
+    jobs: list[PlannedRun]
+    winner: Setting | None
+
+
+def _climbed(
+    cell: Cell, config: RunConfig, below: Path, search: RowSearch, scale: str, known: Known
+) -> Climb:
+    rungs = search.rungs(config.federation.rounds, scale)
+    settings = list(search.settings(config))[: rungs[0][0]]
+    climb, before = Climb([], [], None), dict[tuple[str, int], Path]()
+    for (_, rounds), count in zip(rungs, [*(one for one, _ in rungs[1:]), 1], strict=True):
+        found = [
+            [
+                _trial(cell, config, below, setting, rounds, seed, search, known)
+                for seed in range(1 if scale == "smoke" else search.tuning_seeds)
+            ]
+            for setting in settings
+        ]
+        settings = promoted([[tried for _, tried in seeds] for seeds in found], count)
+        for job, tried in (one for seeds in found for one in seeds):
+            climb.tried.append(tried)
+            if not tried.recorded:
+                shorter = before.get((setting_name(tried.setting), tried.seed))
+                climb.jobs.append(replace(job, shorter=shorter, decided=bool(settings)))
+        if not settings:
+            return climb
+        before = {(setting_name(one.setting), one.seed): one.folder for one in climb.tried}
+    return climb._replace(winner=settings[0])
+
+
 def _trial(
-    cell: Cell, config: RunConfig, below: Path, setting: Setting, search: RowSearch, known: Known
+    cell: Cell,
+    config: RunConfig,
+    below: Path,
+    setting: Setting,
+    rounds: int,
+    seed: int,
+    search: RowSearch,
+    known: Known,
 ) -> tuple[PlannedRun, Tried]:
     """Return a trial, and what is known of it from its run, or from item.json if the run is not there."""
-    job, outcome = _planned(cell, search.trial(config, setting), below, setting)
-    if outcome.state or job.folder.name not in known:
-        return job, read_tried(setting, job.folder, search.select, outcome)
-    state, score = known[job.folder.name]
-    return job, Tried(setting, job.folder, state, score, recorded=True)
+    job, outcome = _planned(cell, search.trial(config, setting, rounds, seed), below, setting)
+    state, score, recorded = outcome.state, math.nan, False
+    if outcome.diverged:
+        state = "diverged"
+    elif state == "finished":
+        score = read_score(job.folder, search.select, search.counted(config))
+    elif not state and job.folder.name in known:
+        (state, score), recorded = known[job.folder.name], True
+    return job, Tried(setting, job.folder, state, score, recorded, seed, rounds)
 
 
 def _planned(
@@ -199,10 +246,8 @@ def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]
     }
     for place, cell in places.items():
         config = item.at(cell, scale) or cell.config
-        tries = []
-        for setting in search.tried(config, scale):
-            tries.append(_trial(cell, config, out / "runs" / scale, setting, search, known)[1])
-        rows[place] = _row_record(*place, tries, folder)
+        climb = _climbed(cell, config, out / "runs" / scale, search, scale, known)
+        rows[place] = _row_record(*place, climb, folder)
     remarks = {cell.row: search.remark(cell.config) for cell in places.values()}
     about: Noted = {
         "select": search.select,
@@ -216,20 +261,21 @@ def search_record(item: Item, scale: str, out: Path, found: Iterable[PlannedRun]
     return {"search": about}
 
 
-def _row_record(row: str, column: str, tries: Sequence[Tried], folder: Path) -> Noted:
-    winner = best(tries)
+def _row_record(row: str, column: str, climb: Climb, folder: Path) -> Noted:
     return {
         "row": row,
         "column": column,
-        "chosen": None if winner is None else setting_name(winner.setting),
+        "chosen": None if climb.winner is None else setting_name(climb.winner),
         "trials": [
             {
                 "setting": setting_name(one.setting),
+                "seed": one.seed,
+                "rounds": one.rounds,
                 "state": one.state or "never run",
                 "score": None if math.isnan(one.score) else one.score,
                 "run": os.path.relpath(one.folder, folder),
             }
-            for one in tries
+            for one in climb.tried
         ],
     }
 

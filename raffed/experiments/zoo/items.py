@@ -15,16 +15,38 @@ from raffed.config.run import Model, RunConfig
 from raffed.experiments.reproduction.catalogue import ZOO
 from raffed.experiments.reproduction.items import Cell, Item
 from raffed.experiments.reproduction.scales import shortened
-from raffed.experiments.reproduction.search import RowSearch
-from raffed.experiments.zoo.protocol import EPOCHS, RATES, ROUNDS, SAMPLES, TRIALS, config, settings
-from raffed.experiments.zoo.rows import global_remark, not_global, not_personal, server_remark
+from raffed.experiments.reproduction.search import RUNGS, RowSearch
+from raffed.experiments.zoo.protocol import EPOCHS, POINTS, RATES, ROUNDS, SAMPLES, config, settings
+from raffed.experiments.zoo.rows import (
+    global_measure,
+    global_remark,
+    not_global,
+    not_personal,
+    personal_measure,
+    personal_remark,
+)
 from raffed.methods import METHODS
 
 MLP = Model("mlp", {"hidden": [200, 200]})
 FASHION, CIFAR = "fashion-mnist", "cifar10"
 MAIN = {"P10C2": "p10c2", "Dirichlet 0.1": "dirichlet:10:0.1"}
 INCOMPLETE = {"incomplete": "incomplete:10", "shards": "shards:10:2"}
+# The rows that are run first, because the field compares with them most. All make a global model
+MOST_CITED = (
+    *("fedavg", "fedprox", "scaffold", "fednova", "fedavgm", "fedadam", "fedyogi", "fedadagrad", "moon"),
+    *("feddyn", "feddf", "perfedavg", "fedrs", "fedlc", "fedrod", "fedbabu", "ccvr", "creff", "fedntd"),
+    *("fedsam", "feddc", "fedexp", "fedmr"),
+)
 LONG_TAIL = {"IF 10": "longtail:10:0.5:10", "IF 50": "longtail:10:0.5:50"}
+
+# Of trials of a row in a column: a trial that goes on is not begun again
+TRIAL_ROUNDS = round(
+    RowSearch.tuning_seeds
+    * sum(
+        one.settings * (one.share - before) * ROUNDS
+        for one, before in zip(RUNGS, (0.0, *(one.share for one in RUNGS)), strict=False)
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -37,28 +59,36 @@ class TableKind:
     search: RowSearch
 
 
-GLOBAL = TableKind("", "global models", "accuracy_mean10", RowSearch(settings, not_global, global_remark))
+GLOBAL = TableKind(
+    "",
+    "global models",
+    "accuracy_mean10",
+    RowSearch(settings, not_global, global_remark, global_measure),
+)
 PERSONAL = TableKind(
     "-personal",
     "personal models",
     "personal_mean10",
-    RowSearch(settings, not_personal, server_remark, select="personal"),
+    RowSearch(settings, not_personal, personal_remark, personal_measure, select="personal"),
 )
 NOTE = (
-    f"every method has {TRIALS} settings, the learning rate among them, tried with one seed and scored on a "
-    f"fifth of the clients' training data; the best one runs again with fresh seeds, each with a split of "
-    f"its own, and all training data. {SAMPLES:,} images of the training set, of which each client holds out "
-    f"a fifth as its local test part; {ROUNDS} rounds, {EPOCHS:g} epoch of plain SGD, rates "
-    f"{', '.join(map(str, sorted(RATES)))}"
+    f"every method has {RUNGS[0].settings} settings: {len(RATES)} rates crossed with {POINTS} points of its "
+    f"own space, or as many rates in all if it has nothing to search. Each is tried with "
+    f"{GLOBAL.search.tuning_seeds} seeds and scored on a fifth of the clients' training data: "
+    f"{', then '.join(f'{one.settings} settings for {one.share * ROUNDS:.0f} rounds' for one in RUNGS)}, "
+    f"which are {TRIAL_ROUNDS:,} rounds of trials for every row and split. The best one runs again with "
+    f"{GLOBAL.search.seeds} fresh seeds, each with a split of its own, and all training data. {SAMPLES:,} "
+    f"images of the training set, of which each client holds out a fifth as its local test part; {ROUNDS} "
+    f"rounds, {EPOCHS:g} epoch of plain SGD, rates {', '.join(map(str, sorted(RATES)))}"
 )
 
 
 def tables(name: str, title: str, dataset: str, splits: Mapping[str, str], model: Model) -> tuple[Item, ...]:
     """Return two tables of the zoo with the same cells: a row for every method, a column for every split."""
     cells = tuple(
-        Cell(info.title, column, config(method, dataset, split, model), {})
+        Cell(METHODS[method].title, column, config(method, dataset, split, model), {})
+        for method in dict.fromkeys((*MOST_CITED, *METHODS))
         for column, split in splits.items()
-        for method, info in METHODS.items()
     )
     return tuple(
         Item(

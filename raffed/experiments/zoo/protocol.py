@@ -1,38 +1,38 @@
-"""The protocol of the zoo: one network, one budget, and as many settings for every method.
+"""The protocol of the zoo: one network, one budget, and one grid for every method.
 
-A method is tried with TRIALS settings. They are pairs of a learning rate and a point of its search space
-(`raffed/tune_spaces`), made by a fixed rule:
+A method is tried with SETTINGS settings, which are pairs of a learning rate and a point of its search space
+(`raffed/tune_spaces`):
 
-1. At most TRIALS points of the space are used, evenly spaced in the order of the grid. The first of them is
-   the method's defaults, if the grid has them.
-2. The points and the three RATES are gone through in turn, so that no pair comes twice. Every rate is used
-   equally often.
-3. A method with nothing to search, such as FedAvg, has all TRIALS rates of LADDER.
+1. Three points of the space are used: the method's defaults, and two in which every argument has the next
+   value of its grid, below and above. Where the default is at an end of its grid, these are the first and the
+   last of the other values.
+2. The points are crossed with the four RATES. A method with two points has six rates of LADDER, and one
+   with nothing to search, such as FedAvg, has all twelve.
 
 The rate is `local.lr`. A method that steps at a rate of its own has it in the argument that RATE_ARGUMENTS
 names. Arguments that count epochs of a method's own passes are at most MOST_EPOCHS, because all others have
-EPOCHS epochs in a round.
+EPOCHS epochs in a round. How settings are chosen is said in `raffed.experiments.reproduction.search`.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from ast import literal_eval
 from collections.abc import Mapping, Sequence
 
-from raffed.config.run import Data, Federation, Model, RunConfig, Runtime
+from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.errors import UsageError
-from raffed.experiments.reproduction.search import Setting
+from raffed.experiments.reproduction.search import RUNGS, Setting
 from raffed.methods import METHODS
-from raffed.tune_spaces import GridPoint, has_space, load_space, points
+from raffed.tune_spaces import has_space, load_space, values
 
-TRIALS = 6
-RATES = (0.1, 0.03, 0.3)
-LADDER = (0.1, 0.03, 0.3, 0.05, 0.2, 0.01)
-ROUNDS, EPOCHS, BATCH, SAMPLES = 40, 1.0, 32, 20_000
+SETTINGS, POINTS = RUNGS[0].settings, 3
+RATES = (0.1, 0.033, 0.33, 0.01)
+# Six steps to a factor of ten; every third is one of RATES, which come first
+LADDER = (*RATES, 0.22, 0.047, 0.15, 0.068, 0.47, 0.022, 0.68, 0.015)
+ROUNDS, EPOCHS, BATCH, SAMPLES = 100, 1.0, 32, 20_000
 MOST_EPOCHS = 2.0
 RATE_ARGUMENTS: Mapping[str, tuple[str, float]] = {  # of methods that have their own: argument, and a factor
     "perfedavg": ("outer_lr", 1.0),
@@ -44,8 +44,9 @@ LOCAL = Local(lr=RATES[0], momentum=0.0, weight_decay=0.0, batch_size=BATCH, epo
 def config(method: str, dataset: str, split: str, model: Model, samples: int = SAMPLES) -> RunConfig:
     """Return the run of a method with its defaults, before a setting is chosen."""
     data = Data(dataset, split, transform="plain", local_test=0.2, samples=samples)
-    runtime = Runtime(execution="serial")
-    return RunConfig(method, short_passes(method), data, model, LOCAL, Federation(ROUNDS), runtime=runtime)
+    runtime, numerics = Runtime(execution="serial"), Numerics(bits="portable")
+    args = short_passes(method)
+    return RunConfig(method, args, data, model, LOCAL, Federation(ROUNDS), runtime=runtime, numerics=numerics)
 
 
 def short_passes(method: str) -> dict[str, Value]:
@@ -65,55 +66,40 @@ def _cut(name: str, value: Value) -> Value:
 
 
 def settings(run: RunConfig) -> list[Setting]:
-    """Return the TRIALS settings of a row, the same whenever and wherever they are asked for.
-
-    A method that steps at rates of its own and has few points may have fewer.
-    """
-    method = run.method
-    own = _points(method)
-    argument, factor = RATE_ARGUMENTS.get(method, ("local.lr", 1.0))
-    if len(own) == 1:
-        return [{**own[0], argument: _scaled(rate, factor)} for rate in LADDER[:TRIALS]]
-    pairs = paired(_spread(own, _defaults(method)), RATES, TRIALS)
-    return [{**point, argument: _scaled(rate, factor)} for point, rate in pairs]
+    """Return the SETTINGS settings of a row, the same whenever and wherever they are asked for."""
+    own = _points(run.method)
+    argument, factor = RATE_ARGUMENTS.get(run.method, ("local.lr", 1.0))
+    rates = LADDER[: SETTINGS // len(own)]
+    return [{**point, argument: _scaled(rate, factor)} for rate in rates for point in own]
 
 
 def _scaled(rate: float, factor: float) -> float:
     return rate if factor == 1.0 else round(rate * factor, 6)
 
 
-def _points(method: str) -> list[GridPoint]:
-    """Return the points of a method's search space, without its rate and with short passes."""
+def _points(method: str) -> list[Setting]:
+    """Return at most three points of a method's search space, without its rate and with short passes."""
     if not has_space(method):
         raise UsageError(f"{method} has no search space; write tune_spaces/{method}.py")
     rate, _ = RATE_ARGUMENTS.get(method, ("", 1.0))
-    space = {name: among for name, among in load_space(method).items() if name != rate}
-    found: list[GridPoint] = []
-    for point in points(space):
-        short = {name: _cut(name, value) for name, value in point.items()}
-        if short not in found:
-            found.append(short)
-    return found
+    space, usual = load_space(method), _given(method)
+    axes = {
+        name: _around([_cut(name, value) for value in values(space, name)], _cut(name, usual[name]))
+        for name in space
+        if name != rate
+    }
+    found = [{name: axis[number] for name, axis in axes.items()} for number in range(POINTS)]
+    return [point for number, point in enumerate(found) if point not in found[:number]]
 
 
-def _defaults(method: str) -> Setting:
-    return {name: _cut(name, value) for name, value in _given(method).items()}
-
-
-def _spread(own: Sequence[GridPoint], defaults: Setting) -> list[GridPoint]:
-    """Return at most TRIALS points, evenly spaced, with the defaults first if they are among all points."""
-    count = min(len(own), TRIALS)
-    usual = next((one for one in own if all(defaults.get(key) == value for key, value in one.items())), None)
-    rest = [one for one in own if one is not usual]
-    wanted = count if usual is None else count - 1
-    even = [rest[round(i * (len(rest) - 1) / max(wanted - 1, 1))] for i in range(wanted)]
-    return even if usual is None else [usual, *even]
-
-
-def paired(own: Sequence[GridPoint], rates: Sequence[float], count: int) -> list[tuple[GridPoint, float]]:
-    """Return `count` pairs of a point and a rate. No pair comes twice, and every rate equally often."""
-    turn = math.lcm(len(own), len(rates))
-    return [
-        (own[i % len(own)], rates[(i + i // turn) % len(rates)])
-        for i in range(min(count, len(own) * len(rates)))
-    ]
+def _around(axis: Sequence[Value], usual: Value) -> tuple[Value, Value, Value]:
+    """Return the usual value of an axis and the ones beside it, or the first and the last of the others if
+    it is at an end. Where the axis lacks it, the one in the middle takes its place.
+    """
+    among = list(dict.fromkeys(axis))
+    place = among.index(usual) if usual in among else len(among) // 2
+    if 0 < place < len(among) - 1:
+        return among[place], among[place - 1], among[place + 1]
+    others = [one for one in among if one != among[place]]
+    first = others[0] if len(others) > 1 else among[place]
+    return among[place], first, others[-1] if others else first

@@ -23,6 +23,8 @@ def not_global(run: RunConfig) -> str:
     method = build_method(run.method, {})
     if not method.has_global:
         return "the server holds no whole model"
+    if method.personal is not None and not method.personal.trains_alone:
+        return "its global model is trained only within a mixture with private models"
     twin = same_global_model(run.method)
     return f"its global model is {METHODS[twin].title}'s, bit for bit" if twin else does_not_fit(run)
 
@@ -64,13 +66,14 @@ def is_personal(method: Method) -> bool:
 def same_global_model(name: str) -> str:
     """Return the method whose global model another one has, bit for bit, or "".
 
-    A personal slot that adds nothing to the shared objective never changes what is shared. So such a method
-    has the global model of the method that is the same without that slot, if there is one.
+    A personal slot that gives the shared model no gradient never changes what is shared. So such a method has
+    the global model of the method that is the same without that slot, if there is one.
     """
     from raffed.core.ingredients import Personal
 
     method = build_method(name, {})
-    if method.personal is None or type(method.personal).loss is not Personal.loss:
+    own = method.personal
+    if own is None or not (own.apart or type(own).loss is Personal.loss):
         return ""
     return next((other for other, shared in _shared().items() if shared == _nameless(method)), "")
 
@@ -86,16 +89,35 @@ def _nameless(method: Method) -> Method:
     return replace(method, name="", personal=None)
 
 
+def global_measure(run: RunConfig) -> str:
+    """Return how the number of a row of global models is read, if not as the others'; else ""."""
+    method = build_method(run.method, {})
+    if method.acts_last("global"):
+        return "accuracy_last"
+    return "accuracy_clean_mean10" if method.server.required_data().images else ""
+
+
+def personal_measure(run: RunConfig) -> str:
+    """Return how the number of a row of personal models is read, if not as the others'; else ""."""
+    return "personal_last" if build_method(run.method, {}).acts_last("personal") else ""
+
+
 def global_remark(run: RunConfig) -> str:
     """Return what a reader of a table of global models must know of a row, or ""."""
-    said = mixture_remark(build_method(run.method, {})), server_remark(run)
+    said = {
+        "accuracy_last": "it is scored after the last round alone, in its trials too, because its model is "
+        "finished only then",
+        "accuracy_clean_mean10": f"{server_remark(run)}; it is scored on the test images without these, "
+        "FedAvg on all of them",
+    }
+    return said.get(global_measure(run), server_remark(run))
+
+
+def personal_remark(run: RunConfig) -> str:
+    """Return what a reader of a table of personal models must know of a row, or ""."""
+    last = "it is scored after the last round alone, in its trials too, because its models are finished then"
+    said = last if personal_measure(run) else "", server_remark(run)
     return "; ".join(one for one in said if one)
-
-
-def mixture_remark(method: Method) -> str:
-    """Return that a method's shared model never learns to classify by itself, or "" if it does."""
-    alone = method.personal is None or method.personal.trains_alone
-    return "" if alone else "its global model is trained only within a mixture with private models"
 
 
 def server_remark(run: RunConfig) -> str:
