@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,18 +15,36 @@ import pytest
 from raffed.commands.planned_jobs import carried_out
 from raffed.commands.reproducing import Asked, in_stages, plan, written
 from raffed.commands.running import start_or_continue
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import Numerics, RunConfig, Runtime
 from raffed.core.method import Method
 from raffed.core.parts import ParameterSplit
 from raffed.errors import UsageError
+from raffed.experiments.reproduction.arithmetic import computed
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.items import Item
 from raffed.experiments.reproduction.planner import Planned, PlannedRun, unchosen
-from raffed.experiments.reproduction.search import RowSearch, Tried, best, setting_name, with_setting
+from raffed.experiments.reproduction.scales import smoke
+from raffed.experiments.reproduction.search import (
+    FIRST_SEED,
+    RUNGS,
+    RowSearch,
+    Tried,
+    promoted,
+    setting_name,
+    with_setting,
+)
 from raffed.experiments.reproduction.searched import searched_runs
-from raffed.experiments.zoo.items import ITEMS, MLP
-from raffed.experiments.zoo.protocol import LADDER, RATES, TRIALS, config, paired, settings
-from raffed.experiments.zoo.rows import global_remark, is_personal, keeps_norms_alone, same_global_model
+from raffed.experiments.zoo.items import ITEMS, MLP, MOST_CITED, TRIAL_ROUNDS
+from raffed.experiments.zoo.protocol import LADDER, RATES, SETTINGS, config, settings
+from raffed.experiments.zoo.rows import (
+    global_measure,
+    global_remark,
+    is_personal,
+    keeps_norms_alone,
+    not_global,
+    personal_measure,
+    same_global_model,
+)
 from raffed.methods import METHODS, build_method
 from tests.tiny import over_methods
 
@@ -33,36 +53,43 @@ SERIAL = Runtime(execution="serial")
 
 @over_methods
 def test_every_method_has_as_many_settings_and_each_can_be_made(name: str) -> None:
+    """Every rate is crossed with every point, and the four common rates are among them."""
     run = config(name, "fashion-mnist", "p10c2", MLP)
     found = settings(run)
-    assert len(found) == TRIALS == len({setting_name(one) for one in found})
+    assert len(found) == SETTINGS == len({setting_name(one) for one in found})
     for one in found:
         made = with_setting(run, one)
         build_method(name, made.args)
         assert RunConfig.from_dict(made.as_dict()).identity() == made.identity()
     rates = Counter(str(list(one.values())[-1]) for one in found)
-    assert set(rates.values()) in ({1}, {2}), "every rate is tried equally often"
+    assert set(rates.values()) in ({1}, {2}, {3}), "every rate is tried equally often"
+    if name != "pfedme":  # its rates are divided by λ
+        assert set(map(str, RATES)) <= rates.keys()
 
 
-def test_fedavg_searches_the_rate_alone_and_the_rates_of_all_others_are_among_its_own() -> None:
+def test_fedavg_searches_the_rate_alone_on_a_log_scale_that_has_the_rates_of_all_others() -> None:
     run = config("fedavg", "fashion-mnist", "p10c2", MLP)
     assert [one["local.lr"] for one in settings(run)] == list(LADDER)
     assert set(RATES) < set(LADDER)
+    steps = [math.log10(rate) for rate in sorted(LADDER)]
+    even = [math.log10(0.01) + number / 6 for number in range(12)]
+    assert steps == pytest.approx(even, abs=0.02)  # as the E6 series rounds
 
 
-@pytest.mark.parametrize("points", range(1, 7))
-def test_pairs_of_points_and_rates_never_repeat_and_use_all_points_and_rates(points: int) -> None:
-    own = [{"mu": float(number)} for number in range(points)]
-    pairs = paired(own, RATES, TRIALS)
-    seen = {(point["mu"], rate) for point, rate in pairs}
-    assert len(seen) == len(pairs) == min(TRIALS, 3 * points)
-    assert {point for point, _ in seen} == {float(number) for number in range(points)}
-    assert {rate for _, rate in seen} == set(RATES)
+def test_a_method_s_points_are_its_defaults_and_those_beside_them() -> None:
+    def points(name: str) -> list[list[object]]:
+        found = settings(config(name, "fashion-mnist", "p10c2", MLP))
+        return [list(one.values())[:-1] for one in found[:3]]
+
+    assert points("fedprox") == [[0.01], [0.001], [0.1]]  # of 0.001, 0.01, 0.1 and 1
+    assert points("fedntd") == [[1.0, 1.0], [0.5, 1.0], [3.0, 3.0]]  # τ of 1 and 3: at an end
+    assert points("scaffold") == [[1.0], [0.9], [0.5]]  # its default is at an end of 1, 0.9, 0.75 and 0.5
 
 
-def test_a_method_s_defaults_are_its_first_setting_if_its_grid_has_them() -> None:
-    first = settings(config("fedprox", "fashion-mnist", "p10c2", MLP))[0]
-    assert first == {"mu": 0.01, "local.lr": 0.1}
+def test_all_trials_of_a_row_have_the_rounds_that_the_note_says() -> None:
+    """12 settings for 25 rounds, 6 for 25 more, 3 for 50 more, three seeds each: 3 (300 + 150 + 150)."""
+    assert [(one.settings, 100 * one.share) for one in RUNGS] == [(12, 25), (6, 50), (3, 100)]
+    assert TRIAL_ROUNDS == 1800
 
 
 def test_a_table_of_global_models_has_no_two_rows_that_are_the_same_by_a_law() -> None:
@@ -71,12 +98,32 @@ def test_a_table_of_global_models_has_no_two_rows_that_are_the_same_by_a_law() -
     assert twins == {"ditto": "fedavg", "finetune": "fedavg", "map": "fedrs", "scamap": "scars", "fedphp": ""}
 
 
-def test_a_reader_is_told_of_what_makes_a_row_unlike_the_others() -> None:
-    """FLDA's shared model learns only within its mixture; FedDF's and FEDIC's servers have images."""
-    said = {name: global_remark(config(name, "digits", "iid:10", MLP)) for name in METHODS}
+def _here(name: str) -> RunConfig:
+    """Return a small run of a method, in the bits of this process."""
+    return replace(smoke(config(name, "fashion-mnist", "p10c2", MLP)), numerics=Numerics())
+
+
+def test_a_model_that_never_trains_by_itself_and_one_that_is_fedavg_s_are_no_rows() -> None:
+    """FLDA's shared model learns only within its mixture. APFL's step leaves out the private model."""
+    said = {name: not_global(_here(name)) for name in ("flda", "apfl", "fedrod")}
     assert said["flda"] == "its global model is trained only within a mixture with private models"
-    assert said["feddf"].startswith("its server has 500 test images without labels, ")
-    assert {name for name, what in said.items() if what} == {"flda", "feddf", "fedic"}
+    assert said["apfl"] == "its global model is FedAvg's, bit for bit"
+    assert said["fedrod"] == ""
+
+
+def test_models_are_scored_when_they_are_finished_and_on_images_that_their_servers_have_not_seen() -> None:
+    runs = {name: config(name, "digits", "iid:10", MLP) for name in METHODS}
+    measures = {name: measure for name, run in runs.items() if (measure := global_measure(run))}
+    assert measures == {
+        "ccvr": "accuracy_last",
+        "feddf": "accuracy_clean_mean10",
+        "fedic": "accuracy_clean_mean10",
+    }
+    assert measures.keys() == {name for name, run in runs.items() if global_remark(run)}
+    assert "after the last round alone" in global_remark(runs["ccvr"])
+    assert global_remark(runs["feddf"]).startswith("its server has 500 test images without labels, ")
+    last = {name for name, run in runs.items() if personal_measure(run)}
+    assert last == {"ccvr", "fedbabu", "fedetf", "finetune"}
 
 
 @over_methods
@@ -96,29 +143,37 @@ def test_a_method_that_keeps_nothing_but_batchnorm_needs_it() -> None:
 def test_every_item_lists_every_method_on_every_split() -> None:
     for item in ITEMS:
         columns = {cell.column for cell in item.cells}
+        first = list(dict.fromkeys(cell.config.method for cell in item.cells))[: len(MOST_CITED)]
+        assert tuple(first) == MOST_CITED
         assert Counter(cell.column for cell in item.cells) == dict.fromkeys(columns, len(METHODS))
     assert len({item.key for item in ITEMS}) == len(ITEMS)
+    assert len(set(MOST_CITED)) == 23
+    assert not any(not_global(_here(name)) for name in MOST_CITED)
 
 
-def test_the_highest_score_wins_as_soon_as_all_trials_have_ended() -> None:
-    low, high = Tried({"mu": 1.0}, Path("a"), "finished", 0.5), Tried({"mu": 2.0}, Path("b"), "finished", 0.6)
-    lost = Tried({"mu": 3.0}, Path("c"), "diverged")
-    assert best([low, high, lost]) == high
-    assert best([low, high, Tried({"mu": 4.0}, Path("d"), "stopped")]) is None
-    assert best([lost]) is None
-    assert best([replace(high, setting={"mu": 5.0}), high]) == replace(high, setting={"mu": 5.0})
+def test_the_highest_mean_scores_are_promoted_as_soon_as_all_trials_have_ended() -> None:
+    def trials(mu: float, *scores: float) -> list[Tried]:
+        return [Tried({"mu": mu}, Path("a"), "finished", score) for score in scores]
+
+    low, high, same = trials(1.0, 0.5, 0.5), trials(2.0, 0.9, 0.3), trials(3.0, 0.3, 0.9)
+    lost = [*trials(4.0, 0.99), Tried({"mu": 4.0}, Path("b"), "diverged")]
+    begun = [*trials(5.0, 0.1), Tried({"mu": 5.0}, Path("c"), "stopped")]
+    assert promoted([low, high, same, lost], 2) == [{"mu": 2.0}, {"mu": 3.0}], "the first of equals first"
+    assert promoted([low, high, lost], 3) == [{"mu": 2.0}, {"mu": 1.0}], "one that diverged is left out"
+    assert promoted([low, high, begun], 1) == []
+    assert promoted([lost], 1) == []
 
 
-def _tiny(rates: tuple[float, ...]) -> Item:
-    """A table of the zoo with FedAvg alone, at these rates; infinite losses at the last of them."""
-    item = find_item("zoo/fashion-mnist")
+def _tiny(rates: tuple[float, ...], seeds: int = 1) -> Item:
+    """A table of the zoo with other rates, in the bits of this process."""
+    item = computed(find_item("zoo/fashion-mnist"), bits="machine")
     assert item.search is not None
     search = replace(item.search, settings=lambda run: [{"local.lr": rate} for rate in rates])
-    return replace(item, search=search)
+    return replace(item, search=replace(search, seeds=seeds))
 
 
-def _executed(item: Item, out: Path) -> list[Planned]:
-    asked = Asked(item, "smoke", out, ("fedavg", "p10c2"), 2, SERIAL)
+def _executed(item: Item, out: Path, method: str = "fedavg") -> list[Planned]:
+    asked = Asked(item, "smoke", out, (method, "p10c2"), 2, SERIAL)
 
     def do(job: Planned) -> None:
         assert isinstance(job, PlannedRun)
@@ -132,23 +187,33 @@ def _executed(item: Item, out: Path) -> list[Planned]:
     return after
 
 
+def _trials(jobs: Sequence[Planned]) -> list[PlannedRun]:
+    return [job for job in jobs if isinstance(job, PlannedRun) and job.trial is not None]
+
+
 def test_trials_choose_by_validation_and_the_choice_runs_with_fresh_seeds_and_all_data(
     tmp_path: Path,
 ) -> None:
-    """The second of two trials diverges, which is an outcome: the first is chosen, and both seeds run."""
+    """The second of two trials diverges, which is an outcome: the first goes on, and both seeds run."""
     after = _executed(_tiny((0.1, 1e3)), tmp_path)
     runs = [job for job in after if isinstance(job, PlannedRun)]
-    trials, finals = [job for job in runs if job.trial], [job for job in runs if job.trial is None]
-    assert [job.config.data.validation for job in trials] == [0.2, 0.2]
+    trials, finals = _trials(after), [job for job in runs if job.trial is None]
+    assert [
+        (job.config.data.validation, job.config.federation.rounds, job.config.seed) for job in trials
+    ] == [
+        (0.2, 1, 0),
+        (0.2, 1, 0),
+        (0.2, 2, 0),
+    ]
     assert [(job.seed, job.config.data.validation, job.config.local.lr) for job in finals] == [
-        (1, 0.0, 0.1),
-        (2, 0.0, 0.1),
+        (FIRST_SEED, 0.0, 0.1),
+        (FIRST_SEED + 1, 0.0, 0.1),
     ]
     assert all(job.done for job in finals)
     about = json.loads((tmp_path / "zoo" / "fashion-mnist" / "smoke" / "item.json").read_text())
     [row] = about["search"]["rows"]
     assert row["chosen"] == "lr=0.1"
-    assert [one["state"] for one in row["trials"]] == ["finished", "diverged"]
+    assert [one["state"] for one in row["trials"]] == ["finished", "diverged", "finished"]
     assert [len(cell["runs"]) for cell in about["cells"]] == [2]
     assert about["left_out"] == []
     assert "Ditto" in {one["row"] for one in about["search"]["excluded"]}
@@ -157,10 +222,26 @@ def test_trials_choose_by_validation_and_the_choice_runs_with_fresh_seeds_and_al
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")} == before, "all were kept"
 
 
+@pytest.mark.parametrize("method", ["fedavg", "ccvr", "fedproc"])
+def test_a_trial_that_goes_on_has_the_bits_of_one_that_begins_with_all_its_rounds(
+    tmp_path: Path, method: str
+) -> None:
+    """FedProc's rounds depend on their total, and CCVR's last one: these begin again."""
+    after = _executed(_tiny((0.1, 0.05)), tmp_path / "on", method)
+    short, _, long = _trials(after)
+    assert not (short.folder / "checkpoints").exists(), "nothing goes on from it any more"
+    about = json.loads((long.folder / "run.json").read_text())
+    assert [one["until"] for one in about.get("earlier", [])] == {"fedavg": [1], "ccvr": [0]}.get(method, [])
+    start_or_continue(long.config, tmp_path / "alone", lambda event: None)
+    alone = json.loads((tmp_path / "alone" / "run.json").read_text())
+    assert about["identity"] == alone["identity"]
+    assert about["hashes"] == alone["hashes"]
+
+
 def test_trials_that_only_item_json_records_are_not_run_again(tmp_path: Path) -> None:
-    """Records are packed without them. Trials of another protocol have other names, and do not count."""
+    """Trials of another protocol have other names, and do not count."""
     after = _executed(_tiny((0.1, 0.05)), tmp_path)
-    trials = [job.folder for job in after if isinstance(job, PlannedRun) and job.trial]
+    trials = [job.folder for job in _trials(after)]
     for folder in trials:
         shutil.rmtree(folder)
     written_before = json.loads((tmp_path / "zoo" / "fashion-mnist" / "smoke" / "item.json").read_text())
@@ -182,6 +263,7 @@ def test_a_method_that_is_no_row_of_a_table_is_refused_with_the_reason(tmp_path:
 def test_a_search_scores_no_test_data() -> None:
     """Its trials hold out a part of the training data, and only that part's accuracy is read."""
     search = RowSearch(lambda run: [{}], lambda run: "")
-    assert search.trial(RunConfig(), {}).data.validation == 0.2
+    assert search.trial(RunConfig(), {}, 25, 2).data.validation == 0.2
     assert search.final(RunConfig(), {}, 0).data.validation == 0.0
-    assert [search.final(RunConfig(), {}, number).seed for number in range(3)] == [1, 2, 3]
+    trials = {search.trial(RunConfig(), {}, 25, seed).seed for seed in range(search.tuning_seeds)}
+    assert not trials & {search.final(RunConfig(), {}, number).seed for number in range(search.seeds)}

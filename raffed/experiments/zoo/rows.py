@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from raffed.config.portable import BitsTooLateError
 from raffed.config.run import RunConfig
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
@@ -147,6 +148,8 @@ def _refused(run: str) -> str:
 
     try:
         check_model(prepare_run(RunConfig.from_dict(json.loads(run))))
+    except BitsTooLateError:  # another process can run it
+        raise
     except UsageError as error:
         return " ".join(str(error).split())
     return ""
