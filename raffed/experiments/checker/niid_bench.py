@@ -134,6 +134,7 @@ def item(
     claims: tuple[Claim, ...],
     published: Published,
     tolerance: float,
+    margin: float,
 ) -> Item:
     """Return a table of this family."""
     return Item(
@@ -143,6 +144,7 @@ def item(
         "accuracy_best",
         tuple(found),
         tolerance=tolerance,
+        margin=margin,
         note=PROTOCOL,
         claims=claims,
         published=published,

@@ -42,4 +42,5 @@ ITEM = item(
         may_differ=MAY_DIFFER,
     ),
     1.0,
+    0.28,  # half of the largest printed gain (FedProx in #C=3, +0.56); √(mean s²) is 1.69
 )

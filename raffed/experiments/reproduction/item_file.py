@@ -48,6 +48,7 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "meaning": item.meaning(scale),
         "unit": _unit(item, cells.values()),
         "tolerance": item.tolerance,
+        "margin": item.margin,
         "baseline": item.baseline,
         "note": item.note,
         "cells": _cells(cells, _folders(found, folder)),

@@ -111,6 +111,7 @@ class ItemOptions(TypedDict, total=False):
     """Arguments of an `Item` that most items leave out."""
 
     tolerance: float
+    margin: float
     baseline: str
     note: str
     claims: tuple[Claim, ...]
@@ -122,6 +123,10 @@ class Item:
     """A table or figure.
 
     Attributes:
+        margin: How far from the printed number ours may lie and mean the same, in the measure's unit: the
+            spread over runs that the source prints, √(mean s²) of its numbers that are to be reproduced, or
+            1 point where it prints none. It is no wider than half of the largest printed gain over the
+            baseline, so that the baseline in every row's place does not agree with all of them.
         tolerance: Points within which a number agrees, which is the noise that docs/papers estimates.
         picture: A name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
         study: A name of raffed.studies.STUDIES, for what is not a table of federated runs. There may then be
@@ -140,6 +145,7 @@ class Item:
     cells: tuple[Cell, ...] = ()
     averages: tuple[Average, ...] = ()
     tolerance: float = 0.5
+    margin: float = 1.0
     baseline: str = "FedAvg"
     note: str = ""
     proxy: Callable[[RunConfig], RunConfig | None] | None = None
