@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -90,9 +91,9 @@ def damaged_sweeps(sweeps: Iterable[Sweep]) -> dict[str, str]:
 
 
 def with_missing(runs: Runs, sweeps: Iterable[Sweep], paths: Iterable[Path | str]) -> Runs:
-    """Return the same runs, whose `unreadable` also names the results of sweeps that are not there.
+    """Return the runs, whose `unreadable` also names the results of sweeps and of seeds that are not there.
 
-    Nothing else notices a final run whose folder was removed.
+    Nothing else notices a run whose folder was removed. A copy in the folder of another seed is left out.
 
     Args:
         runs: The runs that were found at or below `paths`.
@@ -111,7 +112,36 @@ def with_missing(runs: Runs, sweeps: Iterable[Sweep], paths: Iterable[Path | str
         and not any(one.is_relative_to(folder) for one in named)
         and any(folder.is_relative_to(path) for path in above)
     }
-    return replace(runs, unreadable={**runs.unreadable, **missing}) if missing else runs
+    return _without_copies(replace(runs, unreadable={**runs.unreadable, **missing}), above)
+
+
+def _without_copies(runs: Runs, above: Iterable[Path]) -> Runs:
+    """Return the runs without copies of a run in the folder of another seed.
+
+    Their `unreadable` also names these, and the folders below `above` that lack runs of the seeds that were
+    asked for.
+    """
+    ids = runs.runs["run_id"].value_counts()
+    copies, there, asked = list[str](), dict[Path, list[str]](), dict[Path, int]()
+    lost: dict[str, str] = {}
+    for name, about in runs.runs.iterrows():
+        folder, own = Path(about["folder"]).resolve(), f"seed-{about['seed']:.0f}"
+        if not re.fullmatch(r"seed-\d+", folder.name):
+            continue
+        if folder.name != own and ids[about["run_id"]] > 1:
+            copies.append(str(name))
+            lost[str(folder)] = f"a copy of the run in {own}"
+            continue
+        there.setdefault(folder.parent, []).append(folder.name)
+        command = str((runs.files[str(name)].get("segments") or [{}])[-1].get("command", ""))
+        said = re.search(r" --seeds[ =](\d{1,5})( |$)", command)
+        asked[folder.parent] = max(asked.get(folder.parent, 0), int(said[1]) if said else 0)
+    for parent, names in there.items():
+        whole = len(names) >= asked[parent] or parent.name == FINALS
+        if not whole and any(parent.is_relative_to(path) for path in above):
+            what = f"{asked[parent]} seeds were asked for, of which these can be read"
+            lost[str(parent)] = f"{what}: {', '.join(sorted(names))}"
+    return replace(runs.without(copies), unreadable={**runs.unreadable, **lost}) if lost else runs
 
 
 def trials_of(runs: Runs, sweeps: Iterable[Sweep]) -> list[str]:

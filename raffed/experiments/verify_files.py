@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -27,10 +28,11 @@ from raffed.experiments.hashes import client_states_sha256, weights_sha256
 from raffed.experiments.integrity import PARTITION, same_recipe
 from raffed.results.remote import STATE_FILE
 from raffed.results.run_contents import RunContents
+from raffed.results.runfile import RUN_FILE, json_text
 from raffed.results.tree import file_sha256
 from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
 from raffed.runtime.record_codec import digest, load_server, saved_digest
-from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states
+from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states, saved_hashes
 
 
 def check_files(path: Path, about: RunContents, recorded: list[str]) -> Iterator[VerificationCheck]:
@@ -38,11 +40,16 @@ def check_files(path: Path, about: RunContents, recorded: list[str]) -> Iterator
 
     `recorded` holds the hashes of the weights after every round.
     """
+    written = hashlib.sha256(json_text(about).encode()).hexdigest()
+    yield VerificationCheck(
+        f"{RUN_FILE}, file", written, or_unreadable(partial(file_sha256, path / RUN_FILE))
+    )
     yield from _bytes(path, about)
     split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
     yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
     for one in checkpoints(path):
         yield from _checkpoint(one, recorded, str(about.get("identity")), EarlierRounds.of(about))
+    yield from _store(path)
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
     until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
@@ -120,6 +127,18 @@ def _checkpoint(
         yield VerificationCheck(
             f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes"
         )
+
+
+def _store(path: Path) -> Iterator[VerificationCheck]:
+    """Compare the client states that a run works with with those of its checkpoints, which are the same."""
+    known: dict[str, str] = {}
+    for one in checkpoints(path):
+        with contextlib.suppress(RaffedError):  # an unreadable checkpoint is reported by its own check
+            known |= checkpoint_state(one).get("vaults", {})
+    for folder in sorted((path / CLIENT_STATES).glob("clients-*")):
+        for name, sha256 in saved_hashes(folder).items():
+            if name in known and known[name] != sha256:
+                yield VerificationCheck(f"{CLIENT_STATES}/{name}", known[name], sha256)
 
 
 def client_state_hashes(checkpoint: Path) -> dict[int, str]:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from raffed.config.validation import Json
@@ -16,7 +17,12 @@ from raffed.errors import RunFolderError
 LARGEST = 32 * 2**20  # bytes: 100,000 rounds make a run.json of 7 MB
 DEEPEST = 64  # largest depth of nested objects and lists; raffed writes fewer than 10
 LARGEST_INTEGER = 2**63  # everything raffed writes fits into 64 bits
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+KINDS: Mapping[int, str] = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 class JsonFileError(RunFolderError):
@@ -94,7 +100,7 @@ def _text(path: Path) -> str:
 def _check_file(path: Path, about: os.stat_result) -> None:
     if not stat.S_ISREG(about.st_mode):
         raise JsonFileError(
-            path, f"is {_KINDS.get(stat.S_IFMT(about.st_mode), 'a device')}, but must be a file"
+            path, f"is {KINDS.get(stat.S_IFMT(about.st_mode), 'a device')}, but must be a file"
         )
     if about.st_size > LARGEST:
         raise JsonFileError(path, f"has {about.st_size:,} bytes, but may have at most {LARGEST:,}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from raffed.errors import FolderInUseError, RunFolderError, advice, writing
+from raffed.results.tree import check_regular
 
 try:
     import fcntl
@@ -123,11 +124,11 @@ def check_unused(folder: Path) -> None:
 
 
 def _lock_file(folder: Path) -> IO[bytes]:
-    """Open the lock's file for writing. A link is refused, because it would let a stranger choose a file to
-    empty.
+    """Open the lock's file for writing. Only a file is accepted: a link would let a stranger choose a file to
+    empty, and a named pipe would be waited for.
     """
-    if (folder / LOCK_FILE).is_symlink():
-        raise RunFolderError(f"{folder / LOCK_FILE}: is a link, but must be a file; remove it")
+    if os.path.lexists(folder / LOCK_FILE):
+        check_regular(folder / LOCK_FILE, (folder / LOCK_FILE).lstat())
     return open(folder / LOCK_FILE, "ab+", buffering=0, opener=_without_links)
 
 

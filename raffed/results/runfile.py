@@ -31,10 +31,12 @@ def write_json(path: Path, obj: Mapping[str, Any]) -> None:
     Raises:
         ValueError, TypeError: `obj` is not plain JSON.
     """
-    if path.name in (RUN_FILE, SWEEP_FILE):
-        obj = sealed(obj)
-    text = json.dumps(obj, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(path, text)
+    write_text(path, json_text(sealed(obj) if path.name in (RUN_FILE, SWEEP_FILE) else obj))
+
+
+def json_text(obj: Mapping[str, Any]) -> str:
+    """Return the text that `write_json` writes for an object."""
+    return json.dumps(obj, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_run(run_dir: Path) -> RunContents:

@@ -12,20 +12,14 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from raffed.errors import RunFolderError
-from raffed.results.json_files import check_inside
+from raffed.results.json_files import KINDS, check_inside
 
 FILES = ("run.json", "partition.npz", "final.safetensors", "best.safetensors")  # the names of a run's files
 FOLDERS = ("metrics", "checkpoints", "vaults", "code")
-KINDS: Mapping[int, str] = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 def check_run_tree(folder: Path) -> None:
@@ -71,7 +65,7 @@ def _check_entry(folder: Path, entry: os.DirEntry[str]) -> None:
 def check_regular(path: Path, about: os.stat_result) -> None:
     """Raise a RunFolderError unless `about` describes a file with contents of its own."""
     if not stat.S_ISREG(about.st_mode):
-        what = "a folder" if stat.S_ISDIR(about.st_mode) else KINDS.get(stat.S_IFMT(about.st_mode), "no file")
+        what = KINDS.get(stat.S_IFMT(about.st_mode), "a device")
         raise RunFolderError(f"{path}: is {what}, but must be a file; remove it")
 
 

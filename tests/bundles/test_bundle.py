@@ -19,6 +19,7 @@ from tests.bundles.conftest import contents
 from tests.cli.conftest import Cli
 from tests.cli.planted import AWS, GITHUB
 from tests.runtime.conftest import small
+from tests.warm import python
 
 
 def test_a_bundle_holds_configuration_partition_rows_hashes_lock_and_description(archive: Path) -> None:
@@ -36,6 +37,23 @@ def test_the_same_run_gives_the_same_bytes(archive: Path, run_folder: Path, tmp_
     assert again.path.read_bytes() == archive.read_bytes()
     moved = Path(shutil.copytree(run_folder, tmp_path / "another" / "folder"))
     assert raffed.bundle(moved, tmp_path / "moved.zip").sha256 == again.sha256
+
+
+def test_a_bundle_that_was_killed_while_it_was_written_is_made_again(
+    archive: Path, run_folder: Path, tmp_path: Path
+) -> None:
+    """The zip has its name only when it is whole."""
+    code = (
+        "import os, sys, zipfile, raffed\n"
+        "zipfile.ZipFile.writestr = lambda *member: os.kill(os.getpid(), 9)\n"
+        "raffed.bundle(sys.argv[1], sys.argv[2])"
+    )
+    killed = python(["-c", code, str(run_folder), str(tmp_path / "run.zip")])
+    assert killed.returncode == -9
+    assert not (tmp_path / "run.zip").exists()
+    assert any(tmp_path.iterdir())
+    assert raffed.bundle(run_folder, tmp_path / "run.zip").path.read_bytes() == archive.read_bytes()
+    assert [one.name for one in tmp_path.iterdir()] == ["run.zip"]
 
 
 def test_the_lock_lists_what_raffed_needs_and_no_place(archive: Path) -> None:

@@ -122,6 +122,23 @@ def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(
         pass
 
 
+@pytest.mark.parametrize(("kind", "make"), [("a folder", Path.mkdir), ("a named pipe", os.mkfifo)])
+def test_a_lock_that_is_no_file_is_named_by_every_command_that_works_in_the_folder(
+    cli: Cli, stopped: Path, tmp_path: Path, kind: str, make: Callable[[Path], None]
+) -> None:
+    (stopped / ".lock").unlink(missing_ok=True)
+    make(stopped / ".lock")
+    for command in (
+        ["resume", stopped],
+        ["extend", stopped, "--rounds", "9"],
+        ["fork", stopped, "--out", tmp_path / "fork", "--epochs", "2"],
+    ):
+        with in_time():
+            done = cli(*command)
+        assert done.code == 2, done
+        assert f"{stopped}/.lock: is {kind}" in done.err, done
+
+
 def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(
     stopped: Path, tmp_path: Path
 ) -> None:

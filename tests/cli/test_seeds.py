@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,6 +59,22 @@ def test_every_seed_has_the_bits_and_the_identity_of_a_single_run_with_that_seed
         assert mine[-1]["hashes"] == hashes(out / f"seed-{seed}")
     again = [event["event"] for event in cli(*asked).events]
     assert again == [*["finished"] * count, "report"]
+
+
+def test_a_report_names_seeds_that_are_gone_and_copies_of_other_seeds(
+    cli: Cli, tmp_path: Path, in_turn: None
+) -> None:
+    out = tmp_path / "out"
+    assert cli("run", *SMALL, "--rounds", 1, "--seeds", 3, "--out", out).code == 0
+    report = ["report", out, "--out", tmp_path / "report"]
+    assert cli(*report).err == ""
+    shutil.rmtree(out / "seed-2")
+    said = f"left out {out}: 3 seeds were asked for, of which these can be read: seed-0, seed-1"
+    assert said in cli(*report).err
+    shutil.copytree(out / "seed-0", out / "seed-2")
+    done = cli(*report)
+    assert f"left out {out / 'seed-2'}: a copy of the run in seed-0" in done.err
+    assert said in done.err
 
 
 def test_several_methods_have_folders_of_their_own_intervals_and_paired_differences(

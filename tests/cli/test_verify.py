@@ -92,6 +92,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda run: edited(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)),
         "configuration",
     ),
+    "bytes after the end of run.json": (
+        lambda run: (run / "run.json").write_bytes((run / "run.json").read_bytes() + b" \n"),
+        "run.json, file",
+    ),
     "final weights": (lambda run: _flip(run / "final.safetensors"), "final.safetensors"),
     "final weights gone": (lambda run: (run / "final.safetensors").unlink(), "final.safetensors"),
     "a lost part": (lambda run: sorted((run / "metrics").glob("*"))[0].unlink(), "metric rows"),
@@ -132,6 +136,15 @@ def test_every_damage_is_found_and_named(cli: Cli, copied: Path, what: str) -> N
     assert done.code == 1
     wrong = [check["what"] for check in done.events[0]["checks"] if not check["ok"]]
     assert [one for one in wrong if one.startswith(named)] != []
+
+
+def test_a_changed_client_state_of_a_stopped_run_is_found(cli: Cli, stopped: Path) -> None:
+    changed = sorted((stopped / "vaults").glob("clients-*/client-*"))[-1]
+    assert cli("verify", stopped, "--rounds", "0").code == 0
+    _flip(changed)
+    done = cli("verify", stopped, "--rounds", "0")
+    assert done.code == 1
+    assert f"vaults/{changed.name}" in done.out
 
 
 def test_a_consistent_forgery_is_found_by_execution(cli: Cli, copied: Path) -> None:

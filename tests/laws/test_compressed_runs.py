@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import raffed
-from raffed import Privacy, RunConfig
+from raffed import Numerics, Privacy, RunConfig
 from raffed.config.compression import TopK
 from raffed.core.ingredients import CompressionWithFeedback
 from raffed.core.params import Params
@@ -46,6 +46,16 @@ def test_what_was_left_out_survives_a_stop(name: str, args: dict[str, object], t
     asked, done = run(name, rounds=3, **args), list[int]()
     raffed.run(asked, tmp_path / "run", watch=lambda e: done.append(e.round), stop=lambda: len(done) == 2)
     assert raffed.resume(tmp_path / "run").hashes == raffed.run(asked).hashes
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedmr", "fedlesam", "pfedme"])
+def test_clients_with_and_without_what_was_left_out_step_together(method: str) -> None:
+    """Half of the clients take part in a round, so a stack holds new ones and ones that have uploaded."""
+    asked = run("topk", method, rounds=3, fraction=0.1)
+    asked = replace(asked, federation=replace(asked.federation, participation=0.5))
+    alone, stacked = (raffed.run(replace(asked, numerics=Numerics(cohort=k))) for k in (0, 3))
+    a, b = (done.to_pandas().query("metric == 'loss'")["value"].to_numpy() for done in (alone, stacked))
+    assert b == pytest.approx(a, rel=1e-4)
 
 
 def test_what_is_left_out_and_what_is_sent_make_up_every_update() -> None:

@@ -16,7 +16,7 @@ import pytest
 import raffed
 from raffed.errors import UsageError
 from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers.base import Sink, together
+from raffed.experiments.trackers.base import Sink, together, tracked_id
 from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
 from raffed.experiments.trackers.wandb import WeightsAndBiases
@@ -126,7 +126,7 @@ def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_pat
 
 @pytest.mark.extras
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra `wandb` is not installed")
-def test_weights_and_biases_keeps_the_rounds_of_a_run_under_its_id(
+def test_weights_and_biases_keeps_the_rounds_of_a_run_under_one_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offline: what would be sent lies below the run's folder."""
@@ -136,10 +136,22 @@ def test_weights_and_biases_keeps_the_rounds_of_a_run_under_its_id(
     raffed.run(small("fedavg", rounds=2), tmp_path, watch=together([seen.append, sink]))
     summary = dict(sink._run.summary)
     sink.close()
-    name = read_run(tmp_path)["run_id"]
+    name = tracked_id(read_run(tmp_path)["run_id"], tmp_path)
     assert list(tmp_path.glob(f"wandb/offline-run-*-{name}/run-{name}.wandb"))
     assert summary["loss"] == pytest.approx(seen[-1].loss)
     assert summary["_step"] == 2
+
+
+def test_a_run_goes_on_in_a_tracker_only_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger's folder may hold the id of a run of one's own, and any other text."""
+    monkeypatch.chdir(tmp_path)
+    here = tracked_id("run-1", Path("mine"))
+    assert here == tracked_id("run-1", tmp_path / "mine")
+    others = {tracked_id("run-1", tmp_path / "theirs"), tracked_id("run-2", Path("mine"))}
+    assert len({here, *others}) == 3
+    assert tracked_id("../' OR '1'='1", Path("mine")).isalnum()
 
 
 @pytest.mark.parametrize("sink", [TensorBoard, partial(MLflow, "sqlite://"), partial(WeightsAndBiases, "p")])

@@ -68,6 +68,22 @@ def test_a_damaged_run_is_put_aside_and_carried_out_again(swept: Path, tmp_path:
     assert [path.name for path in (sweep / "fedmr" / "damaged").iterdir()] == ["seed-1"]
 
 
+def test_a_final_run_that_is_gone_and_a_copy_of_another_seed_s_are_named_and_carried_out_again(
+    swept: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    sweep = tmp_path / "a"
+    shutil.copytree(swept, sweep)
+    without_fedavg(sweep)
+    gone, copy = sweep / "fedmr" / "final" / "seed-1", sweep / "fedmr" / "final" / "seed-2"
+    shutil.rmtree(copy)
+    gone.rename(copy)
+    done = cli("tune", "--resume", "--at-once", 1, "--out", sweep)
+    assert done.code == 0, done.err
+    assert f"{gone}: not there" in caplog.text
+    assert f"{copy}: holds another run" in caplog.text
+    assert outcome(sweep) == {what: found for what, found in outcome(swept).items() if "fedmr" in what}
+
+
 @pytest.mark.slow
 def test_damaged_runs_are_put_aside_and_carried_out_again_and_no_pickle_of_the_folder_is_opened(
     swept: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture

@@ -61,6 +61,8 @@ class StackedMemory:
     NUMBERS = ("client", "steps", "lr_sum", "lr")  # tensors without dimensions where clients differ in them
 
     def __init__(self, members: list[Views]) -> None:
+        # No step reads what compression left out, and it is empty before a client's first upload
+        members = [{slot: view for slot, view in views.items() if slot != "compression"} for views in members]
         nobody = {
             "carried": None,
             "features": _refused,

@@ -15,8 +15,8 @@ from typing import Final
 
 from raffed.errors import UsageError
 from raffed.results.atomic import replacing
-from raffed.results.json_files import LARGEST
-from raffed.results.tree import KINDS, check_regular
+from raffed.results.json_files import KINDS, LARGEST
+from raffed.results.tree import check_regular
 
 BUNDLE_FILE: Final = "bundle.json"
 CRATE_FILE: Final = "ro-crate-metadata.json"
@@ -97,8 +97,7 @@ def _problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
         if why := unsafe_name(one.orig_filename):
             yield f"the member {name} {why}"
         elif kind not in (0, stat.S_IFREG):
-            what = "a link" if kind == stat.S_IFLNK else KINDS.get(kind, "not a file")
-            yield f"the member {name} is {what}"
+            yield f"the member {name} is {KINDS.get(kind, 'a device')}"
         elif not _KNOWN.fullmatch(one.filename):
             yield f"the member {name} is not a file that a bundle holds"
         elif one.filename.casefold() in seen:

@@ -33,7 +33,7 @@ from raffed.experiments.bundles.traces import trace_member
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
 from raffed.results.run_contents import CodeRecord, RunContents
-from raffed.results.runfile import RUN_FILE, read_object, read_run, versions
+from raffed.results.runfile import RUN_FILE, json_text, read_object, read_run, versions
 from raffed.results.seal import sealed
 from raffed.results.source_commit import commit
 from raffed.results.sweep_file import SWEEP_FILE
@@ -94,9 +94,8 @@ def bundle(place: Path, out: Path, allowed: Sequence[str] = (), license: str = "
         actions.append(found.action)
     if contents.record:
         about = shared_record(contents.about, machine, str(contents.top / contents.record))
-        members[f"{RESULTS}/{contents.record}"] = _json(
-            sealed(about) if contents.record.endswith(SWEEP_FILE) else about
-        )
+        about = sealed(about) if contents.record.endswith(SWEEP_FILE) else about
+        members[f"{RESULTS}/{contents.record}"] = json_text(about).encode()
     members |= _described(contents, records, actions, members, license or UNSTATED)
     for name in members:
         _check_name(name, machine)
@@ -129,7 +128,7 @@ def _run_members(folder: Path, name: str, machine: Machine) -> _RunMembers:
         shared["files"] = {one: digest for one, digest in about["files"].items() if one in below}
     if code:
         shared["code"] = [_code_record(one) for one in code]
-    members[f"{place}/{RUN_FILE}"] = _json(sealed(shared))
+    members[f"{place}/{RUN_FILE}"] = json_text(sealed(shared)).encode()
     config = about["config"]
     title = (
         f"{config['method']}, {config['data']['dataset']}, {config['data']['split']}, seed {config['seed']}"
@@ -200,7 +199,7 @@ def _described(
         "left_out": list(contents.notes),
         "files": hashes,
     }
-    found[BUNDLE_FILE] = (json.dumps(listed, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    found[BUNDLE_FILE] = json_text(listed).encode()
     every = {**members, **found}
     sizes = {name: len(data) for name, data in every.items()}
     found[CRATE_FILE] = crate(title, license, version, _hashes(every), sizes, actions).encode()
@@ -218,10 +217,6 @@ def _title(contents: Contents, actions: Sequence[RunAction]) -> str:
 
 def _hashes(members: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-
-
-def _json(value: Mapping[str, Json]) -> bytes:
-    return (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def _check_name(name: str, machine: Machine) -> None:

@@ -6,17 +6,20 @@ that fails later is dropped with a warning.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol
 
 from raffed.errors import RaffedError, UsageError
 from raffed.results.redact import without_secrets
+from raffed.results.storage import named
 
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
@@ -119,6 +122,15 @@ def _told(error: BaseException) -> str:
     """Return an error as one line of bounded length, without secrets."""
     text = without_secrets(" ".join(f"{type(error).__name__}: {error}".split()))
     return text if len(text) <= 2 * TEXT else f"{text[:TEXT]} … {text[-TEXT:]}"
+
+
+def tracked_id(run_id: str, folder: Path) -> str:
+    """Return the name of a run in a tracker, by its id and its place.
+
+    A stranger's folder may have the id of a run of the user's. It lies elsewhere, so it does not continue
+    that run in the tracker.
+    """
+    return hashlib.sha256(f"{named(folder.absolute())}\n{run_id}".encode()).hexdigest()[:16]
 
 
 def needs(package: str, title: str) -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers.base import needs, numbers
+from raffed.experiments.trackers.base import needs, numbers, tracked_id
 from raffed.results.runfile import read_run
 
 # Seconds; MLflow's own values are 7 and 120
@@ -21,9 +21,9 @@ class MLflow:
     """Show a run on a tracking server (http://…) or in a data base (sqlite:///…).
 
     The configuration becomes parameters, and the numbers of a RoundEvent become metrics over the rounds. The
-    final status is FINISHED, or KILLED if the run stopped before its end. `folder` is the run's own. A
-    resumed run continues the MLflow run whose tag `raffed.run_id` is its id. The experiment is looked up or
-    made at once, the MLflow run with the first round.
+    final status is FINISHED, or KILLED if the run stopped before its end. `folder` is the run's own. A run
+    that is resumed in the same place continues its MLflow run, found by the tag `raffed.tracked`. The
+    experiment is looked up or made at once, the MLflow run with the first round.
 
     Raises:
         UsageError: The package mlflow is not installed (extra `mlflow`).
@@ -60,13 +60,12 @@ class MLflow:
 
         about = read_run(self._folder)
         name, client, home = str(about["run_id"]), self._client, self._home
-        before = client.search_runs([home], f"tags.`raffed.run_id` = '{name}'")
+        tags = {"raffed.run_id": name, "raffed.tracked": tracked_id(name, self._folder)}
+        before = client.search_runs([home], f"tags.`raffed.tracked` = '{tags['raffed.tracked']}'")
         if before:
             client.update_run(before[0].info.run_id, status="RUNNING")
             return str(before[0].info.run_id)
-        made = str(
-            client.create_run(home, run_name=self._folder.name, tags={"raffed.run_id": name}).info.run_id
-        )
+        made = str(client.create_run(home, run_name=self._folder.name, tags=tags).info.run_id)
         settings = pd.json_normalize(about["config"], sep=".").iloc[0]
         client.log_batch(made, params=[Param(key, str(value)) for key, value in settings.items()])
         return made

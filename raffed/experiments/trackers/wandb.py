@@ -8,7 +8,7 @@ from typing import Any
 
 from raffed.errors import UsageError
 from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers.base import PATIENCE, needs, numbers
+from raffed.experiments.trackers.base import PATIENCE, needs, numbers, tracked_id
 from raffed.results.runfile import read_run
 
 
@@ -16,9 +16,9 @@ class WeightsAndBiases:
     """Show the configuration and the numbers of each RoundEvent in a Weights & Biases project.
 
     W&B's own settings decide where the data go (with WANDB_MODE=offline below `folder`, the run's own). A
-    resumed run continues the W&B run of the same id. Unless it is offline, the key is checked with the server
-    at once. The W&B run begins with the first round. What W&B could not send stays below `folder` for `wandb
-    sync`.
+    run that is resumed in the same place continues its W&B run. Unless it is offline, the key is checked with
+    the server at once. The W&B run begins with the first round. What W&B could not send stays below `folder`
+    for `wandb sync`.
 
     Raises:
         UsageError: The package wandb (extra `wandb`) or a key is missing.
@@ -56,7 +56,7 @@ class WeightsAndBiases:
         about = read_run(self._folder)
         return wandb.init(
             project=self._project,
-            id=str(about["run_id"]),
+            id=tracked_id(str(about["run_id"]), self._folder),
             name=self._folder.name,
             resume="allow",
             config=about["config"],

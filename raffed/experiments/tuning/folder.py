@@ -4,6 +4,7 @@ use Ray.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from raffed.results.sweep_file import (
     SweepRecord,
     read_sweep,
 )
+
+log = logging.getLogger(__name__)
 
 
 def stored_request(path: Path) -> Request:
@@ -132,6 +135,16 @@ class SweepFolder:
     def chosen(self, method: str) -> MethodSettings | None:
         """Return the setting that was chosen for a method; None if there is none."""
         return settings_of(self._method(method))
+
+    def warn_of_lost(self, method: str) -> None:
+        """Warn of each finished final run whose folder is not there any more, because it is run again."""
+        for one in self._method(method).get("final", []):
+            if one["state"] == "finished" and not self.final(method, one["seed"]).exists():
+                log.warning(
+                    "%s: not there, although %s says that this run is finished; it is run again",
+                    self.final(method, one["seed"]),
+                    SWEEP_FILE,
+                )
 
     def end(self, state: str) -> SweepRecord:
         """Mark the sweep as finished or stopped, and return the contents of sweep.json."""

@@ -168,6 +168,7 @@ def _repeated(search: Search, method: str) -> bool:
     if chosen is None or not seeds:
         return chosen is not None
     task = search.task(method, folder.of(method).resolve() / FINALS, chosen)
+    folder.warn_of_lost(method)
     left = []
     for seed in seeds:
         make_room(folder.final(method, seed), request.config(method, chosen, seed), final=True)

@@ -141,15 +141,17 @@ def _own_values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | 
 def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
     """Leave in a folder the run that is asked for, or nothing.
 
-    A damaged run, or that of another trial, is moved aside. A final run of an earlier choice is deleted.
+    A damaged run, or that of another trial or seed, is moved aside. A final run of an earlier choice is
+    deleted.
     """
+    from raffed.experiments.folder import run_config
     from raffed.results.runfile import RUN_FILE
 
     check_inside(folder.parent, folder)
     if why := damage(folder):
         put_aside(folder, why)
     elif (folder / RUN_FILE).exists() and not is_run_of(folder, asked):
-        if final and not folder.is_symlink():
+        if final and not folder.is_symlink() and run_config(folder).seed == asked.seed:
             shutil.rmtree(folder)
         else:
             put_aside(folder, f"{folder}: holds another run")
