@@ -13,12 +13,13 @@ import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from raffed.references.gate import UnsafeNameError, within
 from raffed.results.metrics_part import write_part
 from raffed.results.packed_records import RECORDS_FILE
 from raffed.results.parquet import open_table
@@ -102,20 +103,18 @@ def unpack_folder(folder: Path, out: Path) -> None:
         DamagedRecordsError: as in `read_records`, or a file would be written outside `out`.
     """
     found = read_records(folder)
-    names = [*found.tables, *found.objects, *found.texts]
-    outside = [name for name in names if {"..", "/"} & set(PurePosixPath(name).parts)]
-    if outside:
-        raise DamagedRecordsError(
-            f"{folder}: the records are damaged ({outside[0]} lies outside of the folder)"
-        )
-    for place in {(out / name).parent for name in names}:
+    try:
+        places = {name: within(out, name) for name in [*found.tables, *found.objects, *found.texts]}
+    except UnsafeNameError as error:
+        raise DamagedRecordsError(f"{folder}: the records are damaged ({error})") from error
+    for place in {path.parent for path in places.values()}:
         place.mkdir(parents=True, exist_ok=True)
     for name, table in found.tables.items():
-        _write_table(table, out / name)
+        _write_table(table, places[name])
     for name, about in found.objects.items():
-        write_text(out / name, _text(_rehashed(about, out / name)))
+        write_text(places[name], _text(_rehashed(about, places[name])))
     for name, text in found.texts.items():
-        write_text(out / name, text)
+        write_text(places[name], text)
 
 
 @contextmanager
@@ -207,7 +206,7 @@ def _rehashed(about: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     files = about.get("files")
     if path.name != RUN_FILE or not isinstance(files, Mapping):
         return about
-    there = {name: path.parent / name for name in files if (path.parent / name).is_file()}
+    there = {name: place for name in files if (place := within(path.parent, name)).is_file()}
     about = {**about, "files": {**files, **{name: _sha256(one.read_bytes()) for name, one in there.items()}}}
     return sealed(about) if SEAL in about else about
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from raffed.references.gate import within
+
 from ..metrics.measures import measures
 from ..runs.comparable import PREFIX, classes, differences
 from ..runs.files import JsonObject, read_object
@@ -44,7 +46,7 @@ def load_item(path: Path | str) -> Reproduction:
 def run_folders(item: Reproduction) -> list[Path]:
     """Return the folders of all runs behind the cells."""
     names = {run for cell in item.about["cells"] for run in cell["runs"]}
-    return sorted((item.folder / name).resolve() for name in names)
+    return sorted(within(item.folder, name, above=4).resolve() for name in names)
 
 
 def tried_names(items: Iterable[Reproduction]) -> list[str]:

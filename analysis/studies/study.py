@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
+from raffed.references.gate import within
 from raffed.results.parquet import open_table
 
 from ..reproduction.item_runs import Reproduction
@@ -110,7 +111,7 @@ def load_studies(item: Reproduction) -> list[Study]:
 
 def study_folders(item: Reproduction) -> list[Path]:
     """Return the folders of the studies behind an item."""
-    return [(item.folder / name).resolve() for name in item.about.get("studies", [])]
+    return [within(item.folder, name, above=4).resolve() for name in item.about.get("studies", [])]
 
 
 def values_table(study: Study, metrics: Iterable[str] | None = None) -> TextTable:

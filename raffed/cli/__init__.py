@@ -17,6 +17,7 @@ from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
 from raffed.cli.warned import repeated_warnings
 from raffed.config.portable import BitsTooLateError
 from raffed.errors import RaffedError, UsageError
+from raffed.references.gate import note_typed
 from raffed.results.atomic import is_full
 from raffed.results.command_line import commanded
 from raffed.results.visible import visible
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if argv is None and "warm" in " ".join(words) and (code := _continued(words)) is not None:
         sys.exit(code)
     print_everywhere()
+    note_typed(words)
     streams = Streams()
     try:
         with Deadlines(), commanded(words), StopSignals(lambda: None) as signals:

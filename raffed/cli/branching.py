@@ -13,7 +13,7 @@ import typer
 from raffed.cli.config import Tables, canonical, check_used, merged, placed
 from raffed.cli.execution import beginning
 from raffed.cli.following import follow
-from raffed.cli.options import AcceptChangedCode, Flags, run_options
+from raffed.cli.options import AcceptChangedCode, Flags, TrustCode, run_options
 from raffed.cli.running import NOT_RUNTIME, Json, OnRound, Quiet
 from raffed.cli.screen import make_screen
 from raffed.commands.callbacks import callbacks
@@ -33,6 +33,7 @@ def extend(
     quiet: Quiet = False,
     on_round: OnRound = None,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
 ) -> None:
     """Continue a run to more rounds; it gets the bits of a run that had them from the start."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -69,6 +70,7 @@ def fork(
     quiet: Quiet = False,
     on_round: OnRound = None,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
 ) -> None:
     """Continue a run from one of its rounds with other settings, in a new folder."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:

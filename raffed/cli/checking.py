@@ -15,7 +15,7 @@ import typer
 from raffed.cli.bits import set_as_recorded
 from raffed.cli.config import read_config
 from raffed.cli.numbers import counted, duration, plain
-from raffed.cli.options import AcceptChangedCode, Flags, run_options, text_of
+from raffed.cli.options import AcceptChangedCode, Flags, TrustCode, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.results.storage import fetched, mirrored, named
 from raffed.results.visible import visible
@@ -35,6 +35,7 @@ def verify(
     ] = 3,
     as_json: Json = False,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
 ) -> None:
     """Check a run's hashes, and execute some of its rounds again.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from raffed.cli.options import AcceptChangedCode
+from raffed.cli.options import AcceptChangedCode, TrustCode
 
 
 def export(
@@ -27,6 +27,7 @@ def export(
         bool, typer.Option("--best", help="The weights of the round that was best on validation data.")
     ] = False,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
 ) -> None:
     """Write a run's final weights, by the names of your own class."""
     from raffed.experiments.saved_model import export as exported

@@ -18,6 +18,7 @@ from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from raffed.methods.arguments import Variant
 from raffed.models import MODELS
+from raffed.references.gate import trust_typed
 
 Typed: TypeAlias = str | int | float | bool | list[str] | None  # what typer makes of an option
 Flags: TypeAlias = Mapping[str, Typed]  # dotted field of RunConfig → value, for options that were typed
@@ -29,6 +30,15 @@ AcceptChangedCode: TypeAlias = Annotated[
     typer.Option(
         "--accept-changed-code",
         help="Take own code that has changed since the run was begun; it is recorded.",
+    ),
+]
+TrustCode: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Execute the code that a file or folder names, now and later; its files are listed.",
+        callback=lambda typed: trust_typed() if typed else None,
+        expose_value=False,
     ),
 ]
 PLAN_HELP = "List what would run, and run nothing."

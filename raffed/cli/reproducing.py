@@ -15,7 +15,7 @@ from raffed.cli.execution import begun_or_new
 from raffed.cli.execution import execute as run_one
 from raffed.cli.left_out import as_wide_as_stderr, finished_folders, stated
 from raffed.cli.numbers import counted, duration
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, text_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, text_of
 from raffed.cli.pace import Overall
 from raffed.cli.planning import item_rows, show_plan, without_collector
 from raffed.cli.screen import Screen, make_screen
@@ -98,6 +98,7 @@ def reproduce(
         typer.Option("--list", help="List the tables and figures, all or those of PAPER, and their state."),
     ] = False,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
     ] = False,

@@ -27,7 +27,7 @@ from raffed.cli.config import (
 from raffed.cli.execution import beginning, begun_or_new, execute, followed_by
 from raffed.cli.following import follow, headline
 from raffed.cli.numbers import counted
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, run_options, words_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, words_of
 from raffed.cli.pace import Overall
 from raffed.cli.profile import Profile, RoundTimes, check_profile
 from raffed.cli.screen import make_screen
@@ -88,6 +88,7 @@ def run(
     on_round: OnRound = None,
     profile: Profile = False,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
 ) -> None:
     """Run one method on one split of a data set."""
     check_profile(profile, quiet)
@@ -139,6 +140,7 @@ def resume(
     project: Project = None,
     on_round: OnRound = None,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
     with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
@@ -181,6 +183,7 @@ def compare(
     quiet: Quiet = False,
     profile: Profile = False,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
 ) -> None:
     """Run several methods on the same split and seed, and report.
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from raffed.config.toml import read_toml
 from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
-from raffed.references.located import located
-from raffed.references.resolve import CodeLocation, is_file, is_reference
+from raffed.references.located import CodeLocation, is_file, is_reference, located
 from raffed.references.source_files import files_of
 
 

@@ -31,6 +31,7 @@ from raffed.cli.options import (
     AcceptChangedCode,
     Flags,
     Plan,
+    TrustCode,
     declared_option,
     run_options,
     text_of,
@@ -114,6 +115,7 @@ def tune(
     plan: Plan = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in --out.")] = False,
     accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
     ] = False,

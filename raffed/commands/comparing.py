@@ -15,9 +15,9 @@ from raffed.commands.seed_results import SeedResults, seed_results
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
+from raffed.references.gate import check_inside
 from raffed.references.naming import reference_to
 from raffed.results.folder_names import folder_name
-from raffed.results.json_files import check_inside
 from raffed.results.storage import mirrored
 from raffed.results.tree import check_run_tree
 

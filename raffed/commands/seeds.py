@@ -11,9 +11,9 @@ from raffed.commands.running import PLACED, check_continues, holds_run
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import RunFolderError, UsageError, check_range
 from raffed.references.carried import defined_here
+from raffed.references.gate import check_inside
 from raffed.references.resolve import loading
 from raffed.results.folder_names import folder_name
-from raffed.results.json_files import check_inside
 from raffed.results.tree import check_run_tree
 
 MOST = 10_000

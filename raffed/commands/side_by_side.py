@@ -22,6 +22,7 @@ from typing import Protocol, TypeAlias
 from raffed.commands.seeds import INSIDE, Place, SeedRun
 from raffed.config.validation import Json
 from raffed.errors import NumericsError
+from raffed.references import gate
 
 GRACE = 8.5  # seconds from the request to stop until a process that still works is killed
 POLL = 0.2
@@ -115,6 +116,7 @@ class _Worker:
             "config": self.run.config.as_dict(),
             "folder": str(self.run.folder.absolute()),
             "accept": self.run.accept,
+            "known": {name: sorted(texts) for name, texts in gate.state()._asdict().items()},
         }
         try:
             stream.write(json.dumps(order) + "\n")

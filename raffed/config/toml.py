@@ -7,6 +7,7 @@ from pathlib import Path
 
 from raffed.config.validation import Json
 from raffed.errors import UsageError
+from raffed.references.gate import note_toml
 
 MARKS = (  # The marks of UTF-32 come first, because they begin like those of UTF-16.
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -46,7 +47,9 @@ def read_toml(path: Path) -> dict[str, Json]:
         raise UsageError(
             f"{path}: not a TOML file: it holds NUL characters, as files in UTF-16 do; save it as UTF-8"
         )
-    return parse_toml(text, str(path))
+    tables = parse_toml(text, str(path))
+    note_toml(path, tables)
+    return tables
 
 
 def parse_toml(text: str, where: str) -> dict[str, Json]:

@@ -37,11 +37,14 @@ def is_own(text: str) -> bool:
     Raises:
         UsageError: It begins as such a text and is mistyped.
     """
-    return (
-        text.startswith(CACHED)
-        or parse_reference(text) is not None
-        or reference_of(_short(text), GROUP, _KNOWN) is not None
-    )
+    return text.startswith(CACHED) or parse_reference(text) is not None or code_of(text) is not None
+
+
+def code_of(text: str) -> str | None:
+    """Return the reference of the code that makes a data set; None if no code of the user's does."""
+    if text.startswith(CACHED) or parse_reference(text) is not None:
+        return None
+    return reference_of(_short(text), GROUP, _KNOWN)
 
 
 def checked_name(text: str) -> str:

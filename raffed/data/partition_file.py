@@ -17,6 +17,7 @@ import numpy.typing as npt
 from raffed.data.files import IntArray, read_npz
 from raffed.data.stages import ORDERS, Stages
 from raffed.errors import UsageError, check_choice, check_range
+from raffed.references.gate import note_read
 
 Recipe = dict[str, str | int | float | None]
 Lists = tuple[IntArray, ...]
@@ -265,6 +266,7 @@ def _recipe(path: Path, stored: Stored) -> Recipe:
         recipe = json.loads(str(stored["recipe"]))
     except (ValueError, RecursionError) as cause:
         raise UsageError(f"{path}: the recipe is not json: {cause}") from cause
+    note_read(recipe)
     plain = (str, int, float, type(None))
     if not isinstance(recipe, dict) or not all(isinstance(entry, plain) for entry in recipe.values()):
         raise UsageError(f"{path}: the recipe is not an object of texts and numbers")

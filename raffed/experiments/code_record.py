@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from raffed.config.run import RunConfig
+from raffed.data.own_data import code_of
 from raffed.errors import RunFolderError
+from raffed.references import gate
 from raffed.references.carried import CarriedCode, RunCode, defined_here, packed
-from raffed.references.located import located
-from raffed.references.resolve import NOTEBOOK, CodeLocation, install, is_file
-from raffed.references.source_files import Sources, changed, sources_at
-from raffed.references.trusted import trust, trusted
+from raffed.references.located import NOTEBOOK, CodeLocation, located
+from raffed.references.resolve import install
+from raffed.references.source_files import Sources, changed, hashes_at, sources_at
 from raffed.results.atomic import write_text
 from raffed.results.code_history import all_files, changed_files
 from raffed.results.run_contents import CodeRecord, RunContents
@@ -46,43 +47,54 @@ def changes(before: Sequence[CodeRecord], now: Sequence[CodeRecord]) -> dict[str
 def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) -> None:
     """Make the code of a recorded run resolvable in this process, and refuse it if it has changed.
 
-    The code is compared before any of it is executed.
+    Which code that is the configuration says, and not the record. The code is compared before any of it is
+    executed, and the gate says whether it may be.
 
     Args:
         path: The run's folder, for messages.
         about: What its run.json holds.
         config: The run's configuration.
-        accept: Whether changed code is taken.
+        accept: Whether changed code is taken, which is also the user's word for it.
 
     Raises:
         RunFolderError: The code is missing, or has changed and `accept` is false. The message names the file.
+        UntrustedCodeError: The user has neither named nor trusted it.
     """
     wanted = references_in(config)
-    for record in about.get("code", []):
-        if wanted.get(record["role"]) not in (None, record["reference"]):
+    records = {record["role"]: record for record in about.get("code", [])}
+    for role, reference in wanted.items():
+        record = records.get(role)
+        if record is None:
+            if not gate.is_said(reference):
+                raise RunFolderError(
+                    f"{path}: {role} is {reference}, and run.json holds no record of its code, so it is not "
+                    "executed; put back a copy of run.json"
+                )
+        elif reference != record["reference"]:
             raise RunFolderError(
-                f"{path}: {record['role']} was {record['reference']}, and its name now stands for "
-                f"{wanted[record['role']]}; install {record['package'] or 'the earlier package'} again"
+                f"{path}: {role} was {record['reference']}, and its name now stands for {reference}; install "
+                f"{record['package'] or 'the earlier package'} again"
             )
-        known = _sources(path, record)
-        found = _in_notebook if known.place.home == NOTEBOOK else _found
-        now = found(path, record, known, accept)
-        differing = changed(known, now)
-        if differing and not accept:
-            raise RunFolderError(
-                f"{path}: {_listed(differing)} changed since the run was begun with {known.reference}; "
-                f"{GO_ON}"
-            )
-        if not accept and _from_anybody(path, now.place) and not all(map(trusted, now.files.values())):
-            raise RunFolderError(
-                f"{path}: {now.place.file} would be executed, and this account has not begun a run with it; "
-                f"read it, and give --accept-changed-code if it may run"
-            )
+        else:
+            _check_same(path, record, accept)
 
 
-def _from_anybody(path: Path, place: CodeLocation) -> bool:
-    """Return whether code may have come with the run's folder, unlike an installed package."""
-    return is_file(place.home) or path.resolve() in Path(place.file).resolve().parents
+def _check_same(path: Path, record: CodeRecord, accept: bool) -> None:
+    """Check the code of one reference against its record, and make it resolvable if it may be executed."""
+    known = _sources(path, record)
+    find = _in_notebook if known.place.home == NOTEBOOK else _found
+    now = find(path, record, known)
+    if differing := [] if accept else changed(known, now):
+        raise RunFolderError(
+            f"{path}: {_listed(differing)} changed since the run was begun with {known.reference}; {GO_ON}"
+        )
+    if gate.is_said(known.reference):
+        return
+    if accept:
+        gate.trust(gate.hashes_of(known.reference, now.place, now.files))
+    gate.check_trusted(known.reference, now.place, now.files)
+    if defined_here(known.reference):
+        gate.allow(known.reference)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -97,50 +109,44 @@ def _sources(path: Path, record: CodeRecord) -> Sources:
     return Sources(record["reference"], record["package"], record["files"], place)
 
 
-def _in_notebook(path: Path, record: CodeRecord, known: Sources, accept: bool) -> Sources:
-    """Return the notebook's code: of this notebook if it defines the name, or else of the run's folder.
-
-    A folder may come from a stranger, so its code is executed only if this user has written it.
-    """
+def _in_notebook(path: Path, record: CodeRecord, known: Sources) -> Sources:
+    """Return the notebook's code: of this notebook if it defines the name, or else of the run's folder."""
     if defined_here(known.reference):
         return packed({record["role"]: known.reference}).parts[0].sources
     if not Path(known.place.file).is_file():
         raise RunFolderError(
             f"{path}: {record['file']}, the code of {known.reference}, is missing; put it back"
         )
-    now = sources_at(known.reference, known.place)
-    if not accept and not changed(known, now) and not all(map(trusted, now.files.values())):
-        raise RunFolderError(
-            f"{path}: {record['file']} would be executed, and this account has not written it; read it, and "
-            f"give --accept-changed-code if it may run"
-        )
-    if accept or not changed(known, now):
-        install(known.place)
-    return now
+    install(known.place, known.reference)
+    return sources_at(known.reference, known.place)
 
 
 def write_notebook(path: Path, code: RunCode) -> None:
     """Write the code of a notebook, which lies nowhere else, into the folder of a run."""
     for part in code.parts:
-        root = Path(part.sources.place.root)
-        for name, data in part.contents.items() if not root.is_absolute() else ():
-            target = path / root / name
+        root = part.sources.place.root
+        for name, data in part.contents.items() if not Path(root).is_absolute() else ():
+            target = gate.within(gate.within(path, root), name)
             target.parent.mkdir(exist_ok=True)
             write_text(target, data.decode())
 
 
-def trust_own(code: RunCode) -> None:
-    """Note a notebook's code and single files as this user's own, so that the run can be resumed."""
+def trust_own(code: RunCode, config: RunConfig) -> None:
+    """Note the code of a run as this user's own, so that the run can be resumed."""
     for part in code.parts:
-        if is_file(part.sources.place.home) or not Path(part.sources.place.root).is_absolute():
-            for digest in part.sources.files.values():
-                trust(digest)
+        one = part.sources
+        gate.trust(gate.hashes_of(one.reference, one.place, one.files))
+    data = code_of(config.data.dataset)
+    place = located(data.rpartition(":")[0]) if data is not None else None
+    if data is not None and place is not None and gate.is_said(data):
+        gate.trust(gate.hashes_of(data, place, hashes_at(place)))
 
 
-def _found(path: Path, record: CodeRecord, known: Sources, _: bool) -> Sources:
+def _found(path: Path, record: CodeRecord, known: Sources) -> Sources:
     """Return the code as it is now: where the run found it, or else where the reference leads from here."""
-    recorded = known.place if Path(known.place.file).is_file() else None
     here = located(known.place.home)
+    said = here is not None and gate.is_said(known.reference)  # then a record does not say where it lies
+    recorded = known.place if not said and Path(known.place.file).is_file() else None
     candidates = [one for one in (recorded, here) if one is not None]
     if not candidates:
         raise RunFolderError(
@@ -151,7 +157,7 @@ def _found(path: Path, record: CodeRecord, known: Sources, _: bool) -> Sources:
     every = [sources_at(known.reference, one) for one in candidates]
     chosen = next((one for one in every if not changed(known, one)), every[0])
     if chosen.place != here:
-        install(chosen.place)
+        install(chosen.place, known.reference)
     return chosen
 
 

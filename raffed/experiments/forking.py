@@ -122,7 +122,7 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
     same_data = config.data.dataset == run.config.data.dataset
     setup = prepare_run(config, data_sha256=str(run.contents.get("data_sha256", "")) if same_data else "")
     check_new(setup)
-    trust_own(setup.code)
+    trust_own(setup.code, config)
     if setup.partition.num_clients != run.contents["clients"]:
         raise UsageError(
             f"{config.data.split} has {setup.partition.num_clients} clients, and the run in {run.path} has "

@@ -235,7 +235,7 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))
     if not resumed:
         check_new(setup)
-    trust_own(setup.code)
+    trust_own(setup.code, config)
     warn(setup, resumed)
     return setup
 

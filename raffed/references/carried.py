@@ -17,12 +17,14 @@ import tempfile
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
+from raffed.references import gate
+from raffed.references.located import NOTEBOOK, CodeLocation, is_file
 from raffed.references.notebook_cells import module_source
-from raffed.references.resolve import NOTEBOOK, CodeLocation, install, is_file, load, main_file
-from raffed.references.source_files import Sources, sources_of
+from raffed.references.resolve import admit, install, main_file, sources_of
+from raffed.references.source_files import Sources
 
 NOTEBOOK_FILE: Final = "notebook.py"
 _OWN: set[str] = set()  # homes of code that was packed in this process, which therefore needs no other
@@ -45,8 +47,12 @@ class CarriedCode:
 
     def settle(self) -> None:
         """Make the reference resolvable in this process, and by the same code."""
-        place = self.sources.place
+        place, text = self.sources.place, self.sources.reference
         if place.home in _OWN:
+            return
+        if not gate.is_said(text):  # then only these files are importable
+            install(self._at(self._root()), text)
+            admit(text)
             return
         if is_file(place.home) or place.home == NOTEBOOK:
             install(self._at(self._root()))
@@ -85,11 +91,14 @@ class RunCode:
 
     def __reduce__(
         self,
-    ) -> tuple[Callable[[tuple[CarriedCode, ...]], RunCode], tuple[tuple[CarriedCode, ...]]]:
-        return _arrived, (self.parts,)
+    ) -> tuple[
+        Callable[[tuple[CarriedCode, ...], gate.State], RunCode], tuple[tuple[CarriedCode, ...], gate.State]
+    ]:
+        return _arrived, (self.parts, gate.state())
 
 
-def _arrived(parts: tuple[CarriedCode, ...]) -> RunCode:
+def _arrived(parts: tuple[CarriedCode, ...], known: gate.State) -> RunCode:
+    gate.inherit(known)
     for one in parts:
         one.settle()
     return RunCode(parts)
@@ -132,9 +141,10 @@ def _from_files(role: str, text: str) -> CarriedCode:
 
 def _from_cells(references: Mapping[str, str]) -> dict[str, CarriedCode]:
     """Return the code of functions and classes of this notebook, as one file that defines them all."""
-    values = [load(f"{NOTEBOOK}:{text.rpartition(':')[2].partition('.')[0]}") for text in references.values()]
+    main = vars(sys.modules["__main__"])
+    values = [main[text.rpartition(":")[2].partition(".")[0]] for text in references.values()]
     defined = [one for one in values if isinstance(one, types.FunctionType | type)]
-    text = module_source(list(dict.fromkeys(defined)), vars(sys.modules["__main__"]))
+    text = module_source(list(dict.fromkeys(defined)), main)
     data = text.encode()
     files = {NOTEBOOK_FILE: hashlib.sha256(data).hexdigest()}
     place = CodeLocation(NOTEBOOK, f"code/{NOTEBOOK_FILE}", "code")  # below the run's folder
@@ -157,10 +167,9 @@ def unpacked(contents: Mapping[str, bytes]) -> Path:
     if not all(_content(folder / name) == data for name, data in contents.items()):
         part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
         for name, data in contents.items():
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                raise ValueError(f"{name}: not a path below a folder")
-            (part / name).parent.mkdir(parents=True, exist_ok=True)
-            (part / name).write_bytes(data)
+            target = gate.within(part, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
         try:
             part.rename(folder)
         except OSError:  # another process was first, or what lies there was changed

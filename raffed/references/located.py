@@ -8,10 +8,58 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from raffed.references.resolve import NOTEBOOK, CodeLocation, installed, is_file
+NOTEBOOK: Final = "notebook"
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_PLACES: dict[str, CodeLocation] = {}  # what stands before the colon → its place, by `place_at`
+
+
+@dataclass(frozen=True)
+class CodeLocation:
+    """Where the code of a reference was found.
+
+    Attributes:
+        home: What stands before the colon of the reference, such as "mylab.methods" or "./prox.py".
+        file: Absolute path of the file that defines it.
+        root: Absolute path of the folder from which it is imported: the folder that holds the top package,
+            or the folder of the file.
+    """
+
+    home: str
+    file: str
+    root: str
+
+
+def is_reference(text: str) -> bool:
+    """Return whether a text has the form of a reference. Nothing is imported.
+
+    Args:
+        text: What a person typed, such as "mylab.methods:myprox".
+    """
+    home, colon, name = text.rpartition(":")
+    if not colon or not _DOTTED.fullmatch(name):
+        return False
+    return is_file(home) or _DOTTED.fullmatch(home) is not None
+
+
+def is_file(home: str) -> bool:
+    """Return whether what stands before the colon names a Python file rather than a module."""
+    return home.endswith(".py")
+
+
+def place_at(place: CodeLocation) -> None:
+    """Note where the code of a reference lies, for `located`."""
+    _PLACES[place.home] = place
+
+
+def installed(home: str) -> CodeLocation | None:
+    """Return where the code of a reference lies, if `place_at` has said so."""
+    return _PLACES.get(home)
 
 
 def located(home: str) -> CodeLocation | None:
@@ -21,8 +69,10 @@ def located(home: str) -> CodeLocation | None:
         home: What stands before the colon of the reference: a file, or a module whose top package may be in
             the current folder.
     """
+    if home in _PLACES:
+        return _PLACES[home]
     if home == NOTEBOOK or is_file(home):
-        path = installed(home) or Path(home).absolute()
+        path = Path(home).absolute()
         return CodeLocation(home, str(path), str(path.parent)) if path.is_file() else None
     top, *inner = home.split(".")
     for root in _roots_of(top):
@@ -56,4 +106,13 @@ def _folders(spec: importlib.machinery.ModuleSpec) -> list[Path]:
     return [Path(spec.origin).absolute().parent] if spec.origin else []
 
 
-__all__ = ["located", "module_at"]
+__all__ = [
+    "NOTEBOOK",
+    "CodeLocation",
+    "installed",
+    "is_file",
+    "is_reference",
+    "located",
+    "module_at",
+    "place_at",
+]

@@ -8,30 +8,16 @@ This module imports neither torch nor Ray.
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
-from collections.abc import Collection, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection
+from typing import TypeVar
 
 from raffed.errors import UnknownNameError, UsageError
+from raffed.references.entry_points import EntryPoint, entry_points
+from raffed.references.gate import allow, say
+from raffed.references.located import is_reference
 from raffed.references.naming import reference_to
-from raffed.references.resolve import is_reference
 
 T = TypeVar("T")
-
-
-class EntryPoint(NamedTuple):
-    """A short name that an installed package gives to its own code.
-
-    Attributes:
-        name: The name, in small letters.
-        reference: The reference behind it, such as "mylab.methods:myprox".
-        package: The installed distribution and its version, such as "mylab 0.1".
-    """
-
-    name: str
-    reference: str
-    package: str
 
 
 def as_name(value: T) -> T | str:
@@ -40,29 +26,18 @@ def as_name(value: T) -> T | str:
     Args:
         value: A text, or a function or class at the top level of a module, a script or a notebook. Anything
             else that no reference could name and that cannot be called is returned as it is, so that the
-            check of the field reports its type.
+            check of the field reports its type. What is given is the user's word for that code.
 
     Raises:
         UsageError: No other process could find the function or class; see `reference_to`.
     """
-    return reference_to(value) if callable(value) else value
-
-
-@functools.cache
-def entry_points(group: str) -> Mapping[str, EntryPoint]:
-    """Return the short names that installed packages register in a group. Nothing of theirs is imported.
-
-    Args:
-        group: "raffed.methods", "raffed.models", "raffed.datasets" or "raffed.splits".
-
-    Returns:
-        Name → entry point, sorted by name.
-    """
-    found = {}
-    for one in importlib.metadata.entry_points(group=group):
-        package = f"{one.dist.name} {one.dist.version}" if one.dist else "an unknown package"
-        found[one.name.lower()] = EntryPoint(one.name.lower(), f"{one.module}:{one.attr}", package)
-    return dict(sorted(found.items()))
+    if callable(value):
+        reference = reference_to(value)
+        allow(reference)
+        return reference
+    if isinstance(value, str):
+        say(value)
+    return value
 
 
 def reference_of(text: str, group: str, known: Collection[str]) -> str | None:

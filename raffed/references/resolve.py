@@ -17,60 +17,37 @@ This module imports neither torch nor Ray.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Final
 
 from raffed.errors import UsageError
+from raffed.references import gate
+from raffed.references.located import (
+    NOTEBOOK,
+    CodeLocation,
+    installed,
+    is_file,
+    is_reference,
+    located,
+    place_at,
+)
+from raffed.references.source_files import Sources, sources_at
 from raffed.references.user_code import user_errors, where_raised
 
-NOTEBOOK: Final = "notebook"
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LOADING: list[str] = []  # the references whose files are being executed, the innermost one last
 _HOMES: dict[str, str] = {}  # name of the module of a file → what stands before the colon of its reference
-_PLACES: dict[str, Path] = {}  # what stands before the colon → its file, where `install` has said so
-
-
-@dataclass(frozen=True)
-class CodeLocation:
-    """Where the code of a reference was found.
-
-    Attributes:
-        home: What stands before the colon of the reference, such as "mylab.methods" or "./prox.py".
-        file: Absolute path of the file that defines it.
-        root: Absolute path of the folder from which it is imported: the folder that holds the top package,
-            or the folder of the file.
-    """
-
-    home: str
-    file: str
-    root: str
-
-
-def is_reference(text: str) -> bool:
-    """Return whether a text has the form of a reference. Nothing is imported.
-
-    Args:
-        text: What a person typed, such as "mylab.methods:myprox".
-    """
-    home, colon, name = text.rpartition(":")
-    if not colon or not _DOTTED.fullmatch(name):
-        return False
-    return is_file(home) or _DOTTED.fullmatch(home) is not None
-
-
-def is_file(home: str) -> bool:
-    """Return whether what stands before the colon names a Python file rather than a module."""
-    return home.endswith(".py")
+_MEMBERS: dict[str, dict[str, str]] = {}  # folder of code that a file has named → its files → SHA-256
+_NAMED: set[str] = set()  # top packages of such code
 
 
 def load(text: str) -> object:
@@ -89,37 +66,89 @@ def load(text: str) -> object:
     if not is_reference(text):
         raise UsageError(f"{text!r} is not a reference; write package.module:name or ./file.py:name")
     home, _, name = text.rpartition(":")
-    found: object = module_of(home)
+    found: object = module_of(text)
     for part in name.split("."):
         if not hasattr(found, part):
-            raise UsageError(f"{text}: {_shown(home)} has no {name!r}; {_alternatives(home)}")
+            raise UsageError(f"{text}: {_shown(home)} has no {name!r}; {_alternatives(text)}")
         found = getattr(found, part)
     return found
 
 
-def module_of(home: str) -> ModuleType:
-    """Return the module that stands before the colon of a reference, imported if it is not yet.
+def module_of(text: str) -> ModuleType:
+    """Return the module that a reference names, imported if it is not yet and the gate lets it pass.
 
     Args:
-        home: "package.module", "./file.py" or "notebook".
+        text: A reference.
 
     Raises:
-        UsageError: There is no such file or module.
+        UsageError: There is no such file or module, or a file names it and the user has not trusted it.
         UserCodeError: Importing it raised an error.
     """
-    if home == NOTEBOOK and home not in _PLACES:
+    members = admit(text)
+    home = text.rpartition(":")[0]
+    place = installed(home)
+    if home == NOTEBOOK and place is None:
         return sys.modules["__main__"]
-    if home in _PLACES and (is_file(home) or home == NOTEBOOK):
-        return _module_from(home, _PLACES[home])
-    if is_file(home):
-        path = Path(home).absolute()
+    if is_file(home) or home == NOTEBOOK:
+        path = Path(home).absolute() if place is None else Path(place.file)
         if not path.is_file():
             raise UsageError(f"{home}: there is no such file (looked for {path})")
         main = sys.modules.get("__main__")
-        if main is not None and home == main_file():
+        if main is not None and place is None and home == main_file():
             return main
-        return _module_from(home, path)
-    return _imported(home)
+        return _module_from(home, path, "" if members is None else members[path.name])
+    return _imported(home, members is None)
+
+
+def admit(text: str) -> dict[str, str] | None:
+    """Return which files of a reference may be imported, and make exactly these importable.
+
+    Returns:
+        Path of each file → SHA-256; None for what the user has named, which may import what lies beside it.
+
+    Raises:
+        UntrustedCodeError: A file names it, and the user has not trusted it.
+    """
+    files, home = gate.check(text), text.rpartition(":")[0]
+    place = located(home)
+    if files and place is not None:
+        _MEMBERS.setdefault(place.root, {}).update(files)
+        if not (is_file(home) or home == NOTEBOOK):
+            _NAMED.add(home.partition(".")[0])
+        others = [one for one in sys.meta_path if not isinstance(one, _Members)]
+        sys.meta_path[:] = [_FINDERS[0], *others, _FINDERS[1]]
+    return files
+
+
+class _Members(importlib.abc.MetaPathFinder):
+    """Finds the files of code that a file has named and the user has trusted, and nothing that lies beside.
+
+    Modules of installed packages come first, except for the packages that references name.
+    """
+
+    def __init__(self, first: bool) -> None:
+        self._first = first
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return where a module of such code lies."""
+        if self._first and name.partition(".")[0] not in _NAMED:
+            return None
+        below = name.replace(".", "/")
+        for root, files in _MEMBERS.items():
+            for file in (f"{below}/__init__.py", f"{below}.py"):
+                if file in files:
+                    loader = FromSource(name, f"{root}/{file}", files[file])
+                    return importlib.util.spec_from_file_location(name, loader.path, loader=loader)
+            if any(file.startswith(f"{below}/") for file in files):  # a package without __init__.py
+                spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+                spec.submodule_search_locations = []
+                return spec
+        return None
+
+
+_FINDERS = (_Members(first=True), _Members(first=False))
 
 
 def loading() -> str | None:
@@ -167,7 +196,7 @@ def place_of(text: str) -> CodeLocation:
         UsageError: The module has no source file.
     """
     home = text.rpartition(":")[0]
-    file = getattr(module_of(home), "__file__", None)
+    file = getattr(module_of(text), "__file__", None)
     if file is None:
         raise UsageError(f"{text}: {_shown(home)} has no source file that other processes could read")
     path = Path(file).absolute()
@@ -177,26 +206,36 @@ def place_of(text: str) -> CodeLocation:
     return CodeLocation(home, str(path), str(path.parents[depth]))
 
 
-def install(place: CodeLocation) -> None:
+def sources_of(text: str) -> Sources:
+    """Return the hashes of the source files of a reference, as they are on the disk now.
+
+    Args:
+        text: A reference that can be resolved in this process.
+
+    Raises:
+        UsageError: The code has no source file, or a file cannot be read.
+    """
+    return sources_at(text, place_of(text))
+
+
+def install(place: CodeLocation, text: str = "") -> None:
     """Make a reference resolvable in this process, as it was where `place_of` looked.
 
     A file or module that Python finds by itself is left as it is; otherwise `place.root` becomes the last
-    folder to import from.
+    folder to import from. If a file has named `text`, only the files that the gate admits become importable.
     """
-    if is_file(place.home) or place.home == NOTEBOOK:
-        if place.home == main_file() and Path(place.home).absolute() == Path(place.file):
-            return
-        _PLACES[place.home] = Path(place.file)
-    _importable(place.root)
+    file = is_file(place.home) or place.home == NOTEBOOK
+    if file and place.home == main_file() and Path(place.home).absolute() == Path(place.file):
+        return
+    if file or text:
+        place_at(place)
+    if not text:
+        _importable(place.root)
 
 
-def installed(home: str) -> Path | None:
-    """Return the file in which the code of a file or notebook lies, if `install` has said so."""
-    return _PLACES.get(home)
-
-
-def _imported(home: str) -> ModuleType:
-    _importable(os.getcwd())
+def _imported(home: str, said: bool) -> ModuleType:
+    if said:
+        _importable(os.getcwd())
     with _guarded(home):
         try:
             return importlib.import_module(home)
@@ -214,21 +253,37 @@ class FromSource(importlib.machinery.SourceFileLoader):
 
     Python takes a compiled file in __pycache__ for that of the source if both the size and the second of the
     last change are equal. After a quick edit the code that is executed would not be the code that is hashed.
+
+    Args:
+        fullname: Name of the module.
+        path: Its file.
+        sha256: The hash that the file must have; without it any.
     """
+
+    def __init__(self, fullname: str, path: str, sha256: str = "") -> None:
+        super().__init__(fullname, path)
+        self._sha256 = sha256
 
     def get_code(self, fullname: str) -> CodeType:
         """Return the code of the source as it is now."""
-        return self.source_to_code(self.get_data(self.path), self.path)
+        data = self.get_data(self.path)
+        if self._sha256 and hashlib.sha256(data).hexdigest() != self._sha256:
+            raise ImportError(f"{self.path} was changed while it was imported")
+        return self.source_to_code(data, self.path)
 
 
-def _module_from(home: str, path: Path) -> ModuleType:
-    """Import a file under a name of its own, once for each text by which it was named."""
+def _module_from(home: str, path: Path, sha256: str) -> ModuleType:
+    """Import a file under a name of its own, once for each text by which it was named.
+
+    `sha256` is the hash that it must have, or "" for a file of the user's own, which imports its neighbours.
+    """
     name = "raffed_file_" + re.sub(r"\W", lambda one: f"_{ord(one.group()):x}_", home)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
-    _importable(str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path)))
+    if not sha256:
+        _importable(str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path, loader=FromSource(name, str(path), sha256))
     if spec is None or spec.loader is None:
         raise UsageError(f"{home}: Python cannot read {path}")
     module = importlib.util.module_from_spec(spec)
@@ -272,10 +327,10 @@ def _shown(home: str) -> str:
     return "this notebook" if home == NOTEBOOK else home
 
 
-def _alternatives(home: str) -> str:
+def _alternatives(text: str) -> str:
     names = sorted(
         name
-        for name, value in vars(module_of(home)).items()
+        for name, value in vars(module_of(text)).items()
         if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") != "typing"
     )
     return f"it has {', '.join(names[:12])}" if names else "it defines no function and no class"
@@ -283,12 +338,13 @@ def _alternatives(home: str) -> str:
 
 __all__ = [
     "CodeLocation",
+    "admit",
     "install",
-    "installed",
     "is_reference",
     "load",
     "loading",
     "main_file",
     "place_of",
+    "sources_of",
     "stored_module",
 ]

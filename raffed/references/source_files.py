@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raffed.errors import UsageError
-from raffed.references.resolve import NOTEBOOK, CodeLocation, is_file, place_of
+from raffed.references.located import NOTEBOOK, CodeLocation, is_file
 
 MOST_FILES = 2000  # a package beyond this size is not a project's own code
 
@@ -43,26 +43,19 @@ class Sources:
     place: CodeLocation
 
 
-def sources_of(text: str) -> Sources:
-    """Return the hashes of the source files of a reference, as they are on the disk now.
-
-    Args:
-        text: A reference that can be resolved in this process.
-
-    Raises:
-        UsageError: The code has no source file, or a file cannot be read.
-    """
-    return sources_at(text, place_of(text))
-
-
 def sources_at(text: str, place: CodeLocation) -> Sources:
     """Return the hashes of the source files of a reference whose code lies at a known place.
 
     Nothing is imported.
     """
+    return Sources(text, _distribution(place), hashes_at(place), place)
+
+
+def hashes_at(place: CodeLocation) -> dict[str, str]:
+    """Return the files of the code at a place: path below its root → SHA-256. Nothing is imported."""
     root = Path(place.root)
-    files = {path.relative_to(root).as_posix(): _sha256(path, text) for path in files_of(place)}
-    return Sources(text, _distribution(place), dict(sorted(files.items())), place)
+    files = {path.relative_to(root).as_posix(): _sha256(path, place.home) for path in files_of(place)}
+    return dict(sorted(files.items()))
 
 
 def files_of(place: CodeLocation) -> list[Path]:
@@ -152,4 +145,4 @@ def _distributions(path: tuple[str, ...]) -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-__all__ = ["Sources", "changed", "files_of", "sources_at", "sources_of"]
+__all__ = ["Sources", "changed", "files_of", "hashes_at", "sources_at"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError
+from raffed.references.gate import check_inside, note_read
 
 LARGEST = 32 * 2**20  # bytes: 100,000 rounds make a run.json of 7 MB
 DEEPEST = 64  # largest depth of nested objects and lists; raffed writes fewer than 10
@@ -63,20 +64,8 @@ def read_json(path: Path) -> dict[str, Json]:
     why = _unfit(found)
     if why:
         raise JsonFileError(path, why)
+    note_read(found)
     return found
-
-
-def check_inside(folder: Path, path: Path) -> None:
-    """Raise a RunFolderError if `path`, with its links followed, leads out of `folder`. It need not exist."""
-    try:
-        outside = not path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError) as error:  # for links in a circle, Python below 3.13 raises RuntimeError
-        raise RunFolderError(f"{path}: a link that cannot be followed ({error}); remove it") from error
-    if outside:
-        raise RunFolderError(
-            f"{path}: leads out of {folder}, to {path.resolve()}; raffed does not follow such links, so "
-            "remove it"
-        )
 
 
 def _text(path: Path) -> str:
@@ -146,4 +135,4 @@ def _too_deep() -> str:
     return f"is nested too deeply: more than {DEEPEST} objects and lists in one another"
 
 
-__all__ = ["Json", "JsonFileError", "NoJsonFileError", "check_inside", "read_json"]
+__all__ = ["Json", "JsonFileError", "NoJsonFileError", "read_json"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from raffed.errors import UsageError
+from raffed.references.gate import within
 from raffed.results.runfile import RUN_FILE
 from raffed.results.tree import check_tree
 from raffed.results.url import check_url, one_line, opened
@@ -87,7 +88,7 @@ class Remote:
         refused.
         """
         names = [name for name in _whole(self._listed()) if wanted(name)]
-        targets = [target_inside(folder, name, self.url) for name in names]
+        targets = [within(folder, name) for name in names]
         for parent in {target.parent for target in targets}:
             parent.mkdir(parents=True, exist_ok=True)
         with _told(f"{self.url}: cannot be read"):
@@ -163,21 +164,6 @@ def _told(what: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{what} ({one_line(error)})") from error
-
-
-def target_inside(folder: Path, name: str, url: str) -> Path:
-    """Return the place of a name in a folder. Object stores can hold names such as ../x, which are
-    refused.
-    """
-    parts = PurePosixPath(name).parts
-    if (
-        not parts
-        or name.startswith("/")
-        or any(part in ("..", ".") for part in name.split("/"))
-        or "\\" in name
-    ):
-        raise UsageError(f"{url}: holds the name {name!r}, which leads out of the folder; remove it")
-    return folder.joinpath(*parts)
 
 
 def _whole(names: list[str]) -> list[str]:

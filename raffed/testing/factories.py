@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from raffed.errors import UsageError
+from raffed.references.located import is_file
 from raffed.references.naming import reference_to
-from raffed.references.resolve import is_file, is_reference, load
+from raffed.references.resolve import is_reference, load
 
 T = TypeVar("T")
 

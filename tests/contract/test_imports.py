@@ -33,7 +33,7 @@ BELOW: dict[
     "methods": {"errors", "references", "config", "core"},
     "models": {"errors", "references", "config", "core"},
     "data": FOUNDATION | {"references"},
-    "results": FOUNDATION,
+    "results": FOUNDATION | {"references.gate"},
     "runtime": {"errors", "references", "config", "core", "methods", "models", "data"},
     "attacks": {"errors", "config", "core", "methods", "models"},
     "studies": {"errors", "config", "core", "methods", "models", "data", "results", "runtime", "attacks"},
@@ -60,7 +60,7 @@ BELOW: dict[
         *("errors", "references", "config", "core", "methods", "models", "data", "results", "runtime"),
         "experiments",
     },
-    "analysis": {"results"},
+    "analysis": {"results", "references.gate"},
     "cluster": set(),
 }
 RAY_PACKAGES = ("raffed.runtime.ray_backend", "raffed.experiments.tuning")

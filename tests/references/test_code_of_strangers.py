@@ -15,6 +15,7 @@ from raffed.data.own_data import load_own
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods import build_method
 from raffed.models.own.factories import factory_of
+from raffed.references import gate
 from raffed.runtime.own_selection import own_selection
 from tests.cli.conftest import Cli
 
@@ -112,13 +113,15 @@ def test_no_network_that_came_with_a_folder_is_executed_unasked_for_its_weights(
     refused = cli("export", "run", "--out", "model.pt")
     assert (refused.code, "strange.py would be executed" in refused.err) == (2, True)
     assert not (lab / "executed").exists()
-    assert cli("export", "run", "--out", "model.pt", "--accept-changed-code").code == 0
+    assert cli("export", "run", "--out", "model.pt", "--trust-code").code == 0
     assert (lab / "model.pt").exists()
 
 
 def forget(folder: Path) -> None:
-    """Forget what was imported from strange.py, as another process would not have imported it."""
-    (folder / "executed").unlink()
+    """Forget what was imported from strange.py and who has named it, as another process would not know it."""
+    for known in gate.state():
+        known.clear()
+    (folder / "executed").unlink(missing_ok=True)
     for name in [
         name for name, one in sys.modules.items() if "strange.py" in str(getattr(one, "__file__", ""))
     ]:
@@ -139,7 +142,8 @@ def test_a_file_that_came_with_a_folder_is_not_executed_unasked(
     done: list[object] = []
     raffed.run(config, "run", watch=done.append, stop=lambda: len(done) == 1)
     monkeypatch.setenv("XDG_STATE_HOME", str(lab / "mine"))
-    with pytest.raises(RunFolderError, match=r"prox\.py would be executed.*--accept-changed-code"):
+    forget(lab)
+    with pytest.raises(RunFolderError, match=r"prox\.py would be executed.*--trust-code"):
         raffed.resume("run")
     monkeypatch.setenv("XDG_STATE_HOME", str(lab / "theirs"))
     assert raffed.resume("run").state == "finished"

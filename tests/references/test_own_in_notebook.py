@@ -66,7 +66,7 @@ def test_code_in_a_folder_that_another_account_wrote_is_not_executed_unasked(
     for command in ("resume", "verify"):
         done = raffed(command, str(stopped), cwd=home)
         assert done.returncode == 2
-        assert "this account has not written it" in done.stderr
+        assert "this account has not begun a run with it" in done.stderr
     assert raffed("resume", str(stopped), "--quiet", "--accept-changed-code", cwd=home).returncode == 0
 
 

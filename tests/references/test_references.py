@@ -15,8 +15,16 @@ import raffed
 from raffed import _checkout
 from raffed.errors import UsageError
 from raffed.references.naming import reference_to
-from raffed.references.resolve import CodeLocation, install, is_reference, load, place_of, stored_module
-from raffed.references.source_files import changed, sources_of
+from raffed.references.resolve import (
+    CodeLocation,
+    install,
+    is_reference,
+    load,
+    place_of,
+    sources_of,
+    stored_module,
+)
+from raffed.references.source_files import changed
 from raffed.references.user_code import BESIDE, UserCodeError, is_user_code
 
 

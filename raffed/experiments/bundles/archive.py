@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from raffed.errors import UsageError
+from raffed.references.gate import is_below
 from raffed.results.atomic import replacing
 from raffed.results.json_files import KINDS, LARGEST
 from raffed.results.tree import check_regular
@@ -37,7 +38,6 @@ _KNOWN = re.compile(
     rf"|{CODE}/[0-9a-f]{{12}}/(.+/)?[^/]+\.py"
     rf"|{TRACES}/[0-9a-f]{{64}}\.csv"
 )
-_PART = re.compile(r"[^\\:\x00-\x1f\x7f/]+")  # one part of a path, with nothing that a system reads otherwise
 
 
 def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
@@ -94,8 +94,8 @@ def _problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
     for one in members:
         name = ascii(one.orig_filename)[:100]
         kind = stat.S_IFMT(one.external_attr >> 16)
-        if why := unsafe_name(one.orig_filename):
-            yield f"the member {name} {why}"
+        if not is_below(one.orig_filename):
+            yield f"the member {name} leads out of the folder, or has a name that systems read differently"
         elif kind not in (0, stat.S_IFREG):
             yield f"the member {name} is {KINDS.get(kind, 'a device')}"
         elif not _KNOWN.fullmatch(one.filename):
@@ -111,17 +111,8 @@ def _problems(members: list[zipfile.ZipInfo]) -> Iterator[str]:
         seen.add(one.filename.casefold())
 
 
-def unsafe_name(name: str) -> str:
-    """Return why a name may not be that of an unpacked file; an empty text if it may."""
-    if name.startswith("/") or ".." in name.split("/") or "\\" in name:
-        return "leads out of the folder in which it is unpacked"
-    parts = name.split("/")
-    good = all(_PART.fullmatch(one) and one != "." and one == one.strip() for one in parts)
-    return "" if good and len(name) <= LONGEST_NAME else "has a name that systems read differently"
-
-
 def _refused(path: Path, why: str) -> UsageError:
     return UsageError(f"{path} is not a bundle as `raffed bundle` writes it: {why}; nothing was unpacked")
 
 
-__all__ = ["read_archive", "unsafe_name", "write_archive"]
+__all__ = ["read_archive", "write_archive"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.reproduction.planner import ITEM_FILE
+from raffed.references.gate import within
 from raffed.results.folder_names import folder_name
 from raffed.results.runfile import RUN_FILE, read_object, read_run
 from raffed.results.sweep_file import FINALS, SWEEP_FILE, TRIALS, read_sweep
@@ -65,7 +66,7 @@ def _sweep(folder: Path) -> Contents:
 
 def _item(folder: Path) -> Contents:
     about = read_object(folder, ITEM_FILE)
-    named = sorted({os.path.normpath(folder.absolute() / one) for one in _runs_of(about) if one})
+    named = sorted({str(within(folder.absolute(), one, HIGHEST)) for one in _runs_of(about) if one})
     if not named:
         raise UsageError(f"{folder / ITEM_FILE}: no run of it is finished, so there is nothing to bundle")
     top = Path(os.path.commonpath([folder.absolute(), *named]))
@@ -101,7 +102,7 @@ def _below(top: Path, kind: str, names: list[str], record: str, about: dict[str,
     """Return the contents with those of the named runs that are finished, and notes about the others."""
     runs, notes = [], []
     for name in sorted(set(names)):
-        if ".." in PurePosixPath(name).parts or not (top / name / RUN_FILE).exists():
+        if not (within(top, name) / RUN_FILE).exists():
             notes.append(f"{name}, which has no {RUN_FILE}")
         elif (state := read_run(top / name)["state"]) != "finished":
             notes.append(f"{name}, which is {state}")

@@ -20,7 +20,6 @@ from raffed.experiments.bundles.archive import (
     LOCK_FILE,
     README_FILE,
     RESULTS,
-    unsafe_name,
     write_archive,
 )
 from raffed.experiments.bundles.contents import Contents, contents_of
@@ -32,6 +31,7 @@ from raffed.experiments.bundles.sources import shared_code
 from raffed.experiments.bundles.traces import trace_member
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
+from raffed.references.gate import is_below
 from raffed.results.run_contents import CodeRecord, RunContents
 from raffed.results.runfile import RUN_FILE, json_text, read_object, read_run, versions
 from raffed.results.seal import sealed
@@ -220,8 +220,8 @@ def _hashes(members: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def _check_name(name: str, machine: Machine) -> None:
-    if why := unsafe_name(name):
-        raise UsageError(f"{name!r} {why}; rename it and run again")
+    if not is_below(name):
+        raise UsageError(f"{name!r} is a name that systems read differently; rename it and run again")
     refuse(machine, name, f"the name {name}", paths=False)
 
 

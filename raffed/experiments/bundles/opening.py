@@ -26,6 +26,7 @@ from raffed.experiments.bundles.making import BUNDLE_SCHEMA
 from raffed.experiments.bundles.sources import check_code_files
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
+from raffed.references.gate import note_read, within
 from raffed.results.run_contents import Name, RunContents, Sha256
 from raffed.results.runfile import read_run
 from raffed.results.sweep_file import SWEEP_FILE, read_sweep
@@ -105,12 +106,13 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
     made = Path(tempfile.mkdtemp(prefix="raffed-bundle-"))
     try:
         for name, data in members.items():
-            (made / name).parent.mkdir(parents=True, exist_ok=True)
-            (made / name).write_bytes(data)
+            target = within(made, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
         with _told_as(path, made):
             runs = tuple(_run(made, name) for name in contents["runs"])
             if contents["record"].endswith(SWEEP_FILE):
-                read_sweep((made / RESULTS / contents["record"]).parent)
+                read_sweep(within(made / RESULTS, contents["record"]).parent)
         yield OpenedBundle(made, contents, runs)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -120,6 +122,7 @@ def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
     """Return what bundle.json holds, after comparing every file with its hash there."""
     try:
         found: dict[str, Json] = json.loads(members[BUNDLE_FILE])
+        note_read(found)
         if not _is_contents(found):
             raise ValueError(f"{BUNDLE_FILE} does not hold what a bundle says")
     except (ValueError, RecursionError) as error:
@@ -154,9 +157,7 @@ def _is_contents(found: dict[str, Json]) -> TypeGuard[BundleContents]:
 
 def _run(top: Path, name: str) -> OpenedRun:
     """Return one run of an unpacked bundle, after the checks that every folder of a run goes through."""
-    folder = top / RESULTS / name
-    if ".." in Path(name).parts or Path(name).is_absolute():
-        raise UsageError(f"{name!r} is not the name of a run in a bundle")
+    folder = top / RESULTS if name == "." else within(top / RESULTS, name)
     check_run_tree(folder)
     about = read_run(folder)
     if about["state"] != "finished":

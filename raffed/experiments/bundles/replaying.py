@@ -16,12 +16,16 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.bundles.archive import CODE, RESULTS, TRACES
 from raffed.experiments.bundles.opening import OpenedRun, opened
 from raffed.experiments.bundles.replayed_run import compared
-from raffed.experiments.bundles.sources import install_code
+from raffed.experiments.bundles.sources import place_in
 from raffed.experiments.bundles.traces import clock_here
 from raffed.experiments.certificate import VerificationCheck
 from raffed.experiments.events import RoundEvent
 from raffed.experiments.integrity import PARTITION
 from raffed.experiments.run import run
+from raffed.references import gate
+from raffed.references.located import located
+from raffed.references.resolve import install
+from raffed.references.source_files import hashes_at
 from raffed.results.lock import check_can_be_made, make_folder
 from raffed.results.runfile import versions, write_json
 
@@ -95,12 +99,13 @@ def replay(
     _check_free(out)
     with opened(archive) as found:
         chosen = found.chosen(only)
-        _check_trust(chosen, trust_code)
+        _check_trust(found.top, chosen, trust_code)
         _settle(found.top, out)
     runs = []
     for one in chosen:
         here = replace(one, folder=out / RECORDED / one.name)
-        install_code(out, here.about.get("code", []))
+        for record in here.about.get("code", []):
+            install(place_in(out, record), record["reference"])
         config = replace(_here(here, data_root), clock=clock_here(here.config.clock, out))
         runs.append(_again(here, config, out / AGAIN / one.name, rounds, watch))
     outcome = Replay(out, tuple(runs), time.monotonic() - began)
@@ -114,17 +119,17 @@ def _check_free(out: Path) -> None:
     check_can_be_made(out)
 
 
-def _check_trust(runs: Sequence[OpenedRun], trust_code: bool) -> None:
+def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None:
     """Refuse to execute code that a bundle brings or names, unless the user has said that it may run."""
-    named = list(dict.fromkeys(reference for one in runs for reference in one.code()))
-    brought = sorted(
-        {name for one in runs for record in one.about.get("code", []) for name in record["files"]}
-    )
-    if (named or brought) and not trust_code:
-        raise UsageError(
-            f"the bundle brings code that would be executed: {', '.join(brought or named)}; read it, and "
-            f"give --trust-code if it may run"
-        )
+    for one in runs:
+        records = {record["reference"]: record for record in one.about.get("code", [])}
+        for reference in one.code():
+            record = records.get(reference)
+            place = place_in(top, record) if record else located(reference.rpartition(":")[0])
+            files = record["files"] if record else hashes_at(place) if place else {}
+            if trust_code:
+                gate.trust(gate.hashes_of(reference, place, files))
+            gate.check_trusted(reference, place, files)
 
 
 def _settle(top: Path, out: Path) -> None:

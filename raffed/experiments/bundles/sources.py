@@ -13,10 +13,8 @@ from raffed.errors import UsageError
 from raffed.experiments.bundles.archive import CODE
 from raffed.experiments.bundles.private_text import Machine
 from raffed.experiments.bundles.scrub import refuse
-from raffed.references.carried import CarriedCode, RunCode
-from raffed.references.located import located
-from raffed.references.resolve import CodeLocation
-from raffed.references.source_files import Sources
+from raffed.references.gate import within
+from raffed.references.located import CodeLocation, located
 from raffed.results.run_contents import CodeRecord
 
 
@@ -39,7 +37,7 @@ def shared_code(
         root = _recorded_root(run, one)
         place = f"{CODE}/{_digest(one['files'])}"
         for name in one["files"]:
-            data = (root / name).read_bytes()
+            data = within(root, name).read_bytes()
             refuse(machine, data.decode("utf-8", "replace"), f"{root / name}", paths=False, name=name)
             members[f"{place}/{name}"] = data
         inside = _below(one).as_posix()
@@ -61,7 +59,7 @@ def _below(record: CodeRecord) -> Path:
 def _recorded_root(run: Path, record: CodeRecord) -> Path:
     """Return the folder in which all files have the hashes of the run."""
     for root in _roots(run, record):
-        if all(_sha256(root / name) == digest for name, digest in record["files"].items()):
+        if all(_sha256(within(root, name)) == digest for name, digest in record["files"].items()):
             return root
     first = next(iter(record["files"]), record["file"])
     raise UsageError(
@@ -84,25 +82,10 @@ def _sha256(path: Path) -> str:
         return ""
 
 
-def install_code(top: Path, records: list[CodeRecord]) -> None:
-    """Make the code of a bundle resolvable in this process. It is executed when a run first uses it.
-
-    Args:
-        top: The folder in which the bundle was unpacked.
-        records: What a run.json of the bundle says about its code.
-    """
-    parts = []
-    for one in records:
-        root = top.absolute() / one["root"]
-        place = CodeLocation(
-            one["reference"].rpartition(":")[0], str(top.absolute() / one["file"]), str(root)
-        )
-        contents = {name: (root / name).read_bytes() for name in one["files"]}
-        parts.append(
-            CarriedCode(one["role"], Sources(one["reference"], one["package"], one["files"], place), contents)
-        )
-    for part in RunCode(tuple(parts)).parts:
-        part.settle()
+def place_in(top: Path, record: CodeRecord) -> CodeLocation:
+    """Return where the code of a record lies in the folder in which its bundle was unpacked."""
+    root, file = within(top.absolute(), record["root"]), within(top.absolute(), record["file"])
+    return CodeLocation(record["reference"].rpartition(":")[0], str(file), str(root))
 
 
 def check_code_files(top: Path, records: list[CodeRecord]) -> None:
@@ -114,11 +97,11 @@ def check_code_files(top: Path, records: list[CodeRecord]) -> None:
                 f"{one['reference']}: the bundle does not say where its code is; fetch the bundle again"
             )
         for name, digest in one["files"].items():
-            if _sha256(top / one["root"] / name) != digest:
+            if _sha256(within(within(top, one["root"]), name)) != digest:
                 raise UsageError(
                     f"{one['root']}/{name}: is not the code that the run was made with; fetch the bundle "
                     f"again"
                 )
 
 
-__all__ = ["check_code_files", "install_code", "shared_code"]
+__all__ = ["check_code_files", "place_in", "shared_code"]

@@ -13,8 +13,7 @@ from raffed.errors import UnknownNameError, UsageError, check_choice, check_rang
 from raffed.experiments.reproduction.catalogue import BESIDE_PAPERS, PAPERS
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 from raffed.experiments.reproduction.measures import MEASURES
-from raffed.references.resolve import is_reference, load
-from raffed.references.source_files import sources_of
+from raffed.references.resolve import is_reference, load, sources_of
 from raffed.references.user_code import user_errors
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from raffed.errors import RunFolderError, UsageError, writing
 from raffed.experiments.folder_place import Place
 from raffed.experiments.tuning.request import PROTOCOLS, MethodSettings, Request
 from raffed.experiments.tuning.trials import Trial, trial_name
+from raffed.references.gate import check_inside
 from raffed.results.folder_names import folder_name
-from raffed.results.json_files import check_inside
 from raffed.results.lock import make_folder
 from raffed.results.runfile import write_json
 from raffed.results.sweep_file import (

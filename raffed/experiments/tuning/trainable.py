@@ -20,8 +20,8 @@ from raffed.experiments.tuning.events import with_warnings
 from raffed.experiments.tuning.request import ACCURACY, Request
 from raffed.experiments.tuning.trials import damage, is_run_of, put_aside, recorded, score, trial_name
 from raffed.references.carried import RunCode
+from raffed.references.gate import check_inside
 from raffed.results.command_line import command_line, work_for
-from raffed.results.json_files import check_inside
 from raffed.results.sweep_file import SWEEP_FILE
 from raffed.runtime.ray_backend.same_code import CodeVersions, check_same
 

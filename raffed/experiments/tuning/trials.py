@@ -29,7 +29,7 @@ from raffed.experiments.tuning.request import (
     MethodSettings,
     Request,
 )
-from raffed.results.json_files import check_inside
+from raffed.references.gate import check_inside
 from raffed.results.lock import LOCK_FILE, check_unused
 from raffed.results.runfile import RUN_FILE, has_diverged, read_run
 from raffed.results.sweep_file import DAMAGED, TrialRecord
