@@ -40,8 +40,12 @@ MEASURES = {
     "personal_f1": Measure("macro-F1 %", 0.01, 2, True, optional=True),
     "unseen_global": Measure("unseen clients, global %", 0.01, 2, True, optional=True),
     "unseen_personal": Measure("unseen clients, personal %", 0.01, 2, True, optional=True),
-    "worst_decile_global": Measure("worst tenth of clients, global %", 0.01, 2, True, optional=True),
-    "worst_decile_personal": Measure("worst tenth of clients, personal %", 0.01, 2, True, optional=True),
+    "worst_decile_global": Measure(
+        "worst tenth of the last participants, global %", 0.01, 2, True, optional=True
+    ),
+    "worst_decile_personal": Measure(
+        "worst tenth of the last participants, personal %", 0.01, 2, True, optional=True
+    ),
     "spread_global": Measure("spread over clients, global %", 0.01, 2, False, optional=True),
     "spread_personal": Measure("spread over clients, personal %", 0.01, 2, False, optional=True),
     "calibration": Measure("calibration error %", 0.01, 2, False, optional=True),

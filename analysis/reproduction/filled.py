@@ -16,7 +16,7 @@ from .claims import claim_counts
 from .item_runs import Reproduction
 from .matrix import matrix_of
 from .numbers import shown
-from .verdicts import Line, digits_of, result_lines, verdict
+from .verdicts import Line, digits_of, result_lines
 
 EXPRESSION = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 
@@ -37,9 +37,7 @@ NUMBERS: dict[str, Callable[[Line, Reproduction], str | tuple[Sequence[float], b
     "gain": lambda line, item: (line.gains, True),
     "printed gain": lambda line, item: ([line.printed_gain], True),
     "order": _order,
-    "verdict": lambda line, item: verdict(line, item.about["scale"], item.about["tolerance"]),
     "diverged": lambda line, item: str(line.lost),
-    "seeds": lambda line, item: str(len(line.ours)),
 }
 
 

@@ -31,7 +31,8 @@ WORST_DECILE = {
         "higher",
         FAIR,
         "participants with a test part",
-        f"{whose}: mean accuracy of the tenth of the participants with the lowest, each on its own test part",
+        f"{whose}: mean accuracy of the tenth of the last round's participants with the lowest, each on "
+        "its own test part",
     )
     for model, whose in _WHOSE.items()
 }

@@ -17,7 +17,11 @@ COLUMNS = {
     **{f"worst_decile_{of}": one for of, one in WORST_DECILE.items()},
     **{f"spread_{of}": one for of, one in SPREAD.items()},
 }
-TITLES = ("calibration error %", "worst tenth of clients, personal %", "spread over clients, global %")
+TITLES = (
+    "calibration error %",
+    "worst tenth of the last participants, personal %",
+    "spread over clients, global %",
+)
 
 
 def runs_in(folder: Path, asked: str) -> list[Path]:

@@ -22,6 +22,7 @@ from raffed.data.splits import (
     LogNormalSizes,
     LongTail,
     Natural,
+    PowerLaw,
     Shards,
     Split,
     parse_split,
@@ -54,6 +55,7 @@ from raffed.errors import UsageError
         ),
         ("class-groups:20:2", ClassGroups(clients=20, classes=2)),
         ("class-groups:10:2:fedvls:1", ClassGroups(10, 2, code="fedvls", seed=1)),
+        ("power-law:1000:2:2:5:flower:42", PowerLaw(1000, 2, sigma=2.0, seed=42)),
         ("LongTail:10:0.5:50", LongTail(clients=10, alpha=0.5, imbalance=50.0)),
         ("stages:20:4:5:if50", InStages(clients=20, classes=4, stages=5, imbalance=50.0)),
         (
@@ -155,4 +157,4 @@ def test_any_text_is_a_split_that_reads_back_or_a_usage_error(text: str) -> None
 
 def test_the_listing_names_every_scheme_once() -> None:
     assert {name: split.name for name, split in SPLITS.items()} == {name: name for name in SPLITS}
-    assert len(SPLITS) == 15
+    assert len(SPLITS) == 16

@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from raffed.analysis.runs.method_names import METHOD_NAMES
 from raffed.analysis.zoo_page import written
 
+from raffed.core.server import ServerRule
 from raffed.experiments.zoo.items import ITEMS
+from raffed.methods import METHODS, build_method
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path("docs") / "zoo.md"
@@ -23,6 +26,17 @@ def test_the_page_is_made_from_the_records_that_it_names(monkeypatch: pytest.Mon
     made = written(RECORDS, PAGE)
     assert made[PAGE] == TEXT
     assert all((ROOT / path).exists() for path in made)
+
+
+def test_the_page_says_of_which_methods_a_hash_does_not_name_the_scored_model() -> None:
+    """They are those whose server's rule evaluates other weights than it broadcasts."""
+    others = {
+        METHOD_NAMES[name]
+        for name in METHODS
+        if type(build_method(name, {}).server).evaluation_weights is not ServerRule.evaluation_weights
+    }
+    (said,) = re.findall(r"^(.+) can be scored with another model", TEXT.replace("\n", " "), re.MULTILINE)
+    assert set(re.findall(r"\w+", said.rpartition(". ")[2])) - {"and"} == others
 
 
 def test_the_page_names_records_that_are_there_and_tables_that_exist() -> None:
