@@ -33,6 +33,23 @@ def test_the_release_builds_for_every_declared_python_and_system_and_says_that_i
     assert {one.partition("-")[0] for one in matrix["os"]} == {"ubuntu", "macos", "windows"}
 
 
+def test_what_ci_executes_of_others_is_named_by_its_hash() -> None:
+    """An action by the commit of a tag, a package of the lock by its file's hash; what is released says its
+    origin.
+    """
+    flows = {one.stem: one.read_text("utf-8") for one in (ROOT / ".github" / "workflows").glob("*.yml")}
+    used = [name for text in flows.values() for name in re.findall(r"uses: (.*)", text)]
+    assert len(used) >= 12
+    assert [
+        one for one in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+    ] == []
+    assert "pip install --require-hashes -r requirements.lock" in flows["check"]
+    jobs = yaml.safe_load(flows["release"])["jobs"]
+    for name in ("wheels", "sdist"):
+        assert any("attest-build-provenance" in step.get("uses", "") for step in jobs[name]["steps"])
+        assert jobs[name]["permissions"] == {"contents": "read", "id-token": "write", "attestations": "write"}
+
+
 def built(copy: Path, out: Path, **variables: str) -> Path:
     """The wheel of a copy, built as pip does, with these environment variables."""
     code = (
