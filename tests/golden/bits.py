@@ -99,8 +99,11 @@ def bits(name: str, args: Mapping[str, Value]) -> str:
 def lines(usual: bool) -> Iterator[str]:
     """Yield the lines of today, in a process of portable bits."""
     raffed.portable()
+    import torch
+
     from raffed.runtime.bits import begin_bits
 
+    torch.set_num_threads(1)
     serial = raffed.Runtime(execution="serial")
     begin_bits(raffed.RunConfig(numerics=raffed.Numerics(bits="portable"), runtime=serial))
     for name, info in METHODS.items():
