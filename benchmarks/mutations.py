@@ -39,7 +39,15 @@ ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
 MUTATED = ("raffed", "analysis")  # the folders in which a mutation may be
 OWN_TEST = "test_mutations.py"  # it reads the table, and so it would find every mutation
-FAST = ("-m", "not slow and not browser and not apart and not extras", "-n", "2", "--dist", "loadfile")
+FAST = (
+    "-m",
+    "not slow and not browser and not apart and not extras",
+    "-n",
+    "2",
+    "--dist",
+    "loadfile",
+    "--no-loadscope-reorder",
+)
 LONGEST = 3600  # seconds of a run of the tests; a fault that makes a test endless is found by that
 
 
