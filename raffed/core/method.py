@@ -9,7 +9,7 @@ client and, under vmap, for many.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -34,6 +34,7 @@ from raffed.core.losses import Criterion
 from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
+from raffed.core.record import REGISTRY, Record
 from raffed.core.server import Assign, Mean, Reweighting, ServerRule
 from raffed.errors import UsageError
 
@@ -201,6 +202,15 @@ class Method:
         if self.mean.reweighting is not None:
             return "the weights of its mean depend on what clients report, which the rule would not protect"
         return "it relies on the weights of the mean elsewhere too" if self.mean.fixed else ""
+
+    @property
+    def records(self) -> Mapping[str, type[Record]]:
+        """The classes of records that a state of this method may name in a file, by stored name.
+
+        A class is known as soon as its module is imported, which making the method does. So a file is read
+        with the method of its run, and no command that reads one can forget the import.
+        """
+        return REGISTRY
 
     def uploaded_bytes(self, upload: Upload) -> int:
         """Return the number of bytes that a client sends, compressed if the run compresses uploads."""

@@ -78,7 +78,7 @@ class RoundAggregator:
         """Make the step of the server's rule where clients train."""
         step = RuleStep(ServerMemoryCopy.of(own), w, mean, replace(k, net=None))
         after, w = self._device.do(step)
-        return after.record(), w
+        return after.record(self._setup.method), w
 
     def _noisy(self, round: int, mean: Params, largest_weight: float) -> Params:
         """Add the server's noise to the mean, if the run asks for it.

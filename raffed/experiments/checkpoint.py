@@ -12,16 +12,18 @@ from typing import TypedDict
 from typing_extensions import NotRequired
 
 from raffed.core.messages import ClientState, ServerState
+from raffed.core.method import Method
 from raffed.errors import RunFolderError, check_permitted
 from raffed.experiments.best_model import BEST, BestModel
 from raffed.experiments.integrity import check_file
 from raffed.results.json_files import Json, JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
-from raffed.runtime.record_codec import digest, load_record, load_server
+from raffed.runtime.record_codec import load_server, saved_digest
 from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states, saved_hashes
 
 CLIENT_STATES = "vaults"
 CHECKPOINTS = "checkpoints"
+SERVER = "server.safetensors"
 MISSING = "missing"
 NOT_TEXTS = "its hashes are not texts"
 NOT_BEST = "its best model is not a round, a measure, a value and a hash"
@@ -122,10 +124,8 @@ def state_name(checkpoint: Path) -> str:
     return f"{CHECKPOINTS}/{checkpoint.name}/{STATE_FILE}"
 
 
-def read_checkpoint(
-    checkpoint: Path, files: Mapping[str, str] | None = None
-) -> tuple[ServerState, CheckpointState]:
-    """Return the server's state and the state.json of a checkpoint.
+def check_checkpoint(checkpoint: Path, files: Mapping[str, str] | None) -> CheckpointState:
+    """Return the state.json of a checkpoint whose files all have the hashes in it. No state is made of them.
 
     Args:
         checkpoint: The checkpoint's folder.
@@ -133,38 +133,28 @@ def read_checkpoint(
             state.json holds the hashes of everything else.
 
     Raises:
-        RunFolderError: The server's state or a client state is damaged.
+        RunFolderError: A state of the server or of a client is damaged.
     """
     check_file(checkpoint.parents[1], state_name(checkpoint), files, f"delete {checkpoint}")
-    server, about = load_server(checkpoint / "server.safetensors"), checkpoint_state(checkpoint)
-    if digest(server) != about["server_sha256"]:
-        raise RunFolderError(
-            f"{checkpoint}: server.safetensors does not have the hash in state.json; delete the folder"
-        )
+    about = checkpoint_state(checkpoint)
+    for name, sha256 in {SERVER: about["server_sha256"], **other_states(about)}.items():
+        if saved_digest(checkpoint / name, ServerState) != sha256:
+            raise RunFolderError(
+                f"{checkpoint / name}: does not have the hash in state.json; delete {checkpoint}"
+            )
     for name, (_, found) in damaged_client_states(checkpoint, about).items():
         what = f"is {found}" if found in (MISSING, UNREADABLE) else "does not have the hash in state.json"
         raise RunFolderError(
             f"{checkpoint / CLIENT_STATES / name}: {what}; put it back, or delete {checkpoint}"
         )
-    best_in(checkpoint, about)
-    past_in(checkpoint, about)
-    return server, about
+    return about
 
 
-def best_in(checkpoint: Path, about: CheckpointState) -> BestModel | None:
-    """Return the best model in a checkpoint; None if it has none.
-
-    Raises:
-        RunFolderError: It is damaged, or is not the one that state.json names.
-    """
+def best_in(checkpoint: Path, about: CheckpointState, method: Method) -> BestModel | None:
+    """Return the best model in a checkpoint that was checked; None if it has none."""
     if (best := about.get("best")) is None:
         return None
-    server = load_server(checkpoint / BEST)
-    if digest(server) != best["sha256"]:
-        raise RunFolderError(
-            f"{checkpoint / BEST}: does not have the hash in state.json; delete {checkpoint}"
-        )
-    return BestModel(server, best["measure"], best["value"])
+    return BestModel(load_server(checkpoint / BEST, method), best["measure"], best["value"])
 
 
 def past_name(number: int) -> str:
@@ -172,19 +162,10 @@ def past_name(number: int) -> str:
     return f"past-{number:06d}.safetensors"
 
 
-def past_in(checkpoint: Path, about: CheckpointState) -> dict[int, ServerState]:
-    """Return the server's earlier states in a checkpoint, by number.
-
-    Raises:
-        RunFolderError: One of them is damaged, or is not the one that state.json names.
-    """
-    found: dict[int, ServerState] = {}
-    for number, sha256 in about.get("past", {}).items():
-        file = checkpoint / past_name(int(number))
-        found[int(number)] = load_server(file)
-        if digest(found[int(number)]) != sha256:
-            raise RunFolderError(f"{file}: does not have the hash in state.json; delete {checkpoint}")
-    return found
+def past_in(checkpoint: Path, about: CheckpointState, method: Method) -> dict[int, ServerState]:
+    """Return the server's earlier states in a checkpoint that was checked, by number."""
+    numbers = map(int, about.get("past", {}))
+    return {number: load_server(checkpoint / past_name(number), method) for number in numbers}
 
 
 def other_states(about: CheckpointState) -> dict[str, str]:
@@ -215,7 +196,7 @@ def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str,
 
 def _is_client_state(path: Path) -> bool:
     try:
-        load_record(path, ClientState)
+        saved_digest(path, ClientState)
     except RunFolderError:
         return False
     return True

@@ -13,11 +13,12 @@ from raffed.experiments.best_model import BEST, BestModel
 from raffed.experiments.checkpoint import (
     CHECKPOINTS,
     CLIENT_STATES,
+    SERVER,
     best_in,
+    check_checkpoint,
     checkpoints,
     past_in,
     past_name,
-    read_checkpoint,
     state_name,
 )
 from raffed.experiments.earlier import EarlierRounds
@@ -29,7 +30,7 @@ from raffed.results.runfile import write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, rows_until
 from raffed.runtime.own_selection import needs_losses
-from raffed.runtime.record_codec import digest, save_record
+from raffed.runtime.record_codec import digest, load_server, save_record
 from raffed.runtime.saved_client_states import restore_client_states, save_client_states
 from raffed.runtime.setup import Setup
 
@@ -88,7 +89,7 @@ class CheckpointStore:
         """Write a checkpoint to the folder `part` and return the hashes of its client states."""
         server, versions, best = state.server, state.versions, state.best
         part.mkdir()
-        save_record(server, part / "server.safetensors")
+        save_record(server, part / SERVER)
         kept = versions if self._setup.method.keeps_state else {}
         hashes = save_client_states(self.states_folder, kept, part / CLIENT_STATES, self._client_state_hashes)
         about: dict[str, object] = {
@@ -121,13 +122,14 @@ class CheckpointStore:
 
         `with_rows` says that a checkpoint also needs the metric rows of all its rounds.
         """
-        _ = self._setup.method  # importing it registers the records that a checkpoint may name
         earlier = EarlierRounds.of(self._record.contents)
+        method = self._setup.method
         found, unread, said = checkpoints(self._path), None, list[str]()
         until, why = rows_until(self._path) if found and with_rows else (0, "")
         for checkpoint in reversed(found):
             try:
-                server, about = read_checkpoint(checkpoint, self._record.contents.get("files"))
+                about = check_checkpoint(checkpoint, self._record.contents.get("files"))
+                server = load_server(checkpoint / SERVER, method)
                 if with_rows and server.round > until:
                     raise RunFolderError(why)
             except RunFolderError as error:
@@ -143,7 +145,7 @@ class CheckpointStore:
                     f"{checkpoint}: this is a checkpoint of another run; put back the run's own"
                 )
             self.resumed, self.round_hashes, self._saved = server, about["round_hashes"], server.round
-            self.best, self.past = best_in(checkpoint, about), past_in(checkpoint, about)
+            self.best, self.past = best_in(checkpoint, about, method), past_in(checkpoint, about, method)
             self._client_state_hashes = about.get("vaults", {})
             self.versions = {int(client): done for client, done in about.get("versions", {}).items()}
             return said

@@ -17,10 +17,7 @@ from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.experiments.best_model import values_in
-from raffed.experiments.checkpoint import (
-    CHECKPOINTS,
-    read_checkpoint,
-)
+from raffed.experiments.checkpoint import CHECKPOINTS, check_checkpoint
 from raffed.experiments.code_record import trust_own
 from raffed.experiments.earlier import rewound, superseded
 from raffed.experiments.folder import check_free
@@ -117,7 +114,7 @@ def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
             have changed.
     """
     source = run.path / CHECKPOINTS / f"round-{at:06d}"
-    read_checkpoint(source, run.contents["files"])
+    check_checkpoint(source, run.contents["files"])
     check_rows(run.path, at)
     same_data = config.data.dataset == run.config.data.dataset
     setup = prepare_run(config, data_sha256=str(run.contents.get("data_sha256", "")) if same_data else "")

@@ -18,9 +18,9 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.checkpoint import (
     CHECKPOINTS,
     CLIENT_STATES,
+    check_checkpoint,
     checkpoint_state,
     checkpoints,
-    read_checkpoint,
 )
 from raffed.experiments.code_record import check_code
 from raffed.experiments.earlier import rewound, superseded
@@ -69,7 +69,7 @@ class RecordedRun:
         for one in reversed(checkpoints(self.path)):
             done = int(one.name.removeprefix("round-"))
             if done <= until:
-                read_checkpoint(one, self.contents["files"])
+                check_checkpoint(one, self.contents["files"])
                 return done
         return 0
 

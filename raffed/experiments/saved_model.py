@@ -17,6 +17,7 @@ from raffed.config.run import RunConfig
 from raffed.core import seeds
 from raffed.core.context import ClientData
 from raffed.core.messages import ServerState
+from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.round import between_rounds, evaluated_broadcast
 from raffed.core.training.network import Network
@@ -156,8 +157,9 @@ def _net(folder: Path, client: int | None, best: bool, accept_changed_code: bool
         _check_best(folder, about, client)
     name = BEST if best else FINAL
     check_file(folder, name, about.get("files"), "put it back")
-    server, net = load_server(folder / name), _initial_net(about, config)
-    put_state(net, _global(config, server) if client is None else _personal(folder, config, server, client))
+    method, net = method_of(config), _initial_net(about, config)
+    server = load_server(folder / name, method)
+    put_state(net, _global(method, server) if client is None else _personal(folder, config, server, client))
     return net
 
 
@@ -194,11 +196,10 @@ def _initial_net(about: RunContents, config: RunConfig) -> Net:
     return net
 
 
-def _global(config: RunConfig, server: ServerState) -> State:
-    method = method_of(config)
+def _global(method: Method, server: ServerState) -> State:
     if not method.has_global:
         raise UsageError(
-            f"{config.method} has no global model: each client keeps a part of it; give client= (--client K)"
+            f"{method.name} has no global model: each client keeps a part of it; give client= (--client K)"
         )
     broadcast = evaluated_broadcast(method, server)
     return State(broadcast.w, broadcast.b)
@@ -223,7 +224,7 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     with tempfile.TemporaryDirectory() as store:
         restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, Path(store))
         versions = versions_in(Path(store), client)
-        kept = ClientStateStore(Path(store), keeps=method.keeps_state)
+        kept = ClientStateStore(Path(store), method)
         participant = Participant(
             client, kept.get(client, max(versions, default=0)), _data(setup, net, client)
         )

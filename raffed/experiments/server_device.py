@@ -13,6 +13,7 @@ import torch
 
 from raffed.core.context import ServerContext
 from raffed.core.messages import Private, Wire
+from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.training.network import Network
 from raffed.core.transfer import moved
@@ -62,9 +63,9 @@ class ServerMemoryCopy:
         arrays: Arrays = {}
         return ServerMemoryCopy(outline(own, "own", arrays), arrays)
 
-    def record(self) -> Any:
-        """Return the memory, on the CPU."""
-        return rebuild(self.shape, "own", self.arrays)
+    def record(self, method: Method) -> Any:
+        """Return the memory, on the CPU. `method` is the run's."""
+        return rebuild(self.shape, "own", self.arrays, method.records)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class RuleStep:
             public=None if images is None else images.to(device),
             labelled=None if labelled is None else (labelled[0].to(device), labelled[1].to(device)),
         )
-        own = self.own.record()
+        own = self.own.record(setup.method)
         memory = None if own is None else moved(own, device)
         after, w = setup.method.server.step(memory, self.w.to(device), self.mean.to(device), here)
         return ServerMemoryCopy.of(after), w.to(torch.device("cpu"))

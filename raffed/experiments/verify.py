@@ -21,11 +21,11 @@ from raffed.experiments.row_differences import difference_notes
 from raffed.experiments.verify_best import check_validation
 from raffed.experiments.verify_files import check_files, check_recipe, round_of
 from raffed.experiments.verify_rounds import Repetition
-from raffed.methods import build_method
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run, versions
 from raffed.results.segments import difference, segments_of
 from raffed.results.tree import check_run_tree
+from raffed.runtime.run_method import method_of
 from raffed.runtime.setup import Setup, prepare_run
 
 UNHASHED = (
@@ -77,15 +77,15 @@ def verify(
     check_set(config.numerics.bits)
     check_revision(path, about.get("method_revision", 1), config.method)
     check_code(path, about, config, accept_changed_code)
-    build_method(config.method, config.args)  # registers the records that its client states consist of
+    method = method_of(config)
     recorded = recorded_hashes(path, about)
     identity = VerificationCheck("configuration", str(about.get("identity")), config.identity())
-    checks = [identity, *check_files(path, about, recorded)]
+    checks = [identity, *check_files(path, about, recorded, method)]
     setup = _setup(config, str(about.get("data_sha256", "")))
     drawn = setup.partition.sha256()
     split = VerificationCheck("split drawn again", str(about.get("partition_sha256")), drawn)
     checks += [*check_recipe(path, setup.partition), split]
-    checks += check_validation(path, about, config, recorded)
+    checks += check_validation(path, about, config, recorded, method)
     again = Repetition(setup, path, recorded, "ended_early" in about)
     if identity.ok and split.ok:
         sound = {round_of(one): one for one in checkpoints(path) if _sound(one, checks)}

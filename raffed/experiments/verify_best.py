@@ -7,6 +7,7 @@ from pathlib import Path
 
 from raffed.config.run import RunConfig
 from raffed.config.stop_rule import ValidationCurve, read_rule
+from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.errors import RaffedError
 from raffed.experiments.best_model import BEST, values_in
@@ -20,7 +21,7 @@ NOT_ENDED = "not ended"
 
 
 def check_validation(
-    path: Path, about: RunContents, config: RunConfig, recorded: list[str]
+    path: Path, about: RunContents, config: RunConfig, recorded: list[str], method: Method
 ) -> Iterator[VerificationCheck]:
     """Compare the end of a finished run and its best model with what its validation scores give.
 
@@ -29,6 +30,7 @@ def check_validation(
         about: What its run.json holds.
         config: The run's configuration.
         recorded: The hash of the weights after every recorded round.
+        method: The run's method.
     """
     if about["state"] != "finished" or not config.data.validation:
         return
@@ -51,12 +53,12 @@ def check_validation(
         yield VerificationCheck("best round", str(best["round"]), str(chosen[0] if chosen else "none"))
         there = 0 < best["round"] <= len(recorded)
         weights = recorded[best["round"] - 1] if there else "no such round"
-        yield VerificationCheck(f"{BEST}, weights", weights, _weights(path / BEST))
+        yield VerificationCheck(f"{BEST}, weights", weights, _weights(path / BEST, method))
 
 
-def _weights(path: Path) -> str:
+def _weights(path: Path, method: Method) -> str:
     try:
-        server = load_server(path)
+        server = load_server(path, method)
     except RaffedError:
         return "unreadable"
     return weights_sha256(State(server.w, server.b))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from raffed.core.messages import ClientState
+from raffed.core.messages import ClientState, ServerState
+from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.data.partition import Partition
 from raffed.errors import RaffedError
@@ -17,6 +18,7 @@ from raffed.experiments.certificate import VerificationCheck
 from raffed.experiments.checkpoint import (
     CHECKPOINTS,
     CLIENT_STATES,
+    SERVER,
     checkpoint_state,
     checkpoints,
     damaged_client_states,
@@ -35,32 +37,37 @@ from raffed.runtime.record_codec import digest, load_server, saved_digest
 from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states, saved_hashes
 
 
-def check_files(path: Path, about: RunContents, recorded: list[str]) -> Iterator[VerificationCheck]:
+def check_files(
+    path: Path, about: RunContents, recorded: list[str], method: Method
+) -> Iterator[VerificationCheck]:
     """Compare the files in the folder of a run with the hashes recorded for them.
 
-    `recorded` holds the hashes of the weights after every round.
+    `recorded` holds the hashes of the weights after every round, and `method` is the run's.
     """
     written = hashlib.sha256(json_text(about).encode()).hexdigest()
     yield VerificationCheck(
         f"{RUN_FILE}, file", written, or_unreadable(partial(file_sha256, path / RUN_FILE))
     )
     yield from _bytes(path, about)
-    split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
-    yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
+    if (path / PARTITION).exists() or PARTITION in about.get("files", {PARTITION: ""}):
+        split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
+        yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
     for one in checkpoints(path):
-        yield from _checkpoint(one, recorded, str(about.get("identity")), EarlierRounds.of(about))
+        yield from _checkpoint(one, recorded, str(about.get("identity")), EarlierRounds.of(about), method)
     yield from _store(path)
     if not recorded and about.get("rounds_done"):
         yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
     until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
     yield VerificationCheck("rounds with metric rows", str(len(recorded)), or_unreadable(until))
     if "hashes" in about:
-        yield from _results(path, about["hashes"], recorded)
+        yield from _results(path, about["hashes"], recorded, method)
 
 
-def _results(path: Path, hashes: Mapping[str, str], recorded: list[str]) -> Iterator[VerificationCheck]:
+def _results(
+    path: Path, hashes: Mapping[str, str], recorded: list[str], method: Method
+) -> Iterator[VerificationCheck]:
     """Compare the results of a finished run with its three hashes."""
-    final = lambda: _weights(path / FINAL)  # noqa: E731
+    final = lambda: _weights(path / FINAL, method)  # noqa: E731
     yield VerificationCheck(FINAL, hashes["weights"], or_unreadable(final))
     last = recorded[-1] if recorded else "no round"
     yield VerificationCheck("final weights, last round", last, hashes["weights"])
@@ -105,10 +112,10 @@ def check_recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
 
 
 def _checkpoint(
-    one: Path, recorded: list[str], identity: str, earlier: EarlierRounds
+    one: Path, recorded: list[str], identity: str, earlier: EarlierRounds, method: Method
 ) -> Iterator[VerificationCheck]:
     try:
-        said, server = checkpoint_state(one), load_server(one / "server.safetensors")
+        said, server = checkpoint_state(one), load_server(one / SERVER, method)
     except RaffedError:
         yield VerificationCheck(one.name, "a checkpoint", UNREADABLE)
         return
@@ -119,7 +126,8 @@ def _checkpoint(
     if not ours or said.get("round_hashes") != recorded[: round_of(one)]:
         yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
     for name, sha256 in other_states(said).items():
-        yield VerificationCheck(f"{one.name}, {name}", sha256, or_unreadable(partial(_digest, one / name)))
+        state = partial(saved_digest, one / name, ServerState)
+        yield VerificationCheck(f"{one.name}, {name}", sha256, or_unreadable(state))
     damaged = damaged_client_states(one, said)
     for name, (hashed, found) in damaged.items():
         yield VerificationCheck(f"{one.name}, {name}", hashed, found)
@@ -149,13 +157,9 @@ def client_state_hashes(checkpoint: Path) -> dict[int, str]:
     }
 
 
-def _weights(path: Path) -> str:
-    server = load_server(path)
+def _weights(path: Path, method: Method) -> str:
+    server = load_server(path, method)
     return weights_sha256(State(server.w, server.b))
-
-
-def _digest(path: Path) -> str:
-    return digest(load_server(path))
 
 
 def round_of(checkpoint: Path) -> int:

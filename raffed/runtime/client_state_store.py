@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.messages import ClientState
+from raffed.core.method import Method
 from raffed.runtime.record_codec import digest, load_record, save_record, saved_digest
 from raffed.runtime.saved_client_states import client_state_file, versions_in
 
@@ -30,13 +31,13 @@ class ClientStateStore:
 
     Args:
         folder: Where states are written, or None to keep all of them in memory.
-        keeps: Whether the method keeps anything. If it does, a missing version is an error and not a fresh
-            start.
+        method: The run's method. If it keeps anything, a missing version is an error and not a fresh start.
         limit: Bytes of states that are held in memory if there is a folder.
     """
 
-    def __init__(self, folder: Path | None, *, keeps: bool = True, limit: int = HELD_BYTES) -> None:
-        self.folder, self.keeps, self.limit = folder, keeps, limit
+    def __init__(self, folder: Path | None, method: Method, *, limit: int = HELD_BYTES) -> None:
+        self.folder, self.method, self.limit = folder, method, limit
+        self.keeps = method.keeps_state
         self._held: OrderedDict[int, tuple[int, ClientState, int]] = (
             OrderedDict()
         )  # client → version, state, bytes; oldest first
@@ -60,7 +61,8 @@ class ClientStateStore:
                 f"client {client}: version {version} of its state is gone, and there is no folder to read it "
                 f"from"
             )
-        client_state: ClientState = load_record(client_state_file(self.folder, client, version), ClientState)
+        file = client_state_file(self.folder, client, version)
+        client_state: ClientState = load_record(file, ClientState, self.method)
         self._hold(client, version, client_state)
         return client_state
 

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,8 +24,9 @@ from safetensors.numpy import load, save
 from torch import Tensor
 
 from raffed.core.messages import Private, ServerState
+from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.record import REGISTRY, Record, fields_of, stored_name
+from raffed.core.record import Record, fields_of, stored_name
 from raffed.errors import RunFolderError, check_permitted
 from raffed.runtime.json_values import Json
 
@@ -56,8 +57,14 @@ def outline(value: Any, path: str, arrays: Arrays) -> dict[str, Json]:
     raise TypeError(f"{path}: a {type(value).__name__} cannot be stored")
 
 
-def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
+def rebuild(shape: Any, path: str, arrays: Arrays, records: Mapping[str, type[Record]]) -> Any:
     """Return the record that `outline` described.
+
+    Args:
+        shape: The outline.
+        path: The path that `outline` was called with.
+        arrays: The tensors, by their paths.
+        records: The classes that the outline may name (`Method.records`).
 
     Raises:
         KeyError, TypeError, ValueError: The outline and the arrays do not fit together.
@@ -67,10 +74,12 @@ def rebuild(shape: Any, path: str, arrays: Arrays) -> Any:
     if "tensor" in shape:
         return torch.from_numpy(arrays[path])
     if "record" in shape:
-        inner = {name: rebuild(one, f"{path}.{name}", arrays) for name, one in shape["fields"].items()}
-        return _checked(REGISTRY[shape["record"]](**inner))
+        inner = {
+            name: rebuild(each, f"{path}.{name}", arrays, records) for name, each in shape["fields"].items()
+        }
+        return _checked(records[shape["record"]](**inner))
     if "slots" in shape:
-        return {key: rebuild(one, f"{path}[{key}]", arrays) for key, one in shape["slots"].items()}
+        return {key: rebuild(each, f"{path}[{key}]", arrays, records) for key, each in shape["slots"].items()}
     return shape["plain"]
 
 
@@ -126,8 +135,13 @@ def save_record(record: Private, path: Path) -> None:
         raise
 
 
-def load_record(path: Path, kind: type[K]) -> K:
+def load_record(path: Path, kind: type[K], method: Method) -> K:
     """Read what `save_record` wrote.
+
+    Args:
+        path: The file.
+        kind: What it must hold.
+        method: The method of the run that wrote it.
 
     Raises:
         RunFolderError: The file is damaged or holds another kind of record.
@@ -136,7 +150,7 @@ def load_record(path: Path, kind: type[K]) -> K:
         with safe_open(path, framework="np") as stream:
             shape = json.loads(stream.metadata()["outline"])
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
-        record = rebuild(shape, "", arrays)
+        record = rebuild(shape, "", arrays, method.records)
     if not isinstance(record, kind):
         raise RunFolderError(f"{path}: holds a {type(record).__name__}, but must hold a {kind.__name__}")
     return record
@@ -175,24 +189,24 @@ def saved_digest(path: Path, kind: type[Private]) -> str:
         arrays = load(raw)
         if arrays.keys() != names:
             raise ValueError(WRONG_ARRAYS)
-        if not issubclass(found, kind):
-            raise RunFolderError(f"{path}: holds a {found.__name__}, but must hold a {kind.__name__}")
+        if found != stored_name(kind):
+            raise ValueError(f"it holds a {found}")
         return _digest_of(text, arrays)
 
 
 @functools.lru_cache(maxsize=256)
-def _restated(text: str) -> tuple[str, frozenset[str], type]:
-    """Return an outline with today's names of the records, the names of its arrays, and the record's class.
+def _restated(text: str) -> tuple[str, frozenset[str], str]:
+    """Return an outline as `outline` writes it, the names of its arrays, and the stored name of its record.
 
     The states of a method's clients have few different outlines, often one.
     """
     shape, names = json.loads(text), set[str]()
-    again = json.dumps(_renamed(shape, "", names), sort_keys=True)
-    return again, frozenset(names), REGISTRY[shape["record"]]
+    again = json.dumps(_known_parts(shape, "", names), sort_keys=True)
+    return again, frozenset(names), shape["record"]
 
 
-def _renamed(shape: Json, path: str, names: set[str]) -> dict[str, Json]:
-    """Return an outline with today's names of the records, and add the names of its arrays to `names`."""
+def _known_parts(shape: Json, path: str, names: set[str]) -> dict[str, Json]:
+    """Return an outline without what `outline` does not write, and add the names of its arrays to `names`."""
     match shape:
         case {"params": list(own)}:
             names.update(f"{path}/{name}" for name in own)
@@ -201,15 +215,15 @@ def _renamed(shape: Json, path: str, names: set[str]) -> dict[str, Json]:
             names.add(path)
             return {"tensor": True}
         case {"record": str(record), "fields": dict(inner)}:
-            fields: Json = {name: _renamed(one, f"{path}.{name}", names) for name, one in inner.items()}
-            return {"record": stored_name(REGISTRY[record]), "fields": fields}
+            fields: Json = {name: _known_parts(part, f"{path}.{name}", names) for name, part in inner.items()}
+            return {"record": record, "fields": fields}
         case {"slots": dict(inner)}:
-            slots: Json = {key: _renamed(one, f"{path}[{key}]", names) for key, one in inner.items()}
+            slots: Json = {key: _known_parts(part, f"{path}[{key}]", names) for key, part in inner.items()}
             return {"slots": slots}
         case {"plain": value}:
             return {"plain": value}
     raise TypeError(WRONG_OUTLINE)
 
 
-def load_server(path: Path) -> ServerState:
-    return load_record(path, ServerState)
+def load_server(path: Path, method: Method) -> ServerState:
+    return load_record(path, ServerState, method)

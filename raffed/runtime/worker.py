@@ -71,7 +71,7 @@ class ClientWorker:
         self.device = torch.device(device)
         if self.device.type == "cuda":
             deterministic_kernels()
-        self.store = ClientStateStore(states_folder, keeps=self.method.keeps_state)
+        self.store = ClientStateStore(states_folder, self.method)
         self.transform = setup.transform
         self.net = make_network(setup, self.device)
         transform = self.transform

@@ -221,11 +221,11 @@ def _read_back(tiny: TinyFederation, folder: Path) -> TinyFederation:
     again.client_states = {}
     path = folder / "server.safetensors"
     save_record(tiny.server, path)
-    again.server = load_server(path)
+    again.server = load_server(path, tiny.method)
     for client, state in tiny.client_states.items():
         path = folder / f"{client}.safetensors"
         save_record(state, path)
-        again.client_states[client] = load_record(path, ClientState)
+        again.client_states[client] = load_record(path, ClientState, tiny.method)
     return again
 
 

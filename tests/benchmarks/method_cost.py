@@ -28,16 +28,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
+from safetensors.numpy import load_file
 
 from raffed.config.run import Numerics
-from raffed.core.messages import ClientState
 from raffed.errors import RaffedError
 from raffed.methods import METHODS
 from raffed.models import MODELS
 from raffed.runtime.machine import begin_training
-from raffed.runtime.record_codec import load_record
 from raffed.runtime.setup import check_model, prepare_run
 from tests.benchmarks.cost_record import BASE, Record, Row, page, paths, read
 from tests.benchmarks.ours import Raffed, in_process
@@ -104,12 +101,7 @@ def timed(one: Raffed) -> float:
 def kept_bytes(states: Path) -> int:
     """Return the bytes of the largest private state of a client, without what its file adds; 0 if none."""
     files = states.glob("clients-*/client-*")
-    return max((_bytes(load_record(path, ClientState)) for path in files), default=0)
-
-
-def _bytes(state: ClientState) -> int:
-    leaves = pytree.tree_leaves(state)
-    return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, Tensor))
+    return max((sum(array.nbytes for array in load_file(path).values()) for path in files), default=0)
 
 
 def measure(method: str, base: Raffed, load: Workload, turns: int) -> Row:

@@ -16,6 +16,7 @@ import raffed
 from raffed.config.run import RunConfig
 from raffed.data import datasets
 from raffed.errors import DataFileError, RunFolderError
+from raffed.methods import build_method
 from raffed.results import lock, write_json
 from raffed.results.atomic import replacing
 from raffed.results.tree import check_tree
@@ -244,7 +245,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     with replacing(tmp_path / "d") as temp:
         assert not temp.is_symlink()
     assert contents(outside) == before
-    assert load_record(tmp_path / "c", ClientState).slots == {}
+    assert load_record(tmp_path / "c", ClientState, build_method("fedavg")).slots == {}
 
 
 def test_a_temporary_name_that_is_a_folder_is_told(tmp_path: Path) -> None:

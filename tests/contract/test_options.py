@@ -18,9 +18,10 @@ from raffed import Data, Faults, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.means import MEANS
 from raffed.core.method import Method
 from raffed.errors import UsageError
+from raffed.experiments.folder import run_config
 from raffed.methods import METHODS, build_method
 from raffed.runtime.record_codec import load_server
-from raffed.runtime.run_method import with_mean
+from raffed.runtime.run_method import method_of, with_mean
 from tests.golden.regenerate import WIRE
 from tests.tiny import PLAIN, Tiny, network, over_methods, same_bits, short
 
@@ -128,7 +129,7 @@ def test_every_option_has_an_identity_of_its_own_and_is_one_text_for_one_run() -
 
 
 def final(path: Path) -> torch.Tensor:
-    return load_server(path / "final.safetensors").w.flat
+    return load_server(path / "final.safetensors", method_of(run_config(path))).w.flat
 
 
 @pytest.mark.slow

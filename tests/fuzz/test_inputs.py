@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from raffed.core.messages import ClientState
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.tuning.folder import SweepFolder, stored_request
+from raffed.methods import build_method
 from raffed.results.seal import sealed
 from raffed.runtime.record_codec import load_record, load_server
 from tests.fuzz.cases import (
@@ -34,6 +35,7 @@ from tests.fuzz.cases import (
 from tests.fuzz.harness import Source, exits_cleanly, refused_or_done
 from tests.fuzz.mutations import as_json, changed, damaged, values
 
+METHOD = build_method("scamap")  # of the run that is damaged
 QUICK, CASES = 8, int(os.environ.get("RAFFED_FUZZ", "3000"))
 REPORTS = CASES // 20  # a report draws figures: about a second each
 
@@ -83,8 +85,8 @@ def fuzz_checkpoint(data: st.DataObject, source: Source) -> None:
     (client_state,) = sorted((run / "checkpoints/round-000002/vaults").iterdir())[:1]
     refused_or_done(lambda: check_unedited(run))
     refused_or_done(lambda: run_config(run))
-    refused_or_done(lambda: load_server(run / "checkpoints/round-000002/server.safetensors"))
-    refused_or_done(lambda: load_record(client_state, ClientState))
+    refused_or_done(lambda: load_server(run / "checkpoints/round-000002/server.safetensors", METHOD))
+    refused_or_done(lambda: load_record(client_state, ClientState, METHOD))
 
 
 def fuzz_resume(data: st.DataObject, source: Source) -> None:

@@ -118,14 +118,14 @@ def test_a_report_has_all_old_runs() -> None:
 @pytest.mark.parametrize("folder", FOLDERS, ids=names(FOLDERS))
 def test_a_record_that_is_named_by_its_bare_class_is_read_as_the_class_of_that_name(folder: Path) -> None:
     config = run_config(folder)
-    build_method(config.method, config.args)
+    method = build_method(config.method, config.args)
     checkpoint = checkpoints(folder)[-1]
     server = checkpoint / "server.safetensors"
     vaults = sorted((checkpoint / "vaults").glob("*.safetensors"))
     ours, theirs = RECORDS[folder.name]
-    assert written(server) == ours == kinds(load_record(server, ServerState))
+    assert written(server) == ours == kinds(load_record(server, ServerState, method))
     assert set().union(*map(written, vaults)) == theirs
-    assert set().union(*(kinds(load_record(path, ClientState)) for path in vaults)) == theirs
+    assert set().union(*(kinds(load_record(path, ClientState, method)) for path in vaults)) == theirs
 
 
 @pytest.mark.parametrize("copy", STOPPED, ids=names(STOPPED), indirect=True)

@@ -81,7 +81,8 @@ def test_noise_on_the_mean_is_what_was_asked_for(place: str, expected: float, tm
     raffed.run(base, tmp_path / "plain")
     raffed.run(replace(base, privacy=Privacy(clip=1e3, noise=1e-3, noise_at=place)), tmp_path / "noisy")
     plain, noise = (
-        load_server(tmp_path / name / "final.safetensors").w.tensors for name in ("plain", "noisy")
+        load_server(tmp_path / name / "final.safetensors", build_method(base.method)).w.tensors
+        for name in ("plain", "noisy")
     )
     moved = torch.cat([(noise[name] - plain[name]).flatten() for name in plain])
     assert abs(float(moved.std()) - expected) < 4 * expected / math.sqrt(2 * moved.numel())

@@ -51,7 +51,7 @@ def mean_variance(z: Array, top: int, batch: int, standardised: bool = True) -> 
 
 def features(setup: Setup, folder: Path, part: str) -> tuple[Array, npt.NDArray[np.int64]]:
     """z [n, 64] of the final weights on the test set or the training pool, and the labels."""
-    server = load_server(folder / "final.safetensors")
+    server = load_server(folder / "final.safetensors", setup.method)
     data, own = setup.dataset, setup.partition.train[0]
     images, labels = (data.x_test, data.y_test) if part == "test" else (data.x[own], data.y[own])
     x = transforms.prepare_images(images, setup.transform, setup.dataset.max_value)

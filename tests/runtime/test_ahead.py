@@ -17,6 +17,7 @@ from raffed.core.params import Params
 from raffed.errors import ActorsLostError, RunFolderError
 from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.conduct import conduct_at
+from raffed.methods import build_method
 from raffed.results.writer import read_metrics
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.client_state_store import ClientStateStore
@@ -144,7 +145,8 @@ def test_scores_that_are_lost_leave_no_gap_in_the_rows_of_the_resumed_run(
 
 def test_a_checkpoint_without_a_clients_vault_is_not_made(tmp_path: Path) -> None:
     """It would hide the sound one before it."""
-    ClientStateStore(tmp_path / "store").put(0, 2, ClientState(Params({"x": torch.ones(1)}), Params({}), {}))
+    store = ClientStateStore(tmp_path / "store", build_method("fedbn"))
+    store.put(0, 2, ClientState(Params({"x": torch.ones(1)}), Params({}), {}))
     with pytest.raises(RunFolderError, match="client 0 after round 1 is missing"):
         save_client_states(tmp_path / "store", {0: 1}, tmp_path / "vaults", {})
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from raffed.runtime.saved_client_states import (
 )
 from tests.tiny import Tiny, leaves, network, same_bits
 
+FEDBN = build_method("fedbn")  # its clients keep buffers, and no record of the method's own
 EXPERIENCED = ("fedphp", "map", "scaffold", "scamap", "scars")  # methods with client memory
 
 
@@ -40,7 +42,7 @@ def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool
     for client, client_state in tiny.client_states.items():
         path = tmp_path / f"{client}.safetensors"
         save_record(client_state, path)
-        back = load_record(path, ClientState)
+        back = load_record(path, ClientState, tiny.method)
         assert same_bits(back, client_state)
         assert digest(back) == digest(client_state) == saved_digest(path, ClientState)
         assert [t.shape for t in leaves(back)] == [t.shape for t in leaves(client_state)]
@@ -48,30 +50,33 @@ def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool
 
 @pytest.mark.parametrize("name", ["fedavg", "fedmr", "scaffold"])
 def test_a_server_comes_back_with_its_round_and_every_bit(name: str, tmp_path: Path) -> None:
-    server = Tiny(build_method(name), net=network(norm=True)).run(2).server
+    method = build_method(name)
+    server = Tiny(method, net=network(norm=True)).run(2).server
     save_record(server, tmp_path / "server.safetensors")
-    back = load_server(tmp_path / "server.safetensors")
+    back = load_server(tmp_path / "server.safetensors", method)
     assert back.round == 2
     assert same_bits(back, server)
     assert digest(back) == digest(server)
     assert {q: type(s) for q, s in back.slots.items()} == {q: type(s) for q, s in server.slots.items()}
 
 
-@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize(("name", "keeps"), [("fedbn", True), ("fedavg", False)])
 def test_a_state_without_numbers_comes_back_if_the_method_keeps_something(
-    keeps: bool, tmp_path: Path
+    name: str, keeps: bool, tmp_path: Path
 ) -> None:
     """FedBN's clients keep nothing in a network without BatchNorm, and a later round asks for the state."""
     nothing = ClientState(Params({}), Params({}), {})
-    ClientStateStore(tmp_path, keeps=keeps).put(3, 1, nothing)
+    method = build_method(name)
+    ClientStateStore(tmp_path, method).put(3, 1, nothing)
     assert bool(list(tmp_path.rglob("*.safetensors"))) == keeps
-    back = ClientStateStore(tmp_path, keeps=keeps).get(3, 1)
+    back = ClientStateStore(tmp_path, method).get(3, 1)
     assert (back is not None and back.empty) if keeps else back is None
 
 
 def test_states_that_memory_has_no_room_for_have_the_digests_of_those_that_it_holds(tmp_path: Path) -> None:
-    states = Tiny(build_method("scamap"), net=network(norm=True)).run(3).client_states
-    here, elsewhere = ClientStateStore(tmp_path), ClientStateStore(tmp_path, limit=0)
+    method = build_method("scamap")
+    states = Tiny(method, net=network(norm=True)).run(3).client_states
+    here, elsewhere = ClientStateStore(tmp_path, method), ClientStateStore(tmp_path, method, limit=0)
     for client, state in states.items():
         here.put(client, 3, state)
     versions = dict.fromkeys(states, 3)
@@ -81,7 +86,7 @@ def test_states_that_memory_has_no_room_for_have_the_digests_of_those_that_it_ho
 
 def test_a_store_keeps_a_clients_newest_three_versions_and_makes_few_folders(tmp_path: Path) -> None:
     """A folder is made and removed at a higher cost than a file: of 300 clients there are three."""
-    store, nothing = ClientStateStore(tmp_path), ClientState(Params({}), Params({}), {})
+    store, nothing = ClientStateStore(tmp_path, FEDBN), ClientState(Params({}), Params({}), {})
     for client in range(0, 300, 10):
         for done in (1, 2, 5, 9):
             store.put(client, done, nothing)
@@ -90,7 +95,7 @@ def test_a_store_keeps_a_clients_newest_three_versions_and_makes_few_folders(tmp
 
 
 def test_a_checkpoints_states_are_all_that_a_restored_store_has(tmp_path: Path) -> None:
-    store, nothing = ClientStateStore(tmp_path / "store"), ClientState(Params({}), Params({}), {})
+    store, nothing = ClientStateStore(tmp_path / "store", FEDBN), ClientState(Params({}), Params({}), {})
     (tmp_path / "store").mkdir()
     for client, done in ((0, 1), (0, 2), (1_000_000, 2)):
         store.put(client, done, nothing)
@@ -105,7 +110,7 @@ def test_training_goes_on_from_a_stored_vault_as_from_the_one_in_memory(tmp_path
     client = min(tiny.client_states)
     save_record(tiny.client_states[client], tmp_path / "v.safetensors")
     kept = tiny.visit(client)
-    read = tiny.visit(client, client_state=load_record(tmp_path / "v.safetensors", ClientState))
+    read = tiny.visit(client, client_state=load_record(tmp_path / "v.safetensors", ClientState, tiny.method))
     assert same_bits(kept.upload, read.upload)
     assert same_bits(kept.client_state, read.client_state)
 
@@ -186,7 +191,7 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("read", [load_record, saved_digest])
+@pytest.mark.parametrize("read", [partial(load_record, method=FEDBN), saved_digest], ids=["load", "digest"])
 @pytest.mark.parametrize("what", FOREIGN)
 def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled(
     what: str, read: Callable[[Path, type[ClientState]], ClientState | str], tmp_path: Path
@@ -200,7 +205,7 @@ def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="gone"):
-        load_record(tmp_path / "gone.safetensors", ClientState)
+        load_record(tmp_path / "gone.safetensors", ClientState, FEDBN)
 
 
 def test_saving_leaves_one_whole_file_and_no_temporary_one(tmp_path: Path) -> None:
@@ -213,10 +218,10 @@ def test_saving_leaves_one_whole_file_and_no_temporary_one(tmp_path: Path) -> No
 def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_before(tmp_path: Path) -> None:
     """A round that is redone starts from the version before it."""
     first, second = _vault(), _vault().replace(b=Params({"x": torch.ones(1)}).clone())
-    store = ClientStateStore(tmp_path)
+    store = ClientStateStore(tmp_path, build_method("map"))
     store.put(3, 1, first)
     store.put(3, 2, second)
-    other = ClientStateStore(tmp_path)
+    other = ClientStateStore(tmp_path, store.method)
     newest, before = other.get(3, 2), other.get(3, 1)
     assert newest is not None
     assert before is not None
@@ -228,14 +233,14 @@ def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_befo
 def test_a_server_is_refused_where_a_vault_is_wanted(tmp_path: Path) -> None:
     save_record(_vault(), tmp_path / "v.safetensors")
     with pytest.raises(RunFolderError, match="holds a ClientState, but must hold a ServerState"):
-        load_record(tmp_path / "v.safetensors", ServerState)
+        load_record(tmp_path / "v.safetensors", ServerState, FEDBN)
 
 
 def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path: Path) -> None:
     """Four vaults of 4 kB and room for two: the oldest two are read back bit for bit, a rewritten one is
     not counted twice.
     """
-    store = ClientStateStore(tmp_path, limit=9000)
+    store = ClientStateStore(tmp_path, FEDBN, limit=9000)
     client_states = {
         c: ClientState(Params({"body.w": torch.full((1000,), float(c))}), Params({}), {}) for c in range(4)
     }
@@ -251,7 +256,7 @@ def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path:
 
 
 def test_without_a_folder_nothing_is_given_up() -> None:
-    store = ClientStateStore(None, limit=1)
+    store = ClientStateStore(None, FEDBN, limit=1)
     for client in range(3):
         store.put(client, 1, ClientState(Params({"body.w": torch.ones(100)}), Params({}), {}))
     assert all(store.get(client, 1) is not None for client in range(3))

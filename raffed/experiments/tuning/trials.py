@@ -171,12 +171,12 @@ def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
     """Return why a run that wrote checkpoints has none to resume from; empty if it has one, or wrote
     none yet.
     """
-    from raffed.experiments.checkpoint import checkpoints, read_checkpoint
+    from raffed.experiments.checkpoint import check_checkpoint, checkpoints
 
     why = ""
     for checkpoint in reversed(checkpoints(folder)):
         try:
-            read_checkpoint(checkpoint, files)
+            check_checkpoint(checkpoint, files)
         except RunFolderError as error:
             why = why or str(error)
         else:
