@@ -202,12 +202,16 @@ def _write_table(table: pa.Table, path: Path) -> None:
 
 
 def _rehashed(about: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """Return a run.json with the hashes of the parts that were written anew, where it has hashes of files."""
+    """Return a run.json whose hashes of files, if it has any, are those of the files that were unpacked.
+
+    Weights and partitions are not packed, and raffed takes a file that run.json lists and that is not there
+    for a lost one.
+    """
     files = about.get("files")
     if path.name != RUN_FILE or not isinstance(files, Mapping):
         return about
     there = {name: place for name in files if (place := within(path.parent, name)).is_file()}
-    about = {**about, "files": {**files, **{name: _sha256(one.read_bytes()) for name, one in there.items()}}}
+    about = {**about, "files": {name: _sha256(file.read_bytes()) for name, file in there.items()}}
     return sealed(about) if SEAL in about else about
 
 

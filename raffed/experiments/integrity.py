@@ -51,13 +51,16 @@ def check_partition(path: Path, about: RunContents, drawn: Partition | None = No
         drawn: The partition that the data and the seed give again.
 
     Returns:
-        Warnings: that the file is missing.
+        Warnings: that the file is missing, although run.json lists it. An unpacked record or bundle may have
+        none.
 
     Raises:
         RunFolderError: The file is damaged, or is that of another partition.
     """
     advice = f"put it back, or delete it: `raffed resume {path}` then writes it again"
     if not (path / PARTITION).exists():
+        if PARTITION not in about.get("files", {PARTITION: ""}):
+            return []
         again = "the data and the seed give the same split, and it is written again"
         then = "put back a copy" if about["state"] == "finished" else again
         return [f"{path / PARTITION}: is missing; {then}"] if about["rounds_done"] else []

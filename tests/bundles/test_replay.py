@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from raffed.analysis.packed.files import pack_folder, unpack_folder
 
 import raffed
+from raffed.config.portable import flags_of
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.results.seal import sealed
@@ -59,6 +61,49 @@ def test_a_file_of_speeds_travels_with_the_run_that_reads_it(
     assert raffed.replay("a.zip", "out", progress=False).ok
     with pytest.raises(UsageError, match=r"speeds\.csv has changed since the run was made"):
         raffed.bundle("runs/a", "b.zip")
+
+
+def test_the_bits_are_decided_before_anything_is_written(
+    archive: Path, forged: Forge, tmp_path: Path, cli: Cli
+) -> None:
+    """This process has loaded torch. A process of the command line begins itself again at this error, and
+    must find its folder as it was.
+    """
+    about = json.loads(contents(archive)["results/run.json"])
+    about["config"]["numerics"]["bits"] = "portable"
+    about["identity"] = raffed.RunConfig.from_dict(about["config"]).identity()
+    path = forged({"results/run.json": json.dumps(sealed(about)).encode()})
+    done = cli("replay", path, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "call raffed.portable() first" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("avx2" not in flags_of(), reason="this processor has no AVX2")
+def test_a_portable_bundle_is_replayed_by_a_process_that_has_imported_nothing(tmp_path: Path) -> None:
+    asked = ("run", "--method", "fedavgm", "--split", "iid:3", "--rounds", "2", "--execution", "serial")
+    made = shell(*asked, "--numerics", "portable", "--out", tmp_path / "a", fresh=True)
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "elsewhere").mkdir()
+    raffed.bundle(tmp_path / "a", tmp_path / "a.zip")
+    done = shell("replay", "../a.zip", "--out", "out", cwd=tmp_path / "elsewhere", fresh=True)
+    assert done.returncode == 0, done.stderr
+    assert "EQUAL: 1 of 1 run" in done.stdout
+
+
+def test_a_bundle_without_a_partition_is_replayed_without_a_warning(
+    run_folder: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records of runs are packed without it. It is drawn again, and its hash is compared."""
+    pack_folder(run_folder, tmp_path / "packed")
+    unpack_folder(tmp_path / "packed", tmp_path / "record")
+    assert not (tmp_path / "record" / "partition.npz").exists()
+    raffed.bundle(tmp_path / "record", tmp_path / "record.zip")
+    done = cli("replay", tmp_path / "record.zip", "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "partition.npz" not in done.err + caplog.text
+    assert "partition.npz" not in cli("verify", tmp_path / "record", "--rounds", "0").out
 
 
 def test_other_results_than_the_recorded_ones_end_with_1(

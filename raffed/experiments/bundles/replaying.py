@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from raffed.config.portable import check_set
 from raffed.config.run import RunConfig, Runtime
 from raffed.data.array_cache import CACHED
 from raffed.data.own_data import load_own
@@ -100,6 +101,7 @@ def replay(
     with opened(archive) as found:
         chosen = found.chosen(only)
         _check_trust(found.top, chosen, trust_code)
+        _check_bits(chosen)
         _settle(found.top, out)
     runs = []
     for one in chosen:
@@ -130,6 +132,21 @@ def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None
             if trust_code:
                 gate.trust(gate.hashes_of(reference, place, files))
             gate.check_trusted(reference, place, files)
+
+
+def _check_bits(runs: Sequence[OpenedRun]) -> None:
+    """Refuse runs whose bits this process does not compute, before a file of the replay is written.
+
+    The command line then begins the replay of portable runs again in another environment.
+    """
+    kinds = {one.config.numerics.bits for one in runs}
+    if len(kinds) > 1:
+        raise UsageError(
+            "some runs of the bundle have portable bits and others do not, and one process computes only one "
+            "kind; replay them one after the other, each with --run NAME and an --out of its own"
+        )
+    for bits in kinds:
+        check_set(bits)
 
 
 def _settle(top: Path, out: Path) -> None:
