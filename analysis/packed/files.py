@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +23,7 @@ from raffed.results.packed_records import RECORDS_FILE
 from raffed.results.parquet import open_table
 from raffed.results.seal import SEAL, sealed
 from raffed.results.storage import known_as
+from raffed.scratch import scratch_folder
 
 from ..runs.files import read_bytes, read_object, replacing, write_text
 from .index import RUN_FILE, SCHEMA_VERSION, PackedFolder, as_text, changed, contents, index_of, weights_of
@@ -124,21 +123,17 @@ def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
     Packed records at or below a path are unpacked into temporary folders. `raffed.results.storage.named`
     gives the packed folder's name in place of the temporary one.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="raffed-records-"))
     found: list[Path] = []
-    try:
-        with known_as() as know:
-            for number, path in enumerate(paths):
-                packed = packed_below(path)
-                found += [] if path in packed else [path]
-                for folder in packed:
-                    local = scratch / str(number) / folder.relative_to(path) / folder.name
-                    unpack_folder(folder, local)
-                    know(local, str(folder))
-                    found.append(local)
-            yield found
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_folder() as scratch, known_as() as know:
+        for number, path in enumerate(paths):
+            packed = packed_below(path)
+            found += [] if path in packed else [path]
+            for folder in packed:
+                local = scratch / str(number) / folder.relative_to(path) / folder.name
+                unpack_folder(folder, local)
+                know(local, str(folder))
+                found.append(local)
+        yield found
 
 
 def packed_below(path: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from raffed.results.by_samples import by_samples
 from raffed.results.parquet import open_table
 from raffed.results.run_fields import RUN_SCHEMA
-from raffed.results.schema import SCHEMA_VERSION
+from raffed.results.schema import SCHEMA_VERSION, WORDS
 from raffed.results.seal import BROKEN, is_broken
 
 from .clients import last_scores, local_seconds
@@ -138,7 +138,7 @@ def _parts(folder: Path) -> list[Path]:
 
 def _read_part(raw: bytes) -> tuple[pa.Table, JsonDict]:
     # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
-    with open_table(raw) as file:
+    with open_table(raw, WORDS) as file:
         version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", SCHEMA_VERSION))
         if version > SCHEMA_VERSION:
             raise ValueError(

@@ -9,6 +9,7 @@ import errno
 import sys
 from collections.abc import Sequence
 
+from raffed.budget import no_memory
 from raffed.cli.bits import begin_again, may_begin_again
 from raffed.cli.characters import print_everywhere
 from raffed.cli.deadlines import Deadlines, leave
@@ -21,7 +22,6 @@ from raffed.references.gate import note_typed
 from raffed.results.atomic import is_full
 from raffed.results.command_line import commanded
 from raffed.results.visible import visible
-from raffed.runtime.memory_limit import no_memory
 from raffed.runtime.ray_backend.endings import unfinished
 
 WORK = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from raffed.errors import UsageError, check_choice
 from raffed.results.storage import is_url
 from raffed.results.url import check_url
 from raffed.results.visible import visible
+from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from raffed.runtime.job_files import PackageFiles
@@ -85,11 +85,11 @@ def submit(
     if dry_run:
         return
     _check_size(chosen, yes)
-    with tempfile.TemporaryDirectory(prefix="raffed-job-") as folder:
+    with scratch_folder() as folder:
         from raffed.runtime.job_files import packed
         from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
 
-        package = packed(chosen, Path(folder)) if chosen is not None else None
+        package = packed(chosen, folder) if chosen is not None else None
         jobs = Jobs(address)
         job = jobs.submit(JobOrder(words, package, variables, name))
     _say(f"job {job} at {jobs.address}")

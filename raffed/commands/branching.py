@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Value
 from raffed.errors import RunFolderError
 from raffed.results.storage import fetched, is_url, local_folder, mirrored
+from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
@@ -164,8 +164,8 @@ def _with_checkpoint(
         start + 1,
         at,
     )
-    with tempfile.TemporaryDirectory(prefix="raffed-fork-") as made:
-        copy = Path(made) / "run"
+    with scratch_folder() as made:
+        copy = made / "run"
         rewound_copy(run, start, copy)
         reached = False
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from raffed.commands.progress import make_progress
 from raffed.errors import UsageError, writing
+from raffed.references.gate import check_inside
 from raffed.results.atomic import write_text
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
@@ -103,6 +104,9 @@ def reported(
     from raffed.analysis.runs.load import NoRunsError, read_runs
     from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, with_missing
 
+    for place in runs:
+        if out.absolute().is_relative_to(place.absolute()):  # whoever made it may have left a link there
+            check_inside(place, out)
     items, sweeps = find_items(runs), find_sweeps(runs)
     loaded = with_missing(read_runs(runs, read_run), sweeps, runs)
     lost = damaged_sweeps(sweeps)

@@ -186,7 +186,8 @@ def places(runtime: Runtime, count: int) -> list[Place]:
         runtime: That of the runs.
         count: Number of runs.
     """
-    from raffed.runtime.machine import free_memory, usable_cores
+    from raffed.budget import free_memory
+    from raffed.runtime.machine import usable_cores
     from raffed.runtime.placement import ACTOR_BYTES
 
     fit, free = [count, usable_cores() // runtime.threads], free_memory()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from raffed.budget import check_file
 from raffed.config.names import keep
 from raffed.config.validation import Doc, Range, check_fields
 from raffed.errors import UsageError
@@ -172,6 +173,7 @@ class Clock:
 
 def _bytes_of(file: str) -> bytes:
     try:
+        check_file(Path(file))
         return Path(file).read_bytes()
     except OSError as error:
         raise UsageError(

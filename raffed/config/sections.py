@@ -212,7 +212,7 @@ class Runtime:
     gpu_fraction: Annotated[
         float, Range(0.0, 1.0), Doc("Share of a GPU that each actor gets, 1/k for a whole k; 0: the CPU.")
     ] = 0.0
-    threads: Annotated[int, Range(1), Doc("Torch threads per actor.")] = 1
+    threads: Annotated[int, Range(1, 1024), Doc("Torch threads per actor.")] = 1
     address: Annotated[
         str | None,
         Doc(

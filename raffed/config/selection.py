@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
+from raffed.budget import check_file
 from raffed.config.client_numbers import client_numbers
 from raffed.config.validation import Declaration, Doc, Range, Value, check_values, declarations
 from raffed.errors import UnknownNameError, UsageError
@@ -178,6 +179,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _read(file: str) -> str:
     try:
+        check_file(Path(file))
         lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not a text"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from raffed.config.validation import Json
@@ -16,6 +18,9 @@ MARKS = (  # The marks of UTF-32 come first, because they begin like those of UT
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+
+DEEPEST = 64  # largest depth of nested tables and lists, and parts of a key
+_BETWEEN_KEYS = re.compile(r"[,=\[\]{}\n]")
 
 
 def read_toml(path: Path) -> dict[str, Json]:
@@ -69,7 +74,23 @@ def parse_toml(text: str, where: str) -> dict[str, Json]:
         import tomllib
     except ModuleNotFoundError:  # Python 3.10
         import tomli as tomllib  # type: ignore[no-redef]
+    deep = f"{where}: nested too deeply: more than {DEEPEST} tables and lists in one another"
+    if any(part.count(".") > DEEPEST for part in _BETWEEN_KEYS.split(text)):  # reading it would take hours
+        raise UsageError(deep)
     try:
-        return tomllib.loads(text)
+        found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where}: not TOML: {error}") from error
+    except RecursionError as error:
+        raise UsageError(deep) from error
+    level: list[Json] = [found]
+    for _ in range(DEEPEST):
+        level = [one for value in level for one in _below(value)]
+    if level:
+        raise UsageError(deep)
+    return found
+
+
+def _below(value: Json) -> Iterable[Json]:
+    """Return what lies directly in a table or a list."""
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
+from raffed.budget import check_file
 from raffed.errors import UsageError
 
 
@@ -20,11 +19,8 @@ def weights_bytes(file: str, advice: str) -> bytes:
         UsageError: It cannot be read. A named pipe or a device is refused, because reading may never end.
     """
     try:
-        regular = stat.S_ISREG(os.stat(file).st_mode)
-        content = Path(file).read_bytes() if regular else b""
-    except (OSError, ValueError) as error:  # ValueError: the name holds a zero byte
+        check_file(Path(file))
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: the name holds a zero byte, or check_file's
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(f"model.init = {file!r}: {why}; {advice}") from error
-    if not regular:
-        raise UsageError(f"model.init = {file!r}: it is not a regular file; {advice}")
-    return content

@@ -30,7 +30,6 @@ from raffed.errors import DataFileError
 NUM_CLASSES = 62
 SIDE = 28
 LETTER_A = 36  # the label of the lower-case a
-MAX_BYTES = 4 * 2**30  # all of FEMNIST is 0.64 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +100,7 @@ def _from_folders(train_files: list[Path], test: Path, whose: bool) -> WriterPoo
 
 
 def _from_npz(path: Path) -> WriterPool:
-    stored = read_npz(path, ("images", "labels", "writer", "writer_ids"), DataFileError, MAX_BYTES)
+    stored = read_npz(path, ("images", "labels", "writer", "writer_ids"), DataFileError)
     images = stored["images"]
     count = len(images) if images.ndim else 0
     if images.dtype != np.uint8 or images.shape != (count, SIDE, SIDE) or count == 0:

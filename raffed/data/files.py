@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from raffed.budget import allow, check_file
 from raffed.data.catalogue import DataFile
 from raffed.errors import DataFileError, UsageError
 
@@ -20,6 +21,8 @@ IntArray = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 InputArray = npt.NDArray[np.generic]  # what a network reads: pixels, rows of a table, numbers of words
 
+# Of pictures; Pillow would run another program for some (EPS), whatever the name of the file
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 _WHERE = "point RAFFED_DATA or --data-root at the folder that holds it, or fetch it with --download"
 
 
@@ -69,18 +72,18 @@ def read_idx(root: Path, file: DataFile) -> ByteArray:
 
 
 def read_npz(
-    path: Path, names: Iterable[str], error: type[UsageError], max_bytes: int, optional: Iterable[str] = ()
+    path: Path, names: Iterable[str], error: type[UsageError], optional: Iterable[str] = ()
 ) -> dict[str, npt.NDArray[np.generic]]:
     """Read the named arrays, and those optional ones that exist, of an npz file that anyone may have made.
 
-    Pickles are refused. A file that claims more than `max_bytes` unpacked is refused before anything is
+    Pickles are refused. A file that claims too much memory (`raffed.budget`) is refused before anything is
     unpacked. All refusals raise `error`.
     """
     try:
+        check_file(path, error)
         with zipfile.ZipFile(path) as archive:
             claimed = sum(member.file_size for member in archive.infolist())
-        if claimed > max_bytes:
-            raise error(f"{path} would have {claimed} bytes when unpacked; at most {max_bytes} are read")
+        allow(claimed, f"{path}, unpacked,", error)
         with np.load(path, allow_pickle=False) as stored:
             absent = sorted(set(names) - set(stored.files))
             if absent:

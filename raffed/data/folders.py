@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from raffed.data.catalogue import DATASETS
-from raffed.data.files import ByteArray, IntArray
+from raffed.data.files import FORMATS, ByteArray, IntArray
 from raffed.errors import DataFileError
 
 Part = tuple[ByteArray, IntArray]
@@ -86,7 +86,7 @@ def read_images(
     def read(place: int) -> None:
         path = paths[place]
         try:
-            with Image.open(path) as image:
+            with Image.open(path, formats=FORMATS) as image:
                 pixels = np.asarray(image.convert("RGB"))
         except FileNotFoundError as cause:
             raise DataFileError(

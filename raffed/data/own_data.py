@@ -17,6 +17,7 @@ from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
 from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import DataFileError, UnknownNameError, UsageError
+from raffed.references.gate import is_said
 from raffed.references.names import entry_points, reference_of
 from raffed.references.resolve import load
 from raffed.references.user_code import may_be_called
@@ -146,6 +147,11 @@ def _imported(text: str, again: bool) -> Dataset:
     # A folder of a run may come from anybody, so nothing is downloaded because it says so
     if again and found.kind == "hf" and not Path(found.place).expanduser().exists():
         raise DataFileError(f"{text} would be downloaded; start a run from it anew, which fills the cache")
+    if found.kind == "pfllib" and not is_said(text):  # a pickle can take all memory, or never end
+        raise DataFileError(
+            f"{text} stands in a file, but files of PFLlib are pickles, read only if you name them; "
+            f"give --dataset {text}"
+        )
     return Dataset.of(found.load())
 
 

@@ -25,7 +25,6 @@ Stored = dict[str, npt.NDArray[np.generic]]
 
 FORMAT = 1  # all lists index the training pool
 TIMED = 2  # test parts may index the test set, and there may be stages
-MAX_BYTES = 2**29  # enough for 33 million clients and samples together
 _INTEGER_ROWS = ("train_lengths", "train_indices", "test_lengths", "test_indices")
 _VALIDATION_ROWS = ("val_lengths", "val_indices")
 _STAGE_ROWS = ("train_stages", "test_stages")
@@ -119,13 +118,13 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
     Raises:
         UsageError: The file is not a complete and possible partition.
     """
-    version = _one_integer(path, "format", read_npz(path, ("format",), UsageError, MAX_BYTES))
+    version = _one_integer(path, "format", read_npz(path, ("format",), UsageError))
     if version not in (FORMAT, TIMED):
         raise UsageError(
             f"{path}: partition format {version}; this version of raffed reads {FORMAT} and {TIMED}"
         )
     timed = (*_STAGE_ROWS, "test_pool", "stage_order") if version == TIMED else ()
-    stored = read_npz(path, (*_NAMES, *timed), UsageError, MAX_BYTES, optional=_VALIDATION_ROWS)
+    stored = read_npz(path, (*_NAMES, *timed), UsageError, optional=_VALIDATION_ROWS)
     num_classes = _one_integer(path, "num_classes", stored)
     check_range(f"{path}: num_classes", num_classes, 1, 1_000_000)
     validation = _VALIDATION_ROWS if set(_VALIDATION_ROWS) <= set(stored) else ()

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from raffed.budget import free_memory
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.errors import RaffedError, UsageError
-from raffed.runtime.machine import bf16_gain, bf16_in_hardware, free_memory, usable_cores
+from raffed.runtime.machine import bf16_gain, bf16_in_hardware, usable_cores
 from raffed.runtime.placement import ACTOR_BYTES
 
 LIBRARIES = (

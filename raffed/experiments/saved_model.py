@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
-import tempfile
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +46,7 @@ from raffed.runtime.run_method import method_of
 from raffed.runtime.run_network import network_args
 from raffed.runtime.saved_client_states import restore_client_states, versions_in
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.scratch import scratch_folder
 
 
 def load_model(
@@ -221,10 +221,11 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     net = make_network(setup)
     spec = make_spec(setup, net.feature_dim, net.norm_names)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
-    with tempfile.TemporaryDirectory() as store:
-        restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, Path(store))
-        versions = versions_in(Path(store), client)
-        kept = ClientStateStore(Path(store), method)
+    with scratch_folder() as made:
+        store = made / "states"
+        restore_client_states(checkpoints(folder)[-1] / CLIENT_STATES, store)
+        versions = versions_in(store, client)
+        kept = ClientStateStore(store, method)
         participant = Participant(
             client, kept.get(client, max(versions, default=0)), _data(setup, net, client)
         )

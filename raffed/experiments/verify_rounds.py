@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +26,7 @@ from raffed.runtime.record_codec import digest
 from raffed.runtime.saved_client_states import UNREADABLE, link
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup
+from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,8 +106,8 @@ class Repetition:
 
     def _piece(self, start: Path | None, first: int, count: int) -> Iterator[VerificationCheck]:
         """Execute `count` rounds after round `first`, from a checkpoint or from the beginning."""
-        with tempfile.TemporaryDirectory(prefix="raffed-verify-") as made:
-            place = Path(made) / "run"
+        with scratch_folder() as made:
+            place = made / "run"
             if start is not None:  # its files are only read, so links do
                 shutil.copytree(start, place / CHECKPOINTS / start.name, copy_function=link)
                 shutil.copy2(self._path / RUN_FILE, place / RUN_FILE)

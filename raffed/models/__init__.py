@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from raffed.budget import allow
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
 from raffed.errors import UsageError, check_choice
 from raffed.models.catalogue import MODELS, is_own, model_name
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from raffed.models.net import Net
 
 BIAS = "head_bias"  # an argument of each of raffed's factories, and of every network of one's own
+COPIES = 4  # of the weights that training holds at least: a client's, the server's, a gradient, a sum
 HEAD_BIAS = Declaration(
     BIAS, "bool", "", doc="Whether the head has a bias; without it: as the network has it."
 )
@@ -93,6 +95,10 @@ def build_for(
         check_kind(name, not dtype.startswith("float"))
         _check_shape(name, factory, shape)
         check_arguments(factory, {"in_shape": shape, "num_classes": classes})
+        if own:  # such as widths; the numbers are counted before they take memory
+            with forked(seed), torch.device("meta"):
+                numbers = sum(one.numel() for one in factory(shape, classes, **own).parameters())
+            allow(4 * COPIES * numbers, f"{name}, a network of {numbers:,} weights,")
         with forked(seed), torch.device("cpu"):
             net = factory(shape, classes, **own)
     _last_layers(common).put_into(net, seed)

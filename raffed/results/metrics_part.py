@@ -19,7 +19,7 @@ from raffed.results.metric import FRACTION
 from raffed.results.metrics import METRICS
 from raffed.results.parquet import open_table
 from raffed.results.runfile import RUN_FILE, read_run
-from raffed.results.schema import SCHEMA, SCHEMA_VERSION, Row
+from raffed.results.schema import SCHEMA, SCHEMA_VERSION, WORDS, Row
 from raffed.results.tree import read_regular
 
 PART = re.compile(r"part-(\d{6,})-(\d{6,})\.parquet")
@@ -130,7 +130,7 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
     # Not read_table, which would make a column of a folder named `mu=0.1` above the run.
     try:
         source = read_regular(path) if raw is None else raw
-        with open_table(source, page_checksum_verification=True) as file:
+        with open_table(source, WORDS, page_checksum_verification=True) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
             if 1 <= version <= SCHEMA_VERSION:  # later versions added metrics but no columns
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)

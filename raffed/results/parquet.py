@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-MANY = 10_000_000  # rows below which a file is never refused: they take about a GB in memory
-ROWS_PER_BYTE = 4  # raffed's own files have at most 0.6; more is a sign of endless repetition
+from raffed.budget import allow_table
 
 
-def open_table(source: bytes | Path, **options: bool) -> pq.ParquetFile:
+def open_table(
+    source: bytes | Path, words: Sequence[str] = (), *, page_checksum_verification: bool = False
+) -> pq.ParquetFile:
     """Open a Parquet file to read it.
 
     Args:
         source: The file, or its bytes.
-        options: Arguments of pyarrow's ParquetFile.
+        words: Columns of texts of which each is kept once, however many rows have it.
+        page_checksum_verification: As pyarrow has it.
 
     Raises:
-        ValueError: The file is damaged, or has so many rows for its size that it can only have been made to
-            fill the memory.
+        ValueError: The file is damaged, or claims more memory than it may take (`raffed.budget`).
     """
-    size = source.stat().st_size if isinstance(source, Path) else len(source)
-    file = pq.ParquetFile(source if isinstance(source, Path) else pa.BufferReader(source), **options)
-    rows = int(file.metadata.num_rows)
-    if rows > MANY and rows > ROWS_PER_BYTE * size:
+    where = source if isinstance(source, Path) else pa.BufferReader(source)
+    file = pq.ParquetFile(
+        where, read_dictionary=list(words), page_checksum_verification=page_checksum_verification
+    )
+    try:
+        allow_table(file.metadata, "its table")
+    except ValueError:
         file.close()
-        raise ValueError(f"it would have {rows:,} rows, though it has {size:,} bytes only")
+        raise
     return file

@@ -79,3 +79,4 @@ SCHEMA: pa.Schema = pa.schema(
         ),
     ]
 )
+WORDS = tuple(field.name for field in SCHEMA if field.type == _WORD)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from raffed.errors import RaffedError, UsageError, writing
 from raffed.results.remote import CHECKPOINTS, Remote
+from raffed.scratch import scratch_folder
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; with several nodes, a folder that all of them mount
 # Bytes of one part of a path, of a whole path, and of what a run's files add to it
@@ -171,11 +172,8 @@ def local_folder(out: Path | str | None) -> Iterator[Path]:
         with mirrored(out) as folder:
             yield folder
         return
-    made = Path(tempfile.mkdtemp(prefix="raffed-"))
-    try:
+    with scratch_folder() as made:
         yield made / "run"
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 @contextlib.contextmanager

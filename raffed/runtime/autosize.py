@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
+from raffed.budget import free_memory, no_memory
 from raffed.config.run import RunConfig
 from raffed.config.sections import Convolutions, Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
 from raffed.runtime.convolution_checks import COMPILED, could_be_compiled
 from raffed.runtime.json_values import Json
-from raffed.runtime.machine import free_memory, usable_cores
-from raffed.runtime.memory_limit import no_memory
+from raffed.runtime.machine import usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import ClientWorker

@@ -20,16 +20,6 @@ KEPT = 1 << 30  # bytes of freed memory that a process keeps for itself
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1  # of mallopt(3)
 LARGEST = 32 << 20  # bytes; the largest threshold that glibc accepts
 BF16_FLAGS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")  # of x86 and of ARM
-# For cgroup versions 2 and 1: files of the limit and of the use, then file and entry of the cache in it
-CGROUPS = (
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
-        "total_inactive_file",
-    ),
-)
 KERNELS = "RAFFED_KERNELS"
 GRAPHS = "RAFFED_CUDA_GRAPHS"
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
@@ -178,39 +168,6 @@ def _text(path: str) -> str | None:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
         return None
-
-
-def free_memory(meminfo: str = "/proc/meminfo", cgroup: str = "/sys/fs/cgroup") -> float | None:
-    """Return how many bytes of memory this process can still take, or None if it cannot be found out.
-
-    It is what the machine has available, within the limit of the container (cgroup version 2 or 1). The
-    container's file cache counts as free. Only Linux says it.
-    """
-    free = _entry(Path(meminfo), "MemAvailable:")
-    if free is None:
-        return None
-    free *= 1024
-    for limit, used, stat, cache in CGROUPS:
-        most, now = _number(Path(cgroup) / limit), _number(Path(cgroup) / used)
-        if most is not None and now is not None:
-            free = min(free, max(most - now + (_entry(Path(cgroup) / stat, cache) or 0.0), 0.0))
-    return free
-
-
-def _number(path: Path) -> float | None:
-    try:
-        return float(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # there is no such limit, or it is "max"
-        return None
-
-
-def _entry(path: Path, name: str) -> float | None:
-    """Return the number behind `name` in a file of lines "name number ..."."""
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((float(line.split()[1]) for line in lines if line.split()[:1] == [name]), None)
 
 
 def begin_training(threads: int) -> None:

@@ -17,6 +17,7 @@ import pytest
 from raffed.results.seal import sealed
 from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli
+from tests.fuzz.harness import in_time
 
 Spoil = Callable[[zipfile.ZipFile], None]
 
@@ -110,6 +111,15 @@ def test_another_schema_is_refused(schema: object, archive: Path, forged: Forge,
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"schema": 1}'])
 def test_a_list_of_contents_that_is_none_is_refused(text: bytes, forged: Forge, cli: Cli) -> None:
     _refused(cli, forged({"bundle.json": text}), "is not a bundle that this raffed reads")
+
+
+def test_a_run_that_is_listed_100_000_times_is_refused_in_time(
+    archive: Path, forged: Forge, cli: Cli
+) -> None:
+    listed = json.loads(contents(archive)["bundle.json"])
+    path = forged({"bundle.json": json.dumps({**listed, "runs": ["."] * 100_000}).encode()})
+    with in_time():
+        _refused(cli, path, "lists a run twice")
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc", "a/../../b", "none"])

@@ -184,6 +184,17 @@ def test_a_report_takes_the_place_of_a_link_and_leaves_what_it_led_to(
     assert not (tmp_path / "report" / name).is_symlink()
 
 
+def test_a_report_in_the_folder_that_it_reads_is_not_written_through_a_link(
+    cli: Cli, stopped: Path, outside: Path
+) -> None:
+    (stopped / "report").symlink_to(outside)
+    before = contents(outside)
+    done = cli("report", stopped, "--out", stopped / "report")
+    assert done.code == 2
+    assert "report: leads out of" in done.err
+    assert contents(outside) == before
+
+
 @pytest.mark.parametrize("name", ["report", "fedavg"])
 def test_a_comparison_writes_into_no_folder_that_a_link_leads_to(
     cli: Cli, outside: Path, tmp_path: Path, name: str

@@ -99,7 +99,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
 
     def offers(cores: int, memory: float) -> None:
         monkeypatch.setattr("raffed.runtime.machine.usable_cores", lambda: cores)
-        monkeypatch.setattr("raffed.runtime.machine.free_memory", lambda: memory * 2**30)
+        monkeypatch.setattr("raffed.budget.free_memory", lambda: memory * 2**30)
 
     return offers
 

@@ -62,7 +62,11 @@ BELOW: dict[
     },
     "analysis": {"results", "references.gate"},
     "cluster": set(),
+    "budget": {"errors"},
+    "scratch": set(),
 }
+for _name in BELOW.keys() - {"errors", "cluster", "budget", "scratch"}:
+    BELOW[_name] = BELOW[_name] | {"budget", "scratch"}
 RAY_PACKAGES = ("raffed.runtime.ray_backend", "raffed.experiments.tuning")
 
 

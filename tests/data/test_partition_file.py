@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raffed.data import partition_file
 from raffed.data.partition import Partition
 from raffed.errors import UsageError
 
@@ -89,19 +88,6 @@ def test_a_file_without_clients_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.npz").write_bytes(stored(**empty))
     with pytest.raises(UsageError, match="0 train and 0 test lists"):
         Partition.load(tmp_path / "p.npz")
-
-
-def test_a_file_that_claims_to_unpack_to_more_than_the_limit_is_refused_before_it_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert partition_file.MAX_BYTES == 2**29
-    monkeypatch.setattr(partition_file, "MAX_BYTES", 2**20)
-    path = tmp_path / "bomb.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("train_indices.npy", bytes(2**20 + 1))
-    assert path.stat().st_size < 5000
-    with pytest.raises(UsageError, match="1048577 bytes when unpacked; at most 1048576"):
-        Partition.load(path)
 
 
 @pytest.mark.parametrize(

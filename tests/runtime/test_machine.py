@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
+from raffed.budget import free_memory
 from raffed.errors import UsageError
 from raffed.experiments.provenance import hardware
 from raffed.runtime.machine import (
@@ -20,7 +21,6 @@ from raffed.runtime.machine import (
     bf16_gain,
     bf16_in_hardware,
     deterministic_kernels,
-    free_memory,
     kernels_enabled,
     onednn_is_faster,
     processor,

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from raffed.budget import check_file
 from raffed.data.files import read_npz
 from raffed.data.importers.array_names import array_names
 from raffed.data.importers.facts import DataFacts
@@ -18,7 +19,6 @@ from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, import
 from raffed.data.importers.labels import renumbered
 from raffed.errors import DataFileError, UsageError
 
-MAX_BYTES = 2**37
 _OPTIONAL = ("clients", "x_test", "y_test", "test_clients", "class_names")
 
 
@@ -131,7 +131,7 @@ def import_npz(
         )
     wanted = [found.of["x"], found.of["y"]]
     optional = [found.of.get(role, role) for role in _OPTIONAL]
-    read = read_npz(where, wanted, DataFileError, MAX_BYTES, optional)
+    read = read_npz(where, wanted, DataFileError, optional)
     stored = {role: read[name] for role, name in found.of.items() if name in read}
     return import_arrays(
         stored["x"],
@@ -262,6 +262,7 @@ def _members(path: Path) -> dict[str, bool]:
     """
     found: dict[str, bool] = {}
     try:
+        check_file(path, DataFileError)
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
                 name = member.removesuffix(".npy")

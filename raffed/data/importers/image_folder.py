@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from raffed.budget import allow
+from raffed.data.files import FORMATS
 from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.image_parts import image_parts, is_data, parts_inside
 from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 ByteArray = npt.NDArray[np.uint8]
 COLOURS = ("auto", "grey", "rgb")
+COLOUR_BYTES = 3  # of a pixel
 GREY_MODES = ("1", "L", "LA")
 KNOWN_MODES = (*GREY_MODES, "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
 
@@ -154,23 +157,39 @@ def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> B
             first.
     """
     with ThreadPoolExecutor() as pool:
-        read = list(pool.map(lambda path: _read(path, size), paths))
+        first = _read(paths[0], size)
+        pixels = len(paths) * first.width * first.height
+        allow(2 * COLOUR_BYTES * pixels, f"{len(paths)} images as {paths[0]}", DataFileError)
+        read = list(pool.map(lambda path: _read(path, size, (str(paths[0]), first)), paths))
     return stacked_images(read, [str(path) for path in paths], size, colour)
 
 
-def _read(path: Path, size: int) -> Image.Image:
+def _read(path: Path, size: int, first: tuple[str, Image.Image] | None = None) -> Image.Image:
+    """Read an image. One that is not resized is decoded only if it has the size of the first."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with Image.open(path) as file:
+        with Image.open(path, formats=FORMATS) as file:
             _check_mode(file, str(path))
+            allow(file.width * file.height * COLOUR_BYTES, str(path), DataFileError)
+            if not size and first is not None and sorted(file.size) != sorted(first[1].size):
+                raise _of_another_size(str(path), file, *first)
             image = ImageOps.exif_transpose(file)
             image.load()
+    except DataFileError:
+        raise
     except UnidentifiedImageError as error:
         raise DataFileError(f"{path} is not an image that can be read; remove it or convert it") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataFileError(f"{path} is damaged or cannot be read: {error}") from error
     return _resized(image, size)
+
+
+def _of_another_size(name: str, image: Image.Image, other: str, first: Image.Image) -> DataFileError:
+    return DataFileError(
+        f"{name} is {image.width}x{image.height} pixels, but {other} is {first.width}x{first.height}; give "
+        "size=N to resize all images to N x N"
+    )
 
 
 def _check_mode(image: Image.Image, name: str) -> None:
@@ -210,10 +229,7 @@ def stacked_images(
     for place, image in enumerate(images):
         alike = _resized(image, size)
         if alike.size != first.size:
-            raise DataFileError(
-                f"{names[place]} is {alike.width}x{alike.height} pixels, but {names[0]} is "
-                f"{first.width}x{first.height}; give size=N to resize all images to N x N"
-            )
+            raise _of_another_size(names[place], alike, names[0], first)
         pixels = np.asarray(alike.convert("L" if grey else "RGB"))
         made[place] = pixels[None] if grey else pixels.transpose(2, 0, 1)
     return made

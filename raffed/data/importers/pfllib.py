@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from raffed.budget import allow, check_file
 from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import Columns, Imported, imported
 from raffed.data.importers.safe_pickle import load_plain
 from raffed.errors import DataFileError, check_permitted
 
 Array = npt.NDArray[np.generic]
-MAX_BYTES = 2**34
 
 
 def import_pfllib(folder: str | Path, *, name: str = "", source: str = "") -> Imported:
@@ -72,13 +72,13 @@ def _part(root: Path, part: str) -> dict[int, tuple[Array, Array]]:
 
 def _client(path: Path) -> tuple[Array, Array]:
     try:
+        check_file(path, DataFileError)
         with zipfile.ZipFile(path) as archive:
             if archive.namelist() != ["data.npy"]:
                 raise DataFileError(
                     f"{path} holds {', '.join(archive.namelist()[:5])}, but must hold only data.npy"
                 )
-            if (claimed := archive.getinfo("data.npy").file_size) > MAX_BYTES:
-                raise DataFileError(f"{path} claims {claimed} bytes unpacked; at most {MAX_BYTES} are read")
+            allow(archive.getinfo("data.npy").file_size, f"{path}, unpacked,", DataFileError)
             with archive.open("data.npy") as file:
                 version = np.lib.format.read_magic(file)
                 read = np.lib.format.read_array_header_1_0

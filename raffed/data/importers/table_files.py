@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from raffed.budget import allow, allow_table
 from raffed.errors import DataFileError, check_permitted
 
 if TYPE_CHECKING:
@@ -79,19 +80,34 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> TableFile:
             file.
     """
     import pyarrow as pa
-    from pyarrow import parquet
 
     if not path.is_file():
         raise DataFileError(f"{path} is missing" if not path.exists() else f"{path} is not a file")
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
-            return TableFile(parquet.read_table(path))
+            return TableFile(_read_parquet(path))
         return _read_csv(path, texts)
     except DataFileError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         check_permitted(path, error)
         raise DataFileError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    """Read a Parquet file. A text that stands in many rows is written out only if there is room for that."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    allow_table(parquet.read_metadata(path), str(path), DataFileError)
+    schema = parquet.read_schema(path)
+    texts = [one.name for one in schema if pa.types.is_string(one.type) or pa.types.is_large_string(one.type)]
+    table = parquet.read_table(path, read_dictionary=texts)
+    parts = [part for name in texts for part in table[name].chunks if pa.types.is_dictionary(part.type)]
+    lengths = (pc.sum(pc.take(pc.binary_length(part.dictionary), part.indices)).as_py() for part in parts)
+    allow(sum(length or 0 for length in lengths), f"the texts in {path}", DataFileError)
+    return table.cast(schema)
 
 
 def _read_csv(path: Path, texts: Sequence[str]) -> TableFile:

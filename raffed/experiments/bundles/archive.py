@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from raffed.budget import allow
 from raffed.errors import UsageError
 from raffed.references.gate import is_below
 from raffed.results.atomic import replacing
@@ -27,7 +28,6 @@ RESULTS: Final = "results"
 CODE: Final = "code"
 TRACES: Final = "traces"  # files of `clock.trace`, named by their SHA-256
 MOST_MEMBERS = 20_000
-MOST_BYTES = 2 * 2**30  # of a whole bundle
 LONGEST_NAME = 1000  # characters
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold; a bundle does not say when it was made
 _MODE = stat.S_IFREG | 0o644
@@ -82,8 +82,9 @@ def _check_all(path: Path, members: list[zipfile.ZipInfo]) -> None:
     for why in _problems(members):
         raise _refused(path, why)
     claimed = sum(one.file_size for one in members)
-    if claimed > min(MOST_BYTES, path.stat().st_size):
-        raise _refused(path, f"its members claim {claimed:,} bytes, more than the file has or a bundle may")
+    if claimed > path.stat().st_size:
+        raise _refused(path, f"its members claim {claimed:,} bytes, more than the file has")
+    allow(claimed, str(path))
     if BUNDLE_FILE not in {one.filename for one in members}:
         raise _refused(path, f"it has no {BUNDLE_FILE}")
 

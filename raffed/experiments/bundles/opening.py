@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypedDict, TypeGuard
-
-import pyarrow.parquet as pq
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, Shape, check_json
@@ -21,7 +17,7 @@ from raffed.data.importers.reference import parse_reference
 from raffed.data.own_data import is_own
 from raffed.data.partition import Partition
 from raffed.errors import RaffedError, UsageError
-from raffed.experiments.bundles.archive import BUNDLE_FILE, CRATE_FILE, MOST_BYTES, RESULTS, read_archive
+from raffed.experiments.bundles.archive import BUNDLE_FILE, CRATE_FILE, RESULTS, read_archive
 from raffed.experiments.bundles.making import BUNDLE_SCHEMA
 from raffed.experiments.bundles.sources import check_code_files
 from raffed.experiments.folder import check_unedited, run_config
@@ -31,10 +27,8 @@ from raffed.results.run_contents import Name, RunContents, Sha256
 from raffed.results.runfile import read_run
 from raffed.results.sweep_file import SWEEP_FILE, read_sweep
 from raffed.results.tree import check_run_tree
-from raffed.results.writer import parts_of
 from raffed.runtime.own_code import references_in
-
-MOST_ROWS = 50_000_000
+from raffed.scratch import scratch_folder
 
 
 class BundleContents(TypedDict):
@@ -103,8 +97,7 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
     """
     members = read_archive(path)
     contents = _contents(path, members)
-    made = Path(tempfile.mkdtemp(prefix="raffed-bundle-"))
-    try:
+    with scratch_folder() as made:
         for name, data in members.items():
             target = within(made, name)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,8 +107,6 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
             if contents["record"].endswith(SWEEP_FILE):
                 read_sweep(within(made / RESULTS, contents["record"]).parent)
         yield OpenedBundle(made, contents, runs)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
@@ -129,6 +120,8 @@ def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
         raise UsageError(
             f"{path} is not a bundle that this raffed reads: {error}; nothing was unpacked"
         ) from error
+    if len(set(found["runs"])) < len(found["runs"]):
+        raise UsageError(f"{path}: {BUNDLE_FILE} lists a run twice; nothing was unpacked")
     listed = found["files"]
     for name, data in members.items():
         if name not in (BUNDLE_FILE, CRATE_FILE) and listed.get(name) != hashlib.sha256(data).hexdigest():
@@ -163,26 +156,11 @@ def _run(top: Path, name: str) -> OpenedRun:
     if about["state"] != "finished":
         raise UsageError(f"{folder}: the run is {about['state']}, and a bundle holds finished runs only")
     check_unedited(folder)
-    for part in parts_of(folder):
-        _check_size(part)
     check_finished(folder, about)
     if (folder / PARTITION).exists():
         Partition.load(folder / PARTITION)
     check_code_files(top, about.get("code", []))
     return OpenedRun(name, folder, about, run_config(folder))
-
-
-def _check_size(part: Path) -> None:
-    """Refuse a part that claims more than a run writes, before its rows are read."""
-    try:
-        about = pq.read_metadata(part)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{part}: damaged ({error})") from error
-    claimed = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
-    if about.num_rows > MOST_ROWS or claimed > MOST_BYTES:
-        raise UsageError(
-            f"{part}: claims {about.num_rows:,} rows of {claimed:,} bytes, more than a bundle may hold"
-        )
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +43,7 @@ from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
 from raffed.runtime.own_code import code_of
 from raffed.runtime.ray_backend.nodes import check_shared
 from raffed.runtime.ray_backend.same_code import versions_to_send
+from raffed.scratch import scratch_folder
 
 QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files
@@ -243,10 +243,10 @@ def _fit(
         reuse_actors=runtime.execution == "serial",
         **{name: given for name, given in proposals.items() if name != "param_space"},
     )
-    with tempfile.TemporaryDirectory(prefix="raffed-tune-", ignore_cleanup_errors=True) as storage:
+    with scratch_folder() as storage:
         failures = tune.FailureConfig(max_failures=0, fail_fast=False)
         run = tune.RunConfig(
-            name="tune", storage_path=storage, verbose=0, callbacks=[Progress()], failure_config=failures
+            name="tune", storage_path=str(storage), verbose=0, callbacks=[Progress()], failure_config=failures
         )
         tuner = tune.Tuner(
             trainable, param_space=proposals["param_space"], tune_config=config, run_config=run

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from raffed.budget import free_memory
 from raffed.errors import ActorsLostError, ActorStartError, RaffedError
-from raffed.runtime.machine import free_memory
 from raffed.runtime.placement import PlacementPlan, Resources, make_plan
 from raffed.runtime.ray_backend.actor_errors import why_not_started
 from raffed.runtime.ray_backend.client_actor import MEND

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from raffed.budget import free_memory
 from raffed.errors import UsageError
-from raffed.runtime.machine import free_memory, usable_cores
+from raffed.runtime.machine import usable_cores
 from raffed.runtime.ray_backend import limits
 from raffed.runtime.ray_backend.private_folder import places, unfit
 

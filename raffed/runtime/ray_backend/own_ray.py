@@ -28,9 +28,10 @@ from raffed.runtime.ray_backend.obstacles import (
     recognised,
     shared_memory_works,
 )
-from raffed.runtime.ray_backend.private_folder import hold, private_folder, remove_left
+from raffed.runtime.ray_backend.private_folder import private_folder
 from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 from raffed.runtime.ray_backend.warm_workers import WarmWorkers
+from raffed.scratch import hold, remove_left
 
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",

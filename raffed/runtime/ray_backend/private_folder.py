@@ -12,17 +12,14 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from raffed.errors import UsageError
+from raffed.scratch import PREFIX, RANDOM
 
 LONGEST = 103 if sys.platform == "darwin" else 107  # bytes of a socket's path, without the final zero byte
-PREFIX = "raffed-"
-RANDOM = 8  # letters that tempfile.mkdtemp adds to the prefix
 ROOM = 50_000_000  # bytes that must be free for logs and sockets
 LITTLE = 1 << 20  # bytes; a place with fewer is full
-HELD = "held"
 USUAL = ("/tmp", "/var/tmp")
 UNMAPPED = 65534  # owner of the host root's files, seen from a container that does not know that user
 
@@ -105,52 +102,6 @@ def _exchangeable(about: os.stat_result) -> bool:
     return theirs or (
         bool(about.st_mode & (stat.S_IWOTH | stat.S_IWGRP)) and not about.st_mode & stat.S_ISVTX
     )
-
-
-def hold(folder: Path) -> Callable[[], None]:
-    """Mark a folder as in use by this process.
-
-    Returns:
-        A function that ends it. It also ends with the process.
-    """
-    mark = (folder / HELD).open("w")
-    if sys.platform != "win32":
-        import fcntl
-
-        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return mark.close
-
-
-def is_held(folder: Path) -> bool:
-    """Return whether a process has marked a folder as in use (`hold`)."""
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
-    try:
-        with (folder / HELD).open("r+") as mark:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-
-
-def remove_left(place: Path) -> None:
-    """Remove folders that killed processes of this user have left in a place.
-
-    These are marked folders that no process holds.
-    """
-    if sys.platform == "win32":
-        return
-    import fcntl
-
-    for mark in place.glob(f"{PREFIX}{'?' * RANDOM}/{HELD}"):
-        with contextlib.suppress(OSError), mark.open("r+") as held:
-            if os.fstat(held.fileno()).st_uid == os.getuid():
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises an error while the folder is in use
-                shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 def _made(place: Path) -> Path:

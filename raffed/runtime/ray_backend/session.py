@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType, TracebackType
 
+from raffed.budget import check_room
 from raffed.config.portable import is_set, variables
 from raffed.errors import UsageError
-from raffed.runtime.memory_limit import check_room
 from raffed.runtime.ray_backend import endings
 from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WARM, WHERE, check_token, found
 from raffed.runtime.ray_backend.obstacles import LOOPBACK, SERIAL, RayStartError

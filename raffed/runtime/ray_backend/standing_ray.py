@@ -24,7 +24,7 @@ from pathlib import Path
 from raffed.config.portable import MARK, is_set, variables
 from raffed.data.cache_place import cache_folder
 from raffed.errors import UsageError
-from raffed.runtime.ray_backend.private_folder import is_held
+from raffed.scratch import is_held
 
 RECORD = "standing.json"  # in the folder of the Ray
 ENDING_SECONDS = 20.0

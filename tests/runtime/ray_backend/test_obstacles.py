@@ -32,10 +32,9 @@ from raffed.runtime.ray_backend.private_folder import (
     LONGEST,
     NoFolderError,
     full_place,
-    hold,
     private_folder,
-    remove_left,
 )
+from raffed.scratch import hold, remove_left
 
 
 class Usage(NamedTuple):

@@ -15,8 +15,8 @@ import pytest
 from raffed.errors import UsageError
 from raffed.results import read_run
 from raffed.runtime.ray_backend.address import LOCAL, WARM, meant, same_ray
-from raffed.runtime.ray_backend.private_folder import hold
 from raffed.runtime.ray_backend.standing_ray import RECORD, end_standing, forget, joined_ray, note, standing
+from raffed.scratch import hold
 from tests.cli.conftest import Cli, cli, shell
 from tests.runtime.conftest import on, small
 
@@ -111,7 +111,7 @@ def test_a_ray_whose_process_was_killed_or_has_ended_is_gone(tmp_path: Path, not
 HOLDER = """
 import sys, time
 from pathlib import Path
-from raffed.runtime.ray_backend.private_folder import hold
+from raffed.scratch import hold
 from raffed.runtime.ray_backend.standing_ray import note
 let_go = hold(Path(sys.argv[1]))
 note(Path(sys.argv[1]), "127.0.0.1:1234", "secret")

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from raffed.runtime.ray_backend.private_folder import hold
 from raffed.runtime.ray_backend.standing_ray import note
 from raffed.runtime.ray_backend.warm_command import asks_for_it
+from raffed.scratch import hold
 from tests.runtime.ray_backend.test_warm_process import Process, environment, importing, process, said
 
 __all__ = ["importing", "process"]

@@ -1,0 +1,74 @@
+"""Temporary folders that are removed at the end; those of a killed process by the next command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PREFIX = "raffed-"
+RANDOM = 8  # letters that tempfile.mkdtemp adds to the prefix
+HELD = "held"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new folder for temporary files."""
+    remove_left(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as made:
+        let_go = hold(Path(made))
+        try:
+            yield Path(made)
+        finally:
+            let_go()
+
+
+def hold(folder: Path) -> Callable[[], None]:
+    """Mark a folder as in use by this process.
+
+    Returns:
+        A function that ends it. It also ends with the process.
+    """
+    mark = (folder / HELD).open("w")
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return mark.close
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process has marked a folder as in use (`hold`)."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        with (folder / HELD).open("r+") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def remove_left(place: Path) -> None:
+    """Remove folders that killed processes of this user have left in a place.
+
+    These are marked folders that no process holds.
+    """
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    for mark in place.glob(f"{PREFIX}{'?' * RANDOM}/{HELD}"):
+        with contextlib.suppress(OSError), mark.open("r+") as held:
+            if os.fstat(held.fileno()).st_uid == os.getuid():
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises an error while the folder is in use
+                shutil.rmtree(mark.parent, ignore_errors=True)

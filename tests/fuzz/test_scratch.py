@@ -1,0 +1,46 @@
+"""Temporary folders are removed at the end; those of a killed process by the next command."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from raffed.scratch import scratch_folder
+from tests.warm import python
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {  # folders that have another end: beside what they replace, held by Ray, or in a user's own test
+    "raffed/data/array_cache.py",
+    "raffed/references/carried.py",
+    "raffed/results/storage.py",
+    "raffed/runtime/ray_backend/private_folder.py",
+    "raffed/testing/method_boundaries.py",
+}
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = python(
+        ["-c", "import os, raffed.scratch as s\nwith s.scratch_folder(): os.kill(os.getpid(), 9)"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert killed.returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch_folder() as first, scratch_folder() as second:
+        assert set(tmp_path.iterdir()) == {first, second}
+    assert not any(tmp_path.iterdir())
+
+
+def test_every_temporary_folder_is_such_a_one() -> None:
+    files = [path for top in ("raffed", "analysis") for path in (ROOT / top).rglob("*.py")]
+    made = {
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if "mkdtemp(" in (text := path.read_text()) or "TemporaryDirectory(" in text
+    }
+    assert made == {"raffed/scratch.py", *ELSEWHERE}
