@@ -28,7 +28,7 @@ def up() -> None:
         raise UsageError("raffed up: no Ray can stand ready on Windows; leave --address out")
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "raffed.runtime.ray_backend.stand"],
+            [sys.executable, "-P", "-m", "raffed.runtime.ray_backend.stand"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=said,

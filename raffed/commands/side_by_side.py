@@ -97,7 +97,7 @@ class _Worker:
         self.run, self.place, self.last = run, place, dict[str, Json]()
         self._heard = heard
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.format(path=sys.path)],
+            [sys.executable, "-P", "-c", PROGRAM.format(path=sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

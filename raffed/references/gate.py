@@ -198,10 +198,12 @@ def check_trusted(reference: str, place: CodeLocation | None, files: Mapping[str
     where = f"{place.file} would be executed; " if place is not None else ""
     own = place is not None and is_user_code(place.file)
     listed = ", ".join(f"{name} ({digest[:12]})" for name, digest in files.items()) if own else "its code"
+    if needed and needed <= _KNOWN.trusted | _noted():
+        return
     if EVERYTHING in _KNOWN.trusted and needed:
         trust(needed)
         log.warning("%s: %strusted from now on: %s", reference, where, listed)
-    elif not needed or not needed <= _KNOWN.trusted | _noted():
+    else:
         raise UntrustedCodeError(
             f"{reference}: {where}a file names it and not you, and this account has not begun a run with it; "
             f"read {listed or 'its code'}, and give --trust-code if it may run"

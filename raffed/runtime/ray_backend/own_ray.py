@@ -15,7 +15,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raffed.runtime.ray_backend import endings
 from raffed.runtime.ray_backend.obstacles import (
@@ -33,6 +33,9 @@ from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 from raffed.runtime.ray_backend.warm_workers import WarmWorkers
 from raffed.scratch import hold, remove_left
 
+if TYPE_CHECKING:
+    from ray.job_config import JobConfig
+
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Otherwise every ray.init leaves a thread and a socket behind in this process
@@ -43,6 +46,8 @@ QUIET_RAY = {
     "RAY_prestart_worker_first_driver": "0",
     # Otherwise an agent reads the memory of all of Ray's processes every 5 seconds, and nobody looks at it
     "REPORTER_UPDATE_INTERVAL_MS": "60000",
+    # No process of Ray imports from the folder in which a command is typed, or from that of a script
+    "PYTHONSAFEPATH": "1",
 }
 ELSEWHERE = (  # these point to another Ray, or to its token
     "RAY_ADDRESS",
@@ -66,6 +71,26 @@ OF_IMPORT = {  # Ray reads these from the environment once, when it is imported
     # Under `uv run`, Ray would send the project's folder to the actors of this machine
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,
 }
+
+
+class _Unchanging(list[str]):
+    """A list to which Ray's client adds nothing."""
+
+    def extend(self, _: object) -> None:
+        """Add nothing."""
+
+
+def without_folders() -> JobConfig:
+    """Return the settings of a job whose workers import nothing from the folder of this process.
+
+    Ray would put that folder before all others, and a file there may have the name of any module. The code of
+    a run is carried to the workers (raffed/references/carried.py).
+    """
+    from ray.job_config import JobConfig
+
+    config = JobConfig()
+    config._py_driver_sys_path = _Unchanging()
+    return config
 
 
 class OwnRay:
@@ -117,6 +142,7 @@ class OwnRay:
                 _node_ip_address=LOOPBACK,
                 _temp_dir=str(self.folder / "r"),
                 _skip_env_hook=True,
+                job_config=without_folders(),
                 **options,
             )
 

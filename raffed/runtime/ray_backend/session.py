@@ -22,7 +22,7 @@ from raffed.errors import UsageError
 from raffed.runtime.ray_backend import endings
 from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WARM, WHERE, check_token, found
 from raffed.runtime.ray_backend.obstacles import LOOPBACK, SERIAL, RayStartError
-from raffed.runtime.ray_backend.own_ray import OwnRay, ray_of_this_machine
+from raffed.runtime.ray_backend.own_ray import OwnRay, ray_of_this_machine, without_folders
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.ray_backend.private_folder import full_place
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
@@ -152,6 +152,7 @@ def _joined(there: str, address: str, node: str | None = None) -> Callable[[], N
             logging_level=logging.ERROR,
             log_to_driver=False,
             runtime_env=environment,
+            job_config=without_folders(),
             _node_ip_address=node,
         )
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:

@@ -64,7 +64,7 @@ class WarmWorkers:
                 line.bind(str(self._place))
                 line.listen(128)
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", _START, str(line.fileno()), str(PACKAGES)],
+                    [sys.executable, "-P", "-c", _START, str(line.fileno()), str(PACKAGES)],
                     env={THREADS: "1", **os.environ},
                     pass_fds=[line.fileno()],
                     stdin=subprocess.PIPE,
