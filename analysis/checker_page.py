@@ -45,7 +45,8 @@ python -m analysis.checker_page analysis/records/checker --out docs/checker_resu
 ```
 
 Only what was run is here. ± is the half width of a 95 % interval over seeds. A cell is *open* if its number
-lies between one and two bands from the printed one. Seconds are those of a run from its beginning to its end, on a machine that may have had other work.
+lies between one and two bands from the printed one. Seconds are those of a run from its beginning to its end,
+on a machine that may have had other work.
 """
 UNWRITTEN = "Nothing was written about this table yet. The file would be `analysis/prose/{file}`."
 
