@@ -47,7 +47,8 @@ def allow(size: float, what: str, error: type[UsageError] = UsageError) -> None:
     """
     if size <= 2**24:  # which needs no look at the system
         return
-    limits = (free_memory() or USUAL, _soft_limit("RLIMIT_AS"), _soft_limit("RLIMIT_DATA"))
+    free = free_memory()
+    limits = (USUAL if free is None else free, _soft_limit("RLIMIT_AS"), _soft_limit("RLIMIT_DATA"))
     most = min(limit for limit in limits if limit is not None)
     if size > SHARE * most:
         raise error(
