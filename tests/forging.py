@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raffed.results.runfile import json_text
 from raffed.results.seal import SEAL, sealed
 
 FEWEST = {  # fields that a run's run.json may have
@@ -26,12 +27,18 @@ FEWEST = {  # fields that a run's run.json may have
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what a JSON file says, also its hash of its own contents if it has one."""
+    """Change what a JSON file says, also its hash of its own contents if it has one.
+
+    It is written as raffed writes it, unless it holds what raffed writes nowhere.
+    """
     found = json.loads(path.read_text())
     change(found)
     if SEAL in found:
         found = sealed(found)
-    path.write_text(json.dumps(found))
+    try:
+        path.write_bytes(json_text(found).encode())
+    except ValueError:
+        path.write_text(json.dumps(found))
 
 
 def sha256(path: Path) -> str:
