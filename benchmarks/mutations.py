@@ -39,15 +39,8 @@ ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
 MUTATED = ("raffed", "analysis")  # the folders in which a mutation may be
 OWN_TEST = "test_mutations.py"  # it reads the table, and so it would find every mutation
-FAST = (
-    "-m",
-    "not slow and not browser and not apart and not extras",
-    "-n",
-    "2",
-    "--dist",
-    "loadfile",
-    "--no-loadscope-reorder",
-)
+QUICK = ("-m", "not slow and not browser and not apart and not extras")
+FAST = (*QUICK, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")  # as `make test`
 LONGEST = 3600  # seconds of a run of the tests; a fault that makes a test endless is found by that
 
 
@@ -212,7 +205,7 @@ def asked_of(copy: Copy, mutation: Mutation, only_hinted: bool) -> dict[str, obj
     """Return the record of one mutation: whether a test finds it, which one, and after how many seconds."""
     began = time.monotonic()
     hinted, suite = mutation.hinted(copy.root), "hinted"
-    test = copy.finder(mutation, [*hinted, *FAST[:2]]) if hinted else ""
+    test = copy.finder(mutation, [*hinted, *QUICK]) if hinted else ""
     if not test and not only_hinted:
         test, suite = copy.finder(mutation, FAST), "fast"
     return {
