@@ -20,9 +20,8 @@ from .item_tables import item_markdown
 from .packed.files import DamagedRecordsError, unpacked
 from .report import find_items
 from .reproduction.claims import claim_counts
-from .reproduction.filled import filled
+from .reproduction.filled import filled, verdict_counts
 from .reproduction.item_runs import Reproduction, run_folders
-from .reproduction.matrix import matrix_of
 from .reproduction.printed_view import printed_view
 from .runs.files import JsonObject, read_object, write_text
 from .runs.load import Runs, read_runs, section
@@ -44,8 +43,8 @@ python -m analysis.pack_records checker --out analysis/records/checker --results
 python -m analysis.checker_page analysis/records/checker --out docs/checker_results.md
 ```
 
-Only what was run is here. ± is the half width of a 95 % interval over seeds. A cell is *open* if its number
-lies between one and two bands from the printed one. Seconds are those of a run from its beginning to its end,
+Only what was run is here. ± is the half width of a 95 % interval over seeds. Beside each count stands how
+many cells agree with FedAvg's runs in their place. Seconds are those of a run from its beginning to its end,
 on a machine that may have had other work.
 """
 UNWRITTEN = "Nothing was written about this table yet. The file would be `analysis/prose/{file}`."
@@ -110,7 +109,7 @@ def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> dict[Pa
 def _line(item: Reproduction, runs: Runs) -> list[str]:
     """Return a row of the overview."""
     files = _files(item)
-    cells = ", ".join(f"{word} {count}" for word, count in matrix_of(item, runs).counts.items())
+    cells = verdict_counts(item, runs)
     claims = claim_counts(item, runs).partition(": ")[2] or "–"
     return [_key(item), item.about["scale"], cells, claims, str(len(files)), _seeds(files), _hours(files)]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .reproduction.bands import published_tables
 from .reproduction.claims import claim_counts, claim_table
 from .reproduction.item_runs import Reproduction
 from .reproduction.item_views import has_table
 from .reproduction.matrix import matrix_of
 from .reproduction.matrix_text import matrix_latex, matrix_markdown
+from .reproduction.published_tables import published_tables
 from .reproduction.term_strength import strength_view
 from .reproduction.verdicts import paper_table
 from .runs.load import Runs
@@ -37,7 +37,7 @@ def item_markdown(item: Reproduction, runs: Runs) -> str:
     matrix = matrix_markdown(matrix_of(item, runs))
     beside = "".join(
         f"{title}:\n\n{as_markdown(one)}\n"
-        for title, one in {**published_tables(item, runs), **strength_view(item, runs).tables}.items()
+        for title, one in {**published_tables(item), **strength_view(item, runs).tables}.items()
     )
     fold = f"<details><summary>One line for each cell</summary>\n\n{as_markdown(table)}\n</details>\n"
     return f"{item.title}\n\n{said}{matrix}\n{beside}{fold}"

@@ -20,11 +20,11 @@ from .metrics.intervals import reported_interval
 from .metrics.measures import measures
 from .metrics.targets import baseline_of, target_table
 from .render.page import Picture, block, picture, render
-from .reproduction.bands import published_tables, rooms
 from .reproduction.claims import claim_counts, claim_table
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.item_views import has_table, item_view
 from .reproduction.matrix import heads, matrix_of, unplaced
+from .reproduction.published_tables import published_tables
 from .reproduction.verdict_marks import MARKS
 from .reproduction.verdicts import paper_table
 from .runs import comparable
@@ -65,8 +65,7 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         title=item.title,
         unit=about["unit"],
         scale=about["scale"],
-        tolerance=f"{about['tolerance']:g}",
-        banded=bool(rooms(item)),
+        margin=f"{about['margin']:g}",
         baseline=about["baseline"],
         note=about["note"],
         marks=MARKS,
@@ -76,7 +75,7 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         heads=heads(matrix.columns) if matrix else [],
         results=paper_table(item, runs) if ran else None,
         pictures=[drawing(*one) for one in view.figures],
-        tables={**published_tables(item, runs), **view.tables},
+        tables={**published_tables(item), **view.tables},
         left_out=_left_out(unplaced(item) if ran else about["left_out"]),
     )
 

@@ -17,7 +17,6 @@ from .theme import LIGHT, Theme, dress, place, short, style
 LOOKS = {  # class of a verdict: number of its colour, and its marker
     "good": (2, "o"),
     "open": (4, "D"),
-    "above": (1, "X"),
     "below": (1, "X"),
     "plain": (6, "s"),
     "apart": (0, "P"),
@@ -34,16 +33,14 @@ class PrintedPoint(NamedTuple):
     """A cell of a table with both numbers.
 
     Attributes:
-        low: the lowest printed number.
-        high: the highest printed number; the same if only one source prints it.
-        zone: between which numbers a mean of ours agrees; None where levels are not judged.
+        printed: the printed number.
+        zone: the margin around it; None where levels are not judged.
         ours: our values, one for each seed.
         css: the class of the verdict, a key of LOOKS.
         word: the verdict.
     """
 
-    low: float
-    high: float
+    printed: float
     zone: tuple[float, float] | None
     ours: Sequence[float]
     css: str
@@ -60,7 +57,7 @@ def printed_panels(
 ) -> Figure:
     """Draw a panel for each column, with a row for each method.
 
-    A tick is the printed number, and a pale bar is where a mean of ours agrees with it. The large mark is our
+    A tick is the printed number, and a pale bar is the margin around it. The large mark is our
     mean in the colour of its verdict, and a small dot is one seed.
 
     Args:
@@ -111,9 +108,7 @@ def _draw(axes: Axes, y: int, point: PrintedPoint, theme: Theme) -> None:
             Rectangle((low, y - HALF), high - low, 2 * HALF, facecolor=theme.grid, linewidth=0, zorder=1.5)
         )
         axes.update_datalim([(low, y), (high, y)])
-    if point.low != point.high:
-        axes.plot([point.low, point.high], [y, y], color=theme.ink, linewidth=1.2, zorder=2)
-    axes.plot([point.low, point.high], [y, y], **_tick(theme), zorder=2)
+    axes.plot([point.printed], [y], **_tick(theme), zorder=2)
     if len(point.ours) > 1:
         axes.plot(point.ours, [y] * len(point.ours), **_seed(point.css, theme), zorder=3)
     axes.plot([sum(point.ours) / len(point.ours)], [y], **_mean(point.css, theme), zorder=4)
@@ -164,7 +159,7 @@ def _handles(points: Sequence[PrintedPoint], theme: Theme) -> list[Line2D | Rect
     """Return the legend's entries: the marks that occur."""
     found: list[Line2D | Rectangle] = [Line2D([], [], **_tick(theme), label="printed")]
     if any(point.zone is not None for point in points):
-        found.append(Rectangle((0, 0), 1, 1, facecolor=theme.grid, linewidth=0, label="agrees within"))
+        found.append(Rectangle((0, 0), 1, 1, facecolor=theme.grid, linewidth=0, label="margin"))
     words: dict[tuple[int, str], dict[str, str]] = {}  # looks → verdict → class
     for css, look in LOOKS.items():
         words.setdefault(look, {}).update({point.word: css for point in points if point.css == css})

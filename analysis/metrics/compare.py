@@ -162,8 +162,8 @@ class _Compared(NamedTuple):
         seeds, mean, half, p_t, p_signs = self.difference
         if seeds < LEAST_SEEDS:
             return [str(seeds), _signed(mean, math.nan), *(["–"] if several else []), "–", "–"]
-        holm_p = [_p(self.p_holm)] if several else []
-        return [str(seeds), _signed(mean, half), _p(p_t), *holm_p, _p(p_signs)]
+        holm_p = [p_text(self.p_holm)] if several else []
+        return [str(seeds), _signed(mean, half), p_text(p_t), *holm_p, p_text(p_signs)]
 
 
 def _compared(
@@ -355,5 +355,6 @@ def _signed(mean: float, half: float) -> str:
     return text if math.isnan(half) else f"{text} ± {half:.2f}"
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
+    """Write a p-value with three decimal places."""
     return "–" if math.isnan(value) else ("< 0.001" if value < 0.001 else f"{value:.3f}")

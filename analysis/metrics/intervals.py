@@ -27,7 +27,7 @@ def t_interval(values: Sequence[float]) -> float:
 
 
 @cache
-def t_quantile(freedom: int, inside: float = 0.95) -> float:
+def t_quantile(freedom: float, inside: float = 0.95) -> float:
     """The t with P(|T| ≤ t) = `inside` for Student's T with `freedom` degrees of freedom."""
     from scipy.special import stdtrit
 

@@ -31,7 +31,7 @@ from .rows import is_metrics, pack
 
 ROWS_FILE = "records.parquet"
 _CONSTANT = ("run_id", "method", "dataset", "partition", "seed")  # of a run
-_MADE = frozenset({"report"})  # folders that a command makes again
+_MADE = frozenset({"report", "verdicts.json"})  # what a command makes again
 _TEXTS = "tuning.md"  # scores of final runs, of which records hold no rows
 _LEVEL = 19  # of zstd
 
@@ -146,7 +146,7 @@ def _read_folder(folder: Path, without: Collection[str]) -> PackedFolder:
     found = PackedFolder({}, {}, {}, {})
     for place, below, names in os.walk(folder):
         below[:] = sorted(set(below) - _MADE - set(without))
-        for path in (Path(place) / name for name in sorted(names)):
+        for path in (Path(place) / name for name in sorted(set(names) - _MADE)):
             name = path.relative_to(folder).as_posix()
             if path.suffix == ".json":
                 found.objects[name] = read_object(path)

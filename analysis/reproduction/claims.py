@@ -1,26 +1,32 @@
-"""Judge claims about a table's cells on our runs, seed by seed, with a 95 % t-interval.
+"""Judge claims about a table's cells on our runs, seed by seed, by a paired t-test.
 
-A claim says that Σ factor · value − minus is above 0, or within some distance of it.
+A claim says that Σ factor · value − minus is above 0, or within some distance of it. The p-values of all
+claims of an item are corrected together by Holm's method.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..metrics.compare import NO_SPREAD
-from ..metrics.intervals import LEAST_SEEDS, reported_interval
+from ..metrics.compare import HOLM, LEVEL, NO_SPREAD, p_text
+from ..metrics.equivalence import TOO_FEW
+from ..metrics.holm import holm
+from ..metrics.intervals import LEAST_SEEDS, reported_interval, t_tail
 from ..runs.load import Runs
-from ..table import TextTable
+from ..table import TextTable, without_blank
 from .absent import DIVERGED, NOT_RUN, absence, first_said, lost_runs
 from .cell_values import DIGITS, values_of
 from .item_runs import Place, Reproduction, cell_at, measure_of
 from .numbers import shown
-from .term_strength import no_test
-from .verdict_marks import FEW_SEEDS, SETTINGS_MISSING
+from .term_strength import no_test, said_strengths
+from .verdict_marks import SETTINGS_MISSING
 from .verdicts import half_tried
+
+STRENGTH = "Strength of the terms"
 
 
 class ClaimResult(NamedTuple):
@@ -37,6 +43,9 @@ class ClaimResult(NamedTuple):
         unsettled: why the values are not final, such as settings that were not run; empty if they are.
         chosen: which rows of the claim are the best of several settings; empty if none is.
         counted: whether values are counts or sizes, which may be exactly alike in all seeds.
+        places: the cells that the claim names.
+        strengths: how strong the terms of these cells are; empty if it was not measured.
+        adjusted: the p-value after Holm's correction over all claims of the item; None: there is no other.
     """
 
     text: str
@@ -48,6 +57,9 @@ class ClaimResult(NamedTuple):
     unsettled: str = ""
     chosen: str = ""
     counted: bool = False
+    places: Sequence[Place] = ()
+    strengths: str = ""
+    adjusted: float | None = None
 
     @property
     def mean(self) -> float:
@@ -59,35 +71,58 @@ class ClaimResult(NamedTuple):
         return reported_interval(self.values)
 
     @property
+    def p(self) -> float:
+        """The p-value of the paired t-test; NaN if no test can be made.
+
+        It is two-sided: of the mean against 0, or of its distance from 0 against `within`. Values that are
+        not finite, and accuracies whose difference is the same in all seeds, have no test.
+        """
+        if (
+            self.within == 0
+            or self.unsettled
+            or self.no_test
+            or not self._premise
+            or len(self.values) < LEAST_SEEDS
+        ):
+            return math.nan
+        if not all(map(math.isfinite, self.values)):
+            return math.nan
+        away = abs(self.mean) if self.within is None else abs(abs(self.mean) - self.within)
+        error = statistics.stdev(self.values) / math.sqrt(len(self.values))
+        if error > NO_SPREAD:
+            return t_tail(away / error, len(self.values) - 1)
+        return (0.0 if away > NO_SPREAD else 1.0) if self.counted or self.within is not None else math.nan
+
+    @property
+    def _premise(self) -> bool:
+        return not self.given or ClaimResult("", self.given).verdict == "holds"
+
+    @property
     def verdict(self) -> str:
         """Whether the claim holds.
 
-        It holds if the whole interval is where it should be, and fails if the whole interval is outside. It
-        says nothing if its premise does not hold, or from fewer than three seeds. Values that must be equal
-        are so in every seed, so one seed decides. Values that are not finite, and accuracies whose difference
-        is the same in all seeds, have no interval and separate nothing.
+        It holds or fails if its p-value after Holm's correction is at most 0.05. It says nothing if its
+        premise does not hold, or from fewer than three seeds. Values that must be equal are so in every
+        seed, so one seed decides.
         """
         if self.unsettled and self.values:
             return self.unsettled
         if self.within == 0 and self.values:
             return "fails" if any(self.values) else "holds"
         if len(self.values) < LEAST_SEEDS:
-            return FEW_SEEDS.get(len(self.values), self.absent)
-        if self.given and ClaimResult("", self.given).verdict != "holds":
+            return TOO_FEW if self.values else self.absent
+        if not self._premise:
             return "says nothing: its premise does not hold"
         if self.no_test:
             return self.no_test
-        if self.within is not None:
-            near, far = abs(self.mean) - self.half, abs(self.mean) + self.half
-            return "holds" if far <= self.within else "fails" if near > self.within else "not separated"
-        alike = not self.counted and self.half <= NO_SPREAD
-        if alike or math.isnan(self.half) or abs(self.mean) <= self.half:
+        if not (self.p if self.adjusted is None else self.adjusted) <= LEVEL:
             return "not separated"
-        return "holds" if self.mean > 0 else "fails"
+        true = self.mean > 0 if self.within is None else abs(self.mean) <= self.within
+        return "holds" if true else "fails"
 
 
 def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
-    """Return the claims of the item."""
+    """Return the claims of the item, corrected together."""
     found = []
     for claim in item.about.get("claims", ()):
         left, given = _sums(item, claim["terms"], runs), _sums(item, claim.get("given", ()), runs)
@@ -104,16 +139,24 @@ def claim_results(item: Reproduction, runs: Runs) -> list[ClaimResult]:
                 _unsettled(item, claim["terms"], runs),
                 _chosen(item, claim["terms"]),
                 all(_measure(item, term) in DIGITS for term in claim["terms"]),
+                _named(claim["terms"]),
+                said_strengths(claim["terms"], item, runs),
             )
         )
-    return found
+    corrected = holm([claim.p for claim in found])
+    return [claim._replace(adjusted=p) for claim, p in zip(found, corrected, strict=True)]
+
+
+def _named(terms: Sequence[Sequence[float | str]]) -> list[Place]:
+    return list(dict.fromkeys((str(row), str(column)) for _, row, column, *_ in terms))
 
 
 def _places(item: Reproduction, terms: Sequence[Sequence[float | str]]) -> list[Place]:
     """Return the cells that a claim names, those behind an average in its place."""
     behind = {one["column"]: one["of"] for one in item.about.get("averages", ())}
-    named = [(str(row), str(column)) for _, row, column, *_ in terms]
-    return list(dict.fromkeys((row, part) for row, column in named for part in behind.get(column, [column])))
+    return list(
+        dict.fromkeys((row, part) for row, column in _named(terms) for part in behind.get(column, [column]))
+    )
 
 
 def _unsettled(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
@@ -147,8 +190,7 @@ def _measure(item: Reproduction, term: Sequence[float | str]) -> str:
 
 def _absent(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> str:
     """Return why a claim about these cells has no values."""
-    places = dict.fromkeys((str(row), str(column)) for _, row, column, *_ in terms)
-    return first_said([absence(item, place, runs) for place in places]).word or NOT_RUN
+    return first_said([absence(item, place, runs) for place in _named(terms)]).word or NOT_RUN
 
 
 def _sums(item: Reproduction, terms: Sequence[Sequence[float | str]], runs: Runs) -> dict[int, float]:
@@ -174,7 +216,7 @@ def judged(item: Reproduction, runs: Runs) -> list[ClaimResult]:
 
 def claim_counts(item: Reproduction, runs: Runs) -> str:
     """Return how many claims have each verdict, such as `4 claims: holds 3, not separated 1`."""
-    return tally([_word(item, one) for one in judged(item, runs)])
+    return tally([claim_word(item, one) for one in judged(item, runs)])
 
 
 def tally(verdicts: Sequence[str]) -> str:
@@ -189,15 +231,27 @@ def tally(verdicts: Sequence[str]) -> str:
 
 
 def claim_table(item: Reproduction, runs: Runs) -> TextTable | None:
-    """Return a table of claims, left-hand sides, seeds and verdicts; None without claims."""
-    lines = [[_said(one), _shown(one), str(len(one.values)), _word(item, one)] for one in judged(item, runs)]
+    """Return a table of claims: left sides, seeds, p-values, strengths and verdicts; None without claims."""
+    lines = [
+        [
+            _said(one),
+            _shown(one),
+            str(len(one.values)),
+            p_text(math.nan if one.adjusted is None else one.adjusted),
+            one.strengths or "–",
+            claim_word(item, one),
+        ]
+        for one in judged(item, runs)
+    ]
     if not lines:
         return None
-    titles = ["Claim", "Ours: left side − right side", "Seeds", "Verdict"]
-    return TextTable(titles, lines, frozenset({"Claim", "Verdict"}))
+    titles = ["Claim", "Ours: left side − right side", "Seeds", HOLM, STRENGTH, "Verdict"]
+    return without_blank(
+        TextTable(titles, lines, frozenset({"Claim", STRENGTH, "Verdict"})), {HOLM, STRENGTH}
+    )
 
 
-def _word(item: Reproduction, one: ClaimResult) -> str:
+def claim_word(item: Reproduction, one: ClaimResult) -> str:
     """Return the verdict. Of smoke runs it says what was seen, because they decide nothing about a paper."""
     if item.about["scale"] != "smoke" or not one.values:
         return one.verdict

@@ -41,6 +41,13 @@ NUMBERS: dict[str, Callable[[Line, Reproduction], str | tuple[Sequence[float], b
 }
 
 
+def verdict_counts(item: Reproduction, runs: Runs) -> str:
+    """Return how many cells of a table have which verdict, and its null rate beside them."""
+    matrix = matrix_of(item, runs)
+    words = ", ".join(f"{word} {count}" for word, count in matrix.counts.items())
+    return ". ".join(filter(None, (words, matrix.agreement)))
+
+
 def filled(text: str, item: Reproduction, runs: Runs) -> str:
     """Return a text with every `{{expression}}` in it replaced by what the runs of a table say.
 
@@ -52,7 +59,7 @@ def filled(text: str, item: Reproduction, runs: Runs) -> str:
     def number(match: re.Match[str]) -> str:
         parts = [" ".join(part.split()) for part in match[1].split("|")]
         if parts == ["cells"]:
-            return ", ".join(f"{word} {count}" for word, count in matrix_of(item, runs).counts.items())
+            return verdict_counts(item, runs)
         if parts == ["claims"]:
             return claim_counts(item, runs).partition(": ")[2].rstrip(".")
         row, column, what = [*parts, "", ""][:3]

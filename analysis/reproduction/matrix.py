@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ..runs.load import Runs
 from .absent import NOT_RUN, absence, remark
 from .item_runs import Reproduction
+from .null_rate import agreement_of
 from .numbers import shown
 from .table_order import table_order
 from .verdict_marks import MARKS
@@ -52,6 +53,8 @@ class Matrix(NamedTuple):
         columns: the columns.
         cells: one list for each row, with one cell for each column.
         counts: verdict → number of cells, in the order of MARKS.
+        agreement: how many cells agree, and how many with the baseline in their place; empty if no cell is
+            judged.
         notes: letter → why cells have no number, or runs are left out of it, and how many cells.
     """
 
@@ -60,6 +63,7 @@ class Matrix(NamedTuple):
     columns: Sequence[str]
     cells: Sequence[Sequence[MatrixCell]]
     counts: Mapping[str, int]
+    agreement: str
     notes: Mapping[str, str]
 
     @property
@@ -96,6 +100,7 @@ def matrix_of(item: Reproduction, runs: Runs) -> Matrix:
         [column_name(item, column) for column in columns],
         cells,
         counts,
+        agreement_of(item, runs).sentence(),
         {letter: f"{reason} ({_cells(many[reason])})" for reason, letter in notes.items()},
     )
 
@@ -113,7 +118,7 @@ def _meaning(item: Reproduction, gains: bool) -> str:
 
 def _cell(item: Reproduction, line: Line, gains: bool, why: str, notes: Mapping[str, str]) -> MatrixCell:
     scale, digits = item.about["scale"], digits_of(item, line)
-    word = verdict(line, scale, item.about["tolerance"])
+    word = verdict(line, scale, item.about["margin"])
     compared = scale == "full" or gains
     printed, signed = (line.printed_gain, True) if gains else (line.printed, False)
     below = "" if math.isnan(printed) or not compared else shown([printed], digits, sign=signed)

@@ -37,6 +37,7 @@ def matrix_markdown(matrix: Matrix) -> str:
     said = [
         matrix.meaning,
         "; ".join(legend(matrix)),
+        matrix.agreement,
         *(f"({key}) {why}" for key, why in matrix.notes.items()),
     ]
     lines = "\n\n".join(for_markdown(f"{text}.".replace("..", ".")) for text in said if text)
@@ -53,8 +54,8 @@ def matrix_latex(matrix: Matrix, title: str) -> str:
             body.append("  & " + " & ".join(map(_below, cells)) + r" \\")
     body.append(r"\bottomrule")
     notes = [f"({key}) {why}" for key, why in matrix.notes.items()]
-    said = [title, matrix.meaning, *legend(matrix), *notes]
-    comments = "".join(f"% {' '.join(text.split())}\n" for text in said)
+    said = [title, matrix.meaning, *legend(matrix), matrix.agreement, *notes]
+    comments = "".join(f"% {' '.join(text.split())}\n" for text in said if text)
     kinds = "l" + "r" * len(matrix.columns)
     lines = "\n".join(body)
     return f"{comments}\\begin{{tabular}}{{{kinds}}}\n{lines}\n\\end{{tabular}}\n"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..metrics.equivalence import PrintedNumber
+from ..runs.load import section
 from .item_runs import Reproduction
 
 PRINTED = {
@@ -46,6 +48,14 @@ def printed_value(paper: str, where: Mapping[str, str]) -> float:
     if tuple(where) == (OWN_NUMBER,):
         return _number(where[OWN_NUMBER])
     return _by_place(paper, tuple(where)).get(tuple(where.values()), math.nan) if where else math.nan
+
+
+def printed_number(item: Reproduction, where: Mapping[str, str]) -> PrintedNumber:
+    """Return what is printed in a place, with the number of runs behind it if the item knows it."""
+    paper, known = item.about["paper"], section(item.about, "published").get("repeats", {})
+    return PrintedNumber(
+        printed_value(paper, where), printed_spread(paper, where), int(known.get(where.get("paper"), 0))
+    )
 
 
 def printed_spread(paper: str, where: Mapping[str, str]) -> float:

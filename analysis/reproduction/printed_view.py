@@ -10,12 +10,12 @@ from ..studies.study import DrawnFigure
 from .item_runs import Reproduction
 from .table_order import table_order
 from .verdict_marks import mark
-from .verdicts import Line, allowance, column_name, result_lines, verdict
+from .verdicts import Line, column_name, result_lines, verdict
 from .view import View
 
 LEVELS = (
-    "The printed numbers and ours. A bar is as wide as a mean may lie off the printed number and agree with "
-    "it. The large marks are our means, and the small dots are seeds."
+    "The printed numbers and ours. A bar is the margin, in which the whole interval of our mean must lie. "
+    "The large marks are our means, and the small dots are seeds."
 )
 GAINS = (
     "The printed differences to {baseline} and ours, paired by seed. The large marks are our means, and the "
@@ -36,8 +36,8 @@ def printed_view(item: Reproduction, runs: Runs) -> View:
     gains = scale == "proxy"
     panels: dict[str, dict[str, PrintedPoint]] = {}
     for line in lines:
-        word = verdict(line, scale, item.about["tolerance"])
-        point = _gain(line, word) if gains else _level(line, word, item.about["tolerance"])
+        word = verdict(line, scale, item.about["margin"])
+        point = _gain(line, word) if gains else _level(line, word, item.about["margin"])
         if point is not None:
             panels.setdefault(column_name(item, line.column), {})[line.row] = point
     if not panels:
@@ -50,22 +50,16 @@ def printed_view(item: Reproduction, runs: Runs) -> View:
     return View([DrawnFigure(printed_panels(panels, names, below, zero=gains), caption)], {})
 
 
-def _level(line: Line, word: str, tolerance: float) -> PrintedPoint | None:
+def _level(line: Line, word: str, margin: float) -> PrintedPoint | None:
     """Return our level beside the printed one. Only a cell that is a target has a bar."""
-    room = line.room
-    low, high = (line.printed, line.printed) if room is None else (room.low, room.high)
-    if not (line.ours and all(map(math.isfinite, (low, high, *line.ours)))):
+    if not (line.ours and all(map(math.isfinite, (line.printed, *line.ours)))):
         return None
-    if room is not None:
-        zone = room.zone(line.ours)
-    else:
-        wide = allowance(line, tolerance)
-        zone = low - wide, high + wide
-    return PrintedPoint(low, high, zone if line.target else None, line.ours, mark(word).css, word)
+    zone = (line.printed - margin, line.printed + margin) if line.target else None
+    return PrintedPoint(line.printed, zone, line.ours, mark(word).css, word)
 
 
 def _gain(line: Line, word: str) -> PrintedPoint | None:
     printed = line.printed_gain
     if not (line.gains and all(map(math.isfinite, (printed, *line.gains)))):
         return None
-    return PrintedPoint(printed, printed, None, line.gains, mark(word).css, word)
+    return PrintedPoint(printed, None, line.gains, mark(word).css, word)

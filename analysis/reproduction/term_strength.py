@@ -16,7 +16,7 @@ from raffed.results.other_metrics import TERM_STRENGTH
 from ..runs.files import JsonObject
 from ..runs.load import Runs
 from ..table import TextTable
-from .item_runs import Reproduction, cell_names
+from .item_runs import Reproduction, cell_at, cell_names
 from .view import WORDS, View, cells_with_runs
 
 LEAST = 0.05  # of the cross-entropy's gradient; below it a term is as good as absent
@@ -76,12 +76,29 @@ def cell_strengths(item: Reproduction, cell: JsonObject, runs: Runs) -> Strength
 
 
 def weak_terms(terms: Strengths) -> list[str]:
-    """Return the terms that are below 5 % both at the start and at the end of training."""
-    return [
-        name
-        for name, both in terms.items()
-        if (known := [one for one in both if not math.isnan(one)]) and max(known) < LEAST
+    """Return the terms whose mean strength is below 5 %."""
+    return [name for name, both in terms.items() if mean_path(both) < LEAST]
+
+
+def mean_path(both: tuple[float, float]) -> float:
+    """Return the mean strength over the points of a client's training at which it was measured.
+
+    These are its start and its end. NaN if it was measured at neither.
+    """
+    known = [strength for strength in both if not math.isnan(strength)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def said_strengths(terms: Sequence[Sequence[float | str]], item: Reproduction, runs: Runs) -> str:
+    """Return the mean strengths of the terms of all rows that a claim names; empty if none was measured."""
+    cells = ((str(row), cell_at(item, (str(row), str(column)))) for _, row, column, *_ in terms)
+    rows = ((row, cell_strengths(item, cell, runs)) for row, cell in cells if cell is not None)
+    said = [
+        f"{row}: {', '.join(f'{name} {per_cent(mean_path(both))} %' for name, both in found.items())}"
+        for row, found in rows
+        if found
     ]
+    return "; ".join(dict.fromkeys(said))
 
 
 def strength_view(item: Reproduction, runs: Runs) -> View:
@@ -120,8 +137,10 @@ __all__ = [
     "NO_TEST",
     "Strengths",
     "cell_strengths",
+    "mean_path",
     "no_test",
     "per_cent",
+    "said_strengths",
     "strength_view",
     "untested",
     "weak_terms",

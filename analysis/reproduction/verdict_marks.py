@@ -21,19 +21,14 @@ class VerdictMark(NamedTuple):
 
 MARKS = {
     "agrees": VerdictMark(
-        "✓", "good", "within the tolerance or our 95 % interval, or within the checker's band"
+        "✓", "good", "the whole 90 % interval of the difference to the printed number is within the margin"
     ),
-    "higher": VerdictMark("↑", "above", "ours is above the printed number"),
-    "lower": VerdictMark("↓", "below", "ours is below the printed number"),
-    "differs": VerdictMark("✗", "below", "further away than two bands of the checker"),
-    "open": VerdictMark("≈", "open", "between one and two bands of the checker"),
-    "too few seeds": VerdictMark("?", "open", "two seeds are too few for a band of the checker"),
+    "differs": VerdictMark("✗", "below", "the 95 % interval of the difference is outside the margin"),
+    "too few seeds": VerdictMark("?", "open", "the seeds decide neither that it agrees nor that it differs"),
     "same order": VerdictMark("✓", "good", "the difference has the sign of the paper's"),
     "opposite order": VerdictMark("✗", "below", "the difference has the other sign"),
     "not separated": VerdictMark("≈", "open", "our 95 % interval includes 0"),
-    "one seed": VerdictMark("?", "open", "one seed is too few for an interval"),
-    "two seeds": VerdictMark("?", "open", "two seeds are too few for an interval"),
-    "no claim": VerdictMark("○", "plain", "the paper's own difference is below the tolerance"),
+    "no claim": VerdictMark("○", "plain", "the paper's own difference is below the margin"),
     "settings missing": VerdictMark("?", "open", "some settings, of which ours is the best, were not run"),
     "diverged": VerdictMark(
         "!", "apart", "training diverged in some of its runs, so their mean is no result"
@@ -49,7 +44,6 @@ MARKS = {
     "–": VerdictMark("", "plain", "not judged"),
 }
 SETTINGS_MISSING = "settings missing"
-FEW_SEEDS = {1: "one seed", 2: "two seeds"}  # too few for an interval
 
 
 def mark(word: str) -> VerdictMark:

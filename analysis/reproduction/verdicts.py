@@ -1,9 +1,8 @@
-"""Compare a paper's table with ours: item.json lists the runs of each cell, printed/*.csv the printed values.
+"""Compare a paper's table with ours: item.json lists the runs of each cell, printed/*.csv what is printed.
 
-At full scale a number agrees with the printed one if they differ by no more than the item's tolerance or our
-95 % interval. At proxy scale absolute numbers mean nothing, so the sign of each difference to the baseline is
-compared. Smoke runs only say that a cell runs. A printed number that is not to be reproduced is "no target".
-Intervals need three seeds. Tables of the checker have a rule of their own (bands.py).
+At full scale a number is judged by the item's margin (metrics/equivalence.py). At proxy scale absolute
+numbers mean nothing, so the sign of each difference to the baseline is compared. Smoke runs only say that a
+cell runs. A printed number that is not to be reproduced is "no target".
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from ..metrics.compare import NO_SPREAD
-from ..metrics.intervals import reported_interval
+from ..metrics.equivalence import TOO_FEW, PrintedNumber, agreement, difference
+from ..metrics.intervals import LEAST_SEEDS, reported_interval
 from ..metrics.stages import a_glo, a_loc
 from ..runs.load import Runs
 from ..table import TextTable, without_blank
 from .absent import DIVERGED, NOT_RUN, absence, lost_runs, setting_absence
-from .bands import Room, rooms
 from .cell_values import DIGITS, values_of
 from .item_runs import (
     Place,
@@ -33,12 +32,13 @@ from .item_runs import (
     stray_of,
 )
 from .numbers import shown
-from .printed import printed_places, printed_value
+from .printed import printed_number, printed_places, printed_value
 from .table_order import places_in_order
 from .term_strength import NO_TEST, untested
-from .verdict_marks import FEW_SEEDS, SETTINGS_MISSING
+from .verdict_marks import SETTINGS_MISSING
 
 LEFT_OUT = "Runs left out"
+SPREAD, CLOSE_INTERVAL, WITNESSES = "Paper's s (runs)", "90 % interval of Δ", "Other sources"
 ASIDES = {"a_loc": "Clients measured, at least", "a_glo": "Answered by"}
 ANSWERS = {"global": "global model", "oracle": "oracle: mean of the heads", "own": "clients' own answers"}
 
@@ -49,12 +49,11 @@ class Line(NamedTuple):
     Attributes:
         row: the method.
         column: the setting.
-        printed: the printed value; NaN if there is none.
+        told: the printed number; NaN if there is none.
         ours: our values, one for each seed.
         printed_gain: the printed difference to the baseline; NaN if there is none.
         gains: our differences to the baseline, paired by seed.
         target: whether the printed value is to be reproduced.
-        room: how the line is judged, if not by the item's tolerance.
         no_test: whether the method's terms are too weak to test anything.
         settings_missing: whether some of the settings, of which ours is the best, were not run.
         counted: whether values are counts or sizes, which may be exactly alike in all seeds.
@@ -64,17 +63,20 @@ class Line(NamedTuple):
 
     row: str
     column: str
-    printed: float
+    told: PrintedNumber
     ours: list[float]
     printed_gain: float
     gains: list[float]
     target: bool = True
-    room: Room | None = None
     no_test: bool = False
     absent: str = NOT_RUN
     settings_missing: bool = False
     counted: bool = False
     lost: int = 0
+
+    @property
+    def printed(self) -> float:
+        return self.told.value
 
     @property
     def mean(self) -> float:
@@ -97,12 +99,13 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
 
     They are in the order of the paper's table, column by column.
     """
-    paper, baseline = item.about["paper"], item.about["baseline"]
-    printed = {key: printed_value(paper, where) for key, where in printed_places(item).items()}
+    baseline = item.about["baseline"]
+    numbers = {key: printed_number(item, where) for key, where in printed_places(item).items()}
+    printed = {key: number.value for key, number in numbers.items()}
     ours = {key: values_of(item, key, runs) for key in printed}
     aside = {(cell["row"], cell["column"]) for cell in item.about["cells"] if not cell.get("target", True)}
     parts = {average["column"]: average["of"] for average in item.about["averages"]}
-    lines, room, weak, unfinished = [], rooms(item), untested(item, runs), half_tried(item, runs)
+    lines, weak, unfinished = [], untested(item, runs), half_tried(item, runs)
     for row, column in places_in_order(item, ours):
         values = ours[row, column]
         against = ours.get((baseline, column), {})
@@ -113,12 +116,11 @@ def result_lines(item: Reproduction, runs: Runs) -> list[Line]:
             math.nan if row == baseline else printed[row, column] - printed.get((baseline, column), math.nan)
         )
         target = not any((row, part) in aside for part in parts.get(column, (column,)))
-        told, judged = printed[row, column], room.get((row, column))
         found = list(values.values())
         idle = any((row, part) in weak for part in parts.get(column, (column,)))
         why = NOT_RUN if found else absence(item, (row, column), runs).word
         part_run = any((row, part) in unfinished for part in parts.get(column, (column,)))
-        line = Line(row, column, told, found, gain, gains, target, judged, idle, why, part_run)
+        line = Line(row, column, numbers[row, column], found, gain, gains, target, idle, why, part_run)
         lost = sum(len(lost_runs(item, (row, part))) for part in parts.get(column, (column,)))
         lines.append(line._replace(counted=_measure_at(item, row, column) in DIGITS, lost=lost))
     return lines
@@ -134,8 +136,8 @@ def half_tried(item: Reproduction, runs: Runs) -> dict[Place, str]:
     return found
 
 
-def verdict(line: Line, scale: str, tolerance: float) -> str:
-    """Return the verdict on a line, in one or two words. The beginning of this module explains them."""
+def verdict(line: Line, scale: str, margin: float) -> str:
+    """Return the verdict on a line, in a few words. The beginning of this module explains them."""
     if not line.ours:
         return line.absent
     if line.lost and scale != "smoke":
@@ -149,16 +151,12 @@ def verdict(line: Line, scale: str, tolerance: float) -> str:
             return "not printed"
         if not line.target:
             return "no target"
-        if line.room is not None:
-            return line.room.verdict(line.ours)
-        delta = line.mean - line.printed
-        allowed = allowance(line, tolerance)
-        return "agrees" if abs(delta) <= allowed else ("higher" if delta > 0 else "lower")
+        return agreement(line.ours, line.told, margin, counted=line.counted)
     if scale == "smoke":
         return "runs"
     if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
         return "–"
-    return _order(line, tolerance) if line.target else "no target"
+    return _order(line, margin) if line.target else "no target"
 
 
 def seeds_in_words(count: int, lost: int) -> str:
@@ -166,17 +164,11 @@ def seeds_in_words(count: int, lost: int) -> str:
     return f"{count} of {count + lost}, {lost} {DIVERGED}" if lost else str(count)
 
 
-def allowance(line: Line, tolerance: float) -> float:
-    """Return how far our mean may lie off the printed number: the tolerance, or our wider interval."""
-    half = reported_interval(line.ours)
-    return tolerance if math.isnan(half) else max(tolerance, half)
-
-
-def _order(line: Line, tolerance: float) -> str:
-    if abs(line.printed_gain) < tolerance:
-        return "no claim"  # The paper's own difference is within its noise.
-    if len(line.gains) in FEW_SEEDS:
-        return FEW_SEEDS[len(line.gains)]
+def _order(line: Line, margin: float) -> str:
+    if abs(line.printed_gain) < margin:
+        return "no claim"  # The paper's own difference means no difference.
+    if len(line.gains) < LEAST_SEEDS:
+        return TOO_FEW
     if not line.separated:
         return "not separated"
     return "same order" if sum(line.gains) * line.printed_gain > 0 else "opposite order"
@@ -185,13 +177,15 @@ def _order(line: Line, tolerance: float) -> str:
 def paper_table(item: Reproduction, runs: Runs) -> TextTable:
     """Return the table of printed values, ours (mean ± 95 % interval), seeds, differences and verdicts.
 
-    At full scale the difference is ours minus the paper's, at proxy scale it is to the baseline. Smoke runs
+    At full scale the difference is ours minus the paper's, with the 90 % interval by which it is judged, and
+    what other sources print. At proxy scale it is to the baseline. Smoke runs
     are compared with nothing. If no number is printed, as for claims, the columns that compare with it
     are left out.
     """
     scale, baseline = item.about["scale"], item.about["baseline"]
     titles = ["Method", "Column", "Paper", "Ours", "Seeds"]
-    titles += ["Δ"] if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
+    full = [SPREAD, "Δ", CLOSE_INTERVAL, WITNESSES]
+    titles += full if scale == "full" else [f"Paper − {baseline}", f"Ours − {baseline}"]
     title, said = _settings(item, runs) or _asides(item, runs)
     left = {(cell["row"], cell["column"]): stray_of(item, cell, runs) or "–" for cell in item.about["cells"]}
     lines = []
@@ -205,7 +199,7 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
         ]
         cells.append(seeds_in_words(len(line.ours), line.lost))
         if scale == "full":
-            cells.append(shown([line.mean - line.printed], digits, sign=True))
+            cells += _judged_by(item, line, digits)
         elif scale == "smoke":
             cells += ["–", "–"]
         else:
@@ -215,7 +209,7 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
             [
                 *cells,
                 *beside,
-                verdict(line, scale, item.about["tolerance"]),
+                verdict(line, scale, item.about["margin"]),
                 left.get((line.row, line.column), "–"),
             ]
         )
@@ -223,8 +217,21 @@ def paper_table(item: Reproduction, runs: Runs) -> TextTable:
     whole = TextTable(
         [*titles, "Verdict", LEFT_OUT], lines, frozenset({"Method", "Column", title, "Verdict", LEFT_OUT})
     )
-    blank = {"Paper", "Δ", f"Paper − {baseline}", "Verdict", LEFT_OUT}
+    blank = {"Paper", *full, f"Paper − {baseline}", "Verdict", LEFT_OUT}
     return without_blank(whole, blank | ({f"Ours − {baseline}"} if scale == "smoke" else set()))
+
+
+def _judged_by(item: Reproduction, line: Line, digits: int) -> list[str]:
+    """Return the print's deviation and its runs, the difference to it, its interval, and other sources."""
+    told, found = line.told, difference(line.ours, line.told)
+    spread = "–" if math.isnan(told.spread) or not told.runs else f"{told.spread:g} ({told.runs})"
+    interval = (
+        "–" if found is None else " to ".join(shown([end], digits, sign=True) for end in found.interval())
+    )
+    cell = cell_at(item, (line.row, line.column)) or {}
+    others = (printed_value(item.about["paper"], place) for place in cell.get("witnesses", ()))
+    said = ", ".join(f"{other:g}" for other in others) or "–"
+    return [spread, shown([line.mean - line.printed], digits, sign=True), interval, said]
 
 
 def column_name(item: Reproduction, column: str) -> str:

@@ -194,6 +194,7 @@ def write_paper_item(path: Path, screen: Screen) -> None:
     for title, table in found.tables:
         rows = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
         screen.tabled(str(found.path), title, rows, table.left_aligned)
+    screen.judged(found.verdicts)
 
 
 def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.progress import Progress, TaskID
 
+    from raffed.analysis.reproduction.verdict_rows import Value
     from raffed.config.validation import Json
     from raffed.experiments.events import RoundEvent
     from raffed.experiments.result import RunResult
@@ -92,6 +93,9 @@ class Screen:
 
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
         """Show a table of a paper that was reproduced."""
+
+    def judged(self, verdicts: Sequence[Mapping[str, Value]]) -> None:
+        """Show the rows of verdicts.json of a paper's table."""
 
     def close(self) -> None:
         """Remove what is on the screen. Called at least once."""
@@ -167,6 +171,10 @@ class JsonScreen(Screen):
 
     def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
         self._emit("table", path=path, title=title, rows=rows)
+
+    def judged(self, verdicts: Sequence[Mapping[str, Value]]) -> None:
+        for row in verdicts:
+            self._emit("verdict", **row)
 
     def _emit(self, event: str, **values: T) -> None:
         print(json.dumps({"event": event, **plain(values)}, allow_nan=False), file=self._out, flush=True)

@@ -18,6 +18,7 @@ from raffed.results.storage import fetched, mirrored, named
 if TYPE_CHECKING:
     import pandas as pd
 
+    from raffed.analysis.reproduction.verdict_rows import Value
     from raffed.analysis.runs.load import Runs
     from raffed.analysis.sweeps import Sweep
     from raffed.analysis.table import TextTable
@@ -28,7 +29,8 @@ class WrittenReport:
     """A report that was written.
 
     Attributes:
-        path: report.html; summary.md, summary.csv and curves.png stand beside it.
+        path: report.html; summary.md, summary.csv and curves.png stand beside it, and verdicts.json and
+            verdicts.csv if there are reproduced tables.
         table: The summary: one row for each setting, means over seeds with half widths of 95 % intervals.
         rows: The same as the texts that are shown.
         left_out: Folder → why it is not in the report.
@@ -101,6 +103,7 @@ def reported(
     """
     from raffed.analysis.metrics.summary import cells, summary
     from raffed.analysis.report import find_items, unhashed, without_trials, write_loaded
+    from raffed.analysis.reproduction.verdict_rows import verdict_rows, write_verdicts
     from raffed.analysis.runs.load import NoRunsError, read_runs
     from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, with_missing
 
@@ -119,6 +122,8 @@ def reported(
     try:
         with writing(out):
             path = write_loaded(loaded, out, items, sweeps, reload)
+            if rows := [row for item in items for row in verdict_rows(item, loaded)]:
+                write_verdicts(out, rows)
     except NoRunsError as error:
         raise UsageError(str(error)) from error
     shown = without_trials(loaded, sweeps, items)
@@ -154,15 +159,16 @@ def _over_seeds(runs: Runs) -> tuple[dict[str, pd.DataFrame], str]:
 @dataclass(frozen=True)
 class ItemTables:
     """The tables of a reproduction: `tables` maps each table that exists to its title, and `path` is
-    the report.
+    the report. `verdicts` are the rows of verdicts.json.
     """
 
     path: Path
     tables: tuple[tuple[str, TextTable], ...]
+    verdicts: Sequence[Mapping[str, Value]]
 
 
 def write_item_tables(path: Path) -> ItemTables | str:
-    """Write the table of a reproduction as Markdown, LaTeX and HTML beside its item.json.
+    """Write the table of a reproduction as Markdown, LaTeX and HTML, and its verdicts, beside its item.json.
 
     If the item is only a study, its table is that of its claims.
 
@@ -173,6 +179,7 @@ def write_item_tables(path: Path) -> ItemTables | str:
     from raffed.analysis.report import write_loaded
     from raffed.analysis.reproduction.item_runs import load_item, run_folders
     from raffed.analysis.reproduction.item_views import showable
+    from raffed.analysis.reproduction.verdict_rows import verdict_rows, write_verdicts
     from raffed.analysis.runs.load import read_runs
 
     item = load_item(path)
@@ -182,9 +189,11 @@ def write_item_tables(path: Path) -> ItemTables | str:
     table, claims = item_tables(item, runs)
     write_text(path.parent / "table.md", item_markdown(item, runs))
     write_text(path.parent / "table.tex", item_latex(item, runs))
+    verdicts = verdict_rows(item, runs)
+    write_verdicts(path.parent, verdicts)
     written = write_loaded(runs, path.parent / "report", [item])
     pairs = ((item.title, table), ("What is claimed of it", claims))
-    return ItemTables(written, tuple((title, one) for title, one in pairs if one is not None))
+    return ItemTables(written, tuple((title, one) for title, one in pairs if one is not None), verdicts)
 
 
 @dataclass(frozen=True)

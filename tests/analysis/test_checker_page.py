@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from raffed.analysis.checker_page import main
+from raffed.analysis.reproduction.null_rate import CANNOT_TELL
 
 from tests.analysis.written_item import written_item
 
@@ -29,13 +30,15 @@ def table(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
     for row, level in {"FedAvg": 0.5, "FedRS": 0.6}.items():
         folders = [
             write_run(
-                f"{row}-{seed}", [level + (row == "FedRS") * seed / 1000], method=row.lower(), seed=seed
+                f"{row}-{seed}",
+                [level + seed / (500 if row == "FedRS" else 1000)],
+                method=row.lower(),
+                seed=seed,
             )
             for seed in range(3)
         ]
-        band = {"least": 1.0, "repeats": 3, "spread": None, "witnesses": []}
         runs = [f"../{folder.name}" for folder in folders]
-        cells.append({"row": row, "column": "IID", "printed": {"value": 50.0}, "runs": runs, "band": band})
+        cells.append({"row": row, "column": "IID", "printed": {"value": 50.0}, "runs": runs})
     written_item(
         tmp_path / "item",
         cells,
@@ -59,7 +62,8 @@ def page(table: Path) -> str:
 
 def test_the_page_counts_verdicts_and_claims_and_says_how_the_runs_were_made(table: Path) -> None:
     text = page(table)
-    assert "| own/t | full | agrees 1, differs 1 | holds 1 | 6 | 0, 1, 2 |" in text
+    count = f"1 of 2 agree; FedAvg in their place: 2 of 2. {CANNOT_TELL}"
+    assert f"| own/t | full | agrees 1, differs 1. {count} | holds 1 | 6 | 0, 1, 2 |" in text
     assert "6 runs with the seeds 0, 1, 2 took" in text
     assert "`raffed reproduce own/t --scale full --out checker --execution serial` makes them again" in text
     assert "It is misprinted." in text
@@ -73,17 +77,17 @@ def test_the_picture_of_a_table_lies_beside_the_page_and_is_shown_in_it(table: P
 @pytest.mark.parametrize(
     ("expression", "number"),
     [
-        ("FedRS | IID", "60.10 ± 0.25"),  # 60.0, 60.1, 60.2: t = 4.303, s/√3 = 0.0577
-        ("FedRS | IID | mean", "60.10"),
+        ("FedRS | IID", "60.20 ± 0.50"),  # 60.0, 60.2, 60.4: t = 4.303, s/√3 = 0.1155
+        ("FedRS | IID | mean", "60.20"),
         ("FedRS | IID | printed", "50.00"),
-        ("FedRS | IID | off", "+10.10"),
-        ("FedRS | IID | span", "0.20"),
-        ("FedRS | IID | seed 2", "60.20"),
+        ("FedRS | IID | off", "+10.20"),
+        ("FedRS | IID | span", "0.40"),
+        ("FedRS | IID | seed 2", "60.40"),
         ("FedRS | IID | gain", "+10.10 ± 0.25"),
         ("FedAvg | IID | − FedRS", "−10.10 ± 0.25"),
         ("FedRS | IID | order", "above"),
         ("FedRS | IID | diverged", "0"),
-        ("cells", "agrees 1, differs 1"),
+        ("cells", f"agrees 1, differs 1. 1 of 2 agree; FedAvg in their place: 2 of 2. {CANNOT_TELL}"),
         ("claims", "holds 1"),
     ],
 )

@@ -20,11 +20,11 @@ WriteRun = Callable[..., Path]
     ("values", "word"),
     [
         ([], "not run"),
-        ([1.0], "one seed"),
+        ([1.0], "too few seeds"),
         ([1.0, 1.1, 0.9], "holds"),
         ([-1.0, -1.1, -0.9], "fails"),
         ([1.0, -1.0, 0.5], "not separated"),
-        ([1.0, 1.1], "two seeds"),
+        ([1.0, 1.1], "too few seeds"),
         ([0.0, 0.0, 0.0], "not separated"),
         ([0.5, 0.5, 0.5], "not separated"),  # without any spread nothing is known of it
         ([60.0, 45.0, math.inf], "not separated"),
@@ -63,8 +63,8 @@ def test_a_claim_says_nothing_where_its_premise_does_not_hold(given: list[float]
         ([0.0, 1e-9], 0.0, "fails"),
         ([1e-9], 0.0, "fails"),
         ([], 0.0, "not run"),
-        ([0.1], 0.3, "one seed"),
-        ([0.1, 0.1], 0.3, "two seeds"),
+        ([0.1], 0.3, "too few seeds"),
+        ([0.1, 0.1], 0.3, "too few seeds"),
         ([0.1, 0.1, 0.1], 0.3, "holds"),
         ([-0.1, -0.1, -0.1], 0.3, "holds"),
         ([0.4, 0.4, 0.4], 0.3, "fails"),
@@ -147,5 +147,5 @@ def test_the_sheet_says_it_with_a_sign_and_smoke_says_nothing(item: Reproduction
     runs = load_runs(run_folders(item))
     table = claim_table(item, runs)
     assert table is not None
-    assert table.rows[0] == ["a above b", "+20.00", "2", "two seeds"]
+    assert table.rows[0] == ["a above b", "+20.00", "2", "too few seeds"]
     assert claim_table(Reproduction(item.folder, {**item.about, "scale": "smoke"}), runs) is None

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import comparison_table, established, paired_tables, seeds_note
-from raffed.analysis.metrics.holm import holm
+from raffed.analysis.metrics.holm import benjamini_hochberg, holm
 from raffed.analysis.metrics.summary import summary, to_text
 from raffed.analysis.report import write_loaded, write_report
 from raffed.analysis.runs.groups import groups
@@ -25,6 +25,16 @@ WriteRun = Callable[..., Path]
 def test_holm_s_p_values_are_those_of_a_worked_example() -> None:
     """In ascending order 0.005·4, 0.01·3, 0.03·2, 0.04·1 = 0.02, 0.03, 0.06, 0.04; the last rises to 0.06."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_benjamini_and_hochberg_s_p_values_are_those_of_a_worked_example_without_the_tests_that_failed() -> (
+    None
+):
+    """In ascending order 0.005·4/1, 0.01·4/2, 0.03·4/3, 0.04·4/4 = 0.02, 0.02, 0.04, 0.04."""
+    found = benjamini_hochberg([0.01, math.nan, 0.04, 0.03, 0.005])
+    assert math.isnan(found.pop(1))
+    assert found == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert benjamini_hochberg([]) == []
 
 
 def closed_testing(p_values: Sequence[float]) -> list[float]:

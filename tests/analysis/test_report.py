@@ -215,7 +215,7 @@ def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(
         "scale": "full",
         "meaning": "x",
         "unit": "%",
-        "tolerance": 1.0,
+        "margin": 1.0,
         "baseline": "FedAvg",
         "note": "",
         "left_out": [],

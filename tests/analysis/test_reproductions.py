@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from raffed.analysis.loading import load_runs
+from raffed.analysis.metrics.equivalence import PrintedNumber
 from raffed.analysis.report import find_items, write_loaded
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.claims import claim_results
@@ -33,25 +34,27 @@ def line(
     gains: tuple[float, ...] = (),
     target: bool = True,
 ) -> Line:
-    return Line("a", "b", printed, ours, gain, list(gains), target)
+    return Line("a", "b", PrintedNumber(printed), ours, gain, list(gains), target)
 
 
 @pytest.mark.parametrize(
     ("found", "word"),
     [
         (line([], 80.0), "not run"),
-        (line([80.4], 80.0), "agrees"),
-        (line([80.6], 80.0), "higher"),
-        (line([79.4], 80.0), "lower"),
+        (line([80.4], 80.0), "too few seeds"),
         (line([80.0]), "not printed"),
-        (line([78.0, 80.0, 82.0], 83.0), "agrees"),  # interval 80 ± 4.97
-        (line([79.9, 80.0, 80.1], 83.0), "lower"),  # interval 80 ± 0.25
+        (line([79.9, 80.0, 80.1], 80.2), "agrees"),  # 90 % interval −0.2 ± 0.17
+        (line([79.9, 80.0, 80.1], 80.4), "too few seeds"),
+        (line([78.0, 80.0, 82.0], 83.0), "too few seeds"),  # 95 % interval −3 ± 4.97
+        (line([79.9, 80.0, 80.1], 83.0), "differs"),  # 95 % interval −3 ± 0.25
         (line([79.4], 80.0, target=False), "no target"),
         (line([], 80.0, target=False), "not run"),
         (line([80.0], target=False), "not printed"),
     ],
 )
-def test_at_full_scale_a_number_agrees_within_the_tolerance_or_our_interval(found: Line, word: str) -> None:
+def test_at_full_scale_a_number_agrees_if_its_whole_interval_is_within_the_margin(
+    found: Line, word: str
+) -> None:
     assert verdict(found, "full", 0.5) == word
 
 
@@ -64,8 +67,8 @@ def test_at_full_scale_a_number_agrees_within_the_tolerance_or_our_interval(foun
         (2.0, (-1.0, 0.0, 1.2), "not separated"),
         (2.0, (3.0, 3.0, 3.0), "not separated"),  # without spread, a t-interval would be certain of anything
         (0.3, (3.0, 3.1, 2.9), "no claim"),
-        (2.0, (3.0,), "one seed"),
-        (2.0, (3.0, 3.1), "two seeds"),
+        (2.0, (3.0,), "too few seeds"),
+        (2.0, (3.0, 3.1), "too few seeds"),
         (NAN, (), "–"),
     ],
 )
@@ -111,7 +114,7 @@ def item_file(tmp_path: Path, write_run: WriteRun) -> Path:
         paper="fedmr",
         name="table1",
         measure="accuracy_best",
-        tolerance=0.5,
+        margin=0.5,
         note="<b>",
         left_out=["MOON, x: missing: method moon"],
     )
@@ -131,9 +134,11 @@ def test_a_cell_is_the_mean_of_its_seeds_best_rounds_and_gains_are_paired(item_f
 def test_the_sheet_has_paper_ours_interval_seeds_difference_and_verdict(item_file: Path) -> None:
     item = load_item(item_file)
     table = paper_table(item, load_runs(run_folders(item)))
-    assert list(table.titles) == ["Method", "Column", "Paper", "Ours", "Seeds", "Δ", "Verdict"]
-    # Two seeds have no interval, so the tolerance alone decides
-    assert table.rows[0] == ["FedAvg", "FMNIST P5C2", "67.29", "61.00", "2", "−6.29", "lower"]
+    titles = ["Method", "Column", "Paper", "Ours", "Seeds", "Δ", "90 % interval of Δ", "Verdict"]
+    assert list(table.titles) == titles
+    # Of 60 and 62 half the interval is t(1) · √2 / √2 = 6.314
+    wanted = ["67.29", "61.00", "2", "−6.29", "−12.60 to +0.02", "too few seeds"]
+    assert table.rows[0] == ["FedAvg", "FMNIST P5C2", *wanted]
 
 
 def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_file: Path) -> None:
@@ -141,7 +146,7 @@ def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_fil
     item = item._replace(about={**item.about, "scale": "proxy"})
     table = paper_table(item, load_runs(run_folders(item)))
     assert "Δ" not in table.titles
-    assert table.rows[1][-2:] == ["+9.50", "two seeds"]
+    assert table.rows[1][-2:] == ["+9.50", "too few seeds"]
 
 
 def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(
@@ -185,7 +190,7 @@ def table_of(folder: Path, measure: str, *settings: dict[str, Any]) -> Reproduct
         "runs": [run for one in settings for run in one["runs"]],
         "settings": list(settings),
     }
-    return written_item(folder, [cell], measure=measure, tolerance=2.0)
+    return written_item(folder, [cell], measure=measure, margin=2.0)
 
 
 def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
@@ -341,7 +346,12 @@ def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(
         ("FedAvg", "avg", True),
         ("FedMR", "avg", False),
     ]
-    assert [one[-1] for one in paper_table(item, runs).rows] == ["lower", "no target", "lower", "no target"]
+    assert [one[-1] for one in paper_table(item, runs).rows] == [
+        "too few seeds",
+        "no target",
+        "differs",
+        "no target",
+    ]
     assert "2 no target" in write_loaded(runs, tmp_path / "report", [item]).read_text()
 
 
@@ -356,9 +366,9 @@ def test_a_report_shows_the_paper_s_table_and_what_was_left_out(item_file: Path,
 def test_a_gain_in_rounds_that_never_come_is_not_separated_and_is_shown_with_its_seeds() -> None:
     """With one of three seeds the method never reaches the baseline's accuracy."""
     gains = [60.0, 45.0, math.inf]
-    line = Line("FedProx", "c", 10.0, gains, 5.0, gains)
+    line = Line("FedProx", "c", PrintedNumber(10.0), gains, 5.0, gains)
     assert verdict(line, "proxy", 1.0) == "not separated"
     assert shown(gains, 0) == "never in 1 of 3"
     assert shown([math.inf, math.inf], 0) == "never"
-    alike = Line("FedProx", "c", 10.0, [60.0] * 3, 5.0, [60.0] * 3, counted=True)
+    alike = Line("FedProx", "c", PrintedNumber(10.0), [60.0] * 3, 5.0, [60.0] * 3, counted=True)
     assert verdict(alike, "proxy", 1.0) == "same order"

@@ -25,7 +25,7 @@ def test_a_run_of_another_partition_is_left_out_of_a_paper_s_cell_and_named(
         names = [write_run(f"{row}{seed}", [0.5, 0.6], method=row.lower(), seed=seed).name for seed in (0, 1)]
         cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
     change(tmp_path / "FedMR1", "partition_sha256", OTHER)
-    item = written_item(tmp_path, cells, scale="proxy", tolerance=0.5)
+    item = written_item(tmp_path, cells, scale="proxy", margin=0.5)
     runs = load_runs(run_folders(item))
     assert [len(line.ours) for line in result_lines(item, runs)] == [2, 1, 2]
     table = paper_table(item, runs)
@@ -46,7 +46,7 @@ def test_a_paper_s_cell_counts_runs_that_were_rounded_in_several_ways(
         cells.append({"row": row, "column": "a", "printed": {}, "runs": names})
     for folder in ("FedAvg2", "FedMR0", "FedMR1", "FedMR2"):
         change(tmp_path / folder, "config.numerics.bits", "portable")
-    item = written_item(tmp_path, cells, scale="proxy", tolerance=0.5)
+    item = written_item(tmp_path, cells, scale="proxy", margin=0.5)
     runs = load_runs(run_folders(item))
     assert [len(line.ours) for line in result_lines(item, runs)] == [3, 3]
     assert "Runs left out" not in paper_table(item, runs).titles

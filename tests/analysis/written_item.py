@@ -17,7 +17,7 @@ PLAIN: dict[str, Any] = {
     "measure": "accuracy_last",
     "scale": "full",
     "unit": "%",
-    "tolerance": 1.0,
+    "margin": 1.0,
     "baseline": "FedAvg",
     "note": "",
     "averages": [],

@@ -113,7 +113,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "measure": "accuracy_last",
         "scale": "full",
     }
-    about |= {"unit": "", "tolerance": 1, "baseline": PROGRAMS[0], "note": PROGRAMS[3], "cells": cells}
+    about |= {"unit": "", "margin": 1, "baseline": PROGRAMS[0], "note": PROGRAMS[3], "cells": cells}
     about |= {"averages": [], "left_out": [f"{PROGRAMS[0]}: {PROGRAMS[1]}"], "picture": ""}
     write_json(folder / "runs" / "item.json", about)
     runs = [folder / "runs"]

@@ -53,7 +53,7 @@ TABLE = raffed.table(
     "My method beside FedAvg",
     RUNS,
     printed={("FedAvg", "digits"): 50.0, ("MyProx", "digits"): 99.9},
-    tolerance=100.0,
+    margin=100.0,
     claims=[raffed.Claim.above("MyProx is better", "MyProx", "FedAvg", "digits")],
 )
 
@@ -88,7 +88,19 @@ def test_a_table_of_a_file_runs_gets_verdicts_goes_on_and_refuses_changed_files(
     table = (folder / "table.md").read_text()
     assert "| FedAvg | digits | 50.00 |" in table
     assert "| MyProx | digits | 99.90 |" in table
-    assert table.count("| agrees |") == 2
+    assert table.count("| too few seeds |") == 3  # one seed is never a verdict
+    verdicts = json.loads((folder / "verdicts.json").read_text())
+    assert [(row["kind"], row["verdict"]) for row in verdicts] == [
+        ("cell", "too few seeds"),
+        ("cell", "too few seeds"),
+        ("claim", "too few seeds"),
+    ]
+    shown = cli(*asked, "--tables", "--json")
+    events = [json.loads(line) for line in shown.out.splitlines()]
+    assert [event for event in events if event.pop("event") == "verdict"] == verdicts
+    reported = cli("report", "out", "--out", "whole")
+    assert reported.code == 0, reported.err
+    assert json.loads((lab / "whole" / "verdicts.json").read_text()) == verdicts
     assert "MyProx is better" in table
     assert (folder / "report" / "report.html").exists()
     again = cli(*asked)
@@ -148,7 +160,7 @@ def test_what_is_no_table_is_refused(lab: Path, reference: str, message: str) ->
         ({"printed": {("FedAvg", "y"): 1.0}}, r"cell of table t: a printed number '\(FedAvg, y\)'"),
         ({"claims": [raffed.Claim.above("c", "A", "B", "x")]}, "the claim 'c'"),
         ({"baseline": "FedProx"}, "baseline"),
-        ({"tolerance": -1.0}, "tolerance"),
+        ({"margin": -1.0}, "margin"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_in_one_line(changes: dict, message: str) -> None:

@@ -15,7 +15,7 @@ HEAD = """# Other people's tables, checked
 
 `python -m tests.docs.checker` made this page from the code. raffed's own papers are under
 [Reproduce a paper's table](reproducing.md). The items `checker/…` are tables of other authors and programs.
-Each is a file in `raffed/experiments/checker/`, with its data, partition, network, protocol, band and claims.
+Each is a file in `raffed/experiments/checker/`, with data, partition, network, protocol, margin and claims.
 `analysis/printed/independent.csv` has the printed numbers.
 
 ```sh
@@ -34,15 +34,9 @@ same command goes on where it stopped. `full` is the printed protocol.
 
 ## How a number is judged
 
-A published number is m ± s of n runs, and ours is r ± t of k runs with at least three seeds. The band is
-b = max(b₀, 2 √(s²/n + t²/k)). b₀ is stated for each cell, and s is 0.5 where none or 0.00 is printed.
-The number *agrees* if r is at most b away from m, it *differs* if r is more than 2b away, and it is *open* in
-between. Where several sources print the same cell, their range, widened by b₀ on both sides, stands for m.
-A cell has no verdict if training diverged with one of its seeds: the mean over the others is that of the
-lucky ones.
-
-Claims about orders weigh more than levels. They are judged by differences that are paired by seed and
-partition: a claim *holds* or *fails* only if the whole 95 % interval is on one side.
+By [the same rule](reproducing.md#how-a-number-is-judged) as the papers' tables: the whole interval of the
+difference to the print lies within the table's margin, or outside of it, or there are too few seeds. A cell
+has no verdict if training diverged with one of its seeds: the mean over the others is that of the lucky ones.
 
 Most published deviations are not noise of partitions. Flower's niid_bench, FedVLS and PFLlib fix the seed of
 the partition, so the items repeat their seeds on that same partition.
@@ -55,7 +49,7 @@ the partition, so the items repeat their seeds on that same partition.
 def overview(item: Item) -> str:
     """Return a row of the overview."""
     assert item.published is not None
-    target = sum(one.band is not None for one in item.cells)
+    target = sum(bool(one.target and one.printed) for one in item.cells)
     cells = f"{len(item.cells)} ({target} with a target)"
     about = item.published
     return f"| [`{item.key}`](#{anchor(item)}) | {item.title} | {cells} | {about.needs} | {about.cost} |"
@@ -79,7 +73,7 @@ def section(item: Item) -> str:
         "",
         f"- Rows: {', '.join(rows)}.",
         f"- Columns: {', '.join(columns)}.",
-        f"- Bands b₀, in points: {bands(item)}.",
+        f"- Margin: {item.margin:g} points.",
         f"- Needs {about.needs}. {about.cost[:1].upper()}{about.cost[1:]}.",
         f"- Command: `raffed reproduce {item.key} --scale full --out checker --execution serial`",
         *(f"- Not to be had here: {what}." for what in about.lacks),
@@ -89,16 +83,6 @@ def section(item: Item) -> str:
         *(f"- Absent, {row}: {why}." for row, why in about.absent.items()),
     ]
     return "\n".join(lines) + "\n"
-
-
-def bands(item: Item) -> str:
-    """Return b₀ for every column and, where rows differ in it, for every value."""
-    found: dict[str, list[str]] = {}
-    for one in item.cells:
-        if one.band is not None:
-            values = found.setdefault(one.column, [])
-            values += [f"{one.band.least:g}"] if f"{one.band.least:g}" not in values else []
-    return "; ".join(f"{column} {' or '.join(values)}" for column, values in found.items()) or "none"
 
 
 def page() -> str:

@@ -150,7 +150,7 @@ ITEM = {
     "scale": "full",
     "meaning": "x",
     "unit": "%",
-    "tolerance": 1.0,
+    "margin": 1.0,
     "baseline": "FedAvg",
     "note": "",
     "left_out": [],

@@ -1,4 +1,4 @@
-"""Parts that several of the checker's tables share: where a number is printed, bands, and training."""
+"""Parts that several of the checker's tables share: where a number is printed, and training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.experiments.reproduction.items import Cell
-from raffed.experiments.reproduction.published import Band
 
 GLOBAL, PERSONAL = "aggregation_accuracy", "personalization_accuracy"  # metrics of the csv
 SGD = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=64, epochs=10)
@@ -89,8 +88,7 @@ def cells(
     column: str,
     base: RunConfig,
     sources: Sequence[Printed],
-    band: Band | None,
-    prints: bool = True,
+    target: bool = True,
 ) -> list[Cell]:
     """Return the cell of a row in a column, once for each of the row's settings.
 
@@ -98,17 +96,15 @@ def cells(
         row: The row.
         column: Name of the column.
         base: The run that all rows of the column share.
-        sources: Who prints the column; the first is shown, and the others are its witnesses.
-        band: How the number is judged, without witnesses; None if it is no target.
-        prints: Whether anything is printed for this row here.
+        sources: Who prints the column; ours is judged by the first, and the others are its witnesses.
+        target: Whether a number that is printed here is to be reproduced.
     """
-    places = [one.of(row.print_name) for one in sources] if prints and row.print_name != "-" else []
-    judged = replace(band, witnesses=tuple(places[1:])) if band and places else None
-    target = row.target and (judged is not None or not places)
-    told = places[0] if places else {}
+    places = [one.of(row.print_name) for one in sources] if row.print_name != "-" else []
+    held = row.target and (target or not places)
+    told, others = (places[0], tuple(places[1:])) if places else ({}, ())
 
     def cell(config: RunConfig, setting: str = "") -> Cell:
-        return Cell(row.name, column, config, told, row.measure, setting, target, judged if target else None)
+        return Cell(row.name, column, config, told, row.measure, setting, held, others)
 
     if not row.settings:
         return [cell(run_of(row, base))]

@@ -53,7 +53,7 @@ DEFECTS = (
     "As released, the servers of FedAvg, FedProx, FedRS, FedEXP and FedSAM ask for a test set that is never "
     "set, so "
     "the released files cannot have made the table.",
-    "Where ± 0.00 is printed, the three runs were the same run; 0.5 stands for the deviation.",
+    "Where ± 0.00 is printed, the three runs were the same run.",
     "The printed FedLC may be PriorCE, since its row equals that of the ablation's calibrated loss; the "
     "released "
     "FedSAM optimises FedVLS's loss. Both rows are uncertain targets.",

@@ -34,7 +34,7 @@ def _cells() -> Iterator[Cell]:
                 Printed("flbenchmarkui", "index.html", f"{name} {column.replace('Dir 0.5', 'Dir0.5')}")
             ]
             for row in ROWS:
-                yield from cells(row, f"{name} {column}", run, printed, None)
+                yield from cells(row, f"{name} {column}", run, printed, False)
 
 
 ITEM = Item(

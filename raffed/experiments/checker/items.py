@@ -1,7 +1,7 @@
-"""The checker: tables that other people printed, run by raffed and judged by one rule.
+"""The checker: tables that other people printed, run by raffed.
 
-Every table has a file of its own with its data, partition, network, protocol, band and claims. The rule is
-`Band` in raffed/experiments/reproduction/published.py.
+Every table has a file of its own with its data, partition, network, protocol, margin and claims. The rule by
+which numbers are judged is in analysis/metrics/equivalence.py.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from raffed.experiments.checker.common import (
 )
 from raffed.experiments.reproduction.catalogue import CHECKER
 from raffed.experiments.reproduction.items import Cell, Claim, Item
-from raffed.experiments.reproduction.published import Band, Published
+from raffed.experiments.reproduction.published import Published
 
 SPLITS = {  # seed 42 of Flower's baseline, whatever the seed of the run
     "IID": "iid:10",
@@ -34,6 +34,7 @@ SPLITS = {  # seed 42 of Flower's baseline, whatever the seed of the run
     "#C=3": "label-count:10:3:flower:42",
 }
 ORDER = ("#C=1", "#C=2", "#C=3", "Dir 0.5", "IID")
+JUDGED = tuple(column for column in SPLITS if column != "#C=1")  # where levels are to be met
 MAY_DIFFER = SAME_RUN_OTHERWISE
 # SCAFFOLD with momentum inside, as both codes have it. Flower's weighs the changes of controls by samples.
 NIID_SCAFFOLD = TableRow("SCAFFOLD", "scaffold", {"momentum_inside": True}, weighting="samples")
@@ -61,6 +62,7 @@ PROTOCOL = (
     "best round of 50 by the test accuracy, mean ± sample deviation of 3 runs; of FedProx the best of μ = "
     f"0.001, 0.01, 0.1 and 1 in every cell; {UNKNOWN_SEEDS}"
 )
+REPEATS = {"flower-niid_bench": 3}
 SHARED_DEFECTS = (
     "FLBenchmarkUI does not say its rounds and seeds, leaves out 10 % of each client, and its SCAFFOLD alone "
     "clips gradients at 1, so its SCAFFOLD is not a witness.",
@@ -88,7 +90,7 @@ def sources(name: str, column: str, row: TableRow) -> list[Printed]:
 def flower_cells(
     name: str,
     dataset: str,
-    bands: Mapping[str, float],
+    judged: Collection[str],
     transform: Mapping[str, Value] | None = None,
     free: Collection[tuple[str, str]] = (),
 ) -> list[Cell]:
@@ -97,17 +99,16 @@ def flower_cells(
     Args:
         name: Name of the data set in the csv.
         dataset: Name of the data set in raffed.
-        bands: Column → b₀; columns that it lacks are no targets.
+        judged: The columns whose numbers are targets.
         transform: Numbers of the preparation that replace those of `plain`.
         free: Cells (row, column) that are no targets although the column is one.
     """
     found = []
     for column, split in SPLITS.items():
         run = column_base(dataset, split, transform)
-        band = Band(bands[column]) if column in bands else None
         for row in ROWS:
-            judged = None if (row.name, column) in free else band
-            found += cells(row, column, run, sources(name, column, row), judged)
+            target = column in judged and (row.name, column) not in free
+            found += cells(row, column, run, sources(name, column, row), target)
     return found
 
 
@@ -133,7 +134,6 @@ def item(
     found: list[Cell],
     claims: tuple[Claim, ...],
     published: Published,
-    tolerance: float,
     margin: float,
 ) -> Item:
     """Return a table of this family."""
@@ -143,7 +143,6 @@ def item(
         title,
         "accuracy_best",
         tuple(found),
-        tolerance=tolerance,
         margin=margin,
         note=PROTOCOL,
         claims=claims,

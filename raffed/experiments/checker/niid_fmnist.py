@@ -5,8 +5,10 @@ from __future__ import annotations
 from raffed.experiments.checker.niid_bench import (
     FLBENCH,
     FLOWER,
+    JUDGED,
     MAY_DIFFER,
     PROTOCOL,
+    REPEATS,
     SHARED_DEFECTS,
     below,
     flower_cells,
@@ -16,7 +18,6 @@ from raffed.experiments.checker.niid_bench import (
 from raffed.experiments.reproduction.items import Claim
 from raffed.experiments.reproduction.published import Published
 
-BANDS = {"IID": 0.4, "Dir 0.5": 0.6, "#C=2": 1.5, "#C=3": 1.0}
 CLAIMS = (
     Claim.above("FedNova is below FedAvg in #C=2 (printed −6.4 and −3.5)", "FedAvg", "FedNova", "#C=2"),
     Claim.near("FedProx is within 1.5 points of FedAvg in #C=2", "FedProx", "FedAvg", "#C=2", 1.5),
@@ -26,7 +27,7 @@ CLAIMS = (
 ITEM = item(
     "niid-fmnist",
     "Fashion-MNIST, 10 clients, five splits",
-    flower_cells("FMNIST", "fashion-mnist", BANDS, free={("SCAFFOLD", "#C=2")}),
+    flower_cells("FMNIST", "fashion-mnist", JUDGED, free={("SCAFFOLD", "#C=2")}),
     CLAIMS,
     Published(
         f"{FLOWER}; second witness {FLBENCH}",
@@ -40,7 +41,7 @@ ITEM = item(
             *SHARED_DEFECTS,
         ),
         may_differ=MAY_DIFFER,
+        repeats=REPEATS,
     ),
-    1.0,
     0.28,  # half of the largest printed gain (FedProx in #C=3, +0.56); √(mean s²) is 1.69
 )

@@ -12,7 +12,6 @@ from raffed.config.run import Data, Federation, Model, RunConfig
 from raffed.config.training import Local
 from raffed.experiments.checker.common import GLOBAL, PERSONAL, Printed, TableRow, cells
 from raffed.experiments.reproduction.items import Cell
-from raffed.experiments.reproduction.published import Band
 
 ROUNDS = 2000
 LOCAL = Local(lr=0.005, momentum=0.0, weight_decay=0.0, batch_size=10, epochs=1, drop_last=True)
@@ -46,6 +45,7 @@ ABSENT = {
 }
 SOURCE = "PFLlib, docs/benchmark.html (TsingZ0/PFLlib d832e76), and GPFL's Table 1 for FedPHP"
 PROTOCOL = "best round of 2,000 by Σ correct / Σ test samples over all clients, mean ± deviation of 3 trials"
+REPEATS = {"pfllib": 3}  # of GPFL's table it is not known
 DEFECTS = (
     "The strengths μ, λ and K are printed nowhere; the defaults of its main.py (μ = 0) would make FedProx "
     "FedAvg "
@@ -83,7 +83,6 @@ def column_cells(
     run: RunConfig,
     table: str,
     dataset: str,
-    bands: tuple[float, float],
     other: str = "",
 ) -> Iterator[Cell]:
     """Return the cells of all rows in a column.
@@ -93,15 +92,14 @@ def column_cells(
         run: FedAvg's run of it.
         table: Table of PFLlib's page.
         dataset: Name of the column in the csv.
-        bands: b₀ of the rows with a global model, and of the others.
         other: Name of the column in GPFL's table, which alone prints FedPHP; "" if it has none.
     """
     for row in GLOBALS:
-        yield from cells(row, column, run, [Printed("pfllib", table, dataset, GLOBAL)], Band(bands[0]))
+        yield from cells(row, column, run, [Printed("pfllib", table, dataset, GLOBAL)])
     for row in PERSONALS:
         whose = Printed("pfllib", table, dataset, PERSONAL)
         if row.name == "FedPHP":
             if not other:
                 continue
             whose = Printed("gpfl", "1", other, PERSONAL)
-        yield from cells(row, column, run, [whose], Band(bands[1]))
+        yield from cells(row, column, run, [whose])

@@ -75,7 +75,7 @@ ITEM = Item(
             COLUMN,
             FULL,
             [Printed("pfllib", "cost", "Tiny-ImageNet Dir0.1", "minutes_per_iteration")],
-            None,
+            False,
         )
     ),
     note=(

@@ -47,7 +47,6 @@ def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) ->
         "scale": scale,
         "meaning": item.meaning(scale),
         "unit": _unit(item, cells.values()),
-        "tolerance": item.tolerance,
         "margin": item.margin,
         "baseline": item.baseline,
         "note": item.note,
@@ -86,7 +85,7 @@ def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
             "runs": list(chain(*runs[place].values())),
             **({"measure": cell.measure} if cell.measure else {}),
             **({} if cell.target else {"target": False}),
-            **({} if cell.band is None else {"band": asdict(cell.band)}),
+            **({"witnesses": [dict(one) for one in cell.witnesses]} if cell.witnesses else {}),
             **({"settings": _settings(runs[place])} if cell.setting else {}),
             **({"chosen_as": cell.chosen_as} if cell.setting and cell.chosen_as else {}),
         }

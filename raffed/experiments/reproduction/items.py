@@ -10,7 +10,7 @@ from typing import TypedDict
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import ALIASES, DATASETS
 from raffed.experiments.reproduction.measures import MEASURES
-from raffed.experiments.reproduction.published import Band, Published
+from raffed.experiments.reproduction.published import Published
 from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES, known_split, smoke
 from raffed.experiments.reproduction.search import RowSearch
 from raffed.methods import METHODS
@@ -35,7 +35,7 @@ class Cell:
         setting: Which of several settings this run has; the number is that of the best.
         target: False if docs/papers says that the printed number is not to be reproduced. Ours is then shown
             beside it and not judged.
-        band: How the number is judged, if not by the item's tolerance.
+        witnesses: Where other sources print the same number. They are shown, and ours is not judged by them.
         chosen_as: The row whose best setting this row takes, because its runs are the same ones, read in
             another way. Without it the cell's own measure chooses.
     """
@@ -47,7 +47,7 @@ class Cell:
     measure: str = ""
     setting: str = ""
     target: bool = True
-    band: Band | None = None
+    witnesses: tuple[Mapping[str, str], ...] = ()
     chosen_as: str = ""
 
     @property
@@ -110,7 +110,6 @@ class Claim:
 class ItemOptions(TypedDict, total=False):
     """Arguments of an `Item` that most items leave out."""
 
-    tolerance: float
     margin: float
     baseline: str
     note: str
@@ -127,7 +126,6 @@ class Item:
             spread over runs that the source prints, √(mean s²) of its numbers that are to be reproduced, or
             1 point where it prints none. It is no wider than half of the largest printed gain over the
             baseline, so that the baseline in every row's place does not agree with all of them.
-        tolerance: Points within which a number agrees, which is the noise that docs/papers estimates.
         picture: A name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
         study: A name of raffed.studies.STUDIES, for what is not a table of federated runs. There may then be
             no cells and no measure.
@@ -144,7 +142,6 @@ class Item:
     measure: str = ""
     cells: tuple[Cell, ...] = ()
     averages: tuple[Average, ...] = ()
-    tolerance: float = 0.5
     margin: float = 1.0
     baseline: str = "FedAvg"
     note: str = ""

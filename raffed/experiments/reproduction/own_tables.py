@@ -30,7 +30,7 @@ def table(
     *,
     printed: Mapping[Place, float] | None = None,
     measure: str = "accuracy_last",
-    tolerance: float = 0.5,
+    margin: float = 1.0,
     baseline: str = "",
     claims: Iterable[Claim] = (),
     note: str = "",
@@ -45,7 +45,7 @@ def table(
         runs: (row, column) → the run behind this cell, at full scale.
         printed: (row, column) → the number that is printed for it, in the unit of the measure.
         measure: How a number is read from a run, such as "accuracy_last" or "personal_last", in percent.
-        tolerance: Points within which a number agrees with the printed one.
+        margin: How far from the printed number ours may lie and mean the same, in the measure's unit.
         baseline: The row with which others are compared at proxy scale; without it the first row.
         claims: What is claimed of the cells, judged seed by seed.
         note: Written below the table.
@@ -65,7 +65,7 @@ def table(
         >>> one.key
         'own/t'
     """
-    _check_settings(name, paper, measure, tolerance, runs)
+    _check_settings(name, paper, measure, margin, runs)
     numbers = dict(printed or {})
     _check_places(f"table {name}: a printed number", numbers, runs)
     cells = tuple(
@@ -84,7 +84,7 @@ def table(
         title=title,
         measure=measure,
         cells=cells,
-        tolerance=tolerance,
+        margin=margin,
         baseline=baseline or rows[0],
         note=note,
         proxy=proxy,
@@ -93,7 +93,7 @@ def table(
 
 
 def _check_settings(
-    name: str, paper: str, measure: str, tolerance: float, runs: Mapping[Place, RunConfig]
+    name: str, paper: str, measure: str, margin: float, runs: Mapping[Place, RunConfig]
 ) -> None:
     for what, text in (("name", name), ("paper", paper)):
         if not NAME.fullmatch(text):
@@ -101,7 +101,7 @@ def _check_settings(
     if paper in (*PAPERS, *BESIDE_PAPERS):
         raise UsageError(f"table {name}: {paper!r} is a paper of raffed's own; choose another `paper`")
     check_choice("measure", measure, MEASURES)
-    check_range("tolerance", tolerance, 0.0, 100.0)
+    check_range("margin", margin, 0.0, 100.0)
     if not runs:
         raise UsageError(f"table {name}: it has no runs; give {{(row, column): RunConfig(...)}}")
     for place, config in runs.items():

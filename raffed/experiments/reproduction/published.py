@@ -1,31 +1,9 @@
-"""What is known of a table that other people printed, and how a number is judged against it."""
+"""What is known of a table that other people printed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True)
-class Band:
-    """How far from the printed number a mean may lie.
-
-    With a printed m ± s of n runs and our r ± t of k runs, the band is b = max(least, 2 √(s²/n + t²/k)). The
-    number agrees if |r − m| ≤ b and differs if |r − m| > 2b; otherwise the question is open. Where several
-    sources print the number, their range widened by `least` stands for m.
-
-    Attributes:
-        least: The noise b₀ in points that is assumed at least.
-        repeats: Number n of runs behind the printed number.
-        spread: The deviation s, if the printed ± is something else; None: the printed ±, or 0.5 if none or
-            0.00 is printed.
-        witnesses: Where other sources print the same number: column → value of the csv, as `Cell.printed`.
-    """
-
-    least: float
-    repeats: int = 3
-    spread: float | None = None
-    witnesses: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,6 +20,8 @@ class Published:
         lacks: What neither raffed nor this repository has and the exact table would need.
         may_differ: Fields of the configuration in which rows of a column differ on purpose, such as
             "local.lr".
+        repeats: Name of a source in the csv → number of runs behind each of its numbers. The printed
+            deviations of a source that is not here are not used, because their number of runs is unknown.
     """
 
     source: str
@@ -52,6 +32,7 @@ class Published:
     absent: Mapping[str, str] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
     may_differ: tuple[str, ...] = ()
+    repeats: Mapping[str, int] = field(default_factory=dict)
 
     def stated(self) -> list[str]:
         """Return lines that say before anything runs what the table needs, costs and leaves out."""
@@ -63,4 +44,4 @@ class Published:
         ]
 
 
-__all__ = ["Band", "Published"]
+__all__ = ["Published"]

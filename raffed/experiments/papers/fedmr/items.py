@@ -89,7 +89,6 @@ def _table_3() -> Item:
         "floats_up",
         tuple(cells),
         margin=0.001,  # millions: the last printed digit, because the numbers are counted
-        tolerance=0.001,
         baseline="without_prototypes",
         note="counted from what is sent",
         proxy=counted,
@@ -112,7 +111,6 @@ def _table_4() -> Item:
         "rounds_to_baseline",
         tuple(cells),
         margin=110.0,  # rounds by which crossings of one's own maximum vary; half of the largest gain is 125
-        tolerance=110.0,
         note=note,
         proxy=proxy,
     )
@@ -184,7 +182,6 @@ def _table_7() -> Item:
         "eigenvalue_variance",
         tuple(cells),
         margin=100.0,  # FedNova and FedAvg, the same in IID, differ by 68; half of the largest gain is 418
-        tolerance=100,
         proxy=proxy,
         note=note,
         claims=fedmr_claims.table_7("CIFAR10"),

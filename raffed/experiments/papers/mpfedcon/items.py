@@ -29,7 +29,6 @@ def _tasks(
         title,
         "between_mean10",
         cells,
-        tolerance=5.0,
         proxy=proxy,
         note=note,
         claims=claims,
@@ -63,7 +62,6 @@ def _table_2() -> Item:
         "Strength of the contrast",
         "between_mean10",
         cells,
-        tolerance=5.0,
         proxy=proxy,
         claims=mpfedcon_claims.strengths(),
     )
@@ -85,7 +83,7 @@ def _table_3() -> Item:
     note = (
         "FedAvg's accuracy is its mean over all parties and the last ten rounds, its rounds are all there "
         "are; a party is "
-        "drawn once in ten rounds, which is the tolerance"
+        "drawn once in ten rounds, which is the margin"
     )
     return Item(
         "mpfedcon",
@@ -94,7 +92,6 @@ def _table_3() -> Item:
         "personal_rounds_to_baseline",
         cells,
         margin=10.0,  # rounds: a party is drawn once in ten; half of the largest printed gain is 98
-        tolerance=10.0,
         note=note,
         proxy=proxy,
     )
@@ -167,7 +164,6 @@ def _table_4() -> Item:
         "Noise as a defence",
         "between_mean10",
         tuple(cells),
-        tolerance=5.0,
         baseline="Original",
         note=note,
         proxy=proxy,
@@ -193,7 +189,6 @@ def _claims() -> Item:
         "Claims on the parties' accuracy",
         "between_mean10",
         tuple(cells),
-        tolerance=5.0,
         proxy=proxy,
         claims=mpfedcon_claims.small(rows),
         picture="gain_curves",

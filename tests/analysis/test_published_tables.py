@@ -1,8 +1,7 @@
-"""The checker's rule: a number is judged by a band that has the spread of the print and of our own runs."""
+"""A table that other people printed: one source judges, others are shown, and its defects stand beside it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,44 +9,15 @@ from typing import Any
 import pytest
 from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
-from raffed.analysis.reproduction.bands import Room, band_table, published_tables
+from raffed.analysis.metrics.equivalence import PrintedNumber
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
-from raffed.analysis.reproduction.verdicts import paper_table, result_lines, verdict
+from raffed.analysis.reproduction.published_tables import published_tables
+from raffed.analysis.reproduction.verdicts import paper_table, result_lines
 from raffed.analysis.sections import paper_section
 
 from tests.analysis.written_item import written_item
 
 WriteRun = Callable[..., Path]
-
-
-@pytest.mark.parametrize(
-    ("ours", "word"),
-    [
-        ([], "not run"),
-        ([80.0, 80.0], "too few seeds"),
-        ([81.0] * 3, "agrees"),  # b = max(1, 2 √(0.09/3)) = 1
-        ([81.5] * 3, "open"),
-        ([82.5] * 3, "differs"),
-        ([77.5] * 3, "differs"),
-    ],
-)
-def test_a_number_agrees_within_the_band_is_open_up_to_twice_and_differs_beyond(
-    ours: list[float], word: str
-) -> None:
-    assert Room(80.0, 80.0, 0.3, 3, 1.0).verdict(ours) == word
-
-
-def test_the_band_grows_with_both_spreads() -> None:
-    """s = 3, n = 3 and t = 1, k = 3: 2 √(9/3 + 1/3) = 3.65; at s = t = 0 it is b₀."""
-    assert Room(80.0, 80.0, 3.0, 3, 1.0).width([79.0, 80.0, 81.0]) == pytest.approx(2 * math.sqrt(10 / 3))
-    assert Room(80.0, 80.0, 0.0, 3, 1.0).width([80.0] * 3) == 1.0
-
-
-def test_the_range_of_several_sources_is_widened_by_the_assumed_noise() -> None:
-    room = Room(47.8, 51.2, 0.5, 3, 1.0)
-    assert [room.distance(value) for value in (49.0, 46.8, 52.2)] == [0.0, 0.0, 0.0]
-    assert room.distance(45.8) == pytest.approx(-1.0)
-    assert room.distance(53.2) == pytest.approx(1.0)
 
 
 def place(method: str, paper: str = "flower-niid_bench", table: str = "README") -> dict[str, str]:
@@ -63,8 +33,8 @@ def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
         for seed, score in enumerate((0.875, 0.88, 0.885))
     ]
     witness = place("FedAvg", "flbenchmarkui", "index.html")
-    band: dict[str, Any] = {"least": 0.6, "repeats": 3, "spread": None, "witnesses": [witness]}
-    fedavg = {"row": "FedAvg", "column": "Dir 0.5", "printed": place("FedAvg"), "runs": names, "band": band}
+    cell: dict[str, Any] = {"row": "FedAvg", "column": "Dir 0.5", "printed": place("FedAvg"), "runs": names}
+    fedavg = {**cell, "witnesses": [witness]}
     published = {
         "source": "a README",
         "protocol": "best of 50",
@@ -74,6 +44,7 @@ def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
         "absent": {"FedGF": "raffed has no such method"},
         "lacks": [],
         "may_differ": ["local.lr"],
+        "repeats": {"flower-niid_bench": 3},
     }
     return written_item(
         tmp_path,
@@ -81,24 +52,29 @@ def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
         paper="checker",
         name="niid-fmnist",
         measure="accuracy_best",
-        tolerance=0.5,
+        margin=1.0,
         published=published,
     )
 
 
-def test_a_line_of_the_checker_is_judged_by_its_band_and_not_by_the_tolerance(item: Reproduction) -> None:
+def test_the_first_source_judges_and_the_others_are_shown(item: Reproduction) -> None:
+    """The difference to 88.09 is −0.09, its error √((0.5² + 0.29²)/3) = 0.3337, with 3.21 degrees of freedom.
+
+    The 90 % interval is −0.09 ± 2.29 · 0.3337.
+    """
     (line,) = result_lines(item, load_runs(run_folders(item)))
-    assert line.room == Room(86.88, 88.09, 0.38, 3, 0.6)
-    assert verdict(line, "full", 0.0) == "agrees"
-    assert verdict(line._replace(ours=[97.0] * 3), "full", 50.0) == "differs"
-
-
-def test_the_report_shows_the_range_of_the_witnesses_the_band_and_the_verdict(item: Reproduction) -> None:
-    """t = 0.5, so b = max(0.6, 2 √(0.38²/3 + 0.5²/3)) = 0.73."""
-    table = band_table(item, load_runs(run_folders(item)))
-    assert table is not None
-    wanted = ["FedAvg", "Dir 0.5", "86.88 to 88.09", "0.38", "88.00", "0.50", "3", "+0.00", "0.73", "agrees"]
-    assert list(table.rows[0]) == wanted
+    assert line.told == PrintedNumber(88.09, 0.29, 3)
+    table = paper_table(item, load_runs(run_folders(item)))
+    shown = dict(zip(table.titles, table.rows[0], strict=True))
+    assert (shown["Paper"], shown["Paper's s (runs)"], shown["Other sources"]) == (
+        "88.09",
+        "0.29 (3)",
+        "86.88",
+    )
+    assert (shown["Δ"], shown["90 % interval of Δ"]) == ("−0.09", "−0.85 to +0.67")
+    assert shown["Verdict"] == "agrees"
+    narrow = item._replace(about={**item.about, "margin": 0.8})
+    assert paper_table(narrow, load_runs(run_folders(item))).rows[0][-1] == "too few seeds"
 
 
 def test_defects_and_absent_rows_stand_beside_the_verdict(item: Reproduction) -> None:
@@ -108,25 +84,20 @@ def test_defects_and_absent_rows_stand_beside_the_verdict(item: Reproduction) ->
 
 
 def test_the_page_states_the_rule_by_which_it_judges(item: Reproduction) -> None:
-    """A table with bands is judged by them, and one without by its tolerance; notes read as sentences."""
+    """Notes read as sentences."""
     about = dict(item.about) | {
         "note": "the rows are the same runs",
         "unit": "training_best: global model, %",
     }
     page = str(paper_section(item._replace(about=about), load_runs(run_folders(item))))
-    assert "within a band around the printed one" in page
-    assert "the tolerance (0.5)" not in page
+    assert "lies within the margin of\n1." in page
     assert "<p>The rows are the same runs.</p>" in page.replace(' class="soft"', "")
     assert "training_best: global model, %." in page
-    about["cells"] = [{name: value for name, value in about["cells"][0].items() if name != "band"}]
-    page = str(paper_section(item._replace(about=about), load_runs(run_folders(item))))
-    assert "within a band" not in page
-    assert "the tolerance (0.5)" in page
 
 
 def test_a_table_of_a_paper_has_no_such_tables(item: Reproduction) -> None:
     about = {name: value for name, value in item.about.items() if name != "published"}
-    assert published_tables(item._replace(about=about), load_runs(run_folders(item))) == {}
+    assert published_tables(item._replace(about=about)) == {}
 
 
 @pytest.mark.parametrize(("declared", "left"), [(["local.lr"], ""), ([], "local.lr differs")])

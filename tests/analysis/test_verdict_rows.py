@@ -1,0 +1,96 @@
+"""verdicts.json and verdicts.csv: one row a cell and a claim, with all that the verdict rests on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from raffed.analysis.loading import load_runs
+from raffed.analysis.packed.files import pack_folder, read_records
+from raffed.analysis.reproduction.item_runs import load_item, run_folders
+from raffed.analysis.reproduction.verdict_rows import VERDICT_COLUMNS, verdict_rows, write_verdicts
+
+from tests.analysis.written_item import written_item
+
+ROOT = Path(__file__).resolve().parents[2]
+WriteRun = Callable[..., Path]
+SCORES = {"FedAvg": [0.50, 0.51, 0.52], "FedRS": [0.53, 0.55, 0.57]}
+GAIN = [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]
+CLAIMS = [{"text": f"above by {more}", "terms": GAIN, "minus": more} for more in (0.0, 2.0)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, write_run: WriteRun) -> Path:
+    """FedAvg 51 and FedRS 55 over three seeds, where 51 and 52 are printed; the margin is 2."""
+    cells = []
+    for row, printed in {"FedAvg": 51.0, "FedRS": 52.0}.items():
+        runs = [
+            f"../{write_run(f'{row}-{seed}', [score], method=row.lower(), seed=seed).name}"
+            for seed, score in enumerate(SCORES[row])
+        ]
+        cells.append({"row": row, "column": "IID", "printed": {"value": printed}, "runs": runs})
+    about = {"margin": 2.0, "claims": CLAIMS, "picture": "", "study": "", "studies": []}
+    return written_item(tmp_path / "item", cells, **about).folder
+
+
+def rows_of(folder: Path) -> list[Any]:
+    item = load_item(folder / "item.json")
+    return verdict_rows(item, load_runs(run_folders(item)))
+
+
+def test_a_cell_has_its_difference_interval_margin_and_null_rate(folder: Path) -> None:
+    """FedRS's gains are 3, 4 and 5, with 95 % interval 4 ± 4.303 / √3. To 52 it has 3 ± 2.920 · 2 / √3."""
+    fedavg, fedrs, *_ = rows_of(folder)
+    assert (fedavg["verdict"], fedrs["verdict"]) == ("agrees", "too few seeds")
+    assert (fedrs["kind"], fedrs["item"], fedrs["scale"]) == ("cell", "own/n", "full")
+    assert (fedrs["row"], fedrs["column"], fedrs["seeds"]) == ("FedRS", "IID", [0, 1, 2])
+    assert fedrs["runs"] == ["FedRS-0", "FedRS-1", "FedRS-2"]
+    assert fedrs["weights"] == ["ab" * 32] * 3
+    names = ("printed", "mean", "sd", "difference", "printed_difference", "margin", "null_rate")
+    assert [fedrs[name] for name in names] == pytest.approx([52.0, 55.0, 2.0, 4.0, 1.0, 2.0, 0.5])
+    assert fedrs["difference_half"] == pytest.approx(4.302653 / 3**0.5)
+    half = 2.919986 * 2 / 3**0.5
+    assert [fedrs["interval_low"], fedrs["interval_high"]] == pytest.approx([3 - half, 3 + half], abs=1e-5)
+    assert (fedrs["p"], fedrs["printed_spread"], fedrs["printed_runs"]) == (None, None, None)
+
+
+def test_a_claim_has_its_p_before_and_after_holm_s_correction(folder: Path) -> None:
+    """t = 4 √3 and 2 √3 with two degrees of freedom: P(|T| > t) = 1 − t / √(2 + t²)."""
+    first, second = rows_of(folder)[2:]
+    p = [1 - t / (2 + t * t) ** 0.5 for t in (4 * 3**0.5, 2 * 3**0.5)]
+    assert [first["p"], second["p"]] == pytest.approx(p)
+    assert [first["p_holm"], second["p_holm"]] == pytest.approx([2 * p[0], p[1]])
+    assert (first["kind"], first["verdict"], second["verdict"]) == ("claim", "holds", "not separated")
+    assert (first["row"], first["column"]) == ("FedRS; FedAvg", "IID")
+
+
+def test_json_and_csv_have_the_same_rows_and_the_documented_columns(folder: Path) -> None:
+    rows = rows_of(folder)
+    write_verdicts(folder, rows)
+    written = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
+    assert written == rows
+    assert all(list(row) == list(VERDICT_COLUMNS) for row in written)
+    sheet = list(csv.DictReader((folder / "verdicts.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["verdict"] for row in sheet] == [row["verdict"] for row in written]
+    assert sheet[1]["seeds"] == "0 1 2"
+    page = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    part = page.partition("## Verdicts for programs")[2].partition("\n## ")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.MULTILINE)) == VERDICT_COLUMNS
+
+
+def test_records_leave_out_what_a_command_makes_again(folder: Path) -> None:
+    write_verdicts(folder, rows_of(folder))
+    pack_folder(folder.parent, folder.parent / "packed")
+    assert not [name for name in read_records(folder.parent / "packed").objects if "verdicts" in name]
+
+
+def test_a_list_and_a_mapping_are_one_cell_of_the_sheet(tmp_path: Path) -> None:
+    row = dict.fromkeys(VERDICT_COLUMNS) | {"seeds": [1, 2], "term_strength": {"a": 0.5}}
+    write_verdicts(tmp_path, [row])
+    (found,) = csv.DictReader((tmp_path / "verdicts.csv").read_text(encoding="utf-8").splitlines())
+    assert (found["seeds"], found["term_strength"], found["p"]) == ("1 2", "a=0.5", "")
