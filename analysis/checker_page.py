@@ -18,8 +18,10 @@ from .figures.theme import in_both_schemes, svg
 from .heading import COMMIT, NAMED
 from .item_tables import item_markdown
 from .packed.files import DamagedRecordsError, unpacked
+from .render.cells import for_markdown
 from .report import find_items
 from .reproduction.claims import claim_counts
+from .reproduction.differences_first import first_sentence
 from .reproduction.filled import filled, verdict_counts
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.printed_view import printed_view
@@ -115,14 +117,20 @@ def _line(item: Reproduction, runs: Runs) -> list[str]:
 
 
 def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
-    """Return the part of the page on one table: prose, picture, tables, and how the runs were made."""
+    """Return the part of the page on one table.
+
+    What its numbers say, prose, picture, tables, and how the runs were made.
+    """
     name = f"{item.about['paper']}-{item.about['name']}.md"
     said = (prose / name).read_text(encoding="utf-8").strip() if (prose / name).exists() else ""
     said = filled(said, item, runs)
     title, _, tables = item_markdown(item, runs).partition("\n\n")
     drawn = f"![Printed and ours, cell by cell]({picture})\n\n" if picture else ""
     text = said or UNWRITTEN.format(file=name)
-    return f"## {title}\n\n{text}\n\n{drawn}{tables.strip()}\n\n{_made(item)}\n"
+    first = for_markdown(first_sentence(item, runs))
+    opening = f"{first}\n\n{text}" if first else text
+    rest = tables.removeprefix(first).strip()
+    return f"## {title}\n\n{opening}\n\n{drawn}{rest}\n\n{_made(item)}\n"
 
 
 def _made(item: Reproduction) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from .render.cells import for_markdown
 from .reproduction.claims import claim_counts, claim_table
+from .reproduction.differences_first import difference_matrix, first_sentence
 from .reproduction.item_runs import Reproduction
 from .reproduction.item_views import has_table
 from .reproduction.matrix import matrix_of
@@ -29,10 +31,18 @@ def item_tables(item: Reproduction, runs: Runs) -> tuple[TextTable, TextTable | 
 
 
 def item_markdown(item: Reproduction, runs: Runs) -> str:
-    """Return an item as Markdown: title, claims, the matrix method × column, and all numbers folded."""
+    """Return an item as Markdown.
+
+    Title, what its numbers say, differences, claims, the matrix method × column, and all numbers folded.
+    """
     table, claims = item_tables(item, runs)
     if not has_table(item):
         return f"{item.title}\n\n{as_markdown(table)}"
+    first, differences = first_sentence(item, runs), difference_matrix(item, runs)
+    opening = f"{for_markdown(first)}\n\n" if first else ""
+    if differences is not None:
+        title = f"Differences to {item.about['baseline']}: ours, paired by seed, then the printed one"
+        opening += f"{for_markdown(title)}:\n\n{as_markdown(differences)}\n"
     said = "" if claims is None else f"{claim_counts(item, runs)}.\n\n{as_markdown(claims)}\n"
     matrix = matrix_markdown(matrix_of(item, runs))
     beside = "".join(
@@ -40,7 +50,7 @@ def item_markdown(item: Reproduction, runs: Runs) -> str:
         for title, one in {**published_tables(item), **strength_view(item, runs).tables}.items()
     )
     fold = f"<details><summary>One line for each cell</summary>\n\n{as_markdown(table)}\n</details>\n"
-    return f"{item.title}\n\n{said}{matrix}\n{beside}{fold}"
+    return f"{item.title}\n\n{opening}{said}{matrix}\n{beside}{fold}"
 
 
 def item_latex(item: Reproduction, runs: Runs) -> str:

@@ -21,6 +21,7 @@ from .metrics.measures import measures
 from .metrics.targets import baseline_of, target_table
 from .render.page import Picture, block, picture, render
 from .reproduction.claims import claim_counts, claim_table
+from .reproduction.differences_first import difference_matrix, first_sentence
 from .reproduction.item_runs import Reproduction, run_folders
 from .reproduction.item_views import has_table, item_view
 from .reproduction.matrix import heads, matrix_of, unplaced
@@ -68,6 +69,8 @@ def paper_section(item: Reproduction, runs: Runs) -> Markup:
         margin=f"{about['margin']:g}",
         baseline=about["baseline"],
         note=about["note"],
+        first=first_sentence(item, runs),
+        differences=difference_matrix(item, runs),
         marks=MARKS,
         claims=claim_table(item, runs),
         claimed=claim_counts(item, runs),

@@ -156,7 +156,7 @@ def verdict(line: Line, scale: str, margin: float) -> str:
         return "runs"
     if scale != "proxy" or math.isnan(line.printed_gain) or not line.gains:
         return "–"
-    return _order(line, margin) if line.target else "no target"
+    return order_word(line, margin) if line.target else "no target"
 
 
 def seeds_in_words(count: int, lost: int) -> str:
@@ -164,7 +164,8 @@ def seeds_in_words(count: int, lost: int) -> str:
     return f"{count} of {count + lost}, {lost} {DIVERGED}" if lost else str(count)
 
 
-def _order(line: Line, margin: float) -> str:
+def order_word(line: Line, margin: float) -> str:
+    """Return whether our difference to the baseline has the sign of the printed one."""
     if abs(line.printed_gain) < margin:
         return "no claim"  # The paper's own difference means no difference.
     if len(line.gains) < LEAST_SEEDS:

@@ -195,6 +195,8 @@ def write_paper_item(path: Path, screen: Screen) -> None:
         rows = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
         screen.tabled(str(found.path), title, rows, table.left_aligned)
     screen.judged(found.verdicts)
+    if found.first:
+        print(visible(found.first), file=sys.stderr)
 
 
 def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:

@@ -159,12 +159,13 @@ def _over_seeds(runs: Runs) -> tuple[dict[str, pd.DataFrame], str]:
 @dataclass(frozen=True)
 class ItemTables:
     """The tables of a reproduction: `tables` maps each table that exists to its title, and `path` is
-    the report. `verdicts` are the rows of verdicts.json.
+    the report. `verdicts` are the rows of verdicts.json, and `first` says what the numbers show.
     """
 
     path: Path
     tables: tuple[tuple[str, TextTable], ...]
     verdicts: Sequence[Mapping[str, Value]]
+    first: str
 
 
 def write_item_tables(path: Path) -> ItemTables | str:
@@ -177,6 +178,7 @@ def write_item_tables(path: Path) -> ItemTables | str:
     """
     from raffed.analysis.item_tables import item_latex, item_markdown, item_tables
     from raffed.analysis.report import write_loaded
+    from raffed.analysis.reproduction.differences_first import first_sentence
     from raffed.analysis.reproduction.item_runs import load_item, run_folders
     from raffed.analysis.reproduction.item_views import showable
     from raffed.analysis.reproduction.verdict_rows import verdict_rows, write_verdicts
@@ -193,7 +195,12 @@ def write_item_tables(path: Path) -> ItemTables | str:
     write_verdicts(path.parent, verdicts)
     written = write_loaded(runs, path.parent / "report", [item])
     pairs = ((item.title, table), ("What is claimed of it", claims))
-    return ItemTables(written, tuple((title, one) for title, one in pairs if one is not None), verdicts)
+    return ItemTables(
+        written,
+        tuple((title, one) for title, one in pairs if one is not None),
+        verdicts,
+        first_sentence(item, runs),
+    )
 
 
 @dataclass(frozen=True)

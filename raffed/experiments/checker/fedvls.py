@@ -6,10 +6,11 @@ without weight decay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from raffed.config.validation import Value
 from raffed.experiments.checker.common import TableRow, mus
+from raffed.experiments.reproduction.items import Claim
 
 PROJECTION: Mapping[str, Value] = {"projection": 256}
 RESET: Mapping[str, Value] = {"keep_optimizer": False}
@@ -61,3 +62,16 @@ DEFECTS = (
     "are 1 "
     "here; λ of FedVLS on this data set is the one that the paper states for MNIST and CIFAR-10, 0.1.",
 )
+
+
+def headline(above: Mapping[str, Iterable[str]]) -> tuple[Claim, ...]:
+    """Return the table's own headline: that rows are above FedAvg in the columns where it prints so.
+
+    Args:
+        above: Row → columns.
+    """
+    return tuple(
+        Claim.above(f"{row} is above FedAvg in {column}", row, "FedAvg", column)
+        for row, columns in above.items()
+        for column in columns
+    )

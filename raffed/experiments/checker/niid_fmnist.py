@@ -19,6 +19,7 @@ from raffed.experiments.reproduction.items import Claim
 from raffed.experiments.reproduction.published import Published
 
 CLAIMS = (
+    Claim.above("SCAFFOLD is above FedAvg in Dir 0.5 (printed +0.35)", "SCAFFOLD", "FedAvg", "Dir 0.5"),
     Claim.above("FedNova is below FedAvg in #C=2 (printed −6.4 and −3.5)", "FedAvg", "FedNova", "#C=2"),
     Claim.near("FedProx is within 1.5 points of FedAvg in #C=2", "FedProx", "FedAvg", "#C=2", 1.5),
     *order_claims(),

@@ -1,0 +1,120 @@
+"""What a table says first: the differences to its baseline, ours beside the printed ones, and their order."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from statistics import median
+
+from ..runs.load import Runs
+from ..table import TextTable
+from .item_runs import Reproduction
+from .null_rate import agreement_of
+from .numbers import shown
+from .table_order import table_order
+from .verdicts import Line, column_name, digits_of, order_word, result_lines
+
+LEAST_ROWS = 3  # of which there is an order to compare
+MOST_NAMED = 4  # columns whose rank correlations are named one by one
+CORRELATION = "Rank correlation with the printed order"
+
+
+def difference_matrix(item: Reproduction, runs: Runs) -> TextTable | None:
+    """Return method × column with our difference to the baseline, paired by seed, over the printed one.
+
+    The last row has the rank correlations. None where there is no such pair, or the matrix of the item has
+    them already, as at proxy scale.
+    """
+    lines = {(line.row, line.column): line for line in result_lines(item, runs)}
+    both = {place for place, line in lines.items() if line.gains and not math.isnan(line.printed_gain)}
+    if item.about["scale"] != "full" or not both:
+        return None
+    rows, columns = table_order(item)
+    columns = [column for column in columns if any((row, column) in both for row in rows)]
+    found = [
+        [row, *(_pair(item, lines[row, column]) if (row, column) in both else "–" for column in columns)]
+        for row in rows
+        if any((row, column) in both for column in columns)
+    ]
+    known = rank_correlations(lines)
+    found.append([CORRELATION, *(f"{known[one]:.2f}" if one in known else "–" for one in columns)])
+    titles = ["Method", *(column_name(item, column) for column in columns)]
+    return TextTable(
+        titles, [[cell.replace("-", "−") for cell in row] for row in found], frozenset({"Method"})
+    )
+
+
+def _pair(item: Reproduction, line: Line) -> str:
+    digits = digits_of(item, line)
+    return f"{shown(line.gains, digits, sign=True)} / {shown([line.printed_gain], digits, sign=True)}"
+
+
+def rank_correlations(lines: Mapping[tuple[str, str], Line]) -> dict[str, float]:
+    """Return Spearman's correlation of the printed numbers and our means for each column.
+
+    Columns with fewer than three rows of both, or whose numbers are all alike, are left out, and so are cells
+    that are no targets or have lost runs.
+    """
+    from scipy.stats import spearmanr
+
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for line in lines.values():
+        if line.target and not line.lost and math.isfinite(line.printed) and math.isfinite(line.mean):
+            pairs.setdefault(line.column, []).append((line.printed, line.mean))
+    found = {}
+    for column, numbers in pairs.items():
+        printed, ours = zip(*numbers, strict=True)
+        if len(numbers) >= LEAST_ROWS and len(set(printed)) > 1 and len(set(ours)) > 1:
+            found[column] = float(spearmanr(printed, ours).statistic)
+    return found
+
+
+def first_sentence(item: Reproduction, runs: Runs) -> str:
+    """Return what a table shows, in words made from its numbers; empty if nothing is compared.
+
+    Differences to the baseline come first, then the order of the rows, then the levels with their null rate.
+    """
+    about = item.about
+    if about["scale"] == "smoke":
+        return ""
+    lines = {(line.row, line.column): line for line in result_lines(item, runs)}
+    words = Counter(
+        order_word(line, float(about["margin"]))
+        for line in lines.values()
+        if line.target and not line.lost and line.gains and math.isfinite(line.printed_gain)
+    )
+    said = [
+        _signs(words, str(about["baseline"]), f"{about['margin']:g}"),
+        _orders(rank_correlations(lines)),
+        agreement_of(item, runs).sentence(),
+    ]
+    return " ".join(f"{part}." for part in said if part)
+
+
+def _signs(words: Mapping[str, int], baseline: str, margin: str) -> str:
+    beyond = sum(words.values()) - words.get("no claim", 0)
+    if not beyond:
+        return ""
+    counts = {
+        "with the same sign here": words.get("same order", 0),
+        "with the other sign": words.get("opposite order", 0),
+        "not separated from none": words.get("not separated", 0),
+        "with too few seeds": words.get("too few seeds", 0),
+    }
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"Of {beyond} printed differences to {baseline} that are larger than {margin}: {told}"
+
+
+def _orders(found: Mapping[str, float]) -> str:
+    if not found:
+        return ""
+    start = "The rank correlation of the printed order and ours is"
+    if len(found) > MOST_NAMED:
+        low, high = min(found.values()), max(found.values())
+        told = (
+            f"{low:.2f} to {high:.2f} in {len(found)} columns, with the median {median(found.values()):.2f}"
+        )
+    else:
+        told = ", ".join(f"{value:.2f} in {column}" for column, value in found.items())
+    return f"{start} {told}".replace("-", "−")
