@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raffed.references import gate, located
 from raffed.results.runfile import json_text
 from raffed.results.seal import SEAL, sealed
 
@@ -39,6 +40,13 @@ def edited(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         path.write_bytes(json_text(found).encode())
     except ValueError:
         path.write_text(json.dumps(found))
+
+
+def forget_references() -> None:
+    """Forget what was read and said, and where code lies, as a new process knows nothing of it."""
+    for known in gate.state():
+        known.clear()
+    located._PLACES.clear()
 
 
 def sha256(path: Path) -> str:

@@ -15,9 +15,9 @@ from raffed.data.own_data import load_own
 from raffed.errors import RaffedError, RunFolderError, UsageError
 from raffed.methods import build_method
 from raffed.models.own.factories import factory_of
-from raffed.references import gate
 from raffed.runtime.own_selection import own_selection
 from tests.cli.conftest import Cli
+from tests.forging import forget_references
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,7 @@ def test_no_network_that_came_with_a_folder_is_executed_unasked_for_its_weights(
 
 def forget(folder: Path) -> None:
     """Forget what was imported from strange.py and who has named it, as another process would not know it."""
-    for known in gate.state():
-        known.clear()
+    forget_references()
     (folder / "executed").unlink(missing_ok=True)
     for name in [
         name for name, one in sys.modules.items() if "strange.py" in str(getattr(one, "__file__", ""))

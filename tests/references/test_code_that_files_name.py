@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.references import gate, located
 from raffed.results.runfile import read_run
 from tests.cli.conftest import QUICK, Cli, cli
-from tests.forging import edited
+from tests.forging import edited, forget_references
 
 __all__ = ["cli"]
 
@@ -86,9 +85,7 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     known = set(sys.modules)
-    forget()
     yield folder
-    forget()
     unload(*{name for name in set(sys.modules) - known if "strange" in name})
 
 
@@ -98,19 +95,12 @@ def unload(*names: str) -> None:
         del sys.modules[name]
 
 
-def forget() -> None:
-    """As a new process knows nothing of what was read and said before."""
-    for known in gate.state():
-        known.clear()
-    located._PLACES.clear()
-
-
 def name_code(
     run: Path, field: str, reference: str, records: list[dict[str, Any]] | None = None, state: str = "stopped"
 ) -> None:
     """Let run.json name code, as its own hashes have it."""
     config = raffed.RunConfig.from_dict(read_run(run)["config"]).changed({field: reference})
-    forget()
+    forget_references()
 
     def change(about: dict[str, Any]) -> None:
         about["config"], about["identity"] = config.as_dict(), config.identity()
@@ -158,7 +148,7 @@ def test_a_record_is_no_permission(here: Path, cli: Cli, tmp_path: Path, field: 
     for run in ("run", "finished"):
         name_code(here / run, field, reference, [record(role, reference, here / "strange.py", place)])
     for words in COMMANDS.values():
-        forget()
+        forget_references()
         path = list(sys.path)
         done = cli(*words)
         assert done.code == 2, done.err
@@ -196,7 +186,7 @@ def test_a_sweep_without_trials_executes_nothing(
     request["grid"] = {"local.lr": [0.1, 0.2]}
     about = {"schema": 1, "request": request, "state": "running", "methods": {}}
     (here / "sweep.json").write_text(json.dumps(about))
-    forget()
+    forget_references()
     done = cli("tune", "--resume", *more, "--out", ".")
     assert done.code == 2, done.err
     assert not (tmp_path / "sprung").exists()
@@ -217,13 +207,13 @@ def test_trusted_code_is_listed_with_what_it_imports_and_runs_without_its_neighb
     config = config.changed({"local.schedule": "./own.py:rate"})
     raffed.run(config, here / "run", watch=done.append, stop=lambda: len(done) == 1)
     (tmp_path / "state" / "raffed" / "own-code").unlink()
-    forget()
+    forget_references()
     unload("own", "helper")
     refused = cli("resume", "run")
     assert refused.code == 2
     for name, digest in files.items():
         assert f"{name} ({digest[:12]})" in refused.err
-    forget()
+    forget_references()
     path = sys.path[:] = [one for one in sys.path if one != str(here)]
     resumed = cli("resume", "run", "--trust-code", "--quiet")
     assert resumed.code == 0, resumed.err
@@ -231,12 +221,12 @@ def test_trusted_code_is_listed_with_what_it_imports_and_runs_without_its_neighb
     assert sys.path == path
     with pytest.raises(ImportError):
         __import__("bottleneck")
-    forget()
+    forget_references()
     assert cli("verify", "run").code == 0  # this account trusts it from now on
     own.write_text(own.read_text() + "# edited\n")
     digest = hashlib.sha256(own.read_bytes()).hexdigest()
     edited(here / "run" / "run.json", lambda found: found["code"][0]["files"].update({"own.py": digest}))
-    forget()
+    forget_references()
     assert cli("verify", "run").code == 2
 
 
@@ -246,7 +236,7 @@ def test_what_is_typed_or_stands_in_a_toml_file_of_the_user_s_own_runs(here: Pat
     assert cli("run", "--schedule", "./own.py:rate", *said, "--out", "typed").code == 0
     (here / "own.py").write_text(RATE.format(rate=0.5))
     (here / "file.toml").write_text('[local]\nschedule = "./own.py:rate"\n')
-    forget()
+    forget_references()
     assert cli("run", "file.toml", *said, "--out", "file").code == 0
 
 

@@ -11,14 +11,13 @@ import pytest
 
 PROGRAM = Path(sys.executable).parent / "raffed"
 NAMES = ("raffed", "torch", "ray", "numpy", "pyarrow", "typer", "json", "psutil", "analysis", "tune_spaces")
-SMALL = "--rounds 2 --epochs 0.1 --split iid:2 --checkpoint-every 1 --quiet --execution"
+SMALL = "--rounds 2 --epochs 0.1 --split iid:2 --checkpoint-every 1 --execution"
 COMMANDS = (
     f"run {SMALL} ray --actors 1 --out ray",
     f"run {SMALL} serial --out plain",
-    "extend plain --rounds 3 --execution ray --actors 1 --quiet",
-    "resume plain --execution ray --quiet",
+    "extend plain --rounds 3 --execution ray --actors 1",
     f"run {SMALL} serial --seeds 2 --out seeds",
-    f"tune {SMALL} serial --method fedavg --grid local.lr=0.1,0.2 --seeds 1 --out sweep".replace("--quiet ", ""),
+    f"tune {SMALL} serial --method fedavg --grid local.lr=0.1,0.2 --seeds 1 --out sweep",
     "verify ray",
     "report ray --out report",
     "doctor --ray",

@@ -29,6 +29,7 @@ from raffed.references.resolve import install
 from raffed.references.source_files import hashes_at
 from raffed.results.lock import check_can_be_made, make_folder
 from raffed.results.runfile import versions, write_json
+from raffed.runtime.own_code import references_in
 
 RECORDED: Final = "recorded"
 AGAIN: Final = "again"
@@ -127,6 +128,10 @@ def _check_trust(top: Path, runs: Sequence[OpenedRun], trust_code: bool) -> None
         records = {record["reference"]: record for record in one.about.get("code", [])}
         for reference in one.code():
             record = records.get(reference)
+            if record is None and reference in references_in(one.config).values():
+                raise UsageError(
+                    f"{one.name}: {reference} is code, and the bundle holds no record of it; bundle it again"
+                )
             place = place_in(top, record) if record else located(reference.rpartition(":")[0])
             files = record["files"] if record else hashes_at(place) if place else {}
             if trust_code:
