@@ -1,20 +1,16 @@
 """Print the requirements of an extra of pyproject.toml, so that they can be installed without the package.
 
 `python .ci/extra.py docs > requirements.txt`. An extra of raffed that it names is printed in its place. Only
-the standard library and pip's own TOML reader are needed.
+the standard library is needed.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    from pip._vendor import tomli as tomllib
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 

@@ -15,9 +15,9 @@ import functools
 import types
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
 
-from typing_extensions import NotRequired, Required, is_typeddict
+from typing_extensions import is_typeddict
 
 from raffed.config.declaration import Json, Length, Range
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -70,10 +71,6 @@ def parse_toml(text: str, where: str) -> dict[str, Json]:
     Raises:
         UsageError: The text is not valid TOML. The message names `where` and the line.
     """
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib  # type: ignore[no-redef]
     deep = f"{where}: nested too deeply: more than {DEEPEST} tables and lists in one another"
     if any(part.count(".") > DEEPEST for part in _BETWEEN_KEYS.split(text)):  # reading it would take hours
         raise UsageError(deep)

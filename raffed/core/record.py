@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from torch.utils import _pytree as pytree
-from typing_extensions import Self, dataclass_transform
+from typing_extensions import dataclass_transform
 
 from raffed.references.resolve import stored_module
 

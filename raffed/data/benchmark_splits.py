@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
-from typing_extensions import Self
 
 from raffed.config.validation import Choices, Doc, Range
 from raffed.data import schemes, stages

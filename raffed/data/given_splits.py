@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
-from typing_extensions import Self
 
 from raffed.config.validation import Doc, Range
 from raffed.data import schemes

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
-
-from typing_extensions import Self
+from typing import ClassVar, Self
 
 from raffed.config.validation import Declaration, declarations
 from raffed.errors import UsageError

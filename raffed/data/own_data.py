@@ -17,7 +17,7 @@ from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
 from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import DataFileError, UnknownNameError, UsageError
-from raffed.references.gate import is_said
+from raffed.references.gate import check_download, is_said
 from raffed.references.names import entry_points, reference_of
 from raffed.references.resolve import load
 from raffed.references.user_code import may_be_called
@@ -99,7 +99,7 @@ def load_own(text: str, sha256: str = "") -> OwnData:
     if sha256 and cache.holds(sha256):
         return OwnData(Dataset.restored(_named(cache.get(sha256), text)), sha256)
     try:
-        dataset = _imported(text, again=bool(sha256))
+        dataset = _imported(text)
     except DataFileError as error:
         if sha256:
             raise DataFileError(
@@ -127,7 +127,7 @@ def read_own(text: str) -> Dataset:
     """
     if text.startswith(CACHED):
         return Dataset.restored(ArrayCache.of_user().get(text.removeprefix(CACHED)))
-    return _imported(text, again=False)
+    return _imported(text)
 
 
 def _named(stored: StoredArrays, text: str) -> StoredArrays:
@@ -140,13 +140,12 @@ def _named(stored: StoredArrays, text: str) -> StoredArrays:
     return stored if found is None else replace(stored, name=found.place, source=found.text)
 
 
-def _imported(text: str, again: bool) -> Dataset:
+def _imported(text: str) -> Dataset:
     found = parse_reference(text)
     if found is None:
         return _called(text)
-    # A folder of a run may come from anybody, so nothing is downloaded because it says so
-    if again and found.kind == "hf" and not Path(found.place).expanduser().exists():
-        raise DataFileError(f"{text} would be downloaded; start a run from it anew, which fills the cache")
+    if found.kind == "hf" and not Path(found.place).expanduser().exists():
+        check_download(text)
     if found.kind == "pfllib" and not is_said(text):  # a pickle can take all memory, or never end
         raise DataFileError(
             f"{text} stands in a file, but files of PFLlib are pickles, read only if you name them; "

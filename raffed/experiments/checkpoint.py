@@ -7,9 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
-
-from typing_extensions import NotRequired
+from typing import NotRequired, TypedDict
 
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.method import Method

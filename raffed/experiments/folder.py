@@ -45,8 +45,8 @@ FINAL = "final.safetensors"
 def run_config(path: Path) -> RunConfig:
     """Return the configuration of the run in a folder.
 
-    The address of a Ray cluster is not taken from the file: a cluster named by a stranger's file could run
-    code here. Whoever resumes the run gives it again.
+    The address of a Ray cluster is not taken from the file: a cluster could run code here, and is sent the
+    user's token. Nor is it a word for a download. Whoever resumes the run gives both again.
 
     Raises:
         RunFolderError: There is no run.
@@ -54,16 +54,12 @@ def run_config(path: Path) -> RunConfig:
     found = read_run(path)
     try:
         config = RunConfig.from_dict(found["config"])
-        return replace(config, runtime=replace(config.runtime, address=near(config.runtime.address)))
+        data, runtime = replace(config.data, download=False), replace(config.runtime, address=None)
+        return replace(config, data=data, runtime=runtime)
     except (UsageError, OverflowError) as error:
         raise RunFolderError(
             f"{path / RUN_FILE}: its configuration cannot be read: {error}; put back a copy of it"
         ) from error
-
-
-def near(address: str | None) -> str | None:
-    """Return the address of a Ray cluster if this machine belongs to that cluster, else None."""
-    return address if address == "auto" else None
 
 
 def check_unedited(path: Path) -> None:

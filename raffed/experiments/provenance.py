@@ -29,7 +29,7 @@ from raffed.runtime.setup import Setup
 
 def new_run(setup: Setup) -> RunContents:
     """Return the first contents of run.json, without its state."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     identity, name = setup.config.identity(), folder_name(setup.config.method)
     segment = new_segment(0)
     return {
@@ -78,7 +78,7 @@ def _own_names(setup: Setup) -> RunContents:
 
 def new_segment(done: int) -> Segment:
     """Return the segment of a run that begins here and now, after `done` rounds."""
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     segment: Segment = {
         "from": done + 1,
         "to": done,

@@ -41,7 +41,7 @@ def entry_points(group: str) -> Mapping[str, EntryPoint]:
     Returns:
         Name → entry point, sorted by name.
     """
-    found = {}
+    found: dict[str, EntryPoint] = {}
     for package in importlib.metadata.distributions(path=_INSTALLED):
         for one in package.entry_points.select(group=group):
             name, about = one.name.lower(), f"{package.name} {package.version}"

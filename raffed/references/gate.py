@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from raffed.errors import RunFolderError, UsageError
+from raffed.errors import DataFileError, RunFolderError
 from raffed.references.entry_points import entry_references
 from raffed.references.located import CodeLocation, installed, located
 from raffed.references.source_files import hashes_at
@@ -223,9 +223,9 @@ def hashes_of(reference: str, place: CodeLocation | None, files: Mapping[str, st
 
 
 def check_download(reference: str) -> None:
-    """Raise a UsageError if what would be fetched is named by a file and not by the user."""
+    """Raise a DataFileError if what would be fetched is named by a file and not by the user."""
     if not is_said(reference):
-        raise UsageError(
+        raise DataFileError(
             f"{reference} would be downloaded because a file says so; start a run from it anew, or fetch it "
             "before"
         )

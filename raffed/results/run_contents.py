@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict
-
-from typing_extensions import NotRequired
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from raffed.config.validation import Doc, Form, Range, Shape
 

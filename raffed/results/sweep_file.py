@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, TypedDict, TypeGuard
-
-from typing_extensions import NotRequired, Required
+from typing import Annotated, Literal, NotRequired, Required, TypeAlias, TypedDict, TypeGuard
 
 from raffed.config.validation import Length, Range, Shape, check_json
 from raffed.errors import RunFolderError

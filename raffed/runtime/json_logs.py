@@ -39,7 +39,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        when = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc).isoformat(
+        when = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(
             timespec="milliseconds"
         )
         told = {

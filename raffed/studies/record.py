@@ -21,13 +21,12 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from typing_extensions import Self
 
 from raffed.results.atomic import replacing
 from raffed.results.run_contents import Noted

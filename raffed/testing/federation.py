@@ -12,12 +12,11 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from typing_extensions import Self
 
 from raffed.config.training import Local
 from raffed.config.validation import Value

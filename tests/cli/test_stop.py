@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 
 import raffed.experiments.checks
 from raffed.cli.screen import LineScreen

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 import pytest
-from typing_extensions import NotRequired
 
 from raffed.config.validation import Form, Json, Length, Range, Shape, check_json
 

@@ -163,8 +163,11 @@ def load_parts(place: str) -> Mapping[str, hf.Dataset]:
             found = hf.Dataset.from_file(str(path))
         elif (path / "state.json").exists() or (path / "dataset_dict.json").exists():
             found = hf.load_from_disk(str(path))
+        elif path.exists():  # its description may name files elsewhere, which are not fetched
+            hf.config.HF_HUB_OFFLINE = hf.config.HF_DATASETS_OFFLINE = True
+            found = hf.load_dataset(str(path), download_config=hf.DownloadConfig(local_files_only=True))
         else:
-            found = hf.load_dataset(str(path) if path.exists() else place)
+            found = hf.load_dataset(place)
     except Exception as error:
         # The library raises errors of many types, its own and those of the network
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -4,6 +4,7 @@ use Ray.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,13 +34,17 @@ log = logging.getLogger(__name__)
 
 
 def stored_request(path: Path) -> Request:
-    """Return what the sweep in a folder was asked to do.
+    """Return what the sweep in a folder was asked to do. It is no word for a download or a cluster.
 
     Raises:
         RunFolderError: The folder does not say so.
     """
     try:
-        return Request.from_dict(read_sweep(path)["request"])
+        request = Request.from_dict(read_sweep(path)["request"])
+        data = dataclasses.replace(request.base.data, download=False)
+        runtime = dataclasses.replace(request.base.runtime, address=None)
+        base = dataclasses.replace(request.base, data=data, runtime=runtime)
+        return dataclasses.replace(request, base=base)
     except RunFolderError:
         raise
     except UsageError as error:

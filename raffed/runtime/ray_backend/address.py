@@ -98,9 +98,11 @@ def _on_this_machine() -> str:
     it is a running head that other processes may join. A Ray that a process has started for itself listens on
     loopback only, so it does not count.
     """
-    from ray._private import services
+    from ray._private import services, utils
 
-    noted, refused = services.find_bootstrap_address(None), ""
+    noted, refused = None, ""
+    if _is_trusted(utils.get_ray_address_file(None)):
+        noted = services.find_bootstrap_address(None)
     if noted:
         try:
             check_answers(noted)
@@ -108,13 +110,34 @@ def _on_this_machine() -> str:
         except UsageError as error:
             refused = f" (the one noted at {noted} has ended: {error})"
     heads: set[str] = services.find_gcs_addresses()  # type: ignore[no-untyped-call]
-    running = sorted(one for one in heads if not one.startswith(("127.", "localhost", "[::1]")))
+    near = ("127.", "localhost", "[::1]")
+    running = sorted(one for one in heads if not one.startswith(near) and _is_of_this_user(one))
     if not running:
         raise UsageError(
             f"--address auto: no Ray cluster runs on this machine{refused}; leave --address out; {WHERE}"
         )
     check_answers(running[0])
     return str(running[0])
+
+
+def _is_trusted(file: str) -> bool:
+    """Return whether a file belongs to this user or to root. Anybody can write into the folder /tmp."""
+    try:
+        return os.lstat(file).st_uid in (os.getuid(), 0)
+    except OSError:
+        return False
+
+
+def _is_of_this_user(head: str) -> bool:
+    """Return whether a process of this user or of root has joined the cluster with this head."""
+    from ray._private import services
+
+    return any(
+        one.info["uids"] is not None
+        and one.info["uids"].real in (os.getuid(), 0)
+        and f"={head}" in " ".join(one.info["cmdline"] or [])
+        for one in services.psutil.process_iter(["cmdline", "uids"])
+    )
 
 
 def check_answers(address: str) -> None:

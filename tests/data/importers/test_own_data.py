@@ -25,6 +25,7 @@ from raffed.errors import DataFileError, UsageError
 from raffed.experiments.verify import verify
 from raffed.models import MODELS, ModelInfo
 from raffed.models.net import Net
+from raffed.references.gate import note_read
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 
@@ -229,6 +230,7 @@ def test_a_data_set_comes_back_from_the_cache_with_everything_that_decides_resul
 
 
 def test_a_run_never_downloads_because_its_folder_says_so() -> None:
+    note_read({"data": {"dataset": "hf:somebody/something"}})
     with pytest.raises(DataFileError, match="would be downloaded"):
         load_own("hf:somebody/something", "0" * 64)
 
