@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,11 @@ from typing import Any
 import pytest
 
 import raffed
+from raffed.errors import RunFolderError
+from raffed.experiments.folder import run_config
+from raffed.experiments.tuning.folder import stored_request
 from raffed.results.runfile import read_run
+from raffed.runtime.ray_backend import address
 from tests.cli.conftest import QUICK, Cli, cli
 from tests.forging import edited, forget_references
 
@@ -243,3 +248,29 @@ def test_what_is_typed_or_stands_in_a_toml_file_of_the_user_s_own_runs(here: Pat
 def test_a_plain_run_needs_neither_record_nor_trust(here: Path, cli: Cli) -> None:
     assert cli("verify", "run").code == 0
     assert cli("resume", "run", "--quiet").code == 0
+
+
+def test_a_folder_is_no_word_for_a_cluster_or_a_download(here: Path) -> None:
+    def change(about: dict[str, Any]) -> None:
+        about["config"]["data"]["download"] = True
+        about["config"]["runtime"]["address"] = "auto"
+
+    edited(here / "run" / "run.json", change)
+    config = run_config(here / "run")
+    assert (config.data.download, config.runtime.address) == (False, None)
+    for base in ({"data": {"download": True}}, {"runtime": {"address": "auto"}}):
+        request = {"base": base, "methods": ["fedavg"], "protocol": "validation", "select": "global"}
+        about = {"schema": 1, "request": request, "state": "running", "methods": {}}
+        (here / "sweep.json").write_text(json.dumps(about))
+        with pytest.raises(RunFolderError, match="does not write there"):
+            stored_request(here)
+
+
+def test_a_note_of_another_user_names_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = tmp_path / "ray_current_cluster"
+    note.write_text("6.6.6.6:6379")
+    assert address._is_trusted(str(note))
+    monkeypatch.setattr(os, "getuid", lambda: 12345)  # the note is then another user's, or root's
+    assert address._is_trusted(str(note)) == (note.stat().st_uid == 0)
+    assert not address._is_trusted(str(tmp_path / "missing"))
+    assert not address._is_of_this_user("6.6.6.6:6379")

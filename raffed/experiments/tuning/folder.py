@@ -4,7 +4,6 @@ use Ray.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,17 +33,13 @@ log = logging.getLogger(__name__)
 
 
 def stored_request(path: Path) -> Request:
-    """Return what the sweep in a folder was asked to do. It is no word for a download or a cluster.
+    """Return what the sweep in a folder was asked to do.
 
     Raises:
         RunFolderError: The folder does not say so.
     """
     try:
-        request = Request.from_dict(read_sweep(path)["request"])
-        data = dataclasses.replace(request.base.data, download=False)
-        runtime = dataclasses.replace(request.base.runtime, address=None)
-        base = dataclasses.replace(request.base, data=data, runtime=runtime)
-        return dataclasses.replace(request, base=base)
+        return Request.from_dict(read_sweep(path)["request"])
     except RunFolderError:
         raise
     except UsageError as error:
