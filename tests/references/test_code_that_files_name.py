@@ -258,12 +258,12 @@ def test_a_folder_is_no_word_for_a_cluster_or_a_download(here: Path) -> None:
     edited(here / "run" / "run.json", change)
     config = run_config(here / "run")
     assert (config.data.download, config.runtime.address) == (False, None)
-    for base in ({"data": {"download": True}}, {"runtime": {"address": "auto"}}):
-        request = {"base": base, "methods": ["fedavg"], "protocol": "validation", "select": "global"}
-        about = {"schema": 1, "request": request, "state": "running", "methods": {}}
-        (here / "sweep.json").write_text(json.dumps(about))
-        with pytest.raises(RunFolderError, match="does not write there"):
-            stored_request(here)
+    base = {"data": {"validation": 0.2}, "runtime": {"address": "auto"}}
+    request = {"base": base, "methods": ["fedavg"], "protocol": "validation", "select": "global"}
+    about = {"schema": 1, "request": request, "state": "running", "methods": {}}
+    (here / "sweep.json").write_text(json.dumps(about))
+    with pytest.raises(RunFolderError, match="does not write there"):
+        stored_request(here)
 
 
 def test_a_note_of_another_user_names_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
