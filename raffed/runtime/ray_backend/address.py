@@ -101,7 +101,7 @@ def _on_this_machine() -> str:
     from ray._private import services, utils
 
     noted, refused = None, ""
-    if _is_trusted(utils.get_ray_address_file(None)):
+    if _is_trusted(utils.get_ray_address_file(None)):  # type: ignore[attr-defined]
         noted = services.find_bootstrap_address(None)
     if noted:
         try:
@@ -136,7 +136,7 @@ def _is_of_this_user(head: str) -> bool:
         one.info["uids"] is not None
         and one.info["uids"].real in (os.getuid(), 0)
         and f"={head}" in " ".join(one.info["cmdline"] or [])
-        for one in services.psutil.process_iter(["cmdline", "uids"])
+        for one in services.psutil.process_iter(["cmdline", "uids"])  # type: ignore[attr-defined]
     )
 
 
