@@ -274,3 +274,25 @@ def test_a_note_of_another_user_names_no_cluster(tmp_path: Path, monkeypatch: py
     assert address._is_trusted(str(note)) == (note.stat().st_uid == 0)
     assert not address._is_trusted(str(tmp_path / "missing"))
     assert not address._is_of_this_user("6.6.6.6:6379")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["verify", "run"], ["resume", "run", "--execution", "serial"], ["report", "run"], ["runs", "list", "."]],
+    ids=" ".join,
+)
+def test_no_escape_sequence_of_a_folder_reaches_the_terminal(here: Path, cli: Cli, words: list[str]) -> None:
+    """Versions, hardware, commits, names and warnings of a run.json are texts that anybody wrote."""
+    odd = "9\x1b]0;owned\x07\x9b31m"
+
+    def change(about: dict[str, Any]) -> None:
+        for one in (about, *about["segments"]):
+            one["versions"] = {name: text + odd for name, text in one["versions"].items()}
+            one["hardware"] = {**one["hardware"], "processor": odd}
+        about["segments"][0]["said"] = [f"said {odd}"]
+        about["commit"], about["error"] = odd, odd
+
+    edited(here / "run" / "run.json", change)
+    done = cli(*words)
+    for letter in "\x1b\x07\x9b":
+        assert letter not in done.out + done.err
