@@ -78,7 +78,7 @@ def submit(
     if address is not None and is_url(address):
         check_url(address)
     chosen, words = chosen_files(working_dir, words)
-    words = [python, "-m", "raffed", *words]
+    words = [python, "-P", "-m", "raffed", *words]
     _check_words(words)
     for line in listing(chosen, words, variables):
         print(visible(line), file=sys.stdout if dry_run else sys.stderr, flush=True)

@@ -78,7 +78,7 @@ def test_the_job_is_the_command_on_the_cluster_s_own_ray(cli: Cli, server: Serve
     done = cli("submit", "--python", "/opt/py", "run", "--method", "map", "--split", "incomplete:20", *OUT)
     assert done.code == 0, done.err
     assert server.taken["entrypoint"] == (
-        "/opt/py -m raffed run --method map --split incomplete:20 --out s3://bucket/runs/a --address auto"
+        "/opt/py -P -m raffed run --method map --split incomplete:20 --out s3://bucket/runs/a --address auto"
     )
     assert done.out == "hello\n"
     assert "working_dir" not in server.taken["runtime_env"]
