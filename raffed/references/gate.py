@@ -131,7 +131,7 @@ def note_typed(words: Iterable[str]) -> None:
 
 def say(reference: str) -> None:
     """Note that the user has named this reference in Python, unless a file has named it before."""
-    if ":" in reference and not _was_read(reference):
+    if ":" in reference and reference not in _KNOWN.said and not _was_read(reference):
         _KNOWN.said.add(reference)
 
 
