@@ -138,7 +138,7 @@ def test_no_command_executes_code_that_a_run_names_without_a_record(
     home = HOMES[(list(ROLES).index(field) + list(COMMANDS).index(command)) % len(HOMES)]
     name_code(here / run_of(command), field, f"{home}:{ROLES[field]}")
     done = cli(*COMMANDS[command])
-    assert done.code != 0
+    assert done.code != 0 or (command, field) == ("export", "data.dataset")  # which needs no data
     assert not (tmp_path / "sprung").exists()
     assert not any("strange" in name for name in sys.modules)
     assert not (here / "forked").exists()
