@@ -11,6 +11,8 @@ import pytest
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="session")
 def ray_here() -> Iterator[None]:
@@ -23,7 +25,9 @@ def ray_here() -> Iterator[None]:
         yield
         return
     own = OwnRay()
-    own.start(num_cpus=2)
+    with pytest.MonkeyPatch.context() as environment:  # its workers import nothing from the current folder
+        environment.setenv("PYTHONPATH", str(ROOT))
+        own.start(num_cpus=2)
     yield
     own.end()
 
