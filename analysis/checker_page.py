@@ -1,6 +1,6 @@
 """The command `python -m analysis.checker_page RECORDS... --out docs/checker_results.md` writes that page.
 
-It has the tables of other people that were run, with verdicts, seeds, time and machine. The pictures lie
+It has the tables of other people that were run, with verdicts, seeds and machine. The pictures lie
 beside the page. The prose of a table is a file of its own, so that it stays when the page is written anew.
 """
 
@@ -46,8 +46,7 @@ python -m analysis.checker_page analysis/records/checker --out docs/checker_resu
 ```
 
 Only what was run is here. ± is the half width of a 95 % interval over seeds. Beside each count stands how
-many cells agree with FedAvg's runs in their place. Seconds are those of a run from its beginning to its end,
-on a machine that may have had other work.
+many cells agree with FedAvg's runs in their place.
 """
 UNWRITTEN = "Nothing was written about this table yet. The file would be `analysis/prose/{file}`."
 
@@ -100,7 +99,7 @@ def written(records: Sequence[Path], page: Path, prose: Path = PROSE) -> dict[Pa
             parts.append(_part(item, runs, prose, name))
     if not lines:
         raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce checker/…")
-    titles = ["Table", "Scale", "Cells", "Claims", "Runs", "Seeds", "Hours"]
+    titles = ["Table", "Scale", "Cells", "Claims", "Runs", "Seeds"]
     overview = as_markdown(
         TextTable(titles, lines, frozenset({"Table", "Scale", "Cells", "Claims", "Seeds"}))
     )
@@ -113,7 +112,7 @@ def _line(item: Reproduction, runs: Runs) -> list[str]:
     files = _files(item)
     cells = verdict_counts(item, runs)
     claims = claim_counts(item, runs).partition(": ")[2] or "–"
-    return [_key(item), item.about["scale"], cells, claims, str(len(files)), _seeds(files), _hours(files)]
+    return [_key(item), item.about["scale"], cells, claims, str(len(files)), _seeds(files)]
 
 
 def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
@@ -140,7 +139,7 @@ def _made(item: Reproduction) -> str:
     commits = ", ".join(named) if len(named) <= NAMED else f"{len(named)} of them"
     again = f"raffed reproduce {_key(item)} --scale {scale} --out checker --execution serial"
     return (
-        f"{len(files)} runs with the seeds {_seeds(files)} took {_hours(files)} hours together: {ways}. "
+        f"{len(files)} runs with the seeds {_seeds(files)}: {ways}. "
         f"Commits of raffed: {commits}. `{again}` makes them again."
     )
 
@@ -166,10 +165,6 @@ def _key(item: Reproduction) -> str:
 
 def _seeds(files: Iterable[JsonObject]) -> str:
     return ", ".join(map(str, sorted({int(section(file, "config")["seed"]) for file in files})))
-
-
-def _hours(files: Iterable[JsonObject]) -> str:
-    return f"{sum(float(file.get('seconds', 0.0)) for file in files) / 3600:.2f}"
 
 
 def _each(texts: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """The command `python -m analysis.zoo_page RECORDS... --out docs/zoo.md` writes the page on tuned tables.
 
-It reads packed records or folders of `raffed reproduce zoo/…`. The diagrams of ranks lie beside the page.
+It reads packed records or folders of `raffed reproduce zoo/…`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from pathlib import Path
 
 from raffed.results.visible import visible
 
-from .figures.plots import rank_diagram
-from .figures.theme import in_both_schemes, svg
 from .packed.files import DamagedRecordsError, unpacked
 from .report import find_items
-from .reproduction.item_runs import Reproduction, run_folders
+from .reproduction.item_runs import run_folders
 from .runs.files import write_text
-from .runs.load import Runs, read_runs
-from .zoo.page import item_page, ranks_of
-from .zoo.rows import columns, scores
+from .runs.load import read_runs
+from .zoo.page import item_page
 
 HEAD = """# The zoo: all methods, equally tuned
 
@@ -32,7 +29,7 @@ made this page from records of `raffed reproduce zoo/…`.
 raffed reproduce --list                                           # zoo/… are the tables of all methods
 raffed reproduce zoo/fashion-mnist --scale full --plan            # what will run, and what is no row, and why
 raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox --budget 80m \\
-    --keep-checkpoints 1
+    --keep-checkpoints 2
 raffed reproduce zoo/fashion-mnist --scale full --out zoo --tables
 python -m analysis.pack_records zoo --out analysis/records/zoo --results
 ```
@@ -59,18 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(argv)
     try:
-        files = written(given.records, given.out)
+        text = written(given.records, given.out)
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        for path, text in files.items():
-            write_text(path, text)
+        write_text(given.out, text)
     except (DamagedRecordsError, ValueError, OSError) as error:
         print(visible(str(error)), file=sys.stderr)
         return 2
     return 0
 
 
-def written(records: Sequence[Path], page: Path) -> dict[Path, str]:
-    """Return file → text of the page and its pictures.
+def written(records: Sequence[Path], page: Path) -> str:
+    """Return the text of the page.
 
     Args:
         records: Folders with packed records, or with runs.
@@ -79,22 +75,14 @@ def written(records: Sequence[Path], page: Path) -> dict[Path, str]:
     Raises:
         ValueError: There is no tuned table.
     """
-    files: dict[Path, str] = {}
-    parts = []
     with unpacked(records) as places:
         items = [item for item in find_items(places) if item.about.get("search")]
         if not items:
             raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce zoo/…")
-        for item in items:
-            runs = read_runs(run_folders(item))
-            picture = _picture(item, runs)
-            name = f"{item.about['paper']}-{item.about['name']}.svg" if picture else ""
-            if picture:
-                files[page.parent / name] = picture
-            parts.append(item_page(item, runs, name, _addresses(records, page)))
+        addresses = _addresses(records, page)
+        parts = [item_page(item, read_runs(run_folders(item)), addresses) for item in items]
     shown = " ".join(path.as_posix() for path in records)
-    head = HEAD.format(records=shown, page=page.as_posix())
-    return {page: "\n".join([head, *parts]), **files}
+    return "\n".join([HEAD.format(records=shown, page=page.as_posix()), *parts])
 
 
 def _addresses(records: Sequence[Path], page: Path) -> list[tuple[str, str]]:
@@ -104,11 +92,6 @@ def _addresses(records: Sequence[Path], page: Path) -> list[tuple[str, str]]:
         for path in records
         if (path / "README.md").exists()
     ]
-
-
-def _picture(item: Reproduction, runs: Runs) -> str:
-    ranking = ranks_of({name: scores(item, runs, name) for name in columns(item)})
-    return "" if ranking is None else in_both_schemes(svg(rank_diagram(ranking)))
 
 
 if __name__ == "__main__":

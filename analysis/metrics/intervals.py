@@ -34,6 +34,23 @@ def t_quantile(freedom: float, inside: float = 0.95) -> float:
     return float(stdtrit(freedom, (1 + inside) / 2))
 
 
+def detectable(spread: float, count: int, power: float = 0.8) -> float:
+    """Return the difference that a two-sided paired t-test at 5 % sees with the probability `power`.
+
+    It is δ with P(T > t) = `power` for a noncentral T with n − 1 degrees of freedom and the noncentrality
+    δ √n / s, where t is the critical value. The other tail, of a difference of the wrong sign, is left out.
+
+    Args:
+        spread: Standard deviation s of the differences of a pair.
+        count: Number n of pairs, at least 2.
+        power: The probability.
+    """
+    from scipy.special import nctdtrinc
+
+    shift = nctdtrinc(count - 1, 1 - power, t_quantile(count - 1))
+    return float(shift) * spread / math.sqrt(count)
+
+
 def t_tail(t: float, freedom: int) -> float:
     """P(|T| ≥ t) for t ≥ 0 and Student's T with `freedom` degrees of freedom."""
     from scipy.special import stdtr

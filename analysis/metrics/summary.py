@@ -110,7 +110,11 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """
     names = [name for name in ("run", "method", "dataset", "partition", "seed", "seeds") if name in table]
     known = {**MEASURES, **own_columns(table.columns)}
-    shown = {name: m for name, m in known.items() if not m.optional or table[name].notna().any()}
+    shown = {
+        name: one
+        for name, one in known.items()
+        if name in table and (not one.optional or table[name].notna().any())
+    }
     titles = [_TITLES[name] for name in names] + [m.title for m in shown.values()] + ["Rounds", "State"]
     said = "comparable" in table
     titles += [COMPARABLE] if said else []

@@ -33,7 +33,8 @@ def tables_of(folder: Path) -> str:
         ]
         runs = read_runs([local]).without(tried_names([item for item, _ in items]))
         if not runs.runs.empty:
-            parts.append(f"All runs\n\n{to_markdown(summary(runs))}")
+            shown = summary(runs).drop(columns="seconds_round")  # other work ran on these machines
+            parts.append(f"All runs\n\n{to_markdown(shown)}")
     head = _HEAD.format(name=folder.resolve().name)
     return "\n".join([head, *(f"## {part.strip()}\n" for part in parts)])
 

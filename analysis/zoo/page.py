@@ -1,15 +1,16 @@
-"""The page as Markdown: what gains, what does not, what it costs, and what is not separated."""
+"""The page as Markdown: what gains, what does not, what it sends, and what is not separated."""
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..metrics.compare import LEVEL, Ranking, best_of
+from ..metrics.compare import LEVEL, best_of
 from ..metrics.intervals import reported_interval
-from ..metrics.rank_tests import friedman, holm_ranking
 from ..render.page import sentence
-from ..reproduction.item_runs import Reproduction
+from ..reproduction.item_runs import Reproduction, cell_at, measure_of
 from ..reproduction.verdicts import seeds_in_words
 from ..runs.load import Runs, section
 from ..table import TextTable, as_markdown
@@ -26,23 +27,26 @@ from .rows import (
     diverged,
     mean,
     scores,
+    seen,
+    trial_rounds,
     tried,
 )
 
-SLOW = 1.5  # times the seconds of the baseline's round from which a row is named as costly
 EVERYWHERE = "on every split"
-MORE = 1.05  # times its bytes
+MORE = 1.05  # times the baseline's bytes from which a row is named
+SCORED = {  # measures that only some rows have, in a few words
+    "accuracy_last": "last round",
+    "personal_last": "last round",
+    "accuracy_clean_mean10": "without its server's images",
+}
 
 
-def item_page(
-    item: Reproduction, runs: Runs, diagram: str = "", records: Records = (), docs: str = ""
-) -> str:
+def item_page(item: Reproduction, runs: Runs, records: Records = (), docs: str = "") -> str:
     """Return the part of the page on one table.
 
     Args:
         item: The table, with a search.
         runs: Its runs.
-        diagram: Address of the picture of the ranks, or "".
         records: Name and address of the packed records that the runs come from.
         docs: What a link to a page in docs/ begins with: "" on a page there.
     """
@@ -62,7 +66,6 @@ def item_page(
             for name in names
             if found[name]
         ),
-        _ranks(found, diagram, baseline),
         _left_out(item),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -73,12 +76,15 @@ def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
     seeds = {len(values) for scores in found.values() for values in scores.values()}
     counts = " to ".join(str(one) for one in sorted({min(seeds), max(seeds)})) if seeds else "no"
     unit, note = (sentence(str(item.about[name])) for name in ("unit", "note"))
+    rounds = trial_rounds(item)
+    spent = f" Trials took {rounds:,} rounds so far." if rounds else ""
     return (
         f"{unit} {note} Fresh seeds a row: "
-        f"{counts}. A setting's score is the mean validation accuracy of the last {search['last']} rounds. "
-        f"Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval; p is that "
+        f"{counts}.{spent} A setting's score is the mean validation accuracy of the last {search['last']} "
+        f"rounds. Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval; p is that "
         f"of the paired t-test after Holm's correction over all rows of a table, and a row is *above* or "
-        f"*below* if it is under {LEVEL}."
+        f"*below* if it is under {LEVEL}. The p beside it is Benjamini and Hochberg's: of the rows under "
+        f"{LEVEL} one in twenty is expected to be no different."
     )
 
 
@@ -175,20 +181,15 @@ def _best(name: str, found: Scores, missing: int, lost: Mapping[str, int]) -> st
 def _costly(
     costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], baseline: str, docs: str
 ) -> list[str]:
-    times: dict[str, float] = {}
     more: dict[str, float] = {}
     for name in names:
         base = costs[name].get(baseline)
         for row, one in costs[name].items():
             if base is not None and row != baseline:
-                times[row] = max(times.get(row, 0.0), one.seconds / base.seconds)
                 more[row] = max(more.get(row, 0.0), (one.up + one.down) / (base.up + base.down))
-    slow, wide = _above(times, SLOW), _above(more, MORE)
     return [
-        f"- Take at least {SLOW} times the seconds of {baseline}'s round: {slow}.",
-        "- Seconds are wrong by several times if other work ran meanwhile, as it did for raffed's own "
-        f"records. [The cost of methods]({docs}cost.md) was measured in turns.",
-        f"- Send at least {MORE} times its bytes: {wide}.",
+        f"- Send at least {MORE} times {baseline}'s bytes: {_above(more, MORE)}.",
+        f"- [The cost of methods]({docs}cost.md) says what a round takes.",
     ]
 
 
@@ -211,9 +212,8 @@ def _column(
 ) -> str:
     baseline = str(item.about["baseline"])
     trials = tried(item)
-    titles = ["Method", "Accuracy, %", "Seeds", f"Difference to {baseline}", "p (Holm)", "Verdict"]
-    titles += ["s/round, ratio", "MB up", "MB down", "Setting"]
-    base = costs.get(baseline)
+    titles = ["Method", "Accuracy, %", "Seeds", f"Difference to {baseline}", "p (Holm)", "p (BH)", "Verdict"]
+    titles += ["MB up", "MB down", "Setting", "Scored"]
     lines = []
     ordered = sorted(found, key=lambda one: -mean(found[one]))
     for row in ordered:
@@ -226,82 +226,50 @@ def _column(
                 seeds_in_words(len(found[row]), lost.get(row, 0)),
                 "–" if one is None else _signed(one),
                 "–" if one is None else _p(one.p),
+                "–" if one is None else _p(one.p_found),
                 "baseline" if one is None else one.verdict,
-                "–" if base is None else f"{price.seconds / base.seconds:.2f}",
                 f"{price.up:.2f}",
                 f"{price.down:.2f}",
                 setting,
+                _scored(item, row, name),
             ]
         )
-    table = TextTable(titles, lines, frozenset({"Method", "Verdict", "Setting"}))
-    return f"### {name}\n\n{linked(item, name, ordered, as_markdown(table).strip())}"
+    table = TextTable(titles, lines, frozenset({"Method", "Verdict", "Setting", "Scored"}))
+    return f"### {name}\n\n{_power(compared)}{linked(item, name, ordered, as_markdown(table).strip())}"
 
 
-def _ranks(found: Mapping[str, Scores], diagram: str, baseline: str) -> str:
-    """Return the paragraph on ranks over the splits and seeds, each of which is a block."""
-    ranking = ranks_of(found)
-    if ranking is None:
+def _scored(item: Reproduction, row: str, column: str) -> str:
+    """Return how a row's number is read, if not as the others'."""
+    cell = cell_at(item, (row, column))
+    measure = "" if cell is None else measure_of(item, cell)
+    return "" if measure == item.about["measure"] else SCORED.get(measure, measure)
+
+
+def _power(compared: Mapping[str, Compared]) -> str:
+    """Return which differences the table can see, from the spread of the paired differences."""
+    points = seen(compared)
+    if not points:
         return ""
-    p = friedman(ranking.ranks, ranking.tasks)
-    ordered = sorted(ranking.ranks.items(), key=lambda one: one[1])
-    counted = ranked_columns(found)
-    text = (
-        f"### Ranks\n\nMean ranks over {ranking.tasks} blocks of {' and '.join(counted)}; a block is one "
-        f"seed on one split, 1 is best. Friedman's test has p {'' if p < 0.001 else '= '}{_p(p)}. "
-        f"Differences of more than {ranking.difference:.2f} are separated at {LEVEL} after Holm's "
-        f"correction over all pairs. Ranks depend on which methods are in the table, and the seeds of a "
-        f"split share one data set, so the differences to {baseline} above come first.\n\n"
+    most = max(one.difference.seeds for one in compared.values())
+    return (
+        f"{most} seeds see a difference of {statistics.median(points):.1f} points: in the median over the "
+        f"rows ({points[0]:.1f} to {points[-1]:.1f}), a paired t-test at {LEVEL} finds one of this size with "
+        "a probability of 80 %, before the correction for the number of rows. A row that is not separated "
+        "may be better or worse by as much.\n\n"
     )
-    text += ", ".join(f"{row} {rank:.2f}" for row, rank in ordered) + "."
-    if missing := [name for name in found if name not in counted and found[name]]:
-        text += f" Without {' and '.join(missing)}, of which some rows are not finished."
-    if unfinished := _unfinished(_blocks(found)):
-        text += (
-            f" Without ranks, because some of their seeds diverged or are missing: {', '.join(unfinished)}."
-        )
-    return text + (f"\n\n![Critical-difference diagram]({diagram})" if diagram else "")
-
-
-def ranks_of(found: Mapping[str, Scores]) -> Ranking | None:
-    """Return the ranks over the columns of `ranked_columns` and all seeds, of the rows that have all of them.
-
-    A row whose seeds are not finished would otherwise take away from all rows the blocks that it lacks.
-    """
-    blocks = _blocks(found)
-    return holm_ranking({row: one for row, one in blocks.items() if row not in _unfinished(blocks)})
-
-
-def ranked_columns(found: Mapping[str, Scores]) -> list[str]:
-    """Return the columns that ranks are over: those with every row of the table, or all if none has."""
-    rows = {row for column in found.values() for row in column}
-    whole = [name for name, column in found.items() if column and column.keys() == rows]
-    return whole or [name for name, column in found.items() if column]
-
-
-def _blocks(found: Mapping[str, Scores]) -> dict[str, dict[str, float]]:
-    blocks: dict[str, dict[str, float]] = {}
-    for name in ranked_columns(found):
-        for row, values in found[name].items():
-            blocks.setdefault(row, {}).update({f"{name} {seed}": one for seed, one in values.items()})
-    return blocks
-
-
-def _unfinished(blocks: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return the rows that have fewer blocks than others."""
-    most = max(map(len, blocks.values()), default=0)
-    return [row for row, one in blocks.items() if len(one) < most]
 
 
 def _left_out(item: Reproduction) -> str:
     search = section(item.about, "search")
     lines = [f"- {one['row']}: {one['why']}." for one in search.get("excluded", [])]
     remarks = [f"- {one['row']}: {one['what']}." for one in search.get("remarks", [])]
-    lost = [
-        f"- {one['row']} on {one['column']}, {trial['setting']}."
+    diverged = Counter(
+        f"{one['row']} on {one['column']}, {trial['setting']}"
         for one in search.get("rows", [])
         for trial in one["trials"]
         if trial["state"] == "diverged"
-    ]
+    )
+    lost = [f"- {what}{f', with {count} seeds' if count > 1 else ''}." for what, count in diverged.items()]
     told = [str(text) for text in item.about["left_out"]]
     ended = [f"- {text}." for text in told if ": diverged" in text]
     missing = [f"- {text}." for text in told if ": diverged" not in text]

@@ -1,4 +1,4 @@
-"""The numbers behind the page: scores of every row, their differences to a reference, and the cost."""
+"""The numbers behind the page: scores of every row, their differences to a reference, and what it sends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ..metrics.compare import LEVEL, Paired, paired
-from ..metrics.holm import holm
-from ..metrics.intervals import LEAST_SEEDS
+from ..metrics.holm import benjamini_hochberg, holm
+from ..metrics.intervals import LEAST_SEEDS, detectable, t_quantile
 from ..metrics.measures import measures
 from ..reproduction.absent import lost_runs
 from ..reproduction.item_runs import Reproduction, measure_of
@@ -28,12 +28,14 @@ class Compared(NamedTuple):
         row: its name.
         difference: the difference over common seeds.
         p: the p-value after Holm's correction.
+        p_found: the p-value after Benjamini and Hochberg's.
         lost: the number of its seeds with which training diverged.
     """
 
     row: str
     difference: Paired
     p: float
+    p_found: float = math.nan
     lost: int = 0
 
     @property
@@ -55,9 +57,8 @@ class Compared(NamedTuple):
 
 
 class RowCost(NamedTuple):
-    """Medians over the runs of a row in a column: seconds of a round, megabytes to the server and back."""
+    """Medians over the runs of a row in a column: megabytes of a round to the server and back."""
 
-    seconds: float
     up: float
     down: float
 
@@ -91,7 +92,7 @@ def run_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
 def against(
     found: Scores, reference: str, lost: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Compared]:
-    """Return every other row against one, by paired t-tests with Holm's correction; the best first.
+    """Return every other row against one, by paired t-tests with two corrections; the best first.
 
     Args:
         found: Row → seed → the measure.
@@ -106,10 +107,21 @@ def against(
         one.p_t if one.seeds >= LEAST_SEEDS and not lost.get(row) else math.nan
         for row, one in differences.items()
     ]
-    return {
-        row: Compared(row, one, p, lost.get(row, 0))
-        for (row, one), p in zip(differences.items(), holm(tests), strict=True)
-    }
+    adjusted = zip(differences.items(), holm(tests), benjamini_hochberg(tests), strict=True)
+    return {row: Compared(row, one, p, found, lost.get(row, 0)) for (row, one), p, found in adjusted}
+
+
+def seen(compared: Mapping[str, Compared]) -> list[float]:
+    """Return the difference, in points, that each row's seeds see with a probability of 80 %, at 5 %.
+
+    The standard deviation of a row's paired differences is that of its interval, t·s/√n.
+    """
+    found = []
+    for one in compared.values():
+        n, half = one.difference.seeds, one.difference.half
+        if n >= LEAST_SEEDS and half > 0 and not one.lost:
+            found.append(detectable(half * math.sqrt(n) / t_quantile(n - 1), n))
+    return sorted(found)
 
 
 def diverged(item: Reproduction, column: str) -> dict[str, int]:
@@ -129,7 +141,7 @@ def cost(item: Reproduction, runs: Runs, column: str) -> dict[str, RowCost]:
     for cell in item.about["cells"]:
         names = run_names(item, cell, runs) if cell["column"] == column else []
         if names:
-            rows = measures(runs).loc[names, ["seconds_round", "mb_up", "mb_down"]].median()
+            rows = measures(runs).loc[names, ["mb_up", "mb_down"]].median()
             found[str(cell["row"])] = RowCost(*(float(one) for one in rows))
     return found
 
@@ -138,3 +150,16 @@ def tried(item: Reproduction) -> dict[tuple[str, str], JsonObject]:
     """Return (row, column) → the record of its trials."""
     rows: Sequence[JsonObject] = section(item.about, "search").get("rows", [])
     return {(str(one["row"]), str(one["column"])): one for one in rows}
+
+
+def trial_rounds(item: Reproduction) -> int:
+    """Return the rounds of all trials that have ended. One that goes on is not counted twice."""
+    total = 0
+    for row in section(item.about, "search").get("rows", []):
+        before: dict[tuple[str, int], int] = {}
+        for one in row["trials"]:
+            if "rounds" in one and one["state"] in ("finished", "diverged"):
+                key = str(one["setting"]), int(one["seed"])
+                total += int(one["rounds"]) - before.get(key, 0)
+                before[key] = int(one["rounds"])
+    return total

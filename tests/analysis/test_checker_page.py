@@ -67,7 +67,7 @@ def test_the_page_counts_verdicts_and_claims_and_says_how_the_runs_were_made(tab
     text = page(table)
     count = f"1 of 2 agree; FedAvg in their place: 2 of 2. {CANNOT_TELL}"
     assert f"| own/t | full | agrees 1, differs 1. {count} | holds 1 | 6 | 0, 1, 2 |" in text
-    assert "6 runs with the seeds 0, 1, 2 took" in text
+    assert "6 runs with the seeds 0, 1, 2: " in text
     assert "`raffed reproduce own/t --scale full --out checker --execution serial` makes them again" in text
     assert "It is misprinted." in text
 

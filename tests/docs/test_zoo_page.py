@@ -21,11 +21,9 @@ RECORDS = [Path(name) for name in re.findall(r"analysis/records/[\w-]+", TEXT.sp
 
 @pytest.mark.slow
 def test_the_page_is_made_from_the_records_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command in its head makes it again. Of the pictures, only the names are compared."""
+    """The command in its head makes it again."""
     monkeypatch.chdir(ROOT)
-    made = written(RECORDS, PAGE)
-    assert made[PAGE] == TEXT
-    assert all((ROOT / path).exists() for path in made)
+    assert written(RECORDS, PAGE) == TEXT
 
 
 def test_the_page_says_of_which_methods_a_hash_does_not_name_the_scored_model() -> None:

@@ -24,8 +24,8 @@ def not_global(run: RunConfig) -> str:
     method = build_method(run.method, {})
     if not method.has_global:
         return "the server holds no whole model"
-    if method.personal is not None and not method.personal.trains_alone:
-        return "its global model is trained only within a mixture with private models"
+    if mixed := mixture_remark(method):
+        return mixed
     twin = same_global_model(run.method)
     return f"its global model is {METHODS[twin].title}'s, bit for bit" if twin else does_not_fit(run)
 
@@ -88,6 +88,12 @@ def _shared() -> Mapping[str, Method]:
 
 def _nameless(method: Method) -> Method:
     return replace(method, name="", personal=None)
+
+
+def mixture_remark(method: Method) -> str:
+    """Return that a method's shared model never learns to classify by itself, or "" if it does."""
+    alone = method.personal is None or method.personal.trains_alone
+    return "" if alone else "its global model is trained only within a mixture with private models"
 
 
 def global_measure(run: RunConfig) -> str:
