@@ -121,6 +121,8 @@ def _without_copies(runs: Runs, above: Iterable[Path]) -> Runs:
     Their `unreadable` also names these, and the folders below `above` that lack runs of the seeds that were
     asked for.
     """
+    if runs.runs.empty:
+        return runs
     ids = runs.runs["run_id"].value_counts()
     copies, there, asked = list[str](), dict[Path, list[str]](), dict[Path, int]()
     lost: dict[str, str] = {}

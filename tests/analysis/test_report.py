@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import hashlib
 import json
@@ -28,7 +27,6 @@ from raffed.analysis.render.page import Picture, render
 from raffed.analysis.runs.groups import Group
 from raffed.analysis.runs.load import Runs
 
-from raffed import analysis
 from raffed.results.seal import sealed
 
 WriteRun = Callable[..., Path]
@@ -311,18 +309,6 @@ def test_names_beside_lines_never_overlap_and_keep_the_order_of_the_lines(ends: 
     assert all(places[b] - places[a] >= gap - 1e-9 for a, b in pairwise(order))
     assert min(places) >= -1e-9
     assert max(places) <= 1 + 1e-9
-
-
-def test_analysis_imports_of_raffed_what_reads_results_alone_and_neither_torch_nor_ray() -> None:
-    files = list(Path(analysis.__file__).parent.rglob("*.py"))
-    assert len(files) >= 8
-    for file in files:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not [name for name in names if re.match(r"(raffed(?!\.results)|torch|ray)(\.|$)", name)], (
-                file.name
-            )
 
 
 def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: Path) -> None:
