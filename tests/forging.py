@@ -46,7 +46,7 @@ def forget_references() -> None:
     """Forget what was read and said, and where code lies, as a new process knows nothing of it."""
     for known in gate.state():
         known.clear()
-    located._PLACES.clear()
+    located.PLACES.clear()
 
 
 def sha256(path: Path) -> str:

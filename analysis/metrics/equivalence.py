@@ -33,7 +33,7 @@ class PrintedNumber(NamedTuple):
     runs: int = 0
 
 
-class Difference(NamedTuple):
+class MeanDifference(NamedTuple):
     """Ours minus the printed number, with its standard error and degrees of freedom."""
 
     mean: float
@@ -46,7 +46,7 @@ class Difference(NamedTuple):
         return self.mean - half, self.mean + half
 
 
-def difference(ours: Sequence[float], printed: PrintedNumber) -> Difference | None:
+def difference(ours: Sequence[float], printed: PrintedNumber) -> MeanDifference | None:
     """Return ours minus the printed number; None for fewer than two seeds or values that are not finite."""
     if len(ours) < 2 or not all(map(math.isfinite, (*ours, printed.value))):
         return None
@@ -56,7 +56,7 @@ def difference(ours: Sequence[float], printed: PrintedNumber) -> Difference | No
     square = sum(share for share, _ in shares)
     weights = sum(share**2 / freedom for share, freedom in shares)
     freedom = square**2 / weights if weights else float(len(ours) - 1)
-    return Difference(statistics.fmean(ours) - printed.value, math.sqrt(square), freedom)
+    return MeanDifference(statistics.fmean(ours) - printed.value, math.sqrt(square), freedom)
 
 
 def agreement(ours: Sequence[float], printed: PrintedNumber, margin: float, *, counted: bool = False) -> str:
@@ -82,4 +82,4 @@ def agreement(ours: Sequence[float], printed: PrintedNumber, margin: float, *, c
     return DIFFERS if low > margin or high < -margin else TOO_FEW
 
 
-__all__ = ["AGREES", "DIFFERS", "TOO_FEW", "Difference", "PrintedNumber", "agreement", "difference"]
+__all__ = ["AGREES", "DIFFERS", "TOO_FEW", "MeanDifference", "PrintedNumber", "agreement", "difference"]

@@ -81,8 +81,8 @@ def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
     return (
         f"{unit} {note} Fresh seeds a row: "
         f"{counts}.{spent} A setting's score is the mean validation accuracy of the last {search['last']} "
-        f"rounds. Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval; p is that "
-        f"of the paired t-test after Holm's correction over all rows of a table, and a row is *above* or "
+        f"rounds. Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval; p "
+        f"is that of the paired t-test after Holm's correction over all rows of a table, and a row is *above* or "
         f"*below* if it is under {LEVEL}. The p beside it is Benjamini and Hochberg's: of the rows under "
         f"{LEVEL} one in twenty is expected to be no different."
     )

@@ -47,7 +47,7 @@ class SeedScreen(JsonScreen):
 def seed_process() -> None:
     """Execute the run that the first line of standard input asks for. raffed itself starts this command."""
     order = json.loads(sys.stdin.readline())
-    gate.inherit(gate.State(**{name: set(texts) for name, texts in order["known"].items()}))
+    gate.inherit(gate.Knowledge(**{name: set(texts) for name, texts in order["known"].items()}))
     threading.Thread(target=_end_with_the_command, name="raffed-command", daemon=True).start()
     config, folder = RunConfig.from_dict(table_of(order["config"])), Path(str(order["folder"]))
     screen = SeedScreen()

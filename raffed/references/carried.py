@@ -92,12 +92,13 @@ class RunCode:
     def __reduce__(
         self,
     ) -> tuple[
-        Callable[[tuple[CarriedCode, ...], gate.State], RunCode], tuple[tuple[CarriedCode, ...], gate.State]
+        Callable[[tuple[CarriedCode, ...], gate.Knowledge], RunCode],
+        tuple[tuple[CarriedCode, ...], gate.Knowledge],
     ]:
         return _arrived, (self.parts, gate.state())
 
 
-def _arrived(parts: tuple[CarriedCode, ...], known: gate.State) -> RunCode:
+def _arrived(parts: tuple[CarriedCode, ...], known: gate.Knowledge) -> RunCode:
     gate.inherit(known)
     for one in parts:
         one.settle()

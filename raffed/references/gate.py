@@ -44,7 +44,7 @@ class UntrustedCodeError(RunFolderError):
     """A file names code that this user has not trusted."""
 
 
-class State(NamedTuple):
+class Knowledge(NamedTuple):
     """What this process knows: a process hands it to its children.
 
     Attributes:
@@ -62,7 +62,7 @@ class State(NamedTuple):
     trusted: set[str]
 
 
-_KNOWN = State(set(), set(), set(), set(), set())
+_KNOWN = Knowledge(set(), set(), set(), set(), set())
 EVERYTHING = "everything"  # in place of a hash: --trust-code was typed
 
 
@@ -156,12 +156,12 @@ def trust_typed() -> None:
     _KNOWN.trusted.add(EVERYTHING)
 
 
-def state() -> State:
+def state() -> Knowledge:
     """Return what a child of this process has to know."""
     return _KNOWN
 
 
-def inherit(handed: State) -> None:
+def inherit(handed: Knowledge) -> None:
     """Take over what the parent of this process knows."""
     for mine, theirs in zip(_KNOWN, handed, strict=True):
         mine.update(theirs)

@@ -16,7 +16,7 @@ from typing import Final
 
 NOTEBOOK: Final = "notebook"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_PLACES: dict[str, CodeLocation] = {}  # what stands before the colon → its place, by `place_at`
+PLACES: dict[str, CodeLocation] = {}  # what stands before the colon → its place, by `place_at`
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ def is_file(home: str) -> bool:
 
 def place_at(place: CodeLocation) -> None:
     """Note where the code of a reference lies, for `located`."""
-    _PLACES[place.home] = place
+    PLACES[place.home] = place
 
 
 def installed(home: str) -> CodeLocation | None:
     """Return where the code of a reference lies, if `place_at` has said so."""
-    return _PLACES.get(home)
+    return PLACES.get(home)
 
 
 def located(home: str) -> CodeLocation | None:
@@ -69,8 +69,8 @@ def located(home: str) -> CodeLocation | None:
         home: What stands before the colon of the reference: a file, or a module whose top package may be in
             the current folder.
     """
-    if home in _PLACES:
-        return _PLACES[home]
+    if home in PLACES:
+        return PLACES[home]
     if home == NOTEBOOK or is_file(home):
         path = Path(home).absolute()
         return CodeLocation(home, str(path), str(path.parent)) if path.is_file() else None

@@ -87,7 +87,7 @@ class Remote:
         """Copy what is at the URL to `folder`, with complete checkpoints only. Names that lead outside are
         refused.
         """
-        names = [name for name in _whole(self._listed()) if wanted(name)]
+        names = [name for name in _whole(self.listed()) if wanted(name)]
         targets = [within(folder, name) for name in names]
         for parent in {target.parent for target in targets}:
             parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class Remote:
         }
         return len(changed) - len(missing)
 
-    def _listed(self) -> list[str]:
+    def listed(self) -> list[str]:
         from pyarrow.fs import FileSelector, FileType
 
         with _told(f"{self.url}: cannot be listed"):

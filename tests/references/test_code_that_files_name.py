@@ -269,11 +269,11 @@ def test_a_folder_is_no_word_for_a_cluster_or_a_download(here: Path) -> None:
 def test_a_note_of_another_user_names_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     note = tmp_path / "ray_current_cluster"
     note.write_text("6.6.6.6:6379")
-    assert address._is_trusted(str(note))
+    assert address.is_trusted(str(note))
     monkeypatch.setattr(os, "getuid", lambda: 12345)  # the note is then another user's, or root's
-    assert address._is_trusted(str(note)) == (note.stat().st_uid == 0)
-    assert not address._is_trusted(str(tmp_path / "missing"))
-    assert not address._is_of_this_user("6.6.6.6:6379")
+    assert address.is_trusted(str(note)) == (note.stat().st_uid == 0)
+    assert not address.is_trusted(str(tmp_path / "missing"))
+    assert not address.is_of_this_user("6.6.6.6:6379")
 
 
 @pytest.mark.parametrize(

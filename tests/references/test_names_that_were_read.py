@@ -126,7 +126,7 @@ def sweep(run: Path, name: str) -> None:
 def bucket(run: Path, name: str) -> None:
     """A bucket that lists an object of this name."""
     remote = Remote((run.parent / "there").as_uri())
-    remote._listed = lambda: [name]  # type: ignore[method-assign]
+    remote.listed = lambda: [name]  # type: ignore[method-assign]
     remote.fetch(run.parent / "out")
 
 

@@ -159,7 +159,7 @@ def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
 def test_names_that_lead_outside_are_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Remote, "_listed", lambda self: ["run.json", "../escaped"])
+    monkeypatch.setattr(Remote, "listed", lambda self: ["run.json", "../escaped"])
     with pytest.raises(UsageError, match=r"\.\./escaped"):
         Remote((tmp_path / "there").as_uri()).fetch(tmp_path / "in" / "here")
     assert list(tmp_path.iterdir()) == []

@@ -101,7 +101,7 @@ def _on_this_machine() -> str:
     from ray._private import services, utils
 
     noted, refused = None, ""
-    if _is_trusted(utils.get_ray_address_file(None)):  # type: ignore[attr-defined]
+    if is_trusted(utils.get_ray_address_file(None)):  # type: ignore[attr-defined]
         noted = services.find_bootstrap_address(None)
     if noted:
         try:
@@ -111,7 +111,7 @@ def _on_this_machine() -> str:
             refused = f" (the one noted at {noted} has ended: {error})"
     heads: set[str] = services.find_gcs_addresses()  # type: ignore[no-untyped-call]
     near = ("127.", "localhost", "[::1]")
-    running = sorted(one for one in heads if not one.startswith(near) and _is_of_this_user(one))
+    running = sorted(one for one in heads if not one.startswith(near) and is_of_this_user(one))
     if not running:
         raise UsageError(
             f"--address auto: no Ray cluster runs on this machine{refused}; leave --address out; {WHERE}"
@@ -120,7 +120,7 @@ def _on_this_machine() -> str:
     return str(running[0])
 
 
-def _is_trusted(file: str) -> bool:
+def is_trusted(file: str) -> bool:
     """Return whether a file belongs to this user or to root. Anybody can write into the folder /tmp."""
     try:
         return os.lstat(file).st_uid in (os.getuid(), 0)
@@ -128,7 +128,7 @@ def _is_trusted(file: str) -> bool:
         return False
 
 
-def _is_of_this_user(head: str) -> bool:
+def is_of_this_user(head: str) -> bool:
     """Return whether a process of this user or of root has joined the cluster with this head."""
     from ray._private import services
 
