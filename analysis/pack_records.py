@@ -1,7 +1,7 @@
 """The command `python -m analysis.pack_records` packs runs into records, and unpacks them.
 
 python -m analysis.pack_records RUNS --out analysis/records/NAME       pack a folder of runs
-python -m analysis.pack_records RUNS --out analysis/records/NAME --results    without trials and checkpoints
+python -m analysis.pack_records RUNS --out analysis/records/NAME --results    trials in short
 python -m analysis.pack_records --unpack analysis/records/NAME --out RUNS   make the folder again
 python -m analysis.pack_records --check analysis/records/*             compute every recorded hash again
 python -m analysis.pack_records --tables analysis/records/*            write each README.md anew
@@ -17,11 +17,8 @@ from pathlib import Path
 from raffed.results.visible import visible
 
 from .packed.files import pack_folder, packed_below, read_records, unpack_folder
-from .packed.index import RUN_FILE
 from .packed.tables import write_tables
 from .report import find_items
-from .reproduction.item_runs import tried_names
-from .runs.files import read_object
 
 CHECKPOINTS = "checkpoints"
 
@@ -37,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     does.add_argument("--unpack", action="store_true", help="make the folder of runs again")
     does.add_argument("--check", action="store_true", help="compute the hashes of all rows again")
     does.add_argument(
-        "--results", action="store_true", help="leave out checkpoints, trials and unfinished runs"
+        "--results", action="store_true", help="leave out checkpoints, and pack one row a round of trials"
     )
     does.add_argument("--tables", action="store_true", help="write the README.md of packed records")
     arguments = parser.parse_args(argv)
@@ -64,15 +61,12 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if arguments.unpack:
         unpack_folder(folder, arguments.out)
         return
-    left = _no_results(folder) if arguments.results else []
-    pack_folder(folder, arguments.out, left)
+    if arguments.results:
+        tuned = [item for item in find_items([folder]) if item.about.get("search")]
+        pack_folder(folder, arguments.out, [CHECKPOINTS], tuned)
+    else:
+        pack_folder(folder, arguments.out)
     write_tables(arguments.out)
-
-
-def _no_results(folder: Path) -> list[str]:
-    """Return the names of folders that hold no result: checkpoints, trials, and runs that have not ended."""
-    begun = [path.parent.name for path in folder.rglob(RUN_FILE) if read_object(path)["state"] != "finished"]
-    return [CHECKPOINTS, *tried_names(find_items([folder])), *begun]
 
 
 def _packed(given: Path) -> list[Path]:

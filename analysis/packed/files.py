@@ -25,9 +25,11 @@ from raffed.results.seal import SEAL, sealed
 from raffed.results.storage import known_as
 from raffed.scratch import scratch_folder
 
+from ..reproduction.item_runs import Reproduction
 from ..runs.files import read_bytes, read_object, replacing, write_text
 from .index import RUN_FILE, SCHEMA_VERSION, PackedFolder, as_text, changed, contents, index_of, weights_of
 from .rows import is_metrics, pack
+from .trials import with_short_trials
 
 ROWS_FILE = "records.parquet"
 _CONSTANT = ("run_id", "method", "dataset", "partition", "seed")  # of a run
@@ -40,18 +42,21 @@ class DamagedRecordsError(ValueError):
     """Packed records are not, or are no longer, what was packed. The message is one line."""
 
 
-def pack_folder(folder: Path, out: Path, without: Collection[str] = ()) -> None:
+def pack_folder(
+    folder: Path, out: Path, without: Collection[str] = (), tuned: Iterable[Reproduction] = ()
+) -> None:
     """Write records.json and records.parquet of a folder with runs.
 
     Args:
         folder: holds the runs.
         out: where the two files are written.
         without: names of folders that are left out.
+        tuned: tables whose trials are packed with one row a round.
 
     Raises:
         ValueError: the folder holds no JSON file, or something that could not be unpacked again.
     """
-    found = _read_folder(folder, without)
+    found = with_short_trials(_read_folder(folder, without), folder, tuned)
     if not found.objects:
         raise ValueError(f"{folder}: it holds no run, item or sweep; give a folder that raffed made")
     rows = pack(found.tables, dict(weights_of(found))) if found.tables else None

@@ -78,13 +78,13 @@ def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
     unit, note = (sentence(str(item.about[name])) for name in ("unit", "note"))
     rounds = trial_rounds(item)
     spent = f" Trials took {rounds:,} rounds so far." if rounds else ""
+    paired = f"Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval"
     return (
-        f"{unit} {note} Fresh seeds a row: "
-        f"{counts}.{spent} A setting's score is the mean validation accuracy of the last {search['last']} "
-        f"rounds. Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval; p "
-        f"is that of the paired t-test after Holm's correction over all rows of a table, and a row is *above* or "
-        f"*below* if it is under {LEVEL}. The p beside it is Benjamini and Hochberg's: of the rows under "
-        f"{LEVEL} one in twenty is expected to be no different."
+        f"{unit} {note} Fresh seeds a row: {counts}.{spent} A setting's score is the mean validation "
+        f"accuracy of the last {search['last']} rounds. {paired}; p is that of the paired t-test after "
+        "Holm's correction over all rows of a table, and a row is *above* or *below* if it is under "
+        f"{LEVEL}. The p beside it is Benjamini and Hochberg's: of the rows under {LEVEL} one in twenty is "
+        "expected to be no different."
     )
 
 

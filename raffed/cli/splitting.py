@@ -137,6 +137,7 @@ def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
         ("classes", f"{_range(held)} a client, of {partition.num_classes}"),
         *_stages(partition),
         ("sha256", partition.sha256()),
+        ("sha256 of the training lists", partition.lists_sha256()),
     ]
     show_pairs(pairs)
 

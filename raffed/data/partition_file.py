@@ -59,6 +59,12 @@ def hash_of_lists(
     return digest.hexdigest()
 
 
+def hash_of_training(train: Sequence[IntArray]) -> str:
+    """Return the SHA-256 over the lengths of the training lists and their indices, as little-endian int64."""
+    values = np.concatenate([_lengths(train), _joined(train)])
+    return hashlib.sha256(values.astype("<i8", copy=False).tobytes()).hexdigest()
+
+
 def write_partition(
     path: Path,
     train: Lists,

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from raffed.data.files import IntArray
-from raffed.data.partition_file import Lists, Recipe, hash_of_lists, read_partition, write_partition
+from raffed.data.partition_file import (
+    Lists,
+    Recipe,
+    hash_of_lists,
+    hash_of_training,
+    read_partition,
+    write_partition,
+)
 from raffed.data.stages import Stages
 
 
@@ -109,6 +116,14 @@ class Partition:
         the same times. The recipe does not count.
         """
         return hash_of_lists(self.train, self.test, self.test_pool, self.stages, self.val)
+
+    def lists_sha256(self) -> str:
+        """Return the SHA-256 (hex) of the training lists alone, whatever is held out beside them.
+
+        It is over the number of samples of every client and then all their indices, as little-endian int64.
+        So it can be computed of lists that another program has drawn.
+        """
+        return hash_of_training(self.train)
 
     def prepared_as(self, style: str) -> Partition:
         """Return the same lists with a recipe that records how inputs are prepared.

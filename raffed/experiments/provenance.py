@@ -45,6 +45,7 @@ def new_run(setup: Setup) -> RunContents:
         "clients": setup.partition.num_clients,
         "classes": _classes(setup),
         "partition_sha256": setup.partition.sha256(),
+        "lists_sha256": setup.partition.lists_sha256(),
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "transform": setup.style,
         "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},

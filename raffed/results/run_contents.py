@@ -142,6 +142,9 @@ class RunContents(TypedDict, total=False):
         Doc("How long all segments together have worked."),
     ]
     partition_sha256: Annotated[Sha256, Since(1), Doc("Hash of the partition's lists.")]
+    lists_sha256: Annotated[
+        Sha256, Doc("Hash of the training lists alone: their lengths, then all indices, little-endian int64.")
+    ]
     data_sha256: Annotated[
         Sha256, Doc("Of data of one's own: hash of the arrays, which names them in the cache.")
     ]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
@@ -15,6 +16,7 @@ from raffed.analysis.zoo.page import item_page, where_it_holds
 from raffed.analysis.zoo.rows import against, seen, trial_rounds
 from raffed.analysis.zoo_page import main
 
+from raffed.results import MetricsWriter, Row
 from tests.analysis.written_item import written_item
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}
@@ -193,13 +195,30 @@ def test_the_folder_of_the_page_is_made_and_one_that_cannot_be_is_refused_in_one
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_records_can_be_packed_without_the_trials_whose_scores_the_table_has(
+def test_records_have_one_row_a_round_of_trials_and_runs_as_far_as_they_came(
     table: Path, tmp_path: Path, write_run: Callable[..., Path]
 ) -> None:
-    write_run("t1", [0.5])
-    write_run("begun", [0.5], state="stopped")
-    for given, there in (([], True), (["--results"], False)):
-        assert pack([str(tmp_path), "--out", str(tmp_path.parent / f"packed{there}"), *given]) == 0
-        about = json.loads((tmp_path.parent / f"packed{there}" / "records.json").read_text())
-        assert {("t1/run.json" in about["runs"]), ("begun/run.json" in about["runs"])} == {there}
-        assert "FedAvg-1/run.json" in about["runs"]
+    """A trial that diverged in round 2 has two rows. Trials that were unpacked are packed again."""
+    about = json.loads(table.read_text())
+    about["search"]["select"] = "global"
+    table.write_text(json.dumps(about))
+    lost = write_run("lr=9-0-25", [], state="failed")
+    writer = MetricsWriter(lost, "t", "fedavg", "digits", "p10c2", 0)
+    for number, score in ((1, 0.3), (2, 0.2)):
+        for client in (None, 0):
+            writer.add([Row(number, "global", "val", "accuracy", score, client=client, n=100)])
+    writer.flush()
+    write_run("FedAvg-6", [0.5], state="stopped")
+    beside = tmp_path.parent / f"{tmp_path.name}-packed"
+    for number, source in enumerate((tmp_path, beside / "unpacked0")):
+        packed = beside / f"packed{number}"
+        assert pack([str(source), "--out", str(packed), "--results"]) == 0
+        index = json.loads((packed / "records.json").read_text())
+        assert "lr=9-0-25/run.json" not in index["runs"]
+        assert {"FedAvg-1/run.json", "FedAvg-6/run.json"} <= index["runs"].keys()
+        assert pack(["--unpack", str(packed), "--out", str(beside / f"unpacked{number}")]) == 0
+        trials = pq.read_table(beside / f"unpacked{number}" / "item" / "trials.parquet")
+        assert trials.to_pylist() == [
+            {"run": "lr=9-0-25", "round": 1, "value": 0.3},
+            {"run": "lr=9-0-25", "round": 2, "value": 0.2},
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -249,3 +250,17 @@ def test_maps_split_of_real_data_satisfies_s1_s2_s3_and_s6(name: str, real: Call
     for train, test in zip(p.train, p.test, strict=True):
         n = len(train) + len(test)
         assert abs(len(test) / n - 0.2) <= 1 / n
+
+
+def test_the_hash_of_the_training_lists_does_not_depend_on_what_is_held_out() -> None:
+    """It is that of the lengths and the indices as little-endian int64, whoever has drawn the lists."""
+    train = (np.array([5, 1]), np.array([2]))
+    none, held = (np.zeros(0, np.int64),) * 2, (np.array([7]), np.array([8, 9]))
+    found = [Partition(train, test, 10) for test in (none, held)]
+    expected = hashlib.sha256(
+        b"".join(number.to_bytes(8, "little") for number in (2, 1, 5, 1, 2))
+    ).hexdigest()
+    assert {one.lists_sha256() for one in found} == {expected}
+    assert len({one.sha256() for one in found}) == 2
+    other = Partition((np.array([5]), np.array([1, 2])), none, 10)
+    assert other.lists_sha256() != expected

@@ -31,6 +31,7 @@ WRONG: dict[str, tuple[Json, str]] = {
     "rounds_done": (-1, "rounds_done is an integer (-1), but must be an integer of 0 or more"),
     "seconds": (-1.0, "seconds is a number (-1.0), but must be a number in [0, 1e+11]"),
     "partition_sha256": (None, "partition_sha256 is null, but must be 64 hexadecimal digits"),
+    "lists_sha256": (None, "lists_sha256 is null, but must be 64 hexadecimal digits"),
     "contents_sha256": (None, "contents_sha256 is null, but must be 64 hexadecimal digits"),
     "data_sha256": ("A" * 64, "but must be 64 hexadecimal digits"),
     "transform": (3, "transform is an integer (3), but must be a text of printable characters"),
