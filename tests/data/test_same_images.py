@@ -36,6 +36,7 @@ FAMILIES = {
     "longtail": ("longtail:4:1.0:5.0", "plain"),
     "natural": ("natural:4", "plain"),
     "pXcY": ("p4c5", "fedmr"),
+    "power-law": ("power-law:10:2:1.0:1:flower", "plain"),
     "shards": ("shards:4:5", "plain"),
     "stages": ("stages:2:4:2:if4", "plain"),
 }

@@ -22,8 +22,9 @@ from typing import NamedTuple, NoReturn
 from raffed.runtime.ray_backend.warm_worker import THREADS
 
 REQUEST_SECONDS = 10.0  # in which a program must have said what it wants
-# Ray sets these in a worker's environment, and no library that was imported reads them
-OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "REPORTER_UPDATE_INTERVAL_MS", "SPT_NOENV")
+# Ray or raffed sets these in a worker's environment, and no library that was imported reads them. Whether a
+# process imports from its folder (PYTHONSAFEPATH) is compared by its flags
+OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "PYTHONSAFEPATH", "REPORTER_UPDATE_INTERVAL_MS", "SPT_NOENV")
 # Two terminals differ in these. raffed reads its own when it needs them, so a fork has its own values
 OF_TERMINAL = frozenset(
     (
