@@ -84,7 +84,8 @@ test-real: $(VENV)/.extras ## as root: beside a real S3 (Ceph), Slurm, sshd, net
 budget: $(STAMP) ## CPU seconds of every folder of the fast suite, beside what CONTRIBUTING.md allows it
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.budget
 
-check: $(STAMP) ## ruff (rules and format) and mypy --strict
+check: $(STAMP) ## the budget of lines, ruff (rules and format) and mypy --strict
+	$(BIN)/python .ci/budget.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
