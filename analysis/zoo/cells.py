@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -22,10 +23,10 @@ def anchor(item: Reproduction, row: str, column: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words).strip("-")
 
 
-def command(item: Reproduction, method: str, column: str) -> str:
+def command(item: Reproduction, row: str, column: str) -> str:
     """Return the command that makes a cell again."""
     key = f"{item.about['paper']}/{item.about['name']}"
-    only = f"--only {method} --only {column.lower()}"
+    only = " ".join(f"--only {shlex.quote(name.lower())}" for name in (row, column))
     return f"raffed reproduce {key} --scale {item.about['scale']} {only} --out zoo"
 
 
@@ -73,7 +74,7 @@ def _line(item: Reproduction, runs: Runs, cell: JsonObject, scores: Mapping[int,
     behind = runs.runs.loc[run_names(item, cell, runs)]
     hashes = behind["hashes.weights"] if "hashes.weights" in behind else behind["seed"].map(lambda _: "")
     weights = {int(seed): str(one)[:DIGITS] for seed, one in zip(behind["seed"], hashes, strict=True)}
-    made = command(item, str(behind["method"].iloc[0]), column)
+    made = command(item, row, column)
     cells = (
         f'<a id="{anchor(item, row, column)}"></a>{for_markdown(row)}',
         ", ".join(f"{seed}: {100 * scores[seed]:.2f}" for seed in sorted(scores)),

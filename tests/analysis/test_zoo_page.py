@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
+from raffed.analysis.zoo.cells import command
 from raffed.analysis.zoo.page import item_page, where_it_holds
 from raffed.analysis.zoo.rows import against, seen, trial_rounds
 from raffed.analysis.zoo_page import main
 
+from raffed.experiments.reproduction.catalogue import chosen, find_item
 from raffed.results import MetricsWriter, Row
 from tests.analysis.written_item import written_item
 
@@ -167,6 +170,14 @@ def test_every_row_leads_to_its_seeds_its_record_and_the_command_that_makes_it_a
     assert "1: 60.10, 2: 62.20, 3: 58.30" in line  # 50 + 10 + 1/10 points, and so on
     assert "raffed reproduce zoo/t --scale full --only better --only p10c2 --out zoo" in line
     assert "[t](records/t/README.md)" in page
+
+
+def test_the_command_of_a_cell_is_one_that_chooses_this_cell_alone(table: Path) -> None:
+    """Names have spaces, and Per-FedAvg's method is called perfedavg."""
+    words = shlex.split(command(load_item(table), "Per-FedAvg", "Dirichlet 0.1"))
+    only = [word for flag, word in zip(words, words[1:], strict=False) if flag == "--only"]
+    (cell,) = chosen(find_item("zoo/fashion-mnist"), only)
+    assert (cell.row, cell.column) == ("Per-FedAvg", "Dirichlet 0.1")
 
 
 def test_a_folder_without_a_tuned_table_is_refused_in_one_line(
