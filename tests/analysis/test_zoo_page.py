@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -175,7 +176,7 @@ def test_every_row_leads_to_its_seeds_its_record_and_the_command_that_makes_it_a
 def test_the_command_of_a_cell_is_one_that_chooses_this_cell_alone(table: Path) -> None:
     """Names have spaces, and Per-FedAvg's method is called perfedavg."""
     words = shlex.split(command(load_item(table), "Per-FedAvg", "Dirichlet 0.1"))
-    only = [word for flag, word in zip(words, words[1:], strict=False) if flag == "--only"]
+    only = [word for flag, word in itertools.pairwise(words) if flag == "--only"]
     (cell,) = chosen(find_item("zoo/fashion-mnist"), only)
     assert (cell.row, cell.column) == ("Per-FedAvg", "Dirichlet 0.1")
 
