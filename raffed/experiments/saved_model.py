@@ -159,7 +159,8 @@ def _net(folder: Path, client: int | None, best: bool, accept_changed_code: bool
     check_file(folder, name, about.get("files"), "put it back")
     method, net = method_of(config), _initial_net(about, config)
     server = load_server(folder / name, method)
-    put_state(net, _global(method, server) if client is None else _personal(folder, config, server, client))
+    model = _global(config, method, server) if client is None else _personal(folder, config, server, client)
+    put_state(net, model)
     return net
 
 
@@ -196,10 +197,10 @@ def _initial_net(about: RunContents, config: RunConfig) -> Net:
     return net
 
 
-def _global(method: Method, server: ServerState) -> State:
+def _global(config: RunConfig, method: Method, server: ServerState) -> State:
     if not method.has_global:
         raise UsageError(
-            f"{method.name} has no global model: each client keeps a part of it; give client= (--client K)"
+            f"{config.method} has no global model: each client keeps a part of it; give client= (--client K)"
         )
     broadcast = evaluated_broadcast(method, server)
     return State(broadcast.w, broadcast.b)
