@@ -89,9 +89,13 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
+    unload(*strange_modules())
     yield folder
-    unload(*{name for name in set(sys.modules) - known if "strange" in name})
+    unload(*strange_modules())
+
+
+def strange_modules() -> set[str]:
+    return {name for name in sys.modules if "strange" in name and not name.startswith("tests.")}
 
 
 def unload(*names: str) -> None:
@@ -140,7 +144,7 @@ def test_no_command_executes_code_that_a_run_names_without_a_record(
     done = cli(*COMMANDS[command])
     assert done.code != 0 or (command, field) == ("export", "data.dataset")  # which needs no data
     assert not (tmp_path / "sprung").exists()
-    assert not any("strange" in name and not name.startswith("tests.") for name in sys.modules)
+    assert not strange_modules()
     assert not (here / "forked").exists()
 
 
