@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raffed.config.toml import read_toml
-from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
+from raffed.references.gate import texts_of
 from raffed.references.located import CodeLocation, is_file, is_reference, located
 from raffed.references.source_files import files_of
 
@@ -20,19 +20,9 @@ def own_references(words: Sequence[str], files: Iterable[str]) -> list[str]:
         files: The TOML files among them.
     """
     typed = [word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in words]
-    named = [text for file in files for text in _named_in(read_toml(Path(file)))]
-    every = (one.strip() for text in [*typed, *named] for one in text.split(","))
-    return [one for one in dict.fromkeys(every) if is_reference(one)]
-
-
-def _named_in(tables: Mapping[str, Json]) -> list[str]:
-    """Return the texts of a TOML file that may be references: method, loss, model, data, split, metrics."""
-    names = ("", "method"), ("", "loss"), ("model", "name"), ("data", "dataset"), ("data", "split")
-    found: list[Json] = []
-    for section, name in (*names, ("federation", "metrics")):
-        value = (table_of(tables.get(section)) if section else tables).get(name)
-        found += value if isinstance(value, list) else [value]
-    return [one for one in found if isinstance(one, str)]
+    named = [text for file in files for text in texts_of(read_toml(Path(file)))]
+    every = (word.strip() for text in [*typed, *sorted(named)] for word in text.split(","))
+    return [word for word in dict.fromkeys(every) if is_reference(word)]
 
 
 def code_files(references: Iterable[str], root: Path) -> dict[str, Path]:

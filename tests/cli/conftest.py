@@ -15,7 +15,6 @@ import pytest
 
 import raffed
 from raffed.cli import main
-from tests.cli.planted import CONTENTS, KEY, MACHINE, SECRETS, TRAVELS, plant
 from tests.fuzz.harness import in_time
 from tests.runtime.conftest import small
 from tests.warm import python
@@ -120,11 +119,3 @@ def no_waiting() -> Iterator[None]:
     """A command that waits for something fails."""
     with in_time():
         yield
-
-
-@pytest.fixture
-def planted(tmp_path: Path) -> Path:
-    root = tmp_path / "checkout"
-    plant(root, {**dict.fromkeys(MACHINE, "x"), **dict.fromkeys(SECRETS, "x"), **CONTENTS, **TRAVELS})
-    (root / "utf16.txt").write_bytes(KEY.encode("utf-16"))
-    return root

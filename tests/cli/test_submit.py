@@ -4,6 +4,10 @@ code comes back.
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +18,7 @@ import pytest
 from ray.job_submission import JobStatus
 
 from raffed.errors import UsageError
+from raffed.references import gate
 from raffed.runtime.ray_backend import jobs
 from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
 from tests.cli.conftest import Cli
@@ -21,17 +26,29 @@ from tests.cli.conftest import Cli
 OUT = ["--out", "s3://bucket/runs/a"]
 
 
+def packed_by_ray(folder: Path, excludes: list[str], target: Path) -> dict[str, str]:
+    """Return what Ray's own packaging sends of a folder: path → text."""
+    from ray._private.runtime_env.packaging import create_package
+
+    create_package(str(folder), target, include_gitignore=True, excludes=excludes)
+    with zipfile.ZipFile(target) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+        return {name: archive.read(name).decode() for name in names}
+
+
 class Server:
     """A job server that takes one job, whose log and end are given."""
 
     def __init__(
         self,
+        scratch: Path,
         status: JobStatus = JobStatus.SUCCEEDED,
         code: int | None = 0,
         log: tuple[Any, ...] = ("hello\n",),
     ) -> None:
         self.status, self.code, self.logs = status, code, [log]
         self.taken: dict[str, Any] = {}
+        self.scratch = scratch
         self.travelled: dict[str, str] = {}
 
     def __call__(self, address: str | None) -> Server:
@@ -44,8 +61,8 @@ class Server:
         self.taken = given
         package = given["runtime_env"].get("working_dir")
         if package:
-            with zipfile.ZipFile(package) as archive:
-                self.travelled = {name: archive.read(name).decode() for name in archive.namelist()}
+            excludes = given["runtime_env"]["excludes"]
+            self.travelled = packed_by_ray(Path(package), excludes, self.scratch / "package.zip")
         return given["submission_id"] or "raysubmit_1"
 
     async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
@@ -63,8 +80,8 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    made = Server()
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    made = Server(tmp_path_factory.mktemp("server"))
     monkeypatch.setattr(jobs, "JobSubmissionClient", made)
     monkeypatch.setattr(jobs.asyncio, "sleep", _no_sleep)
     return made
@@ -140,13 +157,37 @@ def test_a_toml_file_travels_alone(cli: Cli, server: Server, tmp_path: Path) -> 
     assert " run exp.toml --out" in server.taken["entrypoint"]
 
 
-def test_a_working_folder_travels_as_a_package_of_what_was_listed(
+def test_a_job_goes_on_with_code_that_its_user_has_trusted(
+    cli: Cli, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is another process with another home, in which a run.json names the code."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "here"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text("VALUE = 5\n")
+    gate.trust([hashlib.sha256(b"VALUE = 5\n").hexdigest()])
+    assert cli("submit", "resume", "s3://bucket/runs/a").code == 0
+    handed = server.taken["runtime_env"]["env_vars"]
+    reads = (
+        "from raffed.references import gate; gate.note_read('./own.py:VALUE'); gate.check('./own.py:VALUE')"
+    )
+    for given, code in (({}, 1), (handed, 0)):
+        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "there"), **given}
+        done = subprocess.run([sys.executable, "-c", reads], env=environment, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert ("UntrustedCodeError" in done.stderr) == (code == 1)
+
+
+def test_a_working_folder_travels_without_data_keys_and_linked_folders(
     cli: Cli, server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / "code" / "pkg").mkdir(parents=True)
     (tmp_path / "code" / "exp.toml").write_text('method = "map"\n')
     (tmp_path / "code" / "pkg" / "own.py").write_text("x = 1\n")
-    (tmp_path / "code" / "big.npz").write_text("data")
+    for name in ("big.npz", ".env.local", "id_rsa", "pkg/server.pem"):
+        (tmp_path / "code" / name).write_text("x")
+    (tmp_path / "code" / ".git").mkdir()
+    (tmp_path / "code" / ".git" / "config").write_text("x")
+    (tmp_path / "code" / "pkg" / "[all]").symlink_to(tmp_path)
     done = cli(
         "submit",
         "--working-dir",
@@ -160,9 +201,27 @@ def test_a_working_folder_travels_as_a_package_of_what_was_listed(
     assert done.code == 0, done.err
     assert server.travelled == {"exp.toml": 'method = "map"\n', "pkg/own.py": "x = 1\n"}
     assert server.taken["runtime_env"]["env_vars"]["RAFFED_DATA"] == "/data"
-    assert "excludes" not in server.taken["runtime_env"]
-    assert "6 bytes  pkg/own.py" in done.err
-    assert "stays here: big.npz" in done.err
+    assert "with 2 files, 21 bytes" in done.err  # 15 of the TOML file and 6 of own.py
+
+
+def test_much_is_sent_only_with_yes(cli: Cli, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    with open(tmp_path / "code" / "a.txt", "wb") as file:
+        file.truncate(60_000_000)
+    words = ["--no-wait", "--working-dir", tmp_path / "code", "run", *OUT]
+    done = cli("submit", *words)
+    assert done.code == 2
+    assert "60.0 MB would be sent, more than 50 MB" in done.err
+    assert server.taken == {}
+    assert cli("submit", "--yes", *words).code == 0
+    assert list(server.travelled) == ["a.txt"]
+
+
+def test_a_dry_run_calls_no_server(cli: Cli, server: Server) -> None:
+    done = cli("submit", "--dry-run", "run", *OUT)
+    assert done.code == 0
+    assert "sent: no file, the command alone" in done.out
+    assert server.taken == {}
 
 
 REFUSED = [

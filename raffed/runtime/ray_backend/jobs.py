@@ -33,26 +33,23 @@ class JobOrder:
 
     Attributes:
         words: The command.
-        package: A zip file that becomes the job's working folder. Ray sends it unchanged
-            (raffed/runtime/job_files.py).
+        folder: What becomes the job's working folder. Ray packs it.
+        excludes: Patterns of what Ray leaves out of it.
         env: Environment variables of the job. The dashboard shows them, so they must not hold secrets.
     """
 
     words: Sequence[str]
-    package: Path | None = None
+    folder: Path | None = None
+    excludes: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
 
     def runtime_env(self) -> dict[str, Json]:
-        """Return the runtime environment of cluster/runtime_env.yaml with this job's package and variables.
-
-        What the file excludes is meant for Ray's own command. The package contains nothing that should stay
-        here.
-        """
+        """Return the runtime environment of cluster/runtime_env.yaml with this job's folder and variables."""
         found = environment()
         found.pop("excludes", None)
-        if self.package is not None:
-            found["working_dir"] = str(self.package)
+        if self.folder is not None:
+            found.update(working_dir=str(self.folder), excludes=list(self.excludes))
         given = found.get("env_vars")
         found["env_vars"] = {**(given if isinstance(given, dict) else {}), **self.env}
         return found
@@ -67,6 +64,12 @@ def environment() -> dict[str, Json]:
     text = (importlib.resources.files("raffed.cluster") / ENVIRONMENT).read_text(encoding="utf-8")
     found: dict[str, Json] = yaml.safe_load(text)
     return found
+
+
+def excluded() -> list[str]:
+    """Return the patterns of what stays here of a folder: data, results, caches and what looks like a key."""
+    patterns = environment()["excludes"]
+    return [str(pattern) for pattern in patterns] if isinstance(patterns, list) else []
 
 
 @dataclass(frozen=True)
