@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raffed.config.slots import described
 from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
 from raffed.core.divergence import check_client, check_evaluated, check_server
@@ -128,7 +129,15 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     """Return what a client keeps and what it sends. It is called without gradient."""
     done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
     for slot, one in m.ingredients():
-        if done[slot][0] is not None and not remembers(one):
+        memory, message = done[slot]
+        if not (isinstance(memory, Private | None) and isinstance(message, Wire | None)):
+            raise fault(
+                one,
+                "finish",
+                f"returned {described(memory)} to keep and {described(message)} to send; only a Private "
+                "record may stay with the client, and only a Wire may travel",
+            )
+        if memory is not None and not remembers(one):
             raise fault(
                 one,
                 "finish",
@@ -268,7 +277,9 @@ def server_round(
 def _extra(m: Method, own: Any) -> dict[str, Wire]:
     """Return what the server's rule broadcasts in addition, to slots that the method has."""
     found, known = m.server.extra_broadcast(own), [slot for slot, _ in m.ingredients()]
-    for slot in found:
+    for slot, message in found.items():
+        if not isinstance(message, Wire):
+            raise fault(m.server, "extra_broadcast", f"has {described(message)}; only a Wire may travel")
         if slot not in known:
             raise fault(
                 m.server,

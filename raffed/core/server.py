@@ -11,7 +11,7 @@ from torch import Tensor
 from raffed.config.means import MeanRule, Median
 from raffed.config.slots import check_slot
 from raffed.config.validation import Range, check_fields
-from raffed.core.ingredients.results import REWEIGHTING, RULE, RULE_ORDERS, a_result, watch
+from raffed.core.ingredients.results import fault, watch
 from raffed.core.messages import ServerMemory, Wire
 from raffed.core.params import Params
 from raffed.core.record import Record
@@ -31,7 +31,7 @@ class Reweighting(Record):
 
     def __init_subclass__(cls, stored: str = "") -> None:
         super().__init_subclass__(stored)
-        watch(cls, REWEIGHTING)
+        watch(cls)
 
     def report(self, class_counts: Tensor) -> Tensor:
         """Return the numbers [m] that a client reports, with each upload.
@@ -89,7 +89,15 @@ class Mean:
         usual = self._usual(samples)
         if self.reweighting is None:
             return usual
-        return self.reweighting.weights(usual, [self.reweighting.report(one) for one in class_counts()])
+        weights = self.reweighting.weights(usual, [self.reweighting.report(one) for one in class_counts()])
+        in_range = len(weights) == len(usual) and all(0.0 <= weight <= 1.0 for weight in weights)
+        if not in_range or abs(sum(weights) - 1.0) >= 1e-6:
+            raise fault(
+                self.reweighting,
+                "weights",
+                f"must return {len(usual)} numbers from 0 to 1 that add up to 1",
+            )
+        return weights
 
     def _usual(self, samples: Sequence[int]) -> list[float]:
         if self.by == "clients":
@@ -155,7 +163,7 @@ class ServerRule(Record, Generic[ServerMemory]):
 
     def __init_subclass__(cls, stored: str = "") -> None:
         super().__init_subclass__(stored)
-        watch(cls, {**RULE, "required_data": a_result(ServerData)}, RULE_ORDERS)
+        watch(cls)
 
     def required_data(self) -> ServerData:
         """Return the data that this rule needs. It finds them in `k.public` and `k.labelled`."""

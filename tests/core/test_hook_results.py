@@ -100,47 +100,52 @@ def _opening(hook: str, made: Any) -> dict[str, Any]:
     return {"opening": returning(Opening, hook, made, **STEP, **epochs)}
 
 
+def _reduced(self: Any, w: Any, lr: Any, k: Any) -> Any:
+    return Params({name: w[name].sum() for name in w.names})
+
+
 def _trains(self: Any, k: Any) -> Budget:
     return Budget(2)
 
 
 CASES: tuple[tuple[dict[str, Any], str], ...] = (
-    (_term("loss", None), f"loss returned None; {NUMBER}; return 0 where it adds nothing"),
+    (_term("loss", None), "loss returned None; it must return a Tensor"),
     (_term("loss", 0.3), r"loss returned the number 0\.3, which has no gradient"),
     (_term("loss", True), "loss returned the number True"),
-    (_term("loss", "0"), f"loss returned '0'; {NUMBER}"),
-    (_term("loss", lambda self, f, k: f.logits.mean(1)), rf"returned a tensor \[4\]; {NUMBER}; take .mean"),
+    (_term("loss", "0"), "loss returned '0'; it must return a Tensor"),
+    (
+        _term("loss", lambda self, f, k: f.logits.mean(1)),
+        rf"returned a tensor \[4\] of torch.float32; {NUMBER}",
+    ),
     (_term("loss", lambda self, f, k: f.logits.sum().reshape(1)), r"returned a tensor \[1\]"),
     (_term("loss", lambda self, f, k: f.y.sum()), r"returned a tensor \[\] of torch.int64"),
     (_term("note", 3), "note returned 3; it must return a Tensor or None"),
-    (_term("finish", None), "finish returned None; it must return two things"),
-    (_term("finish", lambda self, k: Kept(k.w)), "finish returned a Kept; it must return two things"),
-    (_term("finish", lambda self, k: (k.w, None)), "finish returned a Params as the client's memory"),
-    (
-        _term("finish", lambda self, k: (Told(k.w), None)),
-        "returned a Told as the client's memory; make it a sub",
-    ),
-    (
-        _term("finish", lambda self, k: (None, {"n": 3})),
-        "returned a dict as the message; only a Wire may travel",
-    ),
-    (_term("client_init", torch.zeros(3)), "client_init returned a Tensor as the client's memory"),
+    (_term("finish", None), "finish returned None; it must return a tuple"),
+    (_term("finish", lambda self, k: Kept(k.w)), "finish returned a Kept; it must return a tuple"),
+    (_term("finish", lambda self, k: (k.w, None)), "finish returned a Params to keep and None to send"),
+    (_term("finish", lambda self, k: (Told(k.w), None)), "finish returned a Told to keep"),
+    (_term("finish", lambda self, k: (None, {"n": 3})), "a dict to send; .* only a Wire may travel"),
+    (_term("client_init", torch.zeros(3)), "client_init returned a Tensor; it must return a Private or None"),
     (_term("server_init", 3), "server_init returned 3; it must return a Wire or a Private or None"),
     (
         _term("server_step", WEIGHTS),
         "server_step returned a Params; it must return a Wire or a Private or None",
     ),
-    (_message("outgoing", None), "outgoing returned None as weights; it must be Params"),
-    (_message("outgoing", WEIGHTS), "`outgoing` must return weights with the names that it was given"),
-    (_head("logits", None), r"logits returned None; it must return logits \[4, 3\], as given"),
-    (_head("logits", lambda self, a, k: a.mean(0)), r"logits returned a tensor \[3\]"),
+    (_message("outgoing", None), "outgoing returned None; it must return a Params"),
+    (_message("outgoing", WEIGHTS), "outgoing returned other tensors than it must: .*different names: body"),
+    (_head("logits", None), "logits returned None; it must return a Tensor"),
+    (_head("logits", lambda self, a, k: a.mean(0)), r"logits returned a tensor \[3\]; .*\[4, 3\], as given"),
     (_head("logits", lambda self, a, k: a.detach()), "logits returned a value without a gradient"),
     (_head("loss", lambda self, f, k: f.logits.mean(1)), "loss returned a tensor"),
     (_head("loss", lambda self, f, k: k.ce(f).detach()), "loss returned a value without a gradient"),
     ({"correction": returning(Correction, "gradient", None, plain_sgd=False)}, "gradient returned None"),
     (
         {"correction": returning(Correction, "gradient", WEIGHTS, plain_sgd=False)},
-        "gradient returned a gradient with other names or shapes than it was given: body",
+        "gradient returned other tensors than it must: .*different names: body",
+    ),
+    (
+        {"correction": returning(Correction, "after_step", _reduced, plain_sgd=False)},
+        "after_step returned other tensors than it must: other shapes of body",
     ),
     (_personal("model", lambda self, k: k.state.w), "model returned a Params; it must return a State"),
     (_personal("predict", None, predicts=True), "predict returned None; it must return a Tensor"),
@@ -149,42 +154,39 @@ CASES: tuple[tuple[dict[str, Any], str], ...] = (
         _personal("start", lambda self, k: k.w, budget=_trains),
         "start returned a Params; it must return a State",
     ),
-    (_personal("private_loss", None, budget=_trains), f"private_loss returned None; {NUMBER}"),
+    (_personal("private_loss", None, budget=_trains), "private_loss returned None; it must return a Tensor"),
     (
         _personal("private_loss", lambda self, f, k: k.ce(f).detach(), budget=_trains),
         "private_loss returned a value without a gradient",
     ),
-    (_personal("loss", lambda self, f, k: f.logits.mean(1)), rf"loss returned a tensor \[4\]; {NUMBER}"),
+    (_personal("loss", lambda self, f, k: f.logits.mean(1)), rf"loss returned a tensor \[4\].*{NUMBER}"),
     (_personal("companion", 3), "companion returned 3; it must return a Params or None"),
     (
         _solver("step", lambda self, carried, gradient, k: gradient(carried, 0) and None),
-        "it must return a State",
+        "step returned None; it must return a Record",
     ),
     (_solver("begin", None), "begin returned None; it must return a Record"),
     (_solver("end", None), "end returned None; it must return a State"),
-    (_solver("batches", 0), "batches returned 0; it must return a whole number of at least 1"),
-    (_solver("iterations", 1.5), "iterations returned 1.5; it must return a whole number of at least 0"),
+    (_solver("batches", 0), "batches returned 0; it must return a number of at least 1"),
+    (_solver("iterations", 1.5), "iterations returned 1.5; it must return an int"),
     (_opening("epochs", -1), "epochs returned -1; it must return a number of at least 0"),
     (_opening("samples", [1]), "samples returned a list; it must return a Tensor"),
     (_opening("loss", 1.0), r"loss returned the number 1\.0"),
-    (_rule("step", None), "step returned None; it must return two things, its memory and the next weights"),
-    (_rule("step", lambda self, own, w, mean, k: mean), "step returned a Params; it must return two things"),
-    (_rule("step", lambda self, own, w, mean, k: (mean, None)), "step returned a Params as its memory"),
-    (_rule("step", (None, WEIGHTS)), "`step` must return weights with the names"),
+    (_rule("step", None), "step returned None; it must return a tuple"),
+    (_rule("step", lambda self, own, w, mean, k: mean), "step returned a Params; it must return a tuple"),
+    (_rule("step", lambda self, own, w, mean, k: (mean, None)), "step returned .*None in place of a Params"),
+    (_rule("step", (None, WEIGHTS)), "step returned other tensors than it must: .*different names: body"),
     (_rule("init", 3), "init returned 3; it must return a Wire or a Private or None"),
-    (_rule("statistics", None), "statistics returned None as statistics; it must be Params"),
-    (
-        _rule("extra_broadcast", None),
-        "extra_broadcast returned None; it must return a dict from slots to Wires",
-    ),
-    (_rule("required_data", 5), "required_data returned 5; it must return a ServerData"),
+    (_rule("statistics", None), "statistics returned None; it must return a Params"),
+    (_rule("extra_broadcast", None), "extra_broadcast returned None; it must return a dict"),
+    (_rule("extra_broadcast", {"term": 3}), "extra_broadcast has 3; only a Wire may travel"),
     (
         {"mean": Mean(reweighting=returning(Reweighting, "weights", [2.0, -1.0], report=lambda self, n: n))},
-        "weights returned a list; it must return a list of 4 numbers from 0 to 1",
+        "weights must return 4 numbers from 0 to 1 that add up to 1",
     ),
     (
         {"mean": Mean(reweighting=returning(Reweighting, "weights", [0.1] * 4, report=lambda self, n: n))},
-        "weights returned weights that do not add up to 1",
+        "weights must return 4 numbers from 0 to 1 that add up to 1",
     ),
 )
 

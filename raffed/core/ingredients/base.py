@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Generic
 
 from raffed.core.context import Context, Received, Spec
-from raffed.core.ingredients.results import INGREDIENT, INGREDIENT_ORDERS, watch
+from raffed.core.ingredients.results import watch
 from raffed.core.messages import Memory, Message, ServerMemory
 from raffed.core.params import Params
 from raffed.core.record import Record
@@ -40,7 +40,7 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
 
     def __init_subclass__(cls, stored: str = "") -> None:
         super().__init_subclass__(stored)
-        watch(cls, INGREDIENT, INGREDIENT_ORDERS)
+        watch(cls)
 
     def caution(self, normalised: bool) -> str:
         """Return one line about what may go wrong with the run's network; empty if nothing is known to.

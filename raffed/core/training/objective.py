@@ -14,7 +14,7 @@ from raffed.core.ingredients.results import is_raffeds
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Pass
-from raffed.core.training.first_step import FirstStep, at_first, same_names
+from raffed.core.training.first_step import FirstStep
 from raffed.core.training.objective_parts import objective_parts
 from raffed.core.training.sgd import Solver
 from raffed.core.training.task import (
@@ -80,10 +80,7 @@ def _correct(m: Method) -> Correct | None:
     def correct(g: Params, w: Params, views: Views) -> Params:
         return one.gradient_at(g, w, views["correction"])
 
-    if is_raffeds(type(one)):
-        return correct
-    hook = "gradient_at" if _changes(one, "gradient_at") else "gradient"
-    return at_first(correct, lambda made, g, w, views: same_names(one, hook, made, g))
+    return correct
 
 
 def _after_step(m: Method) -> AfterStep | None:
@@ -95,9 +92,7 @@ def _after_step(m: Method) -> AfterStep | None:
     def after_step(w: Params, lr: float | Tensor, views: Views) -> Params:
         return one.after_step(w, lr, views["correction"])
 
-    if is_raffeds(type(one)):
-        return after_step
-    return at_first(after_step, lambda made, w, lr, views: same_names(one, "after_step", made, w, "weights"))
+    return after_step
 
 
 def _changes(one: Correction, hook: str) -> bool:

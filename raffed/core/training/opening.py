@@ -9,11 +9,10 @@ from torch import Tensor
 from raffed.core import seeds
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Opening
-from raffed.core.ingredients.results import is_raffeds
 from raffed.core.method import Method
 from raffed.core.parts import Pass
 from raffed.core.training.clock import batched
-from raffed.core.training.first_step import at_first, trainable
+from raffed.core.training.first_step import trainable
 from raffed.core.training.phases import check_loss, phase_of
 from raffed.core.training.session import Participant, TrainingSession, solver_for
 from raffed.core.training.sgd import Trained, batch_stream
@@ -55,13 +54,11 @@ def _trained(
     """Train the clients whose opening has epochs, and return the results of all clients."""
 
     def objective(f: Forward, mine: Views) -> Tensor:
-        return opening.loss(f, mine[SLOT])
-
-    def look(value: Tensor, *_: object) -> Tensor:
-        return trainable(opening, "loss", value)
+        loss: Tensor = trainable(opening, "loss", opening.loss(f, mine[SLOT]))
+        return loss
 
     task = ClientTask(
-        objective if is_raffeds(type(opening)) else at_first(objective, look),
+        objective,
         solver_for(session.local, Pass(), own[0].lr),
         rule=opening,
         slot=SLOT,

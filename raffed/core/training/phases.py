@@ -13,13 +13,12 @@ from raffed.core import seeds
 from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
-from raffed.core.ingredients.results import is_raffeds
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
 from raffed.core.training.clock import ClientClock, batched, private_rates
 from raffed.core.training.drawn_epochs import drawn_epochs
-from raffed.core.training.first_step import FirstStep, at_first, trainable
+from raffed.core.training.first_step import FirstStep, trainable
 from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer
 from raffed.core.training.objective import shared_task, steps_repeat, term_streams, terms_that_draw
 from raffed.core.training.optimizer_state import OptimizerState
@@ -192,13 +191,11 @@ def _private_task(
     plain = type(personal).private_loss is Personal.private_loss and not solver.label_smoothing
 
     def objective(f: Forward, mine: Views) -> Tensor:
-        return personal.private_loss(f, mine["personal"])
-
-    def look(value: Tensor, *_: object) -> Tensor:
-        return trainable(personal, "private_loss", value)
+        loss: Tensor = trainable(personal, "private_loss", personal.private_loss(f, mine["personal"]))
+        return loss
 
     return ClientTask(
-        objective if is_raffeds(type(personal)) else at_first(objective, look),
+        objective,
         solver,
         budget.part,
         cross_entropy_only=plain and m.criterion is None,

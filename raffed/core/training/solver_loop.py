@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.context import ClientData, Context, Forward
 from raffed.core.ingredients import LocalSolver
-from raffed.core.ingredients.results import fault, odd_tensors
+from raffed.core.ingredients.results import fault
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 from raffed.core.training.network import Network
@@ -106,10 +106,10 @@ def ended(rule: LocalSolver, carried: Record, like: State) -> State:
     Raises:
         UserCodeError: It has other tensors.
     """
-    made = rule.end(carried)
-    if odd := odd_tensors(made, like):
-        raise fault(rule, "end", f"returned a model that differs in {odd} from the network's")
-    return made.arranged(like)
+    try:
+        return rule.end(carried).arranged(like)
+    except ValueError as error:
+        raise fault(rule, "end", f"returned other tensors than the network's: {error}") from error
 
 
 def with_own_memory(record: R) -> R:
