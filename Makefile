@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml raffed/core/kernels/_maxpool.c raffed/core/kernels/_single_pass.c raffed/core/kernels/_convolution.c
+$(STAMP): pyproject.toml raffed/core/kernels/_maxpool.c raffed/core/kernels/_convolution.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"

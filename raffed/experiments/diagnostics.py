@@ -138,15 +138,14 @@ def _bf16() -> Finding:
 
 
 def _own_kernels() -> Iterator[Finding]:
-    """Report which compiled kernels are used. They affect the speed only; the results have the same bits."""
-    from raffed.core.kernels import maxpool, single_pass
+    """Report whether the compiled max-pool is used. It affects the speed only; the bits are the same."""
+    from raffed.core.kernels import maxpool
 
-    for what, built in (("max-pools", maxpool.built), ("sums of uploads", single_pass.built)):
-        if built:
-            yield Finding(what, "by raffed's own kernel")
-        else:
-            advice = "with a C compiler, pip install --force-reinstall --no-deps raffed is faster"
-            yield Finding(what, "by torch", "note", advice)
+    if maxpool.built:
+        yield Finding("max-pools", "by raffed's own kernel")
+    else:
+        advice = "with a C compiler, pip install --force-reinstall --no-deps raffed is faster"
+        yield Finding("max-pools", "by torch", "note", advice)
 
 
 def _convolutions() -> Finding:

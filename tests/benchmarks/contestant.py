@@ -231,7 +231,7 @@ def main() -> None:
 
         raffed.portable()  # before torch is imported
     if name in INTERPRETERS:
-        for kernel in ("_convolution", "_maxpool", "_single_pass"):
+        for kernel in ("_convolution", "_maxpool"):
             # They were built for this environment's Python, and a Python without the global lock dies of them
             sys.modules[f"raffed.core.kernels.{kernel}"] = None  # type: ignore[assignment]
     import torch

@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from raffed.core.aggregation.masking import Mask
-from raffed.core.kernels.single_pass import round_and_add
 from raffed.core.messages import Summable
 from raffed.core.params import Params, arranged_like
 from raffed.errors import NumericsError, UsageError
@@ -122,8 +121,6 @@ class PointSum:
             self._settle(to_fixed(flat, weight, BITS, what))
             return
         into = self._room(flat, reach)
-        if round_and_add(into, flat, weight * 2.0**BITS):
-            return
         # A GPU needs longer to start an operation than for a slice
         size = SLICE if flat.device.type == "cpu" else max(flat.numel(), 1)
         for i in range(0, flat.numel(), size):

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from raffed.core.kernels.autograd import Saved
 from raffed.core.kernels.relu_after_pool import hooked
-from raffed.core.kernels.single_pass import transposed
 
 WORTH = 3 << 19  # multiplications of one product; for smaller ones, calling costs more than the kernel saves
 
@@ -117,7 +116,7 @@ def gradients(
     of_x, of_weight, of_bias = wanted
     return (
         (product(g, weight.mT) if onednn else g @ weight) if of_x else None,
-        (product(transposed(g), x.mT) if onednn else g.mT @ x) if of_weight else None,
+        (product(g.mT, x.mT) if onednn else g.mT @ x) if of_weight else None,
         g.sum(0) if of_bias else None,
     )
 
