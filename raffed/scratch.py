@@ -42,22 +42,6 @@ def hold(folder: Path) -> Callable[[], None]:
     return mark.close
 
 
-def is_held(folder: Path) -> bool:
-    """Return whether a process has marked a folder as in use (`hold`)."""
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
-    try:
-        with (folder / HELD).open("r+") as mark:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-
-
 def remove_left(place: Path) -> None:
     """Remove folders that killed processes of this user have left in a place.
 

@@ -13,6 +13,7 @@ from raffed.budget import no_memory
 from raffed.cli.bits import begin_again, may_begin_again
 from raffed.cli.characters import print_everywhere
 from raffed.cli.deadlines import Deadlines, leave
+from raffed.cli.gone import refuse_gone
 from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
 from raffed.cli.warned import repeated_warnings
@@ -47,9 +48,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     Errors that raffed raises on purpose become one line on stderr. Every other error keeps its traceback.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    # Only words that may name that Ray are worth the imports that find out
-    if argv is None and "warm" in " ".join(words) and (code := _continued(words)) is not None:
-        sys.exit(code)
     print_everywhere()
     note_typed(words)
     streams = Streams()
@@ -69,19 +67,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise
 
 
-def _continued(words: list[str]) -> int | None:
-    """Return the exit code of a command that a process which has imported torch has executed, or None."""
-    from raffed.runtime.ray_backend.warm_command import continued
-
-    return continued(words)
-
-
 def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
     """Run one command.
 
     Always raises SystemExit, or an error that is a mistake in raffed, or a BitsTooLateError if `again`.
     """
     try:
+        refuse_gone(words)
         from raffed.cli.app import app
 
         with repeated_warnings(words):

@@ -23,7 +23,6 @@ from raffed.cli import (
     running,
     seed_process,
     splitting,
-    standing,
     stores,
     submitting,
     tuning,
@@ -223,8 +222,6 @@ app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settin
 app.command("jobs", rich_help_panel=RUNS)(jobs.jobs)
 app.command("logs", rich_help_panel=RUNS)(jobs.logs)
 app.command("stop", rich_help_panel=RUNS)(jobs.stop)
-app.command("up", rich_help_panel=RUNS)(standing.up)
-app.command("down", rich_help_panel=RUNS)(standing.down)
 app.command("export", rich_help_panel=RUNS)(exporting.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)

@@ -216,8 +216,8 @@ class Runtime:
     address: Annotated[
         str | None,
         Doc(
-            "Address of a Ray cluster, auto for the one to which this machine belongs, or warm for the Ray "
-            "of `raffed up`; without it: a Ray is started on this machine for the run."
+            "Address of a Ray cluster, or auto for the one to which this machine belongs; without it: a Ray "
+            "is started on this machine for the run."
         ),
     ] = None
     transport: Annotated[

@@ -193,11 +193,3 @@ def forked(value: int) -> Iterator[None]:
     kind = _ApartFromCompiler if "torch._dynamo" in sys.modules else _FromOneStream
     with kind(torch.Generator().manual_seed(value)):
         yield
-
-
-def reseed_torch() -> None:
-    """Give torch's global generator a state that no other process has, as torch does when it is imported.
-
-    It is for a process that was forked after torch was imported. No code of raffed draws from the generator.
-    """
-    torch.default_generator.seed()

@@ -34,8 +34,6 @@ def tree(pid: int) -> list[psutil.Process]:
 ROLES = (  # what a process is, by a word of its command line
     ("ray::ClientActor", "client actors"),
     ("ray::Driver", "driver actor"),
-    ("warm_process", "process that workers are forked from"),
-    ("waits for a fork", "waiting for forks"),
     ("raylet/raylet", "Ray: raylet"),
     ("gcs_server", "Ray: gcs_server"),
     ("ray", "Ray: other processes"),

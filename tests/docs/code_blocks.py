@@ -31,7 +31,6 @@ FLOOR = "it makes an environment of the oldest versions; docs/install.md says wh
 HOURS = "it takes hours and needs real data; analysis/records has its results"
 PORTABLE = "it needs a process that has not loaded torch; tests/runtime/test_portable_bits.py has it"
 # Page or "" for all of them, beginning of a command → why it is not run
-STANDS = "tests/runtime/ray_backend/test_standing_ray.py joins a Ray that stands ready, in a slow test"
 NOT_RUN = {
     ("", "make "): ENVIRONMENT,
     ("", "python3 -m venv"): ENVIRONMENT,
@@ -44,9 +43,6 @@ NOT_RUN = {
     ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
     ("", ".venv/bin/python -m pytest"): "it is the suite itself",
     ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_help.py runs",
-    ("docs/running.md", "raffed up"): STANDS,
-    ("docs/running.md", "raffed run --method map --address warm"): STANDS,
-    ("docs/running.md", "raffed down"): STANDS,
     ("", "raffed doctor"): "it measures the machine; tests/cli runs it on a small one",
     ("README.md", "raffed run --dataset"): "docs/own_data.md has the same command, which its test runs",
     ("", "raffed reproduce map/table1 --scale full"): HOURS,

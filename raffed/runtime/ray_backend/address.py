@@ -20,7 +20,6 @@ WHERE = (
     "starts one"
 )
 AUTO, LOCAL = "auto", "local"
-WARM = "warm"  # the Ray that `raffed up` has started on this machine
 ANY_CALL = "/ray.rpc.JobInfoGcsService/GetAllJobInfo"  # a call for which the head asks for the token
 
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it only for the command of a job
@@ -35,7 +34,7 @@ def meant(address: str | None) -> str:
 
 def same_ray(one: str, other: str) -> bool:
     """Return whether two values of --address name one Ray, such as "auto" and the address behind it."""
-    if one == other or {LOCAL, WARM} & {one, other}:
+    if one == other or LOCAL in (one, other):
         return one == other
     try:
         return found(one) == found(other)

@@ -30,7 +30,6 @@ from raffed.runtime.ray_backend.obstacles import (
 )
 from raffed.runtime.ray_backend.private_folder import private_folder
 from raffed.runtime.ray_backend.signal_handlers import handlers_kept
-from raffed.runtime.ray_backend.warm_workers import WarmWorkers
 from raffed.scratch import hold, remove_left
 
 if TYPE_CHECKING:
@@ -114,7 +113,6 @@ class OwnRay:
             RayStartError: Ray cannot start.
         """
         check_machine()
-        self._workers = WarmWorkers()
         self.folder = private_folder(INSIDE, "RAY_TMPDIR")
         self._let_go = hold(self.folder)
         remove_left(self.folder.parent)
@@ -122,7 +120,6 @@ class OwnRay:
             options = {"_plasma_directory": str(self.folder), **options}
         try:
             with endings.own.starting():
-                self._workers.begin(self.folder)  # first, because it takes longest
                 self._begin(options)
         except Exception as error:
             raise RayStartError(self._failed(error)) from error
@@ -133,7 +130,7 @@ class OwnRay:
         import ray
 
         self.token = secrets.token_hex(32)
-        with ray_of_this_machine(self.token), self._workers.used():
+        with _environment(self.token), _constants(OF_IMPORT):
             ray.init(
                 address="local",
                 include_dashboard=False,
@@ -145,10 +142,6 @@ class OwnRay:
                 job_config=without_folders(),
                 **options,
             )
-
-    def wait_until_warm(self, seconds: float) -> None:
-        """Wait until new workers have torch in memory, at most this long."""
-        self._workers.wait(seconds)
 
     def _failed(self, error: Exception) -> str:
         """Restore everything and return why Ray did not start.
@@ -169,18 +162,10 @@ class OwnRay:
 
         with endings.own.ending(), handlers_kept():
             ray.shutdown()
-            self._workers.end()
         _read_again()
         self._let_go()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def ray_of_this_machine(token: str) -> Iterator[None]:
-    """Start a Ray that can be reached only from this machine, or join one, with its token, in the body."""
-    with _environment(token), _constants(OF_IMPORT):
-        yield
 
 
 @contextlib.contextmanager

@@ -20,9 +20,9 @@ from raffed.budget import check_room
 from raffed.config.portable import is_set, variables
 from raffed.errors import UsageError
 from raffed.runtime.ray_backend import endings
-from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WARM, WHERE, check_token, found
-from raffed.runtime.ray_backend.obstacles import LOOPBACK, SERIAL, RayStartError
-from raffed.runtime.ray_backend.own_ray import OwnRay, ray_of_this_machine, without_folders
+from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WHERE, check_token, found
+from raffed.runtime.ray_backend.obstacles import SERIAL, RayStartError
+from raffed.runtime.ray_backend.own_ray import OwnRay, without_folders
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.ray_backend.private_folder import full_place
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
@@ -121,22 +121,15 @@ def _start(address: str | None) -> Callable[[], None] | None:
         own = OwnRay()
         own.start()
         return own.end
-    if address == WARM:
-        from raffed.runtime.ray_backend.standing_ray import joined_ray  # late, because it loads NumPy
-
-        there = joined_ray()
-        with ray_of_this_machine(there.token):
-            return _joined(there.address, WARM, LOOPBACK)
     return _joined(found(str(address)), str(address))
 
 
-def _joined(there: str, address: str, node: str | None = None) -> Callable[[], None]:
+def _joined(there: str, address: str) -> Callable[[], None]:
     """Connect to a cluster. Return a function that ends the connection.
 
     Args:
         there: Where its head is.
         address: The value of --address.
-        node: The address of this machine in the cluster, or None if Ray is to find it.
     """
     import ray
     from ray._private.authentication import authentication_token_setup
@@ -153,7 +146,6 @@ def _joined(there: str, address: str, node: str | None = None) -> Callable[[], N
             log_to_driver=False,
             runtime_env=environment,
             job_config=without_folders(),
-            _node_ip_address=node,
         )
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         raise UsageError(f"--address {address}: {' '.join(str(error).split())}; {WHERE}") from error

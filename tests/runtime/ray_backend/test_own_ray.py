@@ -52,14 +52,6 @@ def test_everything_that_listens_does_so_on_loopback_alone(node: dict[str, int])
     assert all(place.loopback for place in places)
 
 
-def test_it_goes_without_the_processes_that_raffed_never_uses() -> None:
-    """These are the log monitor, the monitor of a cloud's nodes, and the dashboard's server."""
-    words = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in family(os.getpid())]
-    assert any(b"/raylet" in one for one in words)
-    assert not [one for one in words if b"log_monitor.py" in one or b"/monitor.py" in one]
-    assert not [one for one in words if b"/dashboard.py" in one]
-
-
 def test_a_socket_that_is_open_to_others_is_seen() -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:
         port = server.getsockname()[1]
