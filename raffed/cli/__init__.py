@@ -6,15 +6,15 @@ Nothing heavy is imported before a command needs it.
 from __future__ import annotations
 
 import errno
+import io
+import os
 import sys
 from collections.abc import Sequence
 
 from raffed.budget import no_memory
 from raffed.cli.bits import begin_again, may_begin_again
-from raffed.cli.characters import print_everywhere
 from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.gone import refuse_gone
-from raffed.cli.lost_streams import Streams
 from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
 from raffed.cli.warned import repeated_warnings
 from raffed.config.portable import BitsTooLateError
@@ -25,21 +25,6 @@ from raffed.results.command_line import commanded
 from raffed.results.visible import visible
 from raffed.runtime.ray_backend.endings import unfinished
 
-WORK = (
-    "run",
-    "resume",
-    "compare",
-    "tune",
-    "reproduce",
-    "verify",
-    "seed-process",
-    "new",
-    "export",
-    "bundle",
-    "replay",
-    "submit",
-)  # commands that do more than show something
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and exit.
@@ -48,9 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     Errors that raffed raises on purpose become one line on stderr. Every other error keeps its traceback.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    print_everywhere()
+    _open_streams()
     note_typed(words)
-    streams = Streams()
     try:
         with Deadlines(), commanded(words), StopSignals(lambda: None) as signals:
             _carried_out(words, signals, again=argv is None and may_begin_again())
@@ -58,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         begin_again()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        code = _seen(streams, words, code)
+        code = _shown(code)
         forget_interruption()
         if unfinished():  # a thread that waits for an unresponsive Ray would keep the process alive
             leave(code)
@@ -124,17 +108,28 @@ def _too_long(name: str) -> str:
     return f"{visible(name)}: this name is too long; choose a shorter one"
 
 
-def _seen(streams: Streams, words: list[str], code: int) -> int:
-    """Return the exit code, which may change if standard output failed.
+def _open_streams() -> None:
+    """Let standard streams take every character, and the null device stand for those that are closed.
 
-    For a command whose only purpose is to show something, that is a failure.
+    Otherwise the next file to be opened would get the number of a closed stream.
     """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _shown(code: int) -> int:
+    """Return the exit code, after the last output. It is a failure if that is lost."""
     try:
         sys.stdout.flush()
-    except (OSError, ValueError):
-        return code
-    wrong = streams.wrong()
-    if wrong is None:
-        return code
-    print(f"raffed: {wrong}", file=sys.stderr)
-    return code if any(word in WORK for word in words[:2]) else code or 1
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"raffed: the last output is lost: {error.strerror}", file=sys.stderr)
+        return code or 1
+    return code

@@ -199,7 +199,7 @@ def test_ctrl_c_that_nothing_listens_for_ends_the_command_with_a_line(late: bool
     scripts = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
     assert scripts == {"raffed": "raffed.__main__:command"}
     early = "sys.meta_path.insert(0, type('Pressed', (), {'find_spec': staticmethod(pressed)}))"
-    at_last = "import raffed.cli; raffed.cli.print_everywhere = pressed"
+    at_last = "import raffed.cli; raffed.cli._open_streams = pressed"
     script = (
         "import sys\n"
         "def pressed(name='raffed.cli', *_):\n"
