@@ -12,6 +12,7 @@ GONE = {
     "up": f"raffed does not hold a Ray any more; {STANDING}",
     "down": "raffed does not hold a Ray any more; `ray stop` ends one that `ray start --head` has started",
     "--address warm": f"raffed does not hold a Ray any more; {STANDING}",
+    "cache": "raffed removes no arrays of own data by itself; delete files of ~/.cache/raffed/arrays",
 }
 """A command, or an option with its value → what to do instead."""
 

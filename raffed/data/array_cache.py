@@ -1,195 +1,97 @@
-"""A store of arrays by content: each data set once, under the SHA-256 of its arrays.
+"""The arrays of data sets by content: one npz file each, under the SHA-256 of its arrays, without pickles.
 
-An entry is a folder of npy files, without pickles, and one JSON file with the names. It is written under
-another name and renamed, so it is complete or does not exist. Reading maps the files into memory.
+A file is written under another name and renamed, so it is complete or does not exist.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
 import os
-import shutil
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from raffed.data.cache_place import FOLDER, cache_folder
-from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import DataFileError, UsageError
 
-ABOUT = "about.json"
-CACHED = "cache:"  # a reference to an entry is this and its hash
-LIMIT = "RAFFED_CACHE_GB"
-DEFAULT_GB = 20.0
-_TEMP = ".new-"
-_STALE_SECONDS = 24 * 3600.0
+Array = npt.NDArray[np.generic]
+ABOUT = "about"  # the array of text beside those of the data
+CACHED = "cache:"  # a reference to stored arrays is this and their hash
+_BLOCK = 2**24
 
 
 @dataclass(frozen=True)
-class CacheEntry:
-    """One entry, for listings.
+class StoredArrays:
+    """Arrays of one data set, and what belongs to them.
 
     Attributes:
-        sha256: Its hash, which is the name of its folder.
-        name, source: See `StoredArrays`.
-        size: Bytes on disk.
-        used: When it was last used, in seconds since 1970.
-        shapes: Name of the array → its type and shape, as text.
+        arrays: Name → array: x, y, and perhaps x_test, y_test, clients, test_clients.
+        words: Lists of text by name: class_names, client_names.
+        name: Name for messages and results.
+        source: Where the data came from, as typed.
+        facts: What else is known, as JSON (`DataFacts`).
     """
 
-    sha256: str
-    name: str
-    source: str
-    size: int
-    used: float
-    shapes: Mapping[str, str]
+    arrays: Mapping[str, Array]
+    words: Mapping[str, tuple[str, ...]]
+    name: str = ""
+    source: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
+    def sha256(self) -> str:
+        """Return the SHA-256 (hex) over name, type, shape and bytes of every array, and over the words.
 
-def limit_bytes() -> int:
-    """Return the size that the cache may have: $RAFFED_CACHE_GB times 10^9, 20 GB by default.
-
-    Raises:
-        UsageError: The variable is not a number above 0.
-    """
-    text = os.environ.get(LIMIT, str(DEFAULT_GB))
-    try:
-        size = float(text)
-    except ValueError:
-        size = -1.0
-    if not 0 < size < 1e9:
-        raise UsageError(f"{LIMIT} = {text!r}; it must be a number of gigabytes above 0")
-    return int(size * 1e9)
+        `name`, `source` and `facts` do not count, so the same data from another file have the same hash.
+        """
+        digest = hashlib.sha256()
+        for key in sorted(self.arrays):
+            whole = np.ascontiguousarray(self.arrays[key])
+            whole = whole.astype(whole.dtype.newbyteorder("<"), copy=False)
+            digest.update(f"{key} {whole.dtype.str} {whole.shape}\n".encode())
+            flat = whole.reshape(-1).view(np.uint8)
+            for first in range(0, len(flat), _BLOCK):
+                digest.update(flat[first : first + _BLOCK].tobytes())
+        digest.update(json.dumps({key: list(self.words[key]) for key in sorted(self.words)}).encode())
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class ArrayCache:
-    """The store of arrays in one folder, which only its owner may enter (0700).
+    """The stored arrays in one folder, which only its owner may enter (0700).
 
     Args:
-        folder: Where it lies. It is made when the first entry is written.
-        limit: Bytes that all entries may have together. The least recently used ones are removed.
+        folder: Where they lie. It is made when the first arrays are written. Nothing is ever removed.
     """
 
     folder: Path
-    limit: int
 
     @staticmethod
     def of_user() -> ArrayCache:
         """Return the cache that the environment names."""
-        return ArrayCache(cache_folder(), limit_bytes())
+        return ArrayCache(cache_folder())
 
     def put(self, stored: StoredArrays) -> str:
         """Write arrays, unless they are there already, and return their SHA-256.
 
+        Arrays that were written without facts are written again with them.
+
         Raises:
-            DataFileError: The folder cannot be written or belongs to another user, or the arrays are larger
-                than the limit.
+            DataFileError: The folder cannot be written or belongs to another user.
         """
         sha256 = stored.sha256()
-        target = self._entry(sha256)
-        with self._writing():
-            if not self._is_complete(target):
-                size = sum(array.nbytes for array in stored.arrays.values())
-                if size > self.limit:
-                    raise DataFileError(
-                        f"{stored.name or 'the data'} has {size / 1e9:.2f} GB and the cache {self.folder} "
-                        f"may have {self.limit / 1e9:.2f} GB; set {LIMIT} to more"
-                    )
-                self._write(target, stored)
-                self._evict(keep=sha256)
-            elif stored.facts:
-                _renew(target, stored)
-            _touch(target)
-        return sha256
-
-    def holds(self, sha256: str) -> bool:
-        """Return whether there is such an entry."""
-        return self._is_complete(self._entry(sha256))
-
-    def get(self, sha256: str) -> StoredArrays:
-        """Return the arrays of an entry, mapped into memory and read-only, after checking their hash.
-
-        Raises:
-            DataFileError: There is no such entry, or its files are damaged. The message says how to bring it
-                back.
-        """
-        target = self._entry(sha256)
-        if not self._is_complete(target):
-            raise DataFileError(
-                f"the arrays {sha256[:12]}… are not in the cache {self.folder}; start the run again from its "
-                f"data (the same command writes them there), or point {FOLDER} at the cache that has them"
-            )
+        target = self.file_of(sha256)
+        if self.holds(sha256) and (not stored.facts or _about(target)["facts"] == _as_json(stored.facts)):
+            return sha256
         try:
-            about = json.loads((target / ABOUT).read_text(encoding="utf-8"))
-            arrays = {
-                str(key): np.asarray(np.load(target / f"{key}.npy", mmap_mode="r", allow_pickle=False))
-                for key in about["arrays"]
-            }
-            words = {str(key): tuple(map(str, one)) for key, one in about["words"].items()}
-            facts = dict(about.get("facts", {}))  # entries of earlier versions have none
-            found = StoredArrays(arrays, words, str(about["name"]), str(about["source"]), facts)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
-            raise DataFileError(f"{target} is damaged ({error}); {_remedy(sha256)}") from error
-        if (got := found.sha256()) != sha256:
-            raise DataFileError(
-                f"{target} is damaged: its arrays have the hash {got[:12]}…; {_remedy(sha256)}"
-            )
-        _touch(target)
-        return found
-
-    def entries(self) -> list[CacheEntry]:
-        """Return all entries, the most recently used first."""
-        made = []
-        for path in self._folders():
-            with contextlib.suppress(FileNotFoundError):  # another process may remove an entry at any time
-                about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-                arrays = dict(about["arrays"])
-                made.append(
-                    CacheEntry(path.name, about["name"], about["source"], _size(path), _used(path), arrays)
-                )
-        return sorted(made, key=lambda one: (-one.used, one.sha256))
-
-    def clear(self, beginning: str = "") -> tuple[int, int]:
-        """Remove all entries whose hash begins so, and what killed writers left.
-
-        Args:
-            beginning: First letters of the hash; "" for all entries.
-
-        Returns:
-            How many entries were removed, and how many bytes they had.
-        """
-        chosen = [path for path in self._folders() if path.name.startswith(beginning)]
-        freed = sum(_size(path) for path in chosen)
-        for path in chosen:
-            self._remove(path)
-        self._sweep(0.0)
-        return len(chosen), freed
-
-    def _entry(self, sha256: str) -> Path:
-        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-            raise UsageError(f"{sha256!r} is not a SHA-256 of 64 hexadecimal digits")
-        return self.folder / "arrays" / sha256
-
-    def _folders(self) -> list[Path]:
-        top = self.folder / "arrays"
-        if not top.is_dir():
-            return []
-        return [path for path in sorted(top.iterdir()) if len(path.name) == 64 and self._is_complete(path)]
-
-    @staticmethod
-    def _is_complete(path: Path) -> bool:
-        return (path / ABOUT).is_file()
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Make the folder, and turn a failure to write into an error in one line."""
-        try:
-            (self.folder / "arrays").mkdir(parents=True, exist_ok=True, mode=0o700)
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             if os.name == "posix":
                 if self.folder.stat().st_uid != os.getuid():
                     raise DataFileError(
@@ -197,109 +99,100 @@ class ArrayCache:
                         f"your own"
                     )
                 self.folder.chmod(0o700)
-            self._sweep(_STALE_SECONDS)
-            yield
+            _write(target, stored)
         except OSError as error:
             raise DataFileError(
                 f"the cache {self.folder} cannot be written ({error.strerror}); set {FOLDER} to "
                 f"another folder"
             ) from error
+        return sha256
 
-    def _write(self, target: Path, stored: StoredArrays) -> None:
-        temp = Path(tempfile.mkdtemp(prefix=_TEMP, dir=target.parent))
+    def holds(self, sha256: str) -> bool:
+        """Return whether arrays of this hash are stored."""
+        return self.file_of(sha256).is_file()
+
+    def get(self, sha256: str) -> StoredArrays:
+        """Return stored arrays, read-only, after checking their hash.
+
+        Raises:
+            DataFileError: They are not there, or their file is damaged. The message says how to bring them
+                back.
+        """
+        target = self.file_of(sha256)
+        if not target.is_file():
+            raise DataFileError(
+                f"the arrays {sha256[:12]}… are not in the cache {self.folder}; start the run again from its "
+                f"data (the same command writes them there), or point {FOLDER} at the cache that has them"
+            )
+        about = _about(target)
         try:
-            for key, array in stored.arrays.items():
-                with (temp / f"{key}.npy").open("wb") as file:
-                    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
-                    file.flush()
-                    os.fsync(file.fileno())
-            _write_about(temp / ABOUT, stored)
-            self._rename(temp, target)
-        finally:
-            shutil.rmtree(temp, ignore_errors=True)
+            with np.load(target, allow_pickle=False) as file:
+                arrays = {str(key): np.asarray(file[key]) for key in file.files if key != ABOUT}
+            words = {str(key): tuple(map(str, texts)) for key, texts in about["words"].items()}
+            found = StoredArrays(arrays, words, str(about["name"]), str(about["source"]), about["facts"])
+            whole = found.sha256() == sha256
+        except (*_DAMAGED, AttributeError, TypeError) as error:
+            raise _damaged(target) from error
+        if not whole:
+            raise _damaged(target)
+        for array in arrays.values():
+            array.flags.writeable = False
+        return found
 
-    def _rename(self, temp: Path, target: Path) -> None:
-        """Give an entry its name. Another process may have written the same entry meanwhile."""
-        try:
-            os.rename(temp, target)
-        except OSError:
-            if not self._is_complete(target):
-                raise
+    def file_of(self, sha256: str) -> Path:
+        """Return the file of arrays of a hash, whether or not it exists.
 
-    def _evict(self, keep: str) -> None:
-        """Remove the least recently used entries until the rest fits, but never the newest one."""
-        found = sorted(self._folders(), key=_used)
-        total = sum(_size(path) for path in found)
-        for path in found:
-            if total <= self.limit:
-                return
-            if path.name != keep:
-                total -= _size(path)
-                self._remove(path)
-
-    def _remove(self, path: Path) -> None:
-        """Remove an entry. It loses its name first, so that nobody sees a part of it."""
-        gone = Path(tempfile.mkdtemp(prefix=_TEMP, dir=path.parent))
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(path, gone / "entry")
-        shutil.rmtree(gone, ignore_errors=True)
-
-    def _sweep(self, age: float) -> None:
-        """Remove what killed writers left that long ago."""
-        for path in (self.folder / "arrays").glob(f"{_TEMP}*"):
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime >= age:
-                    shutil.rmtree(path, ignore_errors=True)
+        Raises:
+            UsageError: The text is not a SHA-256.
+        """
+        if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
+            raise UsageError(f"{sha256!r} is not a SHA-256 of 64 hexadecimal digits")
+        return self.folder / "arrays" / f"{sha256}.npz"
 
 
-def _write_about(path: Path, stored: StoredArrays) -> None:
+_DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+
+
+def _damaged(file: Path) -> DataFileError:
+    return DataFileError(f"{file} is damaged; remove it, and the run's command writes it again")
+
+
+def _about(file: Path) -> dict[str, Any]:
+    """Return what is stored beside the arrays.
+
+    Raises:
+        DataFileError: The file is damaged.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            about: dict[str, Any] = json.loads(str(arrays[ABOUT]))
+            return {key: about[key] for key in ("name", "source", "words", "facts")}
+    except (*_DAMAGED, TypeError) as error:
+        raise _damaged(file) from error
+
+
+def _as_json(facts: Mapping[str, Any]) -> Any:
+    """Return facts as they come back from a file."""
+    return json.loads(json.dumps(dict(facts)))
+
+
+def _write(target: Path, stored: StoredArrays) -> None:
     about = {
         "name": stored.name,
         "source": stored.source,
-        "arrays": {key: f"{array.dtype} {array.shape}" for key, array in stored.arrays.items()},
         "words": {key: list(words) for key, words in stored.words.items()},
         "facts": dict(stored.facts),
     }
-    with path.open("w", encoding="utf-8") as text:
-        json.dump(about, text)
-        text.flush()
-        os.fsync(text.fileno())
+    arrays = {key: np.ascontiguousarray(array) for key, array in stored.arrays.items()}
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".new-", delete=False) as file:
+        try:
+            np.savez(file, **{ABOUT: np.array(json.dumps(about))}, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, target)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(file.name)
 
 
-def _renew(entry: Path, stored: StoredArrays) -> None:
-    """Give an entry the facts with which its arrays are stored again; an earlier version stored none."""
-    about = json.loads((entry / ABOUT).read_text(encoding="utf-8"))
-    if about.get("facts", {}) == json.loads(json.dumps(stored.facts)):
-        return
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=entry, prefix=_TEMP, delete=False) as text:
-        json.dump({**about, "facts": stored.facts}, text)
-        text.flush()
-        os.fsync(text.fileno())
-    os.replace(text.name, entry / ABOUT)
-
-
-def _touch(entry: Path) -> None:
-    """Note that an entry was used now. A cache that may not be written is still read."""
-    with contextlib.suppress(OSError):
-        os.utime(entry / ABOUT)
-
-
-def _used(entry: Path) -> float:
-    """Return when an entry was last used, or 0 if another process has removed it."""
-    with contextlib.suppress(FileNotFoundError):
-        return (entry / ABOUT).stat().st_mtime
-    return 0.0
-
-
-def _size(entry: Path) -> int:
-    """Return the bytes of an entry's files, without those that another process removes meanwhile."""
-    total = 0
-    with contextlib.suppress(FileNotFoundError):
-        for path in entry.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                total += path.stat().st_size
-    return total
-
-
-def _remedy(sha256: str) -> str:
-    return f"`raffed cache clear {sha256[:12]}` removes it, and the run's command writes it again"
+__all__ = ["CACHED", "ArrayCache", "StoredArrays"]

@@ -11,15 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data import arrays
-from raffed.data.array_cache import CACHED, ArrayCache
+from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.files import InputArray, IntArray
 from raffed.data.importers.constructors import FromAnywhere
 from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.imported import Imported
-from raffed.data.preparation import ChosenTransform, Transform, transform_in
+from raffed.data.preparation import (
+    ChosenTransform,
+    Transform,
+    transform_from,
+    transform_in,
+    transform_text,
+)
 from raffed.data.randomness import stream
-from raffed.data.stored_arrays import StoredArrays
-from raffed.data.stored_transform import transform_from, transform_text
 from raffed.errors import UsageError, check_range
 
 V = TypeVar("V")
@@ -190,7 +194,7 @@ class Dataset(FromAnywhere):
         `raffed.Data(dataset=mine)` calls it.
 
         Raises:
-            DataFileError: The cache cannot be written, or is too small for the arrays.
+            DataFileError: The cache cannot be written.
         """
         return f"{CACHED}{ArrayCache.of_user().put(self.stored())}"
 

@@ -11,11 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from raffed.data.array_cache import CACHED, ArrayCache
+from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
 from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
-from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.references.gate import check_download, is_said
 from raffed.references.names import entry_points, reference_of

@@ -6,9 +6,10 @@ known to be prepared (`raffed/data/catalogue.py`).
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from raffed.config.validation import Value, declarations
@@ -216,3 +217,23 @@ def transform_in(
         AS_IT_IS,
         f"{data} has no {style} preparation: floats and integers stay as they are, uint8 becomes [0, 1]",
     )
+
+
+def transform_text(transform: Transform | None) -> str:
+    """Return a transform as JSON; "" for None."""
+    return "" if transform is None else json.dumps(asdict(transform), sort_keys=True)
+
+
+def transform_from(text: str) -> Transform | None:
+    """Return the transform that `transform_text` wrote.
+
+    Raises:
+        ValueError, TypeError, KeyError: The text is not one that it writes.
+        UsageError: A number in it is out of range.
+    """
+    if not text:
+        return None
+    values = json.loads(text)
+    flamby = values.pop("flamby")
+    mean, std = tuple(values.pop("mean")), tuple(values.pop("std"))
+    return Transform(mean=mean, std=std, flamby=None if flamby is None else FlambyAugment(**flamby), **values)

@@ -14,8 +14,7 @@ from torch import Tensor
 from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.image_folder import read_images
 from raffed.data.importers.tables import encoded_rows
-from raffed.data.preparation import Transform
-from raffed.data.stored_transform import transform_from, transform_text
+from raffed.data.preparation import Transform, transform_from, transform_text
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import DataFileError, UsageError
 from raffed.results.runfile import RUN_FILE, read_run

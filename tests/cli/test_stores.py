@@ -1,18 +1,16 @@
-"""`raffed cache list|clear` and `raffed runs list`."""
+"""`raffed runs list`, and exported splits."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import raffed
+from raffed.cli import main
 from raffed.cli.app import app
-from raffed.data.array_cache import ArrayCache
-from raffed.data.stored_arrays import StoredArrays
 from raffed.errors import UsageError
 
 
@@ -22,30 +20,10 @@ def said(*words: str) -> str:
     return found.output
 
 
-@pytest.fixture
-def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
-    store = ArrayCache.of_user()
-    return [
-        store.put(StoredArrays({"x": np.zeros((10, n)), "y": np.zeros(10)}, {}, f"set{n}", f"npz:a{n}.npz"))
-        for n in (1, 2)
-    ]
-
-
-def test_the_cache_lists_what_it_holds_and_removes_what_is_named(two: list[str]) -> None:
-    text = said("cache", "list")
-    assert "npz:a1.npz" in text
-    assert two[1][:12] in text
-    assert "2 data sets" in text
-    assert "removed 1 data set" in said("cache", "clear", two[0][:8])
-    assert [json.loads(line)["sha256"] for line in said("cache", "list", "--json").splitlines()] == [two[1]]
-    assert "removed 1 data set" in said("cache", "clear")
-    assert "0 data sets" in said("cache", "list")
-
-
-def test_a_hash_that_is_not_in_the_cache_is_refused(two: list[str]) -> None:
-    with pytest.raises(UsageError, match="begins with 'zz'"):
-        said("cache", "clear", "zz")
+def test_the_verb_cache_says_where_the_arrays_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["cache", "list"])
+    assert "delete files of ~/.cache/raffed/arrays" in capsys.readouterr().err
 
 
 def test_runs_are_listed_with_state_rounds_and_accuracy(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_a_fork_uses_the_data_of_its_run_and_refuses_changed_ones(tmp_path: Path
     table.write_text(table.read_text().replace("0,0,0", "5,5,0"))
     raffed.fork(run, changes, tmp_path / "from the cache")
     assert read_run(tmp_path / "from the cache")["data_sha256"] == read_run(run)["data_sha256"]
-    cache.clear()
+    shutil.rmtree(cache.folder)
     with pytest.raises(DataFileError, match="has changed since the run"):
         raffed.fork(run, changes, tmp_path / "fork")
     assert not (tmp_path / "fork").exists()

@@ -13,7 +13,6 @@ from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {  # folders that have another end: beside what they replace, held by Ray, or in a user's own test
-    "raffed/data/array_cache.py",
     "raffed/references/carried.py",
     "raffed/results/storage.py",
     "raffed/runtime/ray_backend/private_folder.py",

@@ -243,7 +243,7 @@ def test_parts_of_hugging_face_are_known_in_any_spelling(tmp_path: Path) -> None
 
 
 def test_what_was_found_is_kept_in_the_cache_and_does_not_change_the_hash(tmp_path: Path) -> None:
-    cache = ArrayCache(tmp_path / "cache", 10**6)
+    cache = ArrayCache(tmp_path / "cache")
     plain = Dataset.from_arrays(X, Y)
     told = Dataset.from_table({"a": X[:, 0], "b": X[:, 1], "y": Y}, label="y", test=0.0)
     assert Dataset.restored(cache.get(cache.put(told.stored()))).facts == told.facts
@@ -253,7 +253,7 @@ def test_what_was_found_is_kept_in_the_cache_and_does_not_change_the_hash(tmp_pa
 
 
 def test_an_entry_that_knew_nothing_learns_what_is_found_later(tmp_path: Path) -> None:
-    cache = ArrayCache(tmp_path / "cache", 10**6)
+    cache = ArrayCache(tmp_path / "cache")
     told = Dataset.from_table({"a": X[:, 0], "b": X[:, 1], "y": Y}, label="y", test=0.0)
     sha256 = cache.put(Dataset(told.x, told.y, class_names=told.class_names).stored())
     assert Dataset.restored(cache.get(sha256)).facts.columns == ()
