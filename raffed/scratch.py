@@ -28,6 +28,18 @@ def scratch_folder() -> Iterator[Path]:
             let_go()
 
 
+def socket_folder() -> Path:
+    """Return a new folder of mode 0700 for sockets.
+
+    The path of a socket may have at most 103 to 107 bytes, so TMPDIR, which may be long, does not count.
+
+    Raises:
+        OSError: There is no room for it, or RAY_TMPDIR is not a folder that can be written.
+    """
+    place = os.environ.get("RAY_TMPDIR") or (None if sys.platform == "win32" else "/tmp")
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+
+
 def hold(folder: Path) -> Callable[[], None]:
     """Mark a folder as in use by this process.
 

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,6 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
     yield from _data(data_root)
     if ray:
         yield from _ray(address)
-    else:
-        yield from for_ray()
 
 
 def sized(config: RunConfig) -> Iterator[Finding]:
@@ -239,32 +238,25 @@ def _traces(name: str, root: Path) -> bool:
     return any(path.exists() or path.with_name(path.name + ".gz").exists() for path in paths)
 
 
-def for_ray() -> Iterator[Finding]:
-    """Report what would keep Ray from starting, or from starting as asked.
-
-    Each finding is a note, because runs are possible without Ray.
-    """
-    from raffed.runtime.ray_backend.obstacles import visible
-
-    for obstacle, what in visible():
-        stops = "Ray cannot start: " if obstacle.stops else ""
-        yield Finding(f"for Ray: {obstacle.name}", f"{stops}{what}", "note", obstacle.remedy)
-
-
 def _ray(address: str | None) -> Iterator[Finding]:
-    from raffed.runtime.ray_backend.probe import probe
+    """Start or join a Ray as every command does, and ask one worker on each of its nodes."""
+    from raffed.runtime.ray_backend.nodes import different_nodes
     from raffed.runtime.ray_backend.same_code import MEND
+    from raffed.runtime.ray_backend.session import RaySession
 
+    began = time.monotonic()
     try:
-        found = probe(address)
+        with RaySession(address) as session:
+            session.wait()
+            ready = time.monotonic() - began
+            nodes, different = different_nodes()
     except UsageError as error:
         what, _, advice = " ".join(str(error).split()).partition("; ")
         yield Finding(RAY_STARTS, what, "broken", advice or "--execution serial runs without Ray")
         return
-    yield Finding(RAY_STARTS, found.started)
-    advice = "cluster/README.md says how to close it" if found.open else ""
-    yield Finding("Ray can be reached", found.reach, "note" if found.open else "ok", advice)
-    for address, what in found.different.items():
-        yield Finding(f"node {address}", what, "broken", MEND)
-    if found.nodes > 1 and not found.different:
-        yield Finding("nodes", f"{found.nodes}, with the same raffed, torch and NumPy as here")
+    answered = time.monotonic() - began
+    yield Finding(RAY_STARTS, f"yes, in {ready:.1f} s; an actor answered after {answered:.1f} s")
+    for node, what in different.items():
+        yield Finding(f"node {node}", what, "broken", MEND)
+    if nodes > 1 and not different:
+        yield Finding("nodes", f"{nodes}, with the same raffed, torch and NumPy as here")

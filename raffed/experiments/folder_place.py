@@ -17,7 +17,6 @@ from raffed.errors import DiskFullError, FolderLostError, RaffedError, RunFolder
 from raffed.results.atomic import is_full
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.results.sweep_file import SWEEP_FILE
-from raffed.runtime.ray_backend.private_folder import full_place
 
 SETTLE = 0.5  # seconds that a process which removes a folder may take to finish
 CLOSED = {
@@ -161,7 +160,7 @@ def _told(path: Path, error: OSError, work: FolderUse) -> None:
     """Raise the error that a user sees for a file-system error of the folder; return for any other error."""
     then = work.continued(path) if _begun(path, work) else "repeat the command"
     if is_full(error):
-        where = error.filename or full_place("RAY_TMPDIR", path) or path
+        where = error.filename or f"{path}, or in the folder for temporary files"
         raise DiskFullError(f"there is no space left at {where}; free some space, then {then}") from error
     if error.errno in CLOSED:
         what = f"{error.filename or path}: {os.strerror(error.errno)}"

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from raffed.scratch import scratch_folder
+from raffed.scratch import hold, remove_left, scratch_folder
 from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {  # folders that have another end: beside what they replace, held by Ray, or in a user's own test
     "raffed/references/carried.py",
     "raffed/results/storage.py",
-    "raffed/runtime/ray_backend/private_folder.py",
     "raffed/testing/method_boundaries.py",
 }
 
@@ -43,3 +42,14 @@ def test_every_temporary_folder_is_such_a_one() -> None:
         if "mkdtemp(" in (text := path.read_text()) or "TemporaryDirectory(" in text
     }
     assert made == {"raffed/scratch.py", *ELSEWHERE}
+
+
+def test_a_folder_that_a_killed_process_left_is_removed_and_one_in_use_is_not(tmp_path: Path) -> None:
+    names = ("raffed-aaaaaaaa", "raffed-bbbbbbbb", "raffed-cccccccc", "raffed-report")
+    for name in names:
+        (tmp_path / name).mkdir()
+    let_go = hold(tmp_path / names[0])
+    hold(tmp_path / names[1])()  # as the kernel does with what a killed process held
+    remove_left(tmp_path)
+    assert [(tmp_path / name).exists() for name in names] == [True, False, True, True]
+    let_go()

@@ -277,7 +277,6 @@ def test_a_note_of_another_user_names_no_cluster(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "getuid", lambda: 12345)  # the note is then another user's, or root's
     assert address.is_trusted(str(note)) == (note.stat().st_uid == 0)
     assert not address.is_trusted(str(tmp_path / "missing"))
-    assert not address.is_of_this_user("6.6.6.6:6379")
 
 
 @pytest.mark.parametrize(

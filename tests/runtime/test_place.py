@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.errors import DiskFullError, FolderLostError, UsageError
-from raffed.experiments.folder_place import written
+from raffed.errors import FolderLostError, UsageError
 from raffed.results.runfile import read_run
 from tests.runtime.conftest import small
 
@@ -78,21 +77,6 @@ def test_a_folder_that_can_no_longer_be_written_is_told_with_its_remedy(
         error = str(run_in(tmp_path / "run", lambda path: patched.setattr(os, "replace", refused)))
     assert os.strerror(code) in error
     assert f"`raffed resume {tmp_path}/run` continues the run" in error
-
-
-def test_where_an_error_names_no_file_the_disk_that_is_full_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray Tune writes in Ray's folder, and an error of writing to an open file has no name."""
-    usage, ray = shutil.disk_usage, tmp_path / "ray"
-    full = usage(tmp_path)._replace(free=0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: full if place == ray else usage(tmp_path))
-    monkeypatch.setenv("RAY_TMPDIR", str(ray))
-    with (
-        pytest.raises(DiskFullError, match=rf"no space left at {ray}; free some space, then repeat"),
-        written(tmp_path),
-    ):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_part_of_the_folder_that_was_removed_is_named(tmp_path: Path) -> None:

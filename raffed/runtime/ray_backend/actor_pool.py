@@ -29,7 +29,6 @@ from raffed.runtime.ray_backend.choose_transport import opened, pays
 from raffed.runtime.ray_backend.client_actor import MEND, Place
 from raffed.runtime.ray_backend.node_sums import NodeSums, groups_by_node
 from raffed.runtime.ray_backend.ray_calls import RayCalls
-from raffed.runtime.ray_backend.room import is_placed
 from raffed.runtime.ray_backend.transport import Call, CallId, Shared, Transport
 from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
 from raffed.runtime.setup import Setup
@@ -222,9 +221,15 @@ class RayPool:
             raise ActorStartError(f"client actor {one.actor} could not start: {why}{MEND}") from error
         if self._actors[one.actor] is one.handle:  # otherwise it was replaced because of another call
             self._replace(one.actor, error)
-            if not is_placed(self._actors[one.actor], self._plan):
+            if not self._has_room():
                 return self._do_without(one.actor, error)
         return one.actor
+
+    def _has_room(self) -> bool:
+        """Return whether the cluster has the cores and GPUs of all actors, without the node of a lost one."""
+        there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        wanted = {"CPU": self._plan.num_cpus, "GPU": self._plan.num_gpus}
+        return all(there.get(kind, 0.0) >= len(self._left()) * each for kind, each in wanted.items())
 
     def _left(self) -> list[int]:
         """Return the actors that still work."""

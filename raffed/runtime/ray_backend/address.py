@@ -6,12 +6,13 @@ import contextlib
 import os
 import re
 import socket
+from pathlib import Path
 
 from raffed.errors import UsageError
 
 ANSWER_SECONDS = 10.0  # seconds in which a cluster's head has to accept a connection
 CLIENT_PORT = 10001  # of ray:// addresses without a port
-SPEAK_SECONDS = 3.0  # seconds in which it then has to send something
+SPEAK_SECONDS = 10.0  # seconds in which it then has to send something
 # The greeting of HTTP/2, with empty SETTINGS (RFC 9113, 3.4)
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 SETTINGS = 4  # type of the frame in the answer, which is its fourth byte
@@ -20,8 +21,6 @@ WHERE = (
     "starts one"
 )
 AUTO, LOCAL = "auto", "local"
-ANY_CALL = "/ray.rpc.JobInfoGcsService/GetAllJobInfo"  # a call for which the head asks for the token
-
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it only for the command of a job
 
 
@@ -45,8 +44,7 @@ def same_ray(one: str, other: str) -> bool:
 def found(address: str) -> str:
     """Return the address of the cluster to join.
 
-    For "auto", this is what RAY_ADDRESS says, or the cluster that `ray start` noted on this machine, or one
-    that runs here.
+    For "auto", this is what RAY_ADDRESS says, or the cluster that `ray start` noted on this machine.
 
     Args:
         address: The value of --address.
@@ -62,61 +60,16 @@ def found(address: str) -> str:
     return address
 
 
-def check_token(address: str) -> None:
-    """Check that the cluster's head at HOST:PORT accepts the token that Ray would send.
-
-    Ray itself would retry for minutes.
-
-    Raises:
-        UsageError: It does not accept the token.
-    """
-    if "://" in address or os.environ.get("RAY_USE_TLS", "0") != "0":
-        return  # Ray's to refuse
-    import grpc
-    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]  # in Ray's compiled part
-
-    headers = AuthenticationTokenLoader.instance().get_token_for_http_header()
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        try:
-            channel.unary_unary(ANY_CALL)(b"", metadata=list(headers.items()), timeout=SPEAK_SECONDS)
-        except grpc.RpcError as error:
-            if error.code() != grpc.StatusCode.UNAUTHENTICATED:
-                return
-            with_one = "refuses the token" if headers else "asks for a token, and none is sent"
-            raise UsageError(
-                f"--address {address}: the cluster {with_one}; set RAY_AUTH_MODE=token and "
-                f"RAY_AUTH_TOKEN_PATH to a file with "
-                "its token (cluster/README.md), or leave --address out for an own Ray"
-            ) from error
-
-
 def _on_this_machine() -> str:
-    """Return the address of a cluster on this machine.
-
-    It is the one that `ray start` noted, if it answers. The note outlives a cluster that is killed. Otherwise
-    it is a running head that other processes may join. A Ray that a process has started for itself listens on
-    loopback only, so it does not count.
-    """
-    from ray._private import services, utils
-
-    noted, refused = None, ""
-    if is_trusted(utils.get_ray_address_file(None)):  # type: ignore[attr-defined]
-        noted = services.find_bootstrap_address(None)
-    if noted:
-        try:
-            check_answers(noted)
-            return str(noted)
-        except UsageError as error:
-            refused = f" (the one noted at {noted} has ended: {error})"
-    heads: set[str] = services.find_gcs_addresses()  # type: ignore[no-untyped-call]
-    near = ("127.", "localhost", "[::1]")
-    running = sorted(one for one in heads if not one.startswith(near) and is_of_this_user(one))
-    if not running:
+    """Return the address of the cluster that `ray start` has noted on this machine, if it answers."""
+    note = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
+    if not is_trusted(str(note)):
         raise UsageError(
-            f"--address auto: no Ray cluster runs on this machine{refused}; leave --address out; {WHERE}"
+            f"--address auto: no Ray cluster of yours is noted on this machine; leave --address out; {WHERE}"
         )
-    check_answers(running[0])
-    return str(running[0])
+    address = note.read_text(encoding="utf-8", errors="replace").strip()
+    check_answers(address)
+    return address
 
 
 def is_trusted(file: str) -> bool:
@@ -125,18 +78,6 @@ def is_trusted(file: str) -> bool:
         return os.lstat(file).st_uid in (os.getuid(), 0)
     except OSError:
         return False
-
-
-def is_of_this_user(head: str) -> bool:
-    """Return whether a process of this user or of root has joined the cluster with this head."""
-    from ray._private import services
-
-    return any(
-        one.info["uids"] is not None
-        and one.info["uids"].real in (os.getuid(), 0)
-        and f"={head}" in " ".join(one.info["cmdline"] or [])
-        for one in services.psutil.process_iter(["cmdline", "uids"])  # type: ignore[attr-defined]
-    )
 
 
 def check_answers(address: str) -> None:
@@ -154,18 +95,19 @@ def check_answers(address: str) -> None:
         )
     match = re.fullmatch(r"(?P<client>ray://)?(?P<host>\[[^]]+\]|[^/:]+)(?::(?P<port>\d+))?", address)
     if match is None or not (match["port"] or match["client"]):
-        return  # Ray's to refuse
+        raise UsageError(f"--address {address} must be auto, local, HOST:PORT or ray://HOST:PORT; {WHERE}")
     try:
         where = match["host"].strip("[]"), int(match["port"] or CLIENT_PORT)
         with socket.create_connection(where, ANSWER_SECONDS) as connection:
-            said = b"" if os.environ.get("RAY_USE_TLS", "0") != "0" else _answer(connection)
+            said = None if os.environ.get("RAY_USE_TLS", "0") != "0" else _answer(connection)
     except (OSError, OverflowError, UnicodeError) as error:
         raise UsageError(
             f"--address {address}: nothing answers there ({error}); start the cluster (cluster/README.md), "
             f"or leave --address out"
         ) from error
-    if len(said) > 3 and said[3] != SETTINGS:
-        raise UsageError(f"--address {address}: what answers there is not Ray; {WHERE}")
+    if said is not None and (len(said) < 4 or said[3] != SETTINGS):
+        what = "what answers there is not Ray" if said else "it takes connections and says nothing"
+        raise UsageError(f"--address {address}: {what}; {WHERE}")
 
 
 def _answer(connection: socket.socket) -> bytes:

@@ -38,10 +38,9 @@ Conduct = Callable[["Setup", Path, bool, "RayPool", Callable[[], bool]], Iterato
 
 
 class ActorsStarting(NamedTuple):
-    """How far the client actors have come: they have no process yet, or it is loading, or they are ready."""
+    """How many of the client actors are ready."""
 
     ready: int
-    loading: int
     total: int
 
 
@@ -120,14 +119,10 @@ class Driver:
             self._pool.cut()
 
     def starting(self) -> ActorsStarting:
-        """Return how many client actors are ready, and how many have a process that is still loading."""
-        from ray._private import state
-
+        """Return how many client actors are ready."""
         total = len(self._ready)
         ready = len(ray.wait(self._ready, num_returns=total, timeout=0, fetch_local=False)[0])
-        # Ray gives an actor a process, and so a Pid, when its cores are free
-        begun = sum(state.actors(one._actor_id.hex()).get("Pid", 0) > 0 for one in self._actors)
-        return ActorsStarting(ready, max(begun - ready, 0), total)
+        return ActorsStarting(ready, total)
 
     def rounds(self, conduct: Conduct[E], resumed: bool) -> Iterator[E]:
         """Yield the events of the run, one per round.

@@ -116,27 +116,22 @@ def _awaited(driver: DriverHandle, plan: PlacementPlan) -> str | None:
 
 
 def awaited_of(now: ActorsStarting, plan: PlacementPlan, free: Mapping[str, float]) -> str | None:
-    """Return in words which client actors are waited for: those without room, or else those that are loading.
+    """Return in words which client actors are waited for, or None if all are ready.
 
     Args:
         now: How far they have come.
         plan: How many cores and GPUs each of them needs.
         free: What is free in the cluster, by Ray's names of resources.
     """
-    without = now.total - now.ready - now.loading
-    if not without:
-        return (
-            f"{now.loading} client actors to load ({now.ready} of {now.total} are ready)"
-            if now.loading
-            else None
-        )
+    if now.ready == now.total:
+        return None
     each, has = f"{plan.num_cpus:g} cores", f"{free.get('CPU', 0.0):g} cores"
     if plan.num_gpus:
         each += f" and {plan.num_gpus:g} GPUs"
         has += f" and {free.get('GPU', 0.0):g} GPUs"
     return (
-        f"room for {without} of {now.total} client actors, of {each} each; free are {has} "
-        f"({now.ready} are ready, {now.loading} are loading)"
+        f"{now.total - now.ready} of {now.total} client actors, of {each} each, to find room or to load; "
+        f"free are {has}"
     )
 
 

@@ -17,24 +17,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raffed.errors import UsageError
 from raffed.runtime.ray_backend import endings
-from raffed.runtime.ray_backend.obstacles import (
-    INSIDE,
-    LOOPBACK,
-    SERIAL,
-    RayStartError,
-    check_machine,
-    first_line,
-    recognised,
-    shared_memory_works,
-)
-from raffed.runtime.ray_backend.private_folder import private_folder
 from raffed.runtime.ray_backend.signal_handlers import handlers_kept
-from raffed.scratch import hold, remove_left
+from raffed.scratch import hold, remove_left, socket_folder
 
 if TYPE_CHECKING:
     from ray.job_config import JobConfig
 
+LOOPBACK = "127.0.0.1"
+CLOSER = "`raffed doctor --ray` looks closer, and `raffed run --execution serial` runs without Ray"
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Otherwise every ray.init leaves a thread and a socket behind in this process
@@ -70,6 +62,10 @@ OF_IMPORT = {  # Ray reads these from the environment once, when it is imported
     # Under `uv run`, Ray would send the project's folder to the actors of this machine
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": False,
 }
+
+
+class RayStartError(UsageError):
+    """Ray cannot start on this machine as it is. The message says why, and what to do."""
 
 
 class _Unchanging(list[str]):
@@ -112,17 +108,22 @@ class OwnRay:
         Raises:
             RayStartError: Ray cannot start.
         """
-        check_machine()
-        self.folder = private_folder(INSIDE, "RAY_TMPDIR")
+        try:
+            self.folder = socket_folder()
+        except OSError as error:
+            raise RayStartError(
+                f"Ray has no folder for its sockets: {error}; set RAY_TMPDIR to one"
+            ) from error
         self._let_go = hold(self.folder)
         remove_left(self.folder.parent)
-        if not shared_memory_works():
-            options = {"_plasma_directory": str(self.folder), **options}
         try:
             with endings.own.starting():
                 self._begin(options)
         except Exception as error:
-            raise RayStartError(self._failed(error)) from error
+            self.end(keep=True)
+            first = next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+            logs = f"{self.folder}/r/session_latest/logs"
+            raise RayStartError(f"Ray could not start: {first} (its logs: {logs}); {CLOSER}") from error
         # While Ray starts, its own messages would appear before raffed's
         logging.getLogger("ray").setLevel(logging.ERROR)
 
@@ -142,19 +143,6 @@ class OwnRay:
                 job_config=without_folders(),
                 **options,
             )
-
-    def _failed(self, error: Exception) -> str:
-        """Restore everything and return why Ray did not start.
-
-        If the reason is unknown, Ray's logs are kept.
-        """
-        why = recognised(error, self.folder)
-        self.end(keep=why is None)
-        return (
-            why
-            or f"Ray could not start: {first_line(error)}; its logs are in "
-            f"{self.folder}/r/session_latest/logs, {SERIAL}"
-        )
 
     def end(self, keep: bool = False) -> None:
         """End Ray's processes, forget the token, and remove the folder unless it is to be kept."""

@@ -8,9 +8,9 @@ import traceback
 from multiprocessing.connection import Listener
 from pathlib import Path
 
-from raffed.runtime.ray_backend.private_folder import NoFolderError, private_folder
 from raffed.runtime.ray_backend.remote_error import RemoteError
 from raffed.runtime.ray_backend.shared_memory import Packed, SocketEnd, packed
+from raffed.scratch import socket_folder
 
 
 class Serving:
@@ -25,8 +25,8 @@ class Serving:
         Returns None if the system has no such sockets, or no folder for one.
         """
         try:
-            self._folder = private_folder(len("/calls"), "RAY_TMPDIR")
-        except NoFolderError:
+            self._folder = socket_folder()
+        except OSError:
             return None
         try:
             self._listener = Listener(str(self._folder / "calls"), family="AF_UNIX")

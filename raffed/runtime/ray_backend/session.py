@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType, TracebackType
@@ -20,18 +21,16 @@ from raffed.budget import check_room
 from raffed.config.portable import is_set, variables
 from raffed.errors import UsageError
 from raffed.runtime.ray_backend import endings
-from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WHERE, check_token, found
-from raffed.runtime.ray_backend.obstacles import SERIAL, RayStartError
-from raffed.runtime.ray_backend.own_ray import OwnRay, without_folders
+from raffed.runtime.ray_backend.address import AUTO, LOCAL, OF_A_JOB, WHERE, found
+from raffed.runtime.ray_backend.own_ray import CLOSER, OwnRay, RayStartError, without_folders
 from raffed.runtime.ray_backend.patience import Patience
-from raffed.runtime.ray_backend.private_folder import full_place
 from raffed.runtime.ray_backend.shared_ray import End, SharedRay
 from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 2.0  # seconds in which a start that is no longer wanted may end by itself
 HURRIED_SECONDS = 0.5  # the same time after Ctrl-C
-AGAIN = "repeat the command"
+JOIN_SECONDS = 45.0  # seconds in which a cluster must have taken this process; Ray would try for minutes
 Handler = Callable[[int, FrameType | None], None] | int | None
 log = logging.getLogger(__name__)
 
@@ -64,12 +63,19 @@ class RaySession:
             UsageError: The cluster does not exist, or Ray cannot start on this machine.
         """
         patience, own = Patience(), self._address in (None, LOCAL)
+        until = time.monotonic() + JOIN_SECONDS
         while not concurrent.futures.wait([self._ray.began], POLL_SECONDS).done:
             if waited := patience.due():
                 what = "Ray to start" if own else f"the Ray cluster at {self._address} to take this process"
                 log.warning("waiting for %s, %s", what, waited)
             if own and (died := endings.own.died_at_start()) is not None:
-                raise RayStartError(f"{died} died while Ray was starting; {_remedy()}, {SERIAL}")
+                raise RayStartError(f"{died} died while Ray was starting; {CLOSER}")
+            if not own and time.monotonic() > until:
+                raise UsageError(
+                    f"--address {self._address}: the cluster has not taken this process in "
+                    f"{JOIN_SECONDS:.0f} s. If it asks for a token, set RAY_AUTH_MODE=token and "
+                    f"RAY_AUTH_TOKEN_PATH; {WHERE}"
+                )
         self._ray.began.result()
         for number, handler in self._handlers.items():  # because ray.init may replace the handler for SIGTERM
             signal.signal(number, handler)
@@ -82,12 +88,6 @@ class RaySession:
             self._ray.let_go(endings.SHUTDOWN_SECONDS if hurry else None)
         else:  # an unfinished start ends itself when it is done, or with this process
             self._ray.let_go(HURRIED_SECONDS if hurry else GRACE_SECONDS)
-
-
-def _remedy() -> str:
-    """Return what to do if a process of Ray has died while Ray was starting."""
-    full = full_place("RAY_TMPDIR")
-    return f"there is no space left at {full}: free some, then repeat the command" if full else AGAIN
 
 
 def _begun(address: str | None) -> End:
@@ -132,16 +132,14 @@ def _joined(there: str, address: str) -> Callable[[], None]:
         address: The value of --address.
     """
     import ray
-    from ray._private.authentication import authentication_token_setup
     from ray.exceptions import RayError
 
-    if address == AUTO:
-        authentication_token_setup.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
-    check_token(there)
-    environment = _environment()
+    environment, named = _environment(), os.environ.get("RAY_ADDRESS")
+    if address == AUTO:  # Ray looks for the token of this user only if it is not told the address
+        os.environ["RAY_ADDRESS"] = there
     try:
         ray.init(
-            address=there,
+            address=AUTO if address == AUTO else there,
             logging_level=logging.ERROR,
             log_to_driver=False,
             runtime_env=environment,
@@ -149,6 +147,9 @@ def _joined(there: str, address: str) -> Callable[[], None]:
         )
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
         raise UsageError(f"--address {address}: {' '.join(str(error).split())}; {WHERE}") from error
+    finally:
+        if address == AUTO:
+            os.environ.pop("RAY_ADDRESS") if named is None else os.environ.update(RAY_ADDRESS=named)
 
     def end() -> None:
         with handlers_kept():

@@ -12,7 +12,6 @@ import ray
 
 from raffed.errors import NumericsError
 from raffed.runtime.ray_backend import serving
-from raffed.runtime.ray_backend.private_folder import NoFolderError
 
 
 class StubbornError(Exception):
@@ -29,8 +28,8 @@ class ParticularError(Exception):
         super().__init__(f"{what} in {where}")
 
 
-def no_folder(inside: int, first: str | None = None) -> Path:
-    raise NoFolderError("no folder for a socket")
+def no_folder() -> Path:
+    raise OSError("no folder for a socket")
 
 
 class Echo(serving.Serving):
@@ -38,7 +37,7 @@ class Echo(serving.Serving):
         if sockets is not None:
             os.environ["RAY_TMPDIR"] = sockets
         if not room:
-            serving.private_folder = no_folder
+            serving.socket_folder = no_folder
 
     def echo(self, value: Any) -> Any:
         return value

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import ray
 
-from raffed.runtime.ray_backend.listening import family, listening
 from raffed.runtime.ray_backend.serving import Serving
 from tests.runtime.ray_backend.intruders import KNOCK, OUTSIDE, another_network, answers, run
+from tests.runtime.ray_backend.listening import family, listening
 from tests.runtime.ray_backend.test_own_ray import node  # noqa: F401
 
 pytestmark = [

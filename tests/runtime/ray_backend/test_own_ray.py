@@ -9,19 +9,15 @@ import os
 import socket
 import stat
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import ray
-from ray._private.authentication import authentication_token_setup
 
-from raffed.errors import UsageError
 from raffed.runtime.ray_backend import session as ray_backend_session
-from raffed.runtime.ray_backend.address import check_token
-from raffed.runtime.ray_backend.listening import family, listening
 from raffed.runtime.ray_backend.own_ray import OwnRay
 from raffed.runtime.ray_backend.session import RaySession
 from tests.runtime.ray_backend.intruders import KNOCK, answers, run
+from tests.runtime.ray_backend.listening import family, listening
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -129,9 +125,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(OwnRay, "start", lambda self: asked.append("own"))
     monkeypatch.setattr(OwnRay, "end", lambda self: None)
     monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
-    monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
-    # it reads Ray's settings again, under the Ray that is up
-    monkeypatch.setattr(authentication_token_setup, "maybe_enable_token_auth_if_token_available", dict)
     monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
     return asked
 
@@ -165,20 +158,6 @@ def test_which_ray(
         session.wait()
     assert asked == [wanted]
     assert ("Ray job" in caplog.text) == (job and address is None)
-
-
-@pytest.mark.parametrize("token", [None, "0" * 64], ids=["no token", "a wrong token"])
-def test_who_joins_without_the_token_is_told_so_at_once(
-    node: dict[str, int], token: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray itself tries again for minutes."""
-    headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    loader = SimpleNamespace(get_token_for_http_header=lambda: headers)
-    monkeypatch.setattr(ray._raylet, "AuthenticationTokenLoader", SimpleNamespace(instance=lambda: loader))
-    with pytest.raises(UsageError, match="asks for a token" if token is None else "refuses the token"):
-        check_token(f"127.0.0.1:{node['GCS']}")
-    monkeypatch.undo()
-    check_token(f"127.0.0.1:{node['GCS']}")
 
 
 def test_every_server_of_ray_s_refuses_calls_without_the_token_and_with_a_wrong_one(

@@ -169,8 +169,7 @@ def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As when its node is lost and the others are full. Ray itself would wait for ever."""
-    monkeypatch.setattr("raffed.runtime.ray_backend.room.ROOM_SECONDS", 0.5)
-    monkeypatch.setattr("raffed.runtime.ray_backend.room.some_node_has_room", lambda plan: False)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 1.0})
     config = on(small(), execution="ray", actors=2, transport=carrier)
     about = conducted(config, tmp_path / "run", JudgedActor, later=1000)
     assert about["hashes"] == reference["scamap"]

@@ -15,6 +15,7 @@ import ray
 
 from raffed.errors import UsageError
 from raffed.runtime.ray_backend import address as ray_address
+from raffed.runtime.ray_backend import own_ray
 from raffed.runtime.ray_backend import session as ray_backend_session
 from raffed.runtime.ray_backend.address import check_answers
 from raffed.runtime.ray_backend.own_ray import OwnRay
@@ -42,9 +43,11 @@ def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: st
     for address in (closed, f"ray://{closed}", ip6, "a..b:6379"):
         with pytest.raises(UsageError, match="nothing answers there"):
             check_answers(address)
-    check_answers(silent)
-    for other in ("auto", "local", "nonsense"):
-        check_answers(other)  # Ray's to say
+    with pytest.raises(UsageError, match="takes connections and says nothing"):
+        check_answers(silent)
+    for other in ("nonsense", "127.0.0.1:-1", "127.0.0.1:", ":6379", "warm", "ray://", "127.0.0.1:6379/x"):
+        with pytest.raises(UsageError, match="must be auto, local, HOST:PORT"):
+            check_answers(other)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: st
         (b"HTTP/1.1 400 Bad Request\r\n", True),
         (b"SSH-2.0-OpenSSH_9.2\r\n", True),
         (bytes((0, 0, 6, 4, 0)), False),
-        (b"", False),
+        (b"", True),
     ],
     ids=["a dashboard", "a login", "HTTP/2", "nothing"],
 )
@@ -71,7 +74,9 @@ def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: by
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with (
-            pytest.raises(UsageError, match=r"not Ray; .*HOST:6379") if refused else contextlib.nullcontext()
+            pytest.raises(UsageError, match=r"(not Ray|says nothing); .*HOST:6379")
+            if refused
+            else contextlib.nullcontext()
         ):
             check_answers(address)
         thread.join(10)
@@ -85,7 +90,7 @@ def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
+    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
     with (
         RaySession(silent) as session,
         pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"),
@@ -104,7 +109,7 @@ def test_a_session_ends_though_its_cluster_never_answers(
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray_backend_session, "check_token", lambda address: None)
+    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
 
     def interrupted() -> None:
@@ -121,6 +126,40 @@ def test_a_session_ends_though_its_cluster_never_answers(
     for thread in threading.enumerate():
         if thread.name == "ray-session":
             thread.join(30)
+
+
+def test_a_cluster_that_does_not_take_this_process_in_time_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that asks for another token, to which Ray would go on trying for minutes."""
+    let_go = threading.Event()
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **options: let_go.wait(60))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
+    monkeypatch.setattr(ray_backend_session, "JOIN_SECONDS", 0.1)
+    monkeypatch.setattr(ray_backend_session, "POLL_SECONDS", 0.05)
+    with (
+        RaySession("head:6379") as session,
+        pytest.raises(UsageError, match=r"has not taken this process.*RAY_AUTH_TOKEN_PATH"),
+    ):
+        session.wait()
+    let_go.set()
+    for thread in threading.enumerate():
+        if thread.name == "ray-session":
+            thread.join(30)
+
+
+def test_ray_s_own_error_is_one_line_with_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: object) -> None:
+        raise RuntimeError("too few of something\nand a second line")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(own_ray, "_read_again", lambda: None)
+    with pytest.raises(UsageError, match=r"^Ray could not start: too few of something [^\n]*doctor --ray"):
+        OwnRay().start()
 
 
 def test_an_own_ray_that_was_asked_for_is_shut_down_by_the_thread_that_started_it(

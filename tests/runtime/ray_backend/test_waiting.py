@@ -14,17 +14,16 @@ PLAN = PlacementPlan(((0,), (1,), (2,)), num_cpus=1.0, num_gpus=0.0, sticky=True
 @pytest.mark.parametrize(
     ("now", "free", "words"),
     [
-        (ActorsStarting(3, 0, 3), 0.0, None),
-        (ActorsStarting(1, 2, 3), 0.0, "2 client actors to load (1 of 3 are ready)"),
+        (ActorsStarting(3, 3), 0.0, None),
         (
-            ActorsStarting(1, 1, 3),
+            ActorsStarting(1, 3),
             0.5,
-            "room for 1 of 3 client actors, of 1 cores each; free are 0.5 cores (1 are ready, 1 are loading)",
+            "2 of 3 client actors, of 1 cores each, to find room or to load; free are 0.5 cores",
         ),
     ],
-    ids=["all ready", "loading", "no room"],
+    ids=["all ready", "waiting"],
 )
-def test_free_cores_are_named_only_if_an_actor_waits_for_them(
+def test_cores_are_named_only_if_an_actor_is_waited_for(
     now: ActorsStarting, free: float, words: str | None
 ) -> None:
     assert awaited_of(now, PLAN, {"CPU": free}) == words
