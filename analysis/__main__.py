@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raffed.results.storage import named
+from raffed.results.unpacking import DamagedRecordsError, unpacked
 from raffed.results.visible import visible
 
 from .metrics.summary import summary, to_text
-from .packed.files import DamagedRecordsError, unpacked
 from .report import unhashed, write_loaded
 from .runs.load import NoRunsError, read_runs
 from .sweeps import damaged_sweeps, find_sweeps, trials_of, with_missing

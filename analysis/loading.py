@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from raffed.results.storage import named as known
+from raffed.results.unpacking import unpacked
 
-from .packed.files import unpacked
 from .runs.load import NoRunsError, Runs, read_runs, reasons
 from .sweeps import find_sweeps, trials_of
 
@@ -16,7 +16,7 @@ def load_runs(paths: Path | str | Iterable[Path | str], *, trials: bool = False)
     """Read every run at or below the given paths, whether it is finished, still running, or was killed.
 
     Args:
-        paths: Run folders, folders that hold some or that hold packed records (analysis/packed), or one such
+        paths: Run folders, folders that hold some or that hold packed records, or one such
             path. A folder that is found twice counts once.
         trials: Whether the trials of sweeps are included. They served to choose a setting and are not
             results; the final runs of the chosen setting are. Where the paths hold trials alone, they are

@@ -1,7 +1,7 @@
-"""Make analysis/, tune_spaces/ and cluster/ importable as raffed.analysis and so on, in a checkout.
+"""Make analysis/, reproductions/ and others importable as raffed.analysis and so on, in a checkout.
 
-In a checkout these three folders stand beside raffed/. In a wheel they lie inside raffed/, and nothing in
-this module is used. In a checkout, a finder maps the three package names to their folders. It also maps
+In a checkout these folders stand beside raffed/. In a wheel they lie inside raffed/, and nothing in
+this module is used. In a checkout, a finder maps their package names to their folders. It also maps
 `import analysis` to the module raffed.analysis itself, so that no class exists twice in one process.
 """
 
@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType
 
-NAMES = ("analysis", "cluster", "tune_spaces")
+NAMES = ("analysis", "cluster", "reproductions", "tune_spaces")
 
 
 class _SameModule(Loader):
@@ -38,7 +38,7 @@ class _SameModule(Loader):
 
 
 class CheckoutFinder(MetaPathFinder):
-    """Find raffed.analysis, raffed.cluster and raffed.tune_spaces in the folder that holds raffed/."""
+    """Find the packages of NAMES in the folder that holds raffed/."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -46,7 +46,7 @@ class CheckoutFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the specification of one of the three packages, or of a module under its short name."""
+        """Return the specification of one of these packages, or of a module under its short name."""
         first, _, rest = fullname.partition(".")
         if first == "raffed" and rest in NAMES:
             folder = self._root / rest

@@ -81,7 +81,7 @@ def report(
 @contextlib.contextmanager
 def unpacked_records(places: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield folders of runs for places that may hold packed records."""
-    from raffed.analysis.packed.files import DamagedRecordsError, unpacked
+    from raffed.results.unpacking import DamagedRecordsError, unpacked
 
     try:
         with unpacked(places) as found:

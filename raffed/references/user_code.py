@@ -16,7 +16,8 @@ from pathlib import Path
 from raffed.errors import RaffedError
 from raffed.references.places import place_of
 
-BESIDE = ("analysis", "cluster", "tune_spaces")  # packages of raffed that lie beside it in a checkout
+# Packages of raffed that lie beside it in a checkout
+BESIDE = ("analysis", "cluster", "reproductions", "tune_spaces")
 
 
 class UserCodeError(RaffedError):

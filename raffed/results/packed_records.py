@@ -19,5 +19,5 @@ def check_unpacked(folder: Path) -> None:
         if (place / RECORDS_FILE).is_file():
             raise RunFolderError(
                 f"{place}: these are packed records, which only `raffed report` can read; unpack them "
-                f"first: python -m raffed.analysis.pack_records --unpack {place} --out NEW_FOLDER"
+                f"first: python -m raffed.reproductions.pages.pack_records --unpack {place} --out NEW_FOLDER"
             )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from raffed.analysis.checker_page import main
 from raffed.analysis.reproduction.null_rate import CANNOT_TELL
+from raffed.reproductions.pages.checker_page import main
 
 from tests.analysis.written_item import written_item
 

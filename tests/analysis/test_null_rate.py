@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from raffed.analysis.checker_page import _line
 from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
@@ -14,6 +13,7 @@ from raffed.analysis.reproduction.null_rate import CANNOT_TELL, Agreement, agree
 from raffed.analysis.reproduction.verdict_rows import verdict_rows
 from raffed.analysis.runs.load import Runs
 from raffed.analysis.sections import paper_section
+from raffed.reproductions.pages.checker_page import _line
 
 from tests.analysis.written_item import written_item
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.summary import summary
-from raffed.analysis.pack_records import main as pack
 from raffed.analysis.report import write_report
 from raffed.analysis.runs.comparable import comparability, notices
 from raffed.analysis.runs.groups import groups
+from raffed.reproductions.pages.pack_records import main as pack
 
 WriteRun = Callable[..., Path]
 A, B, C = "a1" * 32, "b2" * 32, "c3" * 32

@@ -11,24 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 from raffed.analysis import load_runs
 from raffed.analysis.__main__ import main as report
-from raffed.analysis.pack_records import main
-from raffed.analysis.packed.files import (
-    DamagedRecordsError,
+from raffed.reproductions.pages.pack_records import main
+from raffed.reproductions.pages.packed.files import (
     pack_folder,
-    packed_below,
     read_records,
     unpack_folder,
-    unpacked,
 )
-from raffed.analysis.packed.nested import difference, merged, shared
-from raffed.analysis.packed.tables import README, tables_of
+from raffed.reproductions.pages.packed.nested import difference, merged, shared
+from raffed.reproductions.pages.packed.tables import README, tables_of
 
 from raffed.results.canonical import rows_sha256
 from raffed.results.metrics_part import table_of, write_part
 from raffed.results.runfile import write_json
 from raffed.results.schema import Row
+from raffed.results.unpacking import DamagedRecordsError, packed_below, unpacked
 
-RECORDS = Path(__file__).parents[2] / "analysis" / "records"
+RECORDS = Path(__file__).parents[2] / "reproductions" / "records"
 ITEMS = packed_below(RECORDS)
 SMALL = ("fedmr-causes", "fedmr-tuning", "gldp-causes", "leakage")
 HASHES = ["00" * 32, "ff" * 32]

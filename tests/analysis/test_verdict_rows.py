@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from raffed.analysis.loading import load_runs
-from raffed.analysis.packed.files import pack_folder, read_records
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.reproduction.verdict_rows import VERDICT_COLUMNS, verdict_rows, write_verdicts
+from raffed.reproductions.pages.packed.files import pack_folder, read_records
 
 from tests.analysis.written_item import written_item
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raffed.analysis.findings import findings, gain_table, judged
 from raffed.analysis.metrics.equivalence import PrintedNumber
 from raffed.analysis.reproduction.claims import ClaimResult, claim_results, tally
 from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.term_strength import untested, weak_terms
 from raffed.analysis.reproduction.verdicts import Line, paper_table
+from raffed.reproductions.pages.findings import findings, gain_table, judged
 
 from raffed.results import Row
 from raffed.results.other_metrics import TERM_STRENGTH

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from raffed.analysis.pack_records import main as pack
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
-from raffed.analysis.zoo.cells import command
-from raffed.analysis.zoo.page import item_page, where_it_holds
-from raffed.analysis.zoo.rows import against, seen, trial_rounds
-from raffed.analysis.zoo_page import main
+from raffed.reproductions.pages.pack_records import main as pack
+from raffed.reproductions.pages.zoo.cells import command
+from raffed.reproductions.pages.zoo.page import item_page, where_it_holds
+from raffed.reproductions.pages.zoo.rows import against, seen, trial_rounds
+from raffed.reproductions.pages.zoo_page import main
 
 from raffed.experiments.reproduction.catalogue import chosen, find_item
 from raffed.results import MetricsWriter, Row

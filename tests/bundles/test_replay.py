@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from raffed.analysis.packed.files import pack_folder, unpack_folder
+from raffed.reproductions.pages.packed.files import pack_folder, unpack_folder
 
 import raffed
 from raffed.config.portable import flags_of

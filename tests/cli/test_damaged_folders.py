@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import raffed
-from analysis.packed.files import packed_below, read_records
 from raffed.cli.bits import set_as_recorded
 from raffed.results import read_run
+from raffed.results.unpacking import packed_below
+from reproductions.pages.packed.files import read_records
 from tests.cli.conftest import Cli
 from tests.cli.damages import (
     Damage,
@@ -257,7 +258,7 @@ def test_a_run_is_read_as_it_was_written_by_the_version_before(runs: Path, tmp_p
 def test_every_record_of_the_analysis_is_read(tmp_path: Path) -> None:
     """Most were written before there were hashes of files, segments and this schema."""
     schemas = list[int]()
-    for folder in packed_below(Path(__file__).parents[2] / "analysis" / "records"):
+    for folder in packed_below(Path(__file__).parents[2] / "reproductions" / "records"):
         for name, about in read_records(folder).objects.items():
             if name.endswith("run.json"):
                 (tmp_path / "run.json").write_text(json.dumps(about), encoding="utf-8")

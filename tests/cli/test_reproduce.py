@@ -218,7 +218,7 @@ def test_packed_records_are_refused_in_one_line_that_says_how_to_unpack_them(
     done = cli(*command, packed.parent if below else packed)
     assert done.code == 2
     assert done.err.startswith(f"raffed: {packed}: these are packed records, ")
-    assert f"-m raffed.analysis.pack_records --unpack {packed} --out NEW_FOLDER" in done.err
+    assert f"-m raffed.reproductions.pages.pack_records --unpack {packed} --out NEW_FOLDER" in done.err
     assert done.err.count("\n") == 1
     assert sorted(path.name for path in packed.iterdir()) == ["records.json", "records.parquet"]
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_no_two_public_classes_share_a_name() -> None:
     homes: dict[str, list[str]] = defaultdict(list)
-    for top in ("raffed", "analysis", "tune_spaces", "cluster"):
+    for top in ("raffed", "analysis", "reproductions", "tune_spaces", "cluster"):
         for path in (ROOT / top).rglob("*.py"):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

@@ -16,7 +16,7 @@ from tests.cli.conftest import Cli, cli  # noqa: F401
 ROOT = Path(__file__).parents[2]
 SOURCES = [
     path
-    for folder in ("raffed", "analysis", "tune_spaces", "cluster")
+    for folder in ("raffed", "analysis", "reproductions", "tune_spaces", "cluster")
     for path in (ROOT / folder).rglob("*.py")
 ]
 UNPICKLERS = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

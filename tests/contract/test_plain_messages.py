@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("raffed", "analysis", "tune_spaces")
+PLACES = ("raffed", "analysis", "reproductions", "tune_spaces")
 SPOKEN = frozenset({"echo", "warning", "warn", "info", "error", "print", "secho", "Doc"})
 HELP = frozenset({"help", "meaning", "description", "epilog"})
 # Fault → the usual way to say it. {} stands for a value.

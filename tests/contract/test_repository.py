@@ -14,7 +14,8 @@ from tests import budget
 
 ROOT = Path(__file__).parents[2]
 TOP = {
-    *("raffed", "analysis", "benchmarks", "cluster", "tune_spaces", "tests", "README.md", "pyproject.toml"),
+    *("raffed", "analysis", "benchmarks", "cluster", "reproductions", "tune_spaces", "tests"),
+    *("README.md", "pyproject.toml"),
     *("docs", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "AGENTS.md"),
     *("Makefile", "mkdocs.yml", "requirements.lock"),
 }
@@ -49,12 +50,12 @@ def test_a_large_file_is_refused_by_name_and_packed_records_have_an_allowance(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     check = runpy.run_path(str(ROOT / ".ci" / "large_files.py"))["main"]
-    packed = Path("analysis/records/map/records.parquet")
+    packed = Path("reproductions/records/map/records.parquet")
     packed.parent.mkdir(parents=True)
-    for path in (packed, Path("data.npz"), Path("analysis/records/map/report.html")):
+    for path in (packed, Path("data.npz"), Path("reproductions/records/map/report.html")):
         path.write_bytes(bytes(600_000))
     assert check(str(packed)) == 0
-    for name in ("data.npz", "analysis/records/map/report.html"):
+    for name in ("data.npz", "reproductions/records/map/report.html"):
         assert check(name) == 1
         assert f"{name}: 600,000 bytes, at most 500,000 are allowed" in capsys.readouterr().out
 
@@ -68,7 +69,8 @@ def locked() -> dict[str, str]:
 
 
 def test_the_lock_holds_the_versions_that_the_recorded_runs_name() -> None:
-    recorded = json.loads((ROOT / "analysis/records/gldp/records.json").read_text())["shared"]["versions"]
+    text = (ROOT / "reproductions/records/gldp/records.json").read_text()
+    recorded = json.loads(text)["shared"]["versions"]
     names = ("torch", "ray", "numpy", "pyarrow")
     assert {name: locked()[name] for name in names} == {name: recorded[name] for name in names}
 

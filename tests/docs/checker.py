@@ -25,8 +25,8 @@ raffed reproduce checker/fedvls-mnist --scale full --plan      # what will run, 
 raffed reproduce checker/fedvls-mnist --scale full --out checker --execution serial --only "Dir 0.1" \\
     --only fedavg,fedrs --budget 80m --keep-checkpoints 1
 raffed reproduce checker/fedvls-mnist --scale full --out checker --tables
-python -m analysis.pack_records checker --out analysis/records/checker --results
-python -m analysis.checker_page analysis/records/checker --out docs/checker_results.md
+python -m reproductions.pages.pack_records checker --out reproductions/records/checker --results
+python -m reproductions.pages.checker_page reproductions/records/checker --out docs/checker_results.md
 ```
 
 [What came out](checker_results.md) is a page of its own. A part of a table is chosen by `--only`, and the

@@ -28,7 +28,7 @@ OWN_TESTS = {
 CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"
 ENVIRONMENT = "it makes an environment or installs into one, as CI does"
 FLOOR = "it makes an environment of the oldest versions; docs/install.md says what was tried with it"
-HOURS = "it takes hours and needs real data; analysis/records has its results"
+HOURS = "it takes hours and needs real data; reproductions/records has its results"
 PORTABLE = "it needs a process that has not loaded torch; tests/runtime/test_portable_bits.py has it"
 # Page or "" for all of them, beginning of a command → why it is not run
 NOT_RUN = {

@@ -1,6 +1,6 @@
 """What the site has beyond docs/: a page for each packed record. mkdocs.yml names this file.
 
-Pages of docs/ link to `../analysis/records/NAME/README.md`, which works where the repository is browsed.
+Pages of docs/ link to `../reproductions/records/NAME/README.md`, which works where the repository is browsed.
 On the site the same link leads to the page that is made here from that file.
 """
 
@@ -14,10 +14,12 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORDS = ROOT / "analysis" / "records"
-TO_RECORD = re.compile(r"\]\((?:\.\./)+analysis/records/(?:([\w-]+)/)?README\.md(#[\w-]+)?\)")
+RECORDS = ROOT / "reproductions" / "records"
+TO_RECORD = re.compile(r"\]\((?:\.\./)+reproductions/records/(?:([\w-]+)/)?README\.md(#[\w-]+)?\)")
 TO_DOCS = re.compile(r"\]\((?:\.\./)+docs/([\w/-]+\.md)(#[\w-]+)?\)")
-TO_SOURCE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+((?:raffed|analysis|tests|cluster)/[\w./-]+)\)")
+TO_SOURCE = re.compile(
+    r"\[([^\]]*)\]\((?:\.\./)+((?:raffed|analysis|reproductions|tests|cluster)/[\w./-]+)\)"
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -39,7 +41,7 @@ def record_page(path: Path) -> str:
         links = "".join(f"- [{one}]({one}.md)\n" for one in names)
         return f"{text}\n## Tables of each record\n\n{links}"
     text = text.replace("](../README.md)", "](index.md)")
-    return f"{text}\nThe files of this record are in `analysis/records/{path.parent.name}/`.\n"
+    return f"{text}\nThe files of this record are in `reproductions/records/{path.parent.name}/`.\n"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

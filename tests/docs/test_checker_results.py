@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from raffed.analysis.checker_page import written
+from raffed.reproductions.pages.checker_page import written
 
 from raffed.experiments.checker.items import ITEMS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path("docs") / "checker_results.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-RECORDS = [Path(name) for name in re.findall(r"analysis/records/[\w-]+", TEXT.split("```")[0])]
+RECORDS = [Path(name) for name in re.findall(r"reproductions/records/[\w-]+", TEXT.split("```")[0])]
 
 
 def test_the_page_is_made_from_the_records_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:

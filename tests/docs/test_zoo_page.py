@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from raffed.analysis.runs.method_names import METHOD_NAMES
-from raffed.analysis.zoo_page import written
+from raffed.reproductions.pages.zoo_page import written
 
 from raffed.core.server import ServerRule
 from raffed.experiments.zoo.items import ITEMS
@@ -16,7 +16,7 @@ from raffed.methods import METHODS, build_method
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path("docs") / "zoo.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-RECORDS = [Path(name) for name in re.findall(r"analysis/records/[\w-]+", TEXT.split("```")[0])]
+RECORDS = [Path(name) for name in re.findall(r"reproductions/records/[\w-]+", TEXT.split("```")[0])]
 
 
 @pytest.mark.slow

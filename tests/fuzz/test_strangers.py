@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from raffed.analysis.packed import files as packed
+from raffed.reproductions.pages.packed import files as packed
 
 import raffed
 from raffed.results.seal import sealed

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BESIDE = ("analysis", "tune_spaces", "cluster", "tests")  # folders whose names are anybody's
+BESIDE = ("analysis", "reproductions", "tune_spaces", "cluster", "tests")  # folders whose names are anybody's
 PIP = [sys.executable, "-m", "pip"]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from raffed.config.toml import parse_toml
 from tests.packaging.clean import ROOT
 
-TREES = {"raffed": "raffed", **{f"raffed.{name}": name for name in ("analysis", "cluster", "tune_spaces")}}
-NOT_SHIPPED = {"raffed.analysis.records", "raffed.cluster.launcher"}  # the latter is shipped as data
+BESIDE = ("analysis", "cluster", "reproductions", "tune_spaces")
+TREES = {"raffed": "raffed", **{f"raffed.{name}": name for name in BESIDE}}
+NOT_SHIPPED = {"raffed.reproductions.records", "raffed.cluster.launcher"}  # the latter is shipped as data
 
 
 def test_pyproject_names_every_folder_of_modules_as_a_package() -> None:

@@ -23,7 +23,7 @@ def test_the_wheel_brings_one_top_level_name(wheel: Path) -> None:
 def test_the_wheel_holds_every_file_of_the_folders_it_takes_in(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     checked = 0
-    for folder in ("raffed", "analysis", "cluster", "tune_spaces"):
+    for folder in ("raffed", "analysis", "cluster", "reproductions", "tune_spaces"):
         inside = "raffed" if folder == "raffed" else f"raffed/{folder}"
         for path in (ROOT / folder).rglob("*"):
             # Records of runs and what is written about them stay in the repository, and C is compiled
@@ -40,7 +40,7 @@ def test_the_records_are_in_the_sdist_and_not_in_the_wheel(copy: Path, wheel: Pa
     (made,) = tmp_path.glob("raffed-*.tar.gz")
     with tarfile.open(made) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    packed = [path for path in (ROOT / "analysis" / "records").rglob("*") if path.is_file()]
+    packed = [path for path in (ROOT / "reproductions" / "records").rglob("*") if path.is_file()]
     assert {path.relative_to(ROOT).as_posix() for path in packed} <= names
     assert {"tests/conftest.py", ".ci/build_backend.py", ".ci/MANIFEST.in"} <= names
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if "/records/" in name]

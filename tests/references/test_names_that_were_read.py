@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.packed.files import pack_folder, unpack_folder
 from raffed.errors import RaffedError
 from raffed.experiments.bundles.archive import read_archive, write_archive
 from raffed.experiments.bundles.contents import contents_of
@@ -27,6 +26,7 @@ from raffed.references.located import CodeLocation
 from raffed.references.source_files import Sources
 from raffed.results.remote import Remote
 from raffed.results.sweep_file import read_sweep
+from reproductions.pages.packed.files import pack_folder, unpack_folder
 from tests.cli.conftest import QUICK, Cli, cli
 
 __all__ = ["cli"]

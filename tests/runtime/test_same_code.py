@@ -44,7 +44,7 @@ def test_the_hash_follows_contents_and_names(package: Path) -> None:
 def test_a_wheel_and_the_checkout_that_it_was_made_of_have_one_hash(package: Path) -> None:
     """A wheel holds analysis/ and its like inside the package; bytecode and data files say nothing."""
     checkout = hash_of(package)
-    for name in ("analysis", "cluster", "tune_spaces"):
+    for name in ("analysis", "cluster", "reproductions", "tune_spaces"):
         (package / name).mkdir()
         (package / name / "__init__.py").write_text("x = 1\n")
     (package / "core/__pycache__").mkdir()

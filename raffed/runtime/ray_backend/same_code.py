@@ -18,7 +18,7 @@ from raffed.runtime.ray_backend import endings
 
 PACKAGE = Path(__file__).parents[2]
 # Beside raffed/ in a checkout and inside it in a wheel. Nothing that trains is among them
-BESIDE = frozenset({"analysis", "cluster", "tune_spaces"})
+BESIDE = frozenset({"analysis", "cluster", "reproductions", "tune_spaces"})
 SHOWN = 12  # characters of a hash or a version in a message
 WHAT = {"raffed": "the hash of raffed's files is", "torch": "torch is", "numpy": "NumPy is"}
 MEND = "all nodes need the same environment: the same image, or one on a file system that all nodes mount"

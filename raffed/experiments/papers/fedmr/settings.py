@@ -51,7 +51,7 @@ SHARES: dict[str, dict[str, float]] = {
     "FedMR(proto_share=100%)": {},  # the default, which is table 2's run
 }
 NETS_TESTED = {"SimpleCNN": Model("simplecnn"), "ResNet-8": Model("resnet8", {"stem_stride": 2})}
-CHOSEN = {  # from analysis/records/fedmr-tuning; IID uses those of P10C3, ResNet-8 always those of P5C2
+CHOSEN = {  # from reproductions/records/fedmr-tuning; IID uses those of P10C3, ResNet-8 always those of P5C2
     ("SimpleCNN", "P5C2"): {"mu1": 0.001, "mu2": 0.001},
     ("SimpleCNN", "P10C3"): {"mu1": 0.001, "mu2": 0.01},
     ("SimpleCNN", "IID"): {"mu1": 0.001, "mu2": 0.01},

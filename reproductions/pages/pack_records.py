@@ -1,0 +1,83 @@
+"""The command `python -m reproductions.pages.pack_records` packs runs into records, and unpacks them.
+
+RUNS --out reproductions/records/NAME             pack a folder of runs
+RUNS --out reproductions/records/NAME --results   the same, with trials in short
+--unpack reproductions/records/NAME --out RUNS    make the folder again
+--check reproductions/records/*                   compute every recorded hash again
+--tables reproductions/records/*                  write each README.md anew
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from raffed.analysis.report import find_items
+
+from raffed.results.unpacking import packed_below
+from raffed.results.visible import visible
+
+from .packed.files import pack_folder, read_records, unpack_folder
+from .packed.tables import write_tables
+
+CHECKPOINTS = "checkpoints"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return 0 if all went well, and 2 if an argument or a file is not as it should be."""
+    parser = argparse.ArgumentParser(
+        prog="python -m reproductions.pages.pack_records",
+        description="Pack runs into records, and unpack them.",
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="runs, or packed records")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where to write what is packed or unpacked")
+    does = parser.add_mutually_exclusive_group()
+    does.add_argument("--unpack", action="store_true", help="make the folder of runs again")
+    does.add_argument("--check", action="store_true", help="compute the hashes of all rows again")
+    does.add_argument(
+        "--results", action="store_true", help="leave out checkpoints, and pack one row a round of trials"
+    )
+    does.add_argument("--tables", action="store_true", help="write the README.md of packed records")
+    arguments = parser.parse_args(argv)
+    try:
+        _do(arguments, parser)
+    except (ValueError, OSError) as error:
+        print(visible(str(error)), file=sys.stderr)
+        return 2
+    return 0
+
+
+def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    if arguments.check or arguments.tables:
+        for folder in (one for given in arguments.folders for one in _packed(given)):
+            if arguments.tables:
+                write_tables(folder)
+            else:
+                count = len(read_records(folder, check=True).tables)
+                print(visible(f"{folder}: the rows of {count} files have their recorded hashes"))
+        return
+    if arguments.out is None or len(arguments.folders) != 1:
+        parser.error("packing and unpacking need exactly one folder and --out")
+    (folder,) = arguments.folders
+    if arguments.unpack:
+        unpack_folder(folder, arguments.out)
+        return
+    if arguments.results:
+        tuned = [item for item in find_items([folder]) if item.about.get("search")]
+        pack_folder(folder, arguments.out, [CHECKPOINTS], tuned)
+    else:
+        pack_folder(folder, arguments.out)
+    write_tables(arguments.out)
+
+
+def _packed(given: Path) -> list[Path]:
+    found = packed_below(given)
+    if not found:
+        raise ValueError(f"{given}: there is no records.json at or below it")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+"""The page as Markdown: what gains, what does not, what it sends, and what is not separated."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from raffed.analysis.metrics.compare import LEVEL, best_of
+from raffed.analysis.metrics.intervals import reported_interval
+from raffed.analysis.render.page import sentence
+from raffed.analysis.reproduction.item_runs import Reproduction, cell_at, measure_of
+from raffed.analysis.reproduction.verdicts import seeds_in_words
+from raffed.analysis.runs.load import Runs, section
+from raffed.analysis.table import TextTable, as_markdown
+
+from .cells import Records, details, linked
+from .rows import (
+    DIVERGED,
+    TOO_FEW,
+    Compared,
+    RowCost,
+    Scores,
+    against,
+    columns,
+    cost,
+    diverged,
+    mean,
+    scores,
+    seen,
+    trial_rounds,
+    tried,
+)
+
+EVERYWHERE = "on every split"
+MORE = 1.05  # times the baseline's bytes from which a row is named
+SCORED = {  # measures that only some rows have, in a few words
+    "accuracy_last": "last round",
+    "personal_last": "last round",
+    "accuracy_clean_mean10": "without its server's images",
+}
+
+
+def item_page(item: Reproduction, runs: Runs, records: Records = (), docs: str = "") -> str:
+    """Return the part of the page on one table.
+
+    Args:
+        item: The table, with a search.
+        runs: Its runs.
+        records: Name and address of the packed records that the runs come from.
+        docs: What a link to a page in docs/ begins with: "" on a page there.
+    """
+    baseline = str(item.about["baseline"])
+    names = columns(item)
+    found = {name: scores(item, runs, name) for name in names}
+    lost = {name: diverged(item, name) for name in names}
+    compared = {name: against(found[name], baseline, lost[name]) for name in names}
+    costs = {name: cost(item, runs, name) for name in names}
+    parts = [
+        f"## {item.title}",
+        _protocol(item, found),
+        *_summary(found, compared, costs, baseline, docs, item.about["left_out"], lost),
+        *(
+            f"{_column(item, name, found[name], compared[name], costs[name], lost[name])}\n\n"
+            f"{details(item, runs, name, found[name], records)}"
+            for name in names
+            if found[name]
+        ),
+        _left_out(item),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
+    search = section(item.about, "search")
+    seeds = {len(values) for scores in found.values() for values in scores.values()}
+    counts = " to ".join(str(one) for one in sorted({min(seeds), max(seeds)})) if seeds else "no"
+    unit, note = (sentence(str(item.about[name])) for name in ("unit", "note"))
+    rounds = trial_rounds(item)
+    spent = f" Trials took {rounds:,} rounds so far." if rounds else ""
+    paired = f"Differences to {item.about['baseline']} are paired by seed, with their 95 % t-interval"
+    return (
+        f"{unit} {note} Fresh seeds a row: {counts}.{spent} A setting's score is the mean validation "
+        f"accuracy of the last {search['last']} rounds. {paired}; p is that of the paired t-test after "
+        "Holm's correction over all rows of a table, and a row is *above* or *below* if it is under "
+        f"{LEVEL}. The p beside it is Benjamini and Hochberg's: of the rows under {LEVEL} one in twenty is "
+        "expected to be no different."
+    )
+
+
+def _summary(
+    found: Mapping[str, Scores],
+    compared: Mapping[str, Mapping[str, Compared]],
+    costs: Mapping[str, Mapping[str, RowCost]],
+    baseline: str,
+    docs: str,
+    left_out: Sequence[str],
+    lost: Mapping[str, Mapping[str, int]],
+) -> list[str]:
+    """Return the lists that a reader quotes.
+
+    `left_out` has a line "ROW, COLUMN: why" for each cell that was not run. `lost` counts the seeds of each
+    column and row with which training diverged.
+    """
+    names = [name for name in found if compared[name]]
+    if not names:
+        return ["There are no runs yet."]
+    lines = ["### In short"]
+    for verdict, title in (
+        ("above", f"Gain over {baseline}"),
+        ("below", f"Fall below {baseline}"),
+        ("not separated", f"Are not separated from {baseline}"),
+        ("equal", f"Have the same numbers as {baseline}"),
+        (DIVERGED, "Have no verdict, because some of their final runs diverged"),
+        (TOO_FEW, "Have no verdict, because they have too few seeds"),
+    ):
+        if verdict in (DIVERGED, TOO_FEW) and not _with(compared, verdict):
+            continue
+        lines += _listed(title, compared, names, verdict)
+    for name in names:
+        absent = {line.partition(f", {name}: ")[0] for line in left_out if f", {name}: " in line}
+        lines.append(_best(name, found[name], len(absent - found[name].keys()), lost[name]))
+    lines += _costly(costs, names, baseline, docs)
+    return ["\n".join([lines[0], "", *lines[1:]])]
+
+
+def _with(compared: Mapping[str, Mapping[str, Compared]], verdict: str) -> bool:
+    """Return whether any row has this verdict."""
+    return any(one.verdict == verdict for column in compared.values() for one in column.values())
+
+
+def _listed(
+    title: str, compared: Mapping[str, Mapping[str, Compared]], names: Sequence[str], verdict: str
+) -> list[str]:
+    where: dict[str, list[str]] = {}
+    for name in names:
+        for row, one in compared[name].items():
+            if one.verdict == verdict:
+                where.setdefault(row, []).append(name)
+    if not where:
+        return [f"- {title}: none."]
+    groups: dict[str, list[str]] = {}
+    for row, there in where.items():
+        run = [name for name in names if row in compared[name]]
+        groups.setdefault(where_it_holds(there, run, names), []).append(row)
+    order = sorted(groups, key=lambda place: not place.startswith(EVERYWHERE))
+    parts = [f"{', '.join(groups[place])} {place}" for place in order]
+    return [f"- {title}: {'; '.join(parts)}."]
+
+
+def where_it_holds(there: Sequence[str], run: Sequence[str], names: Sequence[str]) -> str:
+    """Return on which splits a verdict holds: the splits `there` of those on which the row was run.
+
+    A row that was not run on every split of the table is never said to have a verdict only there.
+    """
+    if len(names) > 1 and len(there) == len(names):
+        return EVERYWHERE
+    where = f"on {' and '.join(there)}"
+    if len(run) < len(names):
+        return f"{where} (not run on {' and '.join(name for name in names if name not in run)})"
+    return f"{where} only" if len(names) > 1 else where
+
+
+def _best(name: str, found: Scores, missing: int, lost: Mapping[str, int]) -> str:
+    """Return which row is the best of those with all seeds, and which are not separated from it."""
+    kept = {row: values for row, values in found.items() if not lost.get(row)} or found
+    most = max(len(values) for values in kept.values())
+    whole = {row: values for row, values in kept.items() if len(values) == most}
+    top = best_of(whole)
+    verdicts = {row: one.verdict for row, one in against(found, top, lost).items()}
+    level = [row for row, verdict in verdicts.items() if verdict in ("not separated", "equal")]
+    unknown = [row for row, verdict in verdicts.items() if verdict in (DIVERGED, TOO_FEW)]
+    behind = f" Not separated from it: {', '.join(level)}." if level else ""
+    if set(verdicts.values()) == {"below"}:
+        behind = " All others are separated from it."
+    behind += f" Not compared with it, because seeds are missing: {', '.join(unknown)}." if unknown else ""
+    run = f" ({len(found)} of {len(found) + missing} rows are run)" if missing else ""
+    return f"- On {name}{run}, {top} has the highest mean, {_percent(found[top].values())} %.{behind}"
+
+
+def _costly(
+    costs: Mapping[str, Mapping[str, RowCost]], names: Sequence[str], baseline: str, docs: str
+) -> list[str]:
+    more: dict[str, float] = {}
+    for name in names:
+        base = costs[name].get(baseline)
+        for row, one in costs[name].items():
+            if base is not None and row != baseline:
+                more[row] = max(more.get(row, 0.0), (one.up + one.down) / (base.up + base.down))
+    return [
+        f"- Send at least {MORE} times {baseline}'s bytes: {_above(more, MORE)}.",
+        f"- [The cost of methods]({docs}cost.md) says what a round takes.",
+    ]
+
+
+def _above(ratios: Mapping[str, float], least: float) -> str:
+    """Return the rows whose ratio is at least this, the largest first, or "none"."""
+    found = [row for row in ratios if ratios[row] >= least]
+    return (
+        ", ".join(f"{row} ({ratios[row]:.1f}×)" for row in sorted(found, key=lambda row: -ratios[row]))
+        or "none"
+    )
+
+
+def _column(
+    item: Reproduction,
+    name: str,
+    found: Scores,
+    compared: Mapping[str, Compared],
+    costs: Mapping[str, RowCost],
+    lost: Mapping[str, int],
+) -> str:
+    baseline = str(item.about["baseline"])
+    trials = tried(item)
+    titles = ["Method", "Accuracy, %", "Seeds", f"Difference to {baseline}", "p (Holm)", "p (BH)", "Verdict"]
+    titles += ["MB up", "MB down", "Setting", "Scored"]
+    lines = []
+    ordered = sorted(found, key=lambda one: -mean(found[one]))
+    for row in ordered:
+        one, price = compared.get(row), costs[row]
+        setting = str(trials.get((row, name), {}).get("chosen") or "–")
+        lines.append(
+            [
+                row,
+                _percent(found[row].values()),
+                seeds_in_words(len(found[row]), lost.get(row, 0)),
+                "–" if one is None else _signed(one),
+                "–" if one is None else _p(one.p),
+                "–" if one is None else _p(one.p_found),
+                "baseline" if one is None else one.verdict,
+                f"{price.up:.2f}",
+                f"{price.down:.2f}",
+                setting,
+                _scored(item, row, name),
+            ]
+        )
+    table = TextTable(titles, lines, frozenset({"Method", "Verdict", "Setting", "Scored"}))
+    return f"### {name}\n\n{_power(compared)}{linked(item, name, ordered, as_markdown(table).strip())}"
+
+
+def _scored(item: Reproduction, row: str, column: str) -> str:
+    """Return how a row's number is read, if not as the others'."""
+    cell = cell_at(item, (row, column))
+    measure = "" if cell is None else measure_of(item, cell)
+    return "" if measure == item.about["measure"] else SCORED.get(measure, measure)
+
+
+def _power(compared: Mapping[str, Compared]) -> str:
+    """Return which differences the table can see, from the spread of the paired differences."""
+    points = seen(compared)
+    if not points:
+        return ""
+    most = max(one.difference.seeds for one in compared.values())
+    return (
+        f"{most} seeds see a difference of {statistics.median(points):.1f} points: in the median over the "
+        f"rows ({points[0]:.1f} to {points[-1]:.1f}), a paired t-test at {LEVEL} finds one of this size with "
+        "a probability of 80 %, before the correction for the number of rows. A row that is not separated "
+        "may be better or worse by as much.\n\n"
+    )
+
+
+def _left_out(item: Reproduction) -> str:
+    search = section(item.about, "search")
+    lines = [f"- {one['row']}: {one['why']}." for one in search.get("excluded", [])]
+    remarks = [f"- {one['row']}: {one['what']}." for one in search.get("remarks", [])]
+    diverged = Counter(
+        f"{one['row']} on {one['column']}, {trial['setting']}"
+        for one in search.get("rows", [])
+        for trial in one["trials"]
+        if trial["state"] == "diverged"
+    )
+    lost = [f"- {what}{f', with {count} seeds' if count > 1 else ''}." for what, count in diverged.items()]
+    told = [str(text) for text in item.about["left_out"]]
+    ended = [f"- {text}." for text in told if ": diverged" in text]
+    missing = [f"- {text}." for text in told if ": diverged" not in text]
+    titles = (
+        *("Not in this table", "To be kept in mind", "Trials that diverged"),
+        *("Final runs that diverged", "Not finished"),
+    )
+    parts = zip(titles, (lines, remarks, lost, ended, missing), strict=True)
+    return "\n\n".join(f"### {title}\n\n" + "\n".join(one) for title, one in parts if one)
+
+
+def _percent(values: Iterable[float]) -> str:
+    known = [100 * value for value in values]
+    half = reported_interval(known)
+    text = f"{sum(known) / len(known):.2f}"
+    return text if math.isnan(half) else f"{text} ± {half:.2f}"
+
+
+def _signed(one: Compared) -> str:
+    text = f"{one.difference.mean:+.2f}".replace("-", "−")
+    return text if math.isnan(one.p) else f"{text} ± {one.difference.half:.2f}"
+
+
+def _p(value: float) -> str:
+    return "–" if math.isnan(value) else ("< 0.001" if value < 0.001 else f"{value:.3f}")

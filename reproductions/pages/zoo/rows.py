@@ -1,0 +1,165 @@
+"""The numbers behind the page: scores of every row, their differences to a reference, and what it sends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from raffed.analysis.metrics.compare import LEVEL, Paired, paired
+from raffed.analysis.metrics.holm import benjamini_hochberg, holm
+from raffed.analysis.metrics.intervals import LEAST_SEEDS, detectable, t_quantile
+from raffed.analysis.metrics.measures import measures
+from raffed.analysis.reproduction.absent import lost_runs
+from raffed.analysis.reproduction.item_runs import Reproduction, measure_of
+from raffed.analysis.runs.files import JsonObject
+from raffed.analysis.runs.load import Runs, section
+
+DIVERGED, TOO_FEW = "diverged", "too few seeds"  # why a row has no verdict
+Scores = Mapping[str, Mapping[int, float]]  # row → seed → fraction
+
+
+class Compared(NamedTuple):
+    """A row against a reference in a column.
+
+    Attributes:
+        row: its name.
+        difference: the difference over common seeds.
+        p: the p-value after Holm's correction.
+        p_found: the p-value after Benjamini and Hochberg's.
+        lost: the number of its seeds with which training diverged.
+    """
+
+    row: str
+    difference: Paired
+    p: float
+    p_found: float = math.nan
+    lost: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """Return "above", "below", "equal" in every seed, "not separated", or why nothing can be said.
+
+        A row that diverged with some of its seeds has no verdict: the seeds that are left may be its good
+        ones. Differences that are the same in all seeds have no interval and separate nothing.
+        """
+        if self.lost:
+            return DIVERGED
+        if self.difference.mean == 0 and self.difference.half == 0:
+            return "equal"
+        if self.difference.seeds < LEAST_SEEDS:
+            return TOO_FEW
+        if math.isnan(self.p) or self.p >= LEVEL:
+            return "not separated"
+        return "above" if self.difference.mean > 0 else "below"
+
+
+class RowCost(NamedTuple):
+    """Medians over the runs of a row in a column: megabytes of a round to the server and back."""
+
+    up: float
+    down: float
+
+
+def columns(item: Reproduction) -> list[str]:
+    """Return the columns of an item in their order."""
+    return list(dict.fromkeys(str(cell["column"]) for cell in item.about["cells"]))
+
+
+def scores(item: Reproduction, runs: Runs, column: str) -> dict[str, dict[int, float]]:
+    """Return row → seed → the measure of the row's run, a fraction. Rows without runs are left out."""
+    found, seeds = {}, runs.runs["seed"]
+    for cell in item.about["cells"]:
+        if cell["column"] == column:
+            values = measures(runs)[measure_of(item, cell)]
+            kept = {int(seeds[name]): float(values[name]) for name in run_names(item, cell, runs)}
+            found[str(cell["row"])] = {seed: one for seed, one in kept.items() if not math.isnan(one)}
+    return {row: one for row, one in found.items() if one}
+
+
+def run_names(item: Reproduction, cell: JsonObject, runs: Runs) -> list[str]:
+    """Return the loaded runs behind a cell.
+
+    Unlike a paper's table, none is left out for other data: a remark says what a method's server has.
+    """
+    wanted = {str((item.folder / run).resolve()) for run in cell["runs"]}
+    places = {str(Path(str(folder)).resolve()): str(name) for name, folder in runs.runs["folder"].items()}
+    return [places[folder] for folder in sorted(wanted) if folder in places]
+
+
+def against(
+    found: Scores, reference: str, lost: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Compared]:
+    """Return every other row against one, by paired t-tests with two corrections; the best first.
+
+    Args:
+        found: Row → seed → the measure.
+        reference: The row with which the others are compared.
+        lost: Row → number of seeds with which training diverged. Such rows are not tested.
+    """
+    if reference not in found:
+        return {}
+    others = sorted((row for row in found if row != reference), key=lambda row: -mean(found[row]))
+    differences = {row: paired(found[row], found[reference]) for row in others}
+    tests = [
+        one.p_t if one.seeds >= LEAST_SEEDS and not lost.get(row) else math.nan
+        for row, one in differences.items()
+    ]
+    adjusted = zip(differences.items(), holm(tests), benjamini_hochberg(tests), strict=True)
+    return {row: Compared(row, one, p, found, lost.get(row, 0)) for (row, one), p, found in adjusted}
+
+
+def seen(compared: Mapping[str, Compared]) -> list[float]:
+    """Return the difference, in points, that each row's seeds see with a probability of 80 %, at 5 %.
+
+    The standard deviation of a row's paired differences is that of its interval, t·s/√n.
+    """
+    found = []
+    for one in compared.values():
+        n, half = one.difference.seeds, one.difference.half
+        if n >= LEAST_SEEDS and half > 0 and not one.lost:
+            found.append(detectable(half * math.sqrt(n) / t_quantile(n - 1), n))
+    return sorted(found)
+
+
+def diverged(item: Reproduction, column: str) -> dict[str, int]:
+    """Return row → number of final runs in a column with which training diverged."""
+    rows = [str(cell["row"]) for cell in item.about["cells"] if cell["column"] == column]
+    return {row: len(lost) for row in rows if (lost := lost_runs(item, (row, column)))}
+
+
+def mean(values: Mapping[int, float]) -> float:
+    """Return the mean over seeds."""
+    return sum(values.values()) / len(values)
+
+
+def cost(item: Reproduction, runs: Runs, column: str) -> dict[str, RowCost]:
+    """Return row → cost of its runs in a column."""
+    found = {}
+    for cell in item.about["cells"]:
+        names = run_names(item, cell, runs) if cell["column"] == column else []
+        if names:
+            rows = measures(runs).loc[names, ["mb_up", "mb_down"]].median()
+            found[str(cell["row"])] = RowCost(*(float(one) for one in rows))
+    return found
+
+
+def tried(item: Reproduction) -> dict[tuple[str, str], JsonObject]:
+    """Return (row, column) → the record of its trials."""
+    rows: Sequence[JsonObject] = section(item.about, "search").get("rows", [])
+    return {(str(one["row"]), str(one["column"])): one for one in rows}
+
+
+def trial_rounds(item: Reproduction) -> int:
+    """Return the rounds of all trials that have ended. One that goes on is not counted twice."""
+    total = 0
+    for row in section(item.about, "search").get("rows", []):
+        before: dict[tuple[str, int], int] = {}
+        for one in row["trials"]:
+            if "rounds" in one and one["state"] in ("finished", "diverged"):
+                key = str(one["setting"]), int(one["seed"])
+                total += int(one["rounds"]) - before.get(key, 0)
+                before[key] = int(one["rounds"])
+    return total

@@ -1,0 +1,99 @@
+"""Write docs/zoo.md, on tuned tables: `python -m reproductions.pages.zoo_page RECORDS... --out docs/zoo.md`.
+
+It reads packed records or folders of `raffed reproduce zoo/…`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from raffed.analysis.report import find_items
+from raffed.analysis.reproduction.item_runs import run_folders
+from raffed.analysis.runs.files import write_text
+from raffed.analysis.runs.load import read_runs
+
+from raffed.results.unpacking import DamagedRecordsError, unpacked
+from raffed.results.visible import visible
+
+from .zoo.page import item_page
+
+HEAD = """# The zoo: all methods, equally tuned
+
+`python -m reproductions.pages.zoo_page {records} --out {page}`
+made this page from records of `raffed reproduce zoo/…`.
+
+```sh
+raffed reproduce --list                                           # zoo/… are the tables of all methods
+raffed reproduce zoo/fashion-mnist --scale full --plan            # what will run, and what is no row, and why
+raffed reproduce zoo/fashion-mnist --scale full --out zoo --only fedavg,fedprox --budget 80m \\
+    --keep-checkpoints 2
+raffed reproduce zoo/fashion-mnist --scale full --out zoo --tables
+python -m reproductions.pages.pack_records zoo --out reproductions/records/zoo --results
+```
+
+On the site, a click on a heading sorts a table. The name of a method leads to what is behind its row: the
+accuracy with each seed, the hashes of the final weights, and the command that makes the cell again.
+
+Any part may run by itself: rows and splits are chosen by `--only`, and the same command goes on where it
+stopped. Parts with one `--out` make one table, also if they run at the same time. `--tables` runs nothing and
+collects all that is finished. Records are unpacked by `--unpack`, and the command goes on with them.
+
+A hash is that of the weights that the server sends on after the last round. CCVR, CReFF, FedDC, FedDyn,
+FedExP and FedLoGe can be scored with another model, which the server makes beside these weights and which no
+hash here names.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return 0 if the page was written, and 2 if there is nothing to write about or no place for it."""
+    parser = argparse.ArgumentParser(prog="python -m reproductions.pages.zoo_page", description=__doc__)
+    parser.add_argument("records", nargs="+", type=Path, metavar="RECORDS", help="packed records, or runs")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="PAGE", help="the page, such as docs/zoo.md"
+    )
+    given = parser.parse_args(argv)
+    try:
+        text = written(given.records, given.out)
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        write_text(given.out, text)
+    except (DamagedRecordsError, ValueError, OSError) as error:
+        print(visible(str(error)), file=sys.stderr)
+        return 2
+    return 0
+
+
+def written(records: Sequence[Path], page: Path) -> str:
+    """Return the text of the page.
+
+    Args:
+        records: Folders with packed records, or with runs.
+        page: Where the page will lie.
+
+    Raises:
+        ValueError: There is no tuned table.
+    """
+    with unpacked(records) as places:
+        items = [item for item in find_items(places) if item.about.get("search")]
+        if not items:
+            raise ValueError(f"{', '.join(map(str, records))}: there is no table of raffed reproduce zoo/…")
+        addresses = _addresses(records, page)
+        parts = [item_page(item, read_runs(run_folders(item)), addresses) for item in items]
+    shown = " ".join(path.as_posix() for path in records)
+    return "\n".join([HEAD.format(records=shown, page=page.as_posix()), *parts])
+
+
+def _addresses(records: Sequence[Path], page: Path) -> list[tuple[str, str]]:
+    """Return name and address, seen from the page, of those records that have a page of their own."""
+    return [
+        (path.name, Path(os.path.relpath(path / "README.md", page.parent)).as_posix())
+        for path in records
+        if (path / "README.md").exists()
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
