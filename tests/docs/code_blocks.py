@@ -54,7 +54,10 @@ NOT_RUN = {
     ("docs/checker.md", "raffed reproduce checker/fedvls-mnist --scale full --out"): HOURS,
     ("docs/checker_results.md", "raffed reproduce checker/lr-mnist --scale full"): HOURS,
     ("docs/reliability.md", "python -m tests.reliability"): "it takes hours; its own tests try a few cases",
-    ("", "python -m analysis."): "it packs the results of the command before it; tests/analysis runs it",
+    (
+        "",
+        "python -m reproductions.pages.",
+    ): "it packs the results of the command before it; tests/analysis runs it",
     ("", "raffed reproduce fedmr/table6 --only fmnist"): "tests/contract runs every item at smoke scale",
     ("docs/reproducing.md", "raffed reproduce --items"): "docs/own_table.md has it, which its test runs",
     ("docs/reports.md", "raffed report"): "docs/tutorials/tune_and_report.md has it for a sweep of its own",
