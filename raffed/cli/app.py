@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -28,7 +27,6 @@ from raffed.cli import (
     tuning,
 )
 from raffed.cli.hints import Hinting
-from raffed.runtime.json_logs import VARIABLE, configure
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -81,16 +79,8 @@ def _top(
             help="Show the version with its commit and exit.",
         ),
     ] = False,
-    log_json: Annotated[
-        bool,
-        typer.Option(
-            "--log-json", help="Write logs to stderr as JSON lines with the run's id, like RAFFED_LOG=json."
-        ),
-    ] = False,
 ) -> None:
-    if log_json:
-        os.environ[VARIABLE] = "json"  # actors that this process starts inherit it
-    configure()
+    """Read the options that stand before the command."""
 
 
 RUN_EPILOG = """[bold]Examples[/bold]

@@ -13,6 +13,7 @@ GONE = {
     "down": "raffed does not hold a Ray any more; `ray stop` ends one that `ray start --head` has started",
     "--address warm": f"raffed does not hold a Ray any more; {STANDING}",
     "cache": "raffed removes no arrays of own data by itself; delete files of ~/.cache/raffed/arrays",
+    "--log-json": "`--json` after the command writes one JSON object a line to stdout (docs/events.md)",
 }
 """A command, or an option with its value → what to do instead."""
 

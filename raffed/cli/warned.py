@@ -43,8 +43,6 @@ def _nobody_else_shows(mine: logging.Handler) -> bool:
 def repeated_warnings(words: list[str]) -> Iterator[None]:
     """Repeat the warnings of a command on stderr at its end, each once and with how often it came.
 
-    Logs for programs (RAFFED_LOG=json) hold every warning as a record, so nothing is repeated there.
-
     Args:
         words: The command line, without the name of the program.
     """
@@ -57,9 +55,8 @@ def repeated_warnings(words: list[str]) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(count)
-        if logger.propagate:  # it does not if its records are JSON
-            for line in summary(count.texts):
-                print(line, file=sys.stderr)
+        for line in summary(count.texts):
+            print(line, file=sys.stderr)
 
 
 def count_warning(text: str) -> None:

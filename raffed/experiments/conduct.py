@@ -19,9 +19,8 @@ from raffed.experiments.folder_place import of_folder, written
 from raffed.experiments.hashes import weights_sha256
 from raffed.results.command_line import command_line, work_for
 from raffed.results.lock import held, this_process
-from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.runfile import RUN_FILE
 from raffed.runtime.api import Backend
-from raffed.runtime.json_logs import of_run
 from raffed.runtime.setup import Setup
 
 log = logging.getLogger(__name__)
@@ -56,7 +55,6 @@ def conduct_at(
         work_for(asker.command)
     with closing(runtime), held(path, asker.process if asker else None), written(path):
         folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
-        of_run(read_run(path)["run_id"])
         yield from conduct(setup, folder, runtime, stop)
 
 

@@ -21,7 +21,6 @@ from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
 from raffed.results.tree import check_run_tree
-from raffed.runtime.json_logs import configure, of_run
 from raffed.runtime.torch_settings import check_switches, of_a_run, steps_of_a_run
 
 if TYPE_CHECKING:
@@ -187,7 +186,6 @@ def run_events(
     check_here(config)
     check_run_tree(path)
     check_unused(path)
-    configure()
     said = said_in(read_run(path)) if resumed else []
     ready: Ready = partial(_ready, config, path, resumed, begun)
     if config.runtime.execution == "auto":
@@ -197,27 +195,26 @@ def run_events(
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     events = steps_of_a_run(carried(config, path, resumed, stop or _never, ready))
     with closing(events):  # closed before anyone learns how the run ended
-        yield from _logged(events, path, said if carried is _on_ray else None)
+        if carried is _serial:  # the user sees the warnings of this process anyway
+            yield from events
+        else:
+            yield from _warned_anew(events, path, said)
 
 
-def _logged(
-    events: Generator[RoundEvent, None, None], path: Path, said: list[tuple[str, str]] | None
+def _warned_anew(
+    events: Generator[RoundEvent, None, None], path: Path, said: list[tuple[str, str]]
 ) -> Generator[RoundEvent, None, None]:
-    """Log every round and pass its event on.
+    """Pass events on, and repeat the warnings of the actor that has opened the folder, which nobody sees.
 
-    `said` holds the warnings about the folder from before. It is None if the user sees new warnings anyway.
+    `said` holds the warnings about the folder from before.
     """
     known = False
     for event in events:
-        if not known or said is not None:
+        if not known:
             # What is wrong with the folder is reported by the process that writes there, since it knows why
             with contextlib.suppress(RunFolderError, OSError):
-                about = read_run(path)
-                of_run(about["run_id"])
+                warn_anew(read_run(path), said)
                 known = True
-                if said is not None:  # on Ray an actor opens the folder, and nobody sees its warnings
-                    warn_anew(about, said)
-        log.info("round %d of %d", event.round, event.rounds, extra={"fields": event.as_dict()})
         yield event
 
 

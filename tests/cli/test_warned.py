@@ -60,17 +60,6 @@ def test_a_command_that_executes_nothing_repeats_nothing(capsys: pytest.CaptureF
     assert "1 warning" not in capsys.readouterr().err
 
 
-def test_logs_for_programs_stay_json(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging.getLogger("raffed"), "propagate", False)
-    taken: list[str] = []
-    with repeated_warnings(["run"]), handed_on(taken.append):
-        log.warning("as a record")
-    assert taken == []
-    assert "1 warning:" not in capsys.readouterr().err
-
-
 def test_a_warning_that_is_handed_on_reaches_the_command() -> None:
     taken: list[str] = []
     with handed_on(taken.append):

@@ -20,7 +20,6 @@ import torch
 import raffed
 from raffed.errors import RaffedError, UsageError
 from raffed.results.runfile import read_run
-from raffed.runtime.json_logs import run_id
 from tests.runtime.conftest import small
 
 METHODS = ("scamap", "fedmr")
@@ -188,17 +187,6 @@ def test_a_relative_folder_stays_where_it_was_when_the_process_goes_elsewhere(
     assert result.folder == Path("run")
     assert (tmp_path / "run" / "run.json").exists()
     assert not list((tmp_path / "elsewhere").iterdir())
-
-
-def test_records_of_two_runs_at_once_name_the_run_of_their_thread(tmp_path: Path) -> None:
-    turn, said = threading.Barrier(2, timeout=60), {}
-
-    def watch(event: Any) -> None:
-        turn.wait()
-        said[threading.current_thread()] = run_id()
-
-    in_threads(*(lambda n=name: hashes(out=tmp_path / n, watch=watch) for name in "ab"))
-    assert set(said.values()) == {read_run(tmp_path / name)["run_id"] for name in "ab"}
 
 
 def test_two_runs_at_once_in_one_folder_are_one_run_and_one_refusal(

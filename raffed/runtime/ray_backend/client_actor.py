@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 import ray
 
 from raffed.runtime.bits import begin_bits
-from raffed.runtime.json_logs import configure
 from raffed.runtime.machine import begin_training, gpu_of
 from raffed.runtime.ray_backend.node_sums import add_here
 from raffed.runtime.ray_backend.same_code import check_same
@@ -63,7 +62,6 @@ class ClientActor(Serving):
     ) -> None:
         began = time.perf_counter()
         check_same(sent)
-        configure()
         setup: Setup = ray.get(setup_ref[0])
         begin_training(setup.config.runtime.threads)
         begin_bits(setup.config)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import ray
 
 from raffed.runtime.bits import begin_bits
-from raffed.runtime.json_logs import configure, run_id
 from raffed.runtime.machine import begin_training
 from raffed.runtime.ray_backend.client_actor import ClientActor
 from raffed.runtime.ray_backend.ray_calls import RayCalls
@@ -27,12 +26,11 @@ if TYPE_CHECKING:
 
     from raffed.runtime.placement import PlacementPlan
     from raffed.runtime.ray_backend.actor_pool import RayPool
-    from raffed.runtime.ray_backend.metrics import Measured
     from raffed.runtime.ray_backend.same_code import CodeVersions
     from raffed.runtime.ray_backend.transport import Handle
     from raffed.runtime.setup import Setup
 
-E = TypeVar("E", bound="Measured")  # the event of a round, whose class is in a higher layer
+E = TypeVar("E")  # the event of a round, whose class is in a higher layer
 # Runs the rounds: the setup, the run's folder, whether it is resumed, the backend, and whether to stop
 Conduct = Callable[["Setup", Path, bool, "RayPool", Callable[[], bool]], Iterator[E]]
 
@@ -103,7 +101,6 @@ class Driver:
         self._ready = [through_ray.call(actor, loaded).reference for actor in range(len(self._actors))]
         self._stop = threading.Event()
         self._pool: RayPool | None = None
-        configure()
 
     def stop(self) -> None:
         """End the run after the current round. It can be resumed."""
@@ -134,15 +131,9 @@ class Driver:
         begin_training(setup.config.runtime.threads)
         begin_bits(setup.config)
         from raffed.runtime.ray_backend.actor_pool import RayPool
-        from raffed.runtime.ray_backend.metrics import RunMetrics
 
-        told: RunMetrics | None = None
         pool = self._pool = RayPool(
             setup, self._ref, self._plan, self._states_folder, self._actors, self._start
         )
         with contextlib.suppress(KeyboardInterrupt):  # raised by `cut`; Ray would report it as an error
-            for event in conduct(setup, self._path, resumed, pool, self._stop.is_set):
-                if told is None:
-                    told = RunMetrics(run_id())
-                told(event)
-                yield event
+            yield from conduct(setup, self._path, resumed, pool, self._stop.is_set)

@@ -27,9 +27,8 @@ from raffed.runtime.setup import Setup
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-    from raffed.runtime.ray_backend.metrics import Measured
 
-E = TypeVar("E", bound="Measured")  # the event of a round
+E = TypeVar("E")  # the event of a round
 POLL_SECONDS = 0.2  # seconds between two calls of `stop` during a round
 LAST_SECONDS = 2.0  # seconds in which the driver writes a checkpoint if there is no time to end the round
 log = logging.getLogger(__name__)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,49 +11,23 @@ import pytest
 import raffed
 from raffed import Data, Faults, Federation, RunConfig, Runtime
 from raffed.results.runfile import read_run
-from raffed.runtime import json_logs
 from tests.cli.conftest import QUICK, Cli
 
 
-def test_a_run_takes_a_plan_masks_and_json_logs(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """stdout holds the events, stderr a JSON line a round with the run's id; the plan stands in run.json."""
-    monkeypatch.setenv(json_logs.VARIABLE, "")  # put back afterwards
-    logger = logging.getLogger("raffed")
-    before = logger.handlers[:], logger.level, logger.propagate
+def test_a_run_takes_a_plan_and_masks(cli: Cli, tmp_path: Path) -> None:
+    """stdout holds the events, and the plan stands in run.json."""
     (tmp_path / "plan.toml").write_text('straggle = 1.0\nat = "drop 0@1"\n')
     out = tmp_path / "run"
-    try:
-        done = cli(
-            "--log-json",
-            "run",
-            "--method",
-            "fedavg",
-            "--rounds",
-            "1",
-            *QUICK,
-            "--faults",
-            tmp_path / "plan.toml",
-            "--masks",
-            "--clip-update",
-            "5",
-            "--json",
-            "--out",
-            out,
-        )
-    finally:
-        logger.handlers[:], logger.propagate = before[0], before[2]
-        logger.setLevel(before[1])
-        json_logs.of_run("")
+    done = cli(
+        *("run", "--method", "fedavg", "--rounds", "1", *QUICK, "--faults", tmp_path / "plan.toml"),
+        *("--masks", "--clip-update", "5", "--json", "--out", out),
+    )
     assert done.code == 0, done.err
     about = read_run(out)
     assert (about["config"]["faults"]["at"], about["config"]["privacy"]["clip"]) == ("drop 0@1", 5.0)
     assert about["config"]["privacy"]["masks"] is True
     [event] = [one for one in done.events if one["event"] == "round"]
     assert (event["participants"], event["straggling"]) == (3, 3)  # 4 clients, one dropped out
-    [line] = [json.loads(line) for line in done.err.splitlines() if line.startswith("{")]
-    assert (line["run_id"], line["round"], line["straggling"]) == (about["run_id"], 1, 3)
 
 
 def test_a_fault_in_a_round_that_never_comes_is_refused(cli: Cli, tmp_path: Path) -> None:
@@ -107,18 +79,6 @@ def test_a_number_that_is_missing_has_its_own_reason(
     )
     [line] = [line for line in done.out.splitlines() if line.startswith("personalization ")]
     assert line.split(maxsplit=1)[1].strip() == f"– ({said})"
-
-
-@pytest.mark.parametrize("argv", [["methods"], ["run", *QUICK]])
-def test_a_format_of_logs_that_is_not_there_is_refused(
-    cli: Cli, argv: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(json_logs.VARIABLE, "jsn")
-    done = cli(*argv)
-    assert (done.code, done.out) == (2, "")
-    assert "RAFFED_LOG = 'jsn'" in done.err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_that_is_not_there_is_an_error_before_anything_starts(cli: Cli, tmp_path: Path) -> None:
