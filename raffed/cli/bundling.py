@@ -31,12 +31,6 @@ def bundle(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="New file for the zip, such as map.zip.")
     ],
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow", help="Text that may stay although it looks like a name or path of this machine."
-        ),
-    ] = None,
     license: Annotated[
         str, typer.Option("--license", help="Terms of use of the results, as a text or a URL.")
     ] = "",
@@ -44,13 +38,14 @@ def bundle(
 ) -> None:
     """Write a run, a sweep or a reproduced table into one zip for reviewers.
 
-    It has configurations, partitions, rows, hashes, versions of packages and own code, but no data, no
-    weights and no secrets. The same results give the same bytes.
+    It has configurations, partitions, rows, hashes, versions of packages and own code, but no data and no
+    weights. Texts are not searched for names or secrets, so read it before you publish it. The same results
+    give the same bytes.
     """
     from raffed.experiments.bundles.making import bundle as bundled
 
     with fetched(place, whole=True) as folder:
-        found = bundled(folder, out, allow or (), license)
+        found = bundled(folder, out, license)
     if as_json:
         print(json.dumps({"event": "bundle", **asdict(found), "path": str(found.path)}, allow_nan=False))
         return

@@ -11,6 +11,7 @@ STANDING = "start one with `ray start --head`, join it with --address auto, and 
 GONE = {
     "up": f"raffed does not hold a Ray any more; {STANDING}",
     "down": "raffed does not hold a Ray any more; `ray stop` ends one that `ray start --head` has started",
+    "--allow": "leave it out: a bundle is not searched any more, so read it before you publish it",
     "--address warm": f"raffed does not hold a Ray any more; {STANDING}",
     "cache": "raffed removes no arrays of own data by itself; delete files of ~/.cache/raffed/arrays",
     "--log-json": "`--json` after the command writes one JSON object a line to stdout (docs/events.md)",

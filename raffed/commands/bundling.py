@@ -15,25 +15,24 @@ if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
 
 
-def bundle(place: Path | str, out: Path | str, *, allowed: Sequence[str] = (), license: str = "") -> Bundled:
+def bundle(place: Path | str, out: Path | str, *, license: str = "") -> Bundled:
     """Write a run, a sweep or a reproduced table into one zip for reviewers, as `raffed bundle` does.
 
-    The zip holds configurations, partitions, measurements, hashes, the versions of all packages, the source
-    code of the user's own, and a description as an RO-Crate. It holds no data, no weights and no secrets.
-    What names this account or machine is left out; where that would change the run, it is refused. The same
-    results in the same environment give the same bytes.
+    The zip holds configurations, partitions, measurements, hashes, the versions of all packages, and the
+    source code of the user's own. It holds no data and no weights. The folder of the data and the machines
+    are left out; other texts are not searched for names or secrets. The same results in the same environment
+    give the same bytes.
 
     Args:
         place: Folder or URL of a run, a sweep, or an item of `raffed reproduce`; finished runs are bundled.
         out: The new file.
-        allowed: Texts that may stay although they look like a name or a path of this machine.
         license: Terms of use of the results, as a text or a URL.
 
     Returns:
         What was written: the file, its hash, the runs in it, and what was left out.
 
     Raises:
-        UsageError: There are no finished runs, something must not leave, or `out` exists.
+        UsageError: There are no finished runs, or `out` exists.
         RunFolderError: A run is damaged or was edited.
 
     Example:
@@ -42,7 +41,7 @@ def bundle(place: Path | str, out: Path | str, *, allowed: Sequence[str] = (), l
     from raffed.experiments.bundles.making import bundle as bundled
 
     with fetched(place, whole=True) as folder:
-        return bundled(folder, Path(out), allowed, license)
+        return bundled(folder, Path(out), license)
 
 
 def replay(

@@ -55,7 +55,7 @@ def forged(archive: Path, tmp_path: Path) -> Forge:
     return make
 
 
-OUTER = ("bundle.json", "ro-crate-metadata.json")
+OUTER = ("bundle.json",)
 
 
 def contents(archive: Path) -> dict[str, bytes]:

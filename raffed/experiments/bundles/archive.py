@@ -21,7 +21,6 @@ from raffed.results.json_files import KINDS, LARGEST
 from raffed.results.tree import check_regular
 
 BUNDLE_FILE: Final = "bundle.json"
-CRATE_FILE: Final = "ro-crate-metadata.json"
 LOCK_FILE: Final = "environment.txt"
 README_FILE: Final = "README.md"
 RESULTS: Final = "results"
@@ -33,7 +32,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold; a bundle does no
 _MODE = stat.S_IFREG | 0o644
 _UNIX = 3
 _KNOWN = re.compile(
-    rf"{BUNDLE_FILE}|{CRATE_FILE}|{LOCK_FILE}|{README_FILE}"
+    rf"{BUNDLE_FILE}|{LOCK_FILE}|{README_FILE}"
     rf"|{RESULTS}/(.+/)?(run\.json|sweep\.json|item\.json|partition\.npz|metrics/part-\d+-\d+\.parquet)"
     rf"|{CODE}/[0-9a-f]{{12}}/(.+/)?[^/]+\.py"
     rf"|{TRACES}/[0-9a-f]{{64}}\.csv"

@@ -9,43 +9,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
-from raffed.config.validation import Json
-from raffed.data.partition import Partition
 from raffed.errors import UsageError, check_new_file, writing
 from raffed.experiments.bundles.archive import (
     BUNDLE_FILE,
-    CRATE_FILE,
     LOCK_FILE,
     README_FILE,
     RESULTS,
     write_archive,
 )
 from raffed.experiments.bundles.contents import Contents, contents_of
-from raffed.experiments.bundles.crate import UNSTATED, RunAction, crate
 from raffed.experiments.bundles.environment import environment_lock
-from raffed.experiments.bundles.private_text import Machine, this_machine
-from raffed.experiments.bundles.scrub import refuse, shared_record, shared_run
+from raffed.experiments.bundles.scrub import shared_record, shared_run
 from raffed.experiments.bundles.sources import shared_code
 from raffed.experiments.bundles.traces import trace_member
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
 from raffed.references.gate import is_below
-from raffed.results.run_contents import CodeRecord, RunContents
+from raffed.results.run_contents import RunContents
 from raffed.results.runfile import RUN_FILE, json_text, read_object, read_run, versions
 from raffed.results.seal import sealed
 from raffed.results.source_commit import commit
 from raffed.results.sweep_file import SWEEP_FILE
 from raffed.results.tree import check_run_tree
-from raffed.results.writer import METRICS_FOLDER, parts_of, read_metrics
+from raffed.results.writer import METRICS_FOLDER, parts_of
 
 BUNDLE_SCHEMA: Final = 1
+UNSTATED: Final = "The authors of these results have not stated a licence."
 README = """# {title}
 
 Written by `raffed bundle` (raffed {version}). It holds configurations, partitions (indices of samples, no
 data), measurements, hashes and source code of the authors' own. environment.txt lists the versions of all
-packages.
+packages. {license}
 
 Execute the runs again and compare them, with raffed installed and the data sets at hand:
 
@@ -81,24 +75,24 @@ class Bundled:
     left_out: tuple[str, ...] = ()
 
 
-def bundle(place: Path, out: Path, allowed: Sequence[str] = (), license: str = "") -> Bundled:
+def bundle(place: Path, out: Path, license: str = "") -> Bundled:
     """Write the run, sweep or reproduced table in a folder into a zip. `raffed.bundle` explains the rest."""
     check_new_file(out)
-    contents, machine = contents_of(place), this_machine(allowed)
+    contents = contents_of(place)
     members: dict[str, bytes] = {}
-    records, actions = [], []
+    records = []
     for name in contents.runs:
-        found = _run_members(contents.top / name, name, machine)
-        members |= found.members
-        records.append(found.about)
-        actions.append(found.action)
+        files, run = _run_members(contents.top / name, name)
+        members |= files
+        records.append(run)
     if contents.record:
-        about = shared_record(contents.about, machine, str(contents.top / contents.record))
+        about = shared_record(contents.about)
         about = sealed(about) if contents.record.endswith(SWEEP_FILE) else about
         members[f"{RESULTS}/{contents.record}"] = json_text(about).encode()
-    members |= _described(contents, records, actions, members, license or UNSTATED)
+    members |= _described(contents, records, members, f"Licence: {license}." if license else UNSTATED)
     for name in members:
-        _check_name(name, machine)
+        if not is_below(name):
+            raise UsageError(f"{name!r} is a name that systems read differently; rename it and run again")
     with writing(out):
         write_archive(out, members)
     data = out.read_bytes()
@@ -106,36 +100,22 @@ def bundle(place: Path, out: Path, allowed: Sequence[str] = (), license: str = "
     return Bundled(out, contents.kind, contents.runs, len(members), len(data), digest, contents.notes)
 
 
-@dataclass(frozen=True)
-class _RunMembers:
-    members: dict[str, bytes]
-    about: RunContents
-    action: RunAction
-
-
-def _run_members(folder: Path, name: str, machine: Machine) -> _RunMembers:
+def _run_members(folder: Path, name: str) -> tuple[dict[str, bytes], RunContents]:
     """Return the files of one run for the bundle, after checking that they are what the run wrote."""
     about = _checked_run(folder)
     place = RESULTS if name == "." else f"{RESULTS}/{name}"
     members = {f"{place}/{METRICS_FOLDER}/{part.name}": part.read_bytes() for part in parts_of(folder)}
     if (folder / PARTITION).exists():
         members[f"{place}/{PARTITION}"] = (folder / PARTITION).read_bytes()
-    code, files = shared_code(folder, about.get("code", []), machine)
-    shared = shared_run(read_object(folder, RUN_FILE), machine, str(folder))
-    _check_contents(folder, machine)
-    below = {one.removeprefix(f"{place}/") for one in members}
+    code, files = shared_code(folder, about.get("code", []))
+    shared = shared_run(read_object(folder, RUN_FILE))
+    below = {path.removeprefix(f"{place}/") for path in members}
     if "files" in shared:
-        shared["files"] = {one: digest for one, digest in about["files"].items() if one in below}
+        shared["files"] = {path: digest for path, digest in about["files"].items() if path in below}
     if code:
-        shared["code"] = [_code_record(one) for one in code]
+        shared["code"] = json.loads(json.dumps(code))
     members[f"{place}/{RUN_FILE}"] = json_text(sealed(shared)).encode()
-    config = about["config"]
-    title = (
-        f"{config['method']}, {config['data']['dataset']}, {config['data']['split']}, seed {config['seed']}"
-    )
-    started = str(about.get("started", ""))
-    files |= trace_member(run_config(folder).clock, machine)
-    return _RunMembers({**members, **files}, about, RunAction(place, title, started, tuple(sorted(members))))
+    return {**members, **files, **trace_member(run_config(folder).clock)}, about
 
 
 def _checked_run(folder: Path) -> RunContents:
@@ -153,40 +133,18 @@ def _checked_run(folder: Path) -> RunContents:
     return about
 
 
-def _check_contents(folder: Path, machine: Machine) -> None:
-    """Refuse what the texts in the rows and in the partition's recipe say about this machine."""
-    words: set[str] = set()
-    rows = read_metrics(folder)
-    for column in rows.column_names:
-        kind = rows[column].type
-        if pa.types.is_string(kind) or pa.types.is_dictionary(kind):
-            words |= {
-                str(one) for one in rows[column].cast(pa.string()).unique().to_pylist() if one is not None
-            }
-    if (folder / PARTITION).exists():
-        words |= {str(one) for one in Partition.load(folder / PARTITION).recipe.values()}
-    for word in sorted(words):
-        refuse(machine, word, f"{folder}, its rows or its partition", paths=True)
-
-
-def _code_record(record: CodeRecord) -> Json:
-    found: dict[str, Json] = json.loads(json.dumps(record))
-    return found
-
-
 def _described(
     contents: Contents,
     records: Sequence[RunContents],
-    actions: Sequence[RunAction],
     members: Mapping[str, bytes],
     license: str,
 ) -> dict[str, bytes]:
-    """Return the files that describe the bundle: environment, README, list of contents, and RO-Crate."""
-    version, title = versions()["raffed"], _title(contents, actions)
+    """Return the files that describe the bundle: environment, README and list of contents."""
+    version, title = versions()["raffed"], _title(contents, records)
     packages = [one["package"] for about in records for one in about.get("code", []) if one["package"]]
     found = {
         LOCK_FILE: environment_lock(packages, [one["versions"] for one in records]).encode(),
-        README_FILE: README.format(title=title, version=version).encode(),
+        README_FILE: README.format(title=title, version=version, license=license).encode(),
     }
     hashes = _hashes({**members, **found})
     listed = {
@@ -199,30 +157,24 @@ def _described(
         "left_out": list(contents.notes),
         "files": hashes,
     }
-    found[BUNDLE_FILE] = json_text(listed).encode()
-    every = {**members, **found}
-    sizes = {name: len(data) for name, data in every.items()}
-    found[CRATE_FILE] = crate(title, license, version, _hashes(every), sizes, actions).encode()
-    return found
+    return {**found, BUNDLE_FILE: json_text(listed).encode()}
 
 
-def _title(contents: Contents, actions: Sequence[RunAction]) -> str:
+def _title(contents: Contents, records: Sequence[RunContents]) -> str:
     if contents.kind == "run":
-        return f"A run of raffed: {actions[0].name}"
+        config = records[0]["config"]
+        data = config["data"]
+        return (
+            f"A run of raffed: {config['method']}, {data['dataset']}, {data['split']}, seed {config['seed']}"
+        )
     if contents.kind == "sweep":
-        return f"A sweep of raffed with {len(actions)} finished runs"
+        return f"A sweep of raffed with {len(records)} finished runs"
     about = contents.about
     return f"{about.get('paper')}/{about.get('name')} ({about.get('scale')}), reproduced by raffed"
 
 
 def _hashes(members: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-
-
-def _check_name(name: str, machine: Machine) -> None:
-    if not is_below(name):
-        raise UsageError(f"{name!r} is a name that systems read differently; rename it and run again")
-    refuse(machine, name, f"the name {name}", paths=False)
 
 
 __all__ = ["BUNDLE_SCHEMA", "Bundled", "bundle"]

@@ -17,7 +17,7 @@ from raffed.data.importers.reference import parse_reference
 from raffed.data.own_data import is_own
 from raffed.data.partition import Partition
 from raffed.errors import RaffedError, UsageError
-from raffed.experiments.bundles.archive import BUNDLE_FILE, CRATE_FILE, RESULTS, read_archive
+from raffed.experiments.bundles.archive import BUNDLE_FILE, RESULTS, read_archive
 from raffed.experiments.bundles.making import BUNDLE_SCHEMA
 from raffed.experiments.bundles.sources import check_code_files
 from raffed.experiments.folder import check_unedited, run_config
@@ -124,7 +124,7 @@ def _contents(path: Path, members: Mapping[str, bytes]) -> BundleContents:
         raise UsageError(f"{path}: {BUNDLE_FILE} lists a run twice; nothing was unpacked")
     listed = found["files"]
     for name, data in members.items():
-        if name not in (BUNDLE_FILE, CRATE_FILE) and listed.get(name) != hashlib.sha256(data).hexdigest():
+        if name != BUNDLE_FILE and listed.get(name) != hashlib.sha256(data).hexdigest():
             raise UsageError(
                 f"{path}: {name} is not what {BUNDLE_FILE} lists (it was changed or added); nothing was "
                 f"unpacked"

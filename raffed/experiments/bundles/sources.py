@@ -11,25 +11,20 @@ from pathlib import Path
 
 from raffed.errors import UsageError
 from raffed.experiments.bundles.archive import CODE
-from raffed.experiments.bundles.private_text import Machine
-from raffed.experiments.bundles.scrub import refuse
 from raffed.references.gate import within
 from raffed.references.located import CodeLocation, located
 from raffed.results.run_contents import CodeRecord
 
 
-def shared_code(
-    run: Path, records: list[CodeRecord], machine: Machine
-) -> tuple[list[CodeRecord], dict[str, bytes]]:
+def shared_code(run: Path, records: list[CodeRecord]) -> tuple[list[CodeRecord], dict[str, bytes]]:
     """Return the records of a run's code with places inside the bundle, and the files: name → bytes.
 
     Args:
         run: The run's folder, which holds the code of a notebook.
         records: What its run.json says about its code.
-        machine: What must not leave.
 
     Raises:
-        UsageError: A file has changed since the run or is gone, or holds what must not leave.
+        UsageError: A file has changed since the run or is gone.
     """
     found: list[CodeRecord] = []
     members: dict[str, bytes] = {}
@@ -37,9 +32,7 @@ def shared_code(
         root = _recorded_root(run, one)
         place = f"{CODE}/{_digest(one['files'])}"
         for name in one["files"]:
-            data = within(root, name).read_bytes()
-            refuse(machine, data.decode("utf-8", "replace"), f"{root / name}", paths=False, name=name)
-            members[f"{place}/{name}"] = data
+            members[f"{place}/{name}"] = within(root, name).read_bytes()
         inside = _below(one).as_posix()
         package = one["package"]
         found.append({**one, "root": place, "file": f"{place}/{inside}", "package": package})

@@ -10,19 +10,17 @@ from pathlib import Path
 from raffed.config.clock import Clock
 from raffed.errors import UsageError
 from raffed.experiments.bundles.archive import TRACES
-from raffed.experiments.bundles.private_text import Machine
-from raffed.experiments.bundles.scrub import refuse, trace_name
+from raffed.experiments.bundles.scrub import trace_name
 
 
-def trace_member(clock: Clock, machine: Machine) -> dict[str, bytes]:
+def trace_member(clock: Clock) -> dict[str, bytes]:
     """Return the trace of a run for the bundle: name → bytes. It is empty for a run without one.
 
     Args:
         clock: The run's clock.
-        machine: What must not leave.
 
     Raises:
-        UsageError: The file is gone or has changed since the run, or holds what must not leave.
+        UsageError: The file is gone or has changed since the run.
     """
     if not clock.trace:
         return {}
@@ -32,7 +30,6 @@ def trace_member(clock: Clock, machine: Machine) -> dict[str, bytes]:
         raise UsageError(f"{clock.trace}: cannot be read ({error.strerror}); put the file back") from error
     if hashlib.sha256(data).hexdigest() != clock.trace_sha256:
         raise UsageError(f"{clock.trace} has changed since the run was made; put the earlier version back")
-    refuse(machine, data.decode("utf-8", "replace"), clock.trace, paths=True)
     return {trace_name(clock.trace_sha256): data}
 
 
