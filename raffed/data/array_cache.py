@@ -183,10 +183,11 @@ def _write(target: Path, stored: StoredArrays) -> None:
         "words": {key: list(words) for key, words in stored.words.items()},
         "facts": dict(stored.facts),
     }
-    arrays = {key: np.ascontiguousarray(array) for key, array in stored.arrays.items()}
+    arrays: dict[str, Any] = {key: np.ascontiguousarray(array) for key, array in stored.arrays.items()}
+    arrays[ABOUT] = np.array(json.dumps(about))
     with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".new-", delete=False) as file:
         try:
-            np.savez(file, **{ABOUT: np.array(json.dumps(about))}, **arrays)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
             os.replace(file.name, target)

@@ -15,7 +15,7 @@ from raffed.cli.columns import fitted
 from raffed.cli.tables import show_item, show_summary
 from tests.cli.conftest import Cli
 
-LISTINGS = ("methods", "datasets", "splits", "models", "metrics", "reproduce --list", "doctor", "cache list")
+LISTINGS = ("methods", "datasets", "splits", "models", "metrics", "reproduce --list", "doctor")
 DETAILS = ("methods fedmr", "models mlp", "datasets digits", "metrics accuracy", "splits dirichlet:10:0.5")
 ROW = {
     **{"Data set": "digits", "Partition": "iid:4", "Seeds": "1", "Rounds": "2", "State": "finished"},

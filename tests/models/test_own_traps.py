@@ -67,7 +67,7 @@ def test_recurrent_layers_train_alone_and_are_refused_in_a_stack(kind: str) -> N
         ("over the batch", "depend on the other samples of its batch"),
         ("squeeze", "for a batch of one sample; it must return 1x3"),
         ("tuple", "returns a tuple; it must return one tensor of scores.*head="),
-        ("softmax", "no nn.Linear makes the scores.*head="),
+        ("softmax", "not the output of its layer 'out'.*head="),
         ("tied head", "shares its weights with another layer"),
         ("frozen head", "its head out is frozen"),
         ("float64", "is float64, and raffed trains float32"),

@@ -86,10 +86,10 @@ class OwnPadding(Words):
 @pytest.mark.parametrize(
     ("make", "inputs", "words"),
     [
-        (InAList, ROW, r"its head head is registered a second time, as layers\.1"),
-        (InASequence, ROW, r"its head head is registered a second time, as net\.1"),
-        (Cooled, ROW, "are not the output of its layer 'head' in training mode"),
-        (Aided, ROW, "returns a tuple in training mode"),
+        (InAList, ROW, "its head head .* is registered a second time"),
+        (InASequence, ROW, "its head head .* is registered a second time"),
+        (Cooled, ROW, "are not the output of its layer 'head'"),
+        (Aided, ROW, "returns a tuple"),
         (lambda: Words(max_norm=0.5), IDS, "its layer e has max_norm, which changes its weights"),
         (lambda: Words(sparse=True), IDS, "its layer e has sparse gradients"),
     ],

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from raffed.errors import RaffedError, UsageError
+from raffed.models.net import Net
 from raffed.references.user_code import UserCodeError, where_raised
 
 
@@ -41,7 +42,7 @@ class ModelInputs:
 
 
 def find_head(module: nn.Module, x: Tensor, title: str) -> str:
-    """Return the name of the linear layer whose output is what the module returns.
+    """Return the name of the linear layer that a module calls last.
 
     Args:
         module: A module from inputs [B, ...] to scores [B, C]. It is called once, in evaluation mode.
@@ -49,54 +50,25 @@ def find_head(module: nn.Module, x: Tensor, title: str) -> str:
         title: How messages name the module.
 
     Raises:
-        UsageError: The module returns something other than one tensor, or no linear layer makes it.
+        UsageError: The module returns something other than one tensor, or calls no linear layer.
     """
-    called: list[nn.Module] = []
+    called: list[str] = []
     hooks = [
-        layer.register_forward_hook(lambda layer, _, __: called.append(layer))
-        for layer in module.modules()
-        if not any(True for _ in layer.children())
-    ]
-    try:
-        scores, made = linear_outputs(module, x, title)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for name, out in reversed(made):
-        if are_equal(out, scores):
-            return name
-    last = f" (the last layer that it calls is {type(called[-1]).__name__})" if called else ""
-    raise UsageError(
-        f"{title}: no nn.Linear makes the scores that it returns{last}; let it end in an nn.Linear and "
-        f"return its output, without softmax, or name that layer by head="
-    )
-
-
-def linear_outputs(
-    module: nn.Module, x: Tensor, title: str, *, training: bool = False
-) -> tuple[Tensor, list[tuple[str, Tensor]]]:
-    """Return what `scores_of` returns, and the output of every call of a linear layer, with the layer's name.
-
-    Raises:
-        UsageError: As in `scores_of`.
-    """
-    made: list[tuple[str, Tensor]] = []
-    hooks = [
-        layer.register_forward_hook(lambda _, __, out, name=name: made.append((name, out)))
+        layer.register_forward_hook(lambda _, __, ___, name=name: called.append(name))
         for name, layer in module.named_modules()
         if isinstance(layer, nn.Linear)
     ]
     try:
-        return scores_of(module, x, title, training=training), made
+        scores_of(module, x, title)
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def are_equal(out: Tensor, scores: Tensor) -> bool:
-    """Say whether an output of a layer has the scores' values, in their order; its shape may be another."""
-    same_size = out.numel() == scores.numel()
-    return out is scores or (same_size and torch.equal(out.reshape(scores.shape), scores))
+    if not called:
+        raise UsageError(
+            f"{title}: it calls no nn.Linear; let it end in an nn.Linear and return its output, without "
+            "softmax, or name that layer by head="
+        )
+    return called[-1]
 
 
 def scores_of(module: nn.Module, x: Tensor, title: str, *, training: bool = False) -> Tensor:
@@ -109,11 +81,11 @@ def scores_of(module: nn.Module, x: Tensor, title: str, *, training: bool = Fals
     modes = {layer: layer.training for layer in module.modules()}
     with torch.no_grad(), own_errors(f"{title} with inputs [{', '.join(map(str, x.shape))}]"):
         try:
-            scores = module.train(training)(x)
+            returned = module.train(training)(x)
         finally:
             for layer, training in modes.items():
                 layer.training = training
-    return one_tensor(scores, title)
+    return one_tensor(returned[0] if isinstance(module, Net) else returned, title)
 
 
 def one_tensor(scores: Tensor | tuple[Tensor, ...], title: str) -> Tensor:
@@ -157,9 +129,7 @@ def own_errors(title: str) -> Iterator[None]:
 
 __all__ = [
     "ModelInputs",
-    "are_equal",
     "find_head",
-    "linear_outputs",
     "one_tensor",
     "own_errors",
     "scores_of",

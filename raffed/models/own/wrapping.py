@@ -13,22 +13,13 @@ from torch.nn.parameter import UninitializedParameter
 from raffed.core.seeds import forked
 from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
-from raffed.models.own.heads import (
-    ModelInputs,
-    are_equal,
-    find_head,
-    linear_outputs,
-    own_errors,
-    scores_of,
-)
+from raffed.models.own.heads import ModelInputs, find_head, own_errors, scores_of
 
 NOT_REPEATED = (
     " gives other scores for the same batch when it is called again: it draws random numbers by itself, or "
     "remembers earlier batches; use nn.Dropout layers, whose random numbers raffed makes from the seed, and "
     "keep nothing between calls"
 )
-_NOT_THE_OUTPUT = "{title}: the scores that it returns are not the output of its layer {head!r}"
-_ADVICE = "return that output as it is, or name another layer by head="
 
 
 class Headless(nn.Module):
@@ -123,7 +114,7 @@ def as_net(
     """Make raffed's network from a module that returns class scores.
 
     Methods with personal heads and methods that use features need to know the module's last linear layer, its
-    head. It is the one whose output is what the module returns. A network of raffed's is returned as it is.
+    head. It is the linear layer that the module calls last. A network of raffed's is returned as it is.
 
     Args:
         module: A module from inputs [B, ...] to scores [B, C]. It belongs to the network afterwards.
@@ -171,58 +162,72 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
         assert inputs is not None
         head = find_head(module, inputs.batch(2), title)
     _check_head(module, head, title)
-    wanted = None if inputs is None else _repeated(module, head, inputs, title)
-    if inputs is not None:
-        _check_training(module, head, inputs.batch(2), title)
+    x = None if inputs is None else inputs.batch(2)
+    before = None if x is None else _scores(module, module.get_submodule(head), x, title)
     with own_errors(title):
         net = OwnNet(module, head)
-    if inputs is not None and wanted is not None:
-        _check_parts(net, inputs.batch(2), wanted, head, title)
+    if {id(one) for one in net.head.parameters()} & {id(one) for one in net.body.parameters()}:
+        raise UsageError(
+            f"{title}: its head {head} shares its weights with another layer, or is registered a second "
+            "time, so that no method could treat head and body apart; keep the head in one place, with "
+            "weights of its own"
+        )
+    if x is not None and before is not None:
+        _check_divided(net, x, before, head, title)
     return net
 
 
-def _repeated(module: nn.Module, head: str, inputs: ModelInputs, title: str) -> Tensor:
-    """Return the scores of a batch, which are the head's output, also when the batch is given again.
+def _check_divided(net: Net, x: Tensor, before: Sequence[Tensor], head: str, title: str) -> None:
+    """Refuse a module that computes something else once it is divided at its head.
 
-    A module that changes the head's output by a linear rule, such as a mean, computes nearly the same when
-    the rule stands before the head. So its scores have to be compared with the head's output itself.
+    Args:
+        net: The divided module.
+        x: A batch of inputs.
+        before: What `_scores` returned for the module before it was divided.
+        head: Name of its head.
+        title: How messages name it.
     """
-    first, made = linear_outputs(module, inputs.batch(2), title)
-    if not torch.equal(first, scores_of(module, inputs.batch(2), title)):
-        raise UsageError(f"{title}{NOT_REPEATED}")
-    if not any(name == head and are_equal(out, first) for name, out in made):
-        raise UsageError(f"{_NOT_THE_OUTPUT.format(title=title, head=head)}; {_ADVICE}")
-    return first
-
-
-def _check_training(module: nn.Module, head: str, x: Tensor, title: str) -> None:
-    """Refuse a module that returns something else than the head's output when it is trained.
-
-    Nothing of it changes. What cannot be computed here is reported by the checks of training.
-    """
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    returned: list[Tensor | tuple[Tensor, ...]] = []
-    hook = module.register_forward_hook(lambda _, __, out: returned.append(out))
-    made: list[tuple[str, Tensor]] = []
+    why = (
+        f"{title}: the scores that it returns are not the output of its layer {head!r} for one vector a "
+        "sample; return that output as it is, or name another layer by head="
+    )
     try:
-        with forked(0):
-            _, made = linear_outputs(module, x, title, training=True)
-    except RaffedError:
-        if not returned:
-            return
-    finally:
-        hook.remove()
-        for name, buffer in module.named_buffers():
-            if name in before:
-                buffer.copy_(before[name])
-    scores = returned[-1]
-    if not isinstance(scores, Tensor):
-        raise UsageError(
-            f"{title} returns a {type(scores).__name__} in training mode; it must return one tensor of "
-            f"scores [B, C], as in evaluation mode"
-        )
-    if not any(name == head and are_equal(out, scores) for name, out in made):
-        raise UsageError(f"{_NOT_THE_OUTPUT.format(title=title, head=head)} in training mode; {_ADVICE}")
+        after, again = (_scores(net, net.head, x, title) for _ in range(2))
+    except RaffedError as error:
+        raise UsageError(f"{why} ({error})") from error
+    if not _are_close(after, again):
+        raise UsageError(f"{title}{NOT_REPEATED}")
+    if not _are_close(before, after):
+        raise UsageError(why)
+
+
+def _are_close(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    return all(
+        one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def _scores(module: nn.Module, head: nn.Module, x: Tensor, title: str) -> list[Tensor]:
+    """Return a module's scores of a batch in evaluation and in training mode. Nothing of it changes.
+
+    Its head has biases other than 0 meanwhile, which show whether its output is changed by a factor.
+    """
+    changed = dict(module.named_buffers())
+    if isinstance(head.bias, Tensor):
+        changed["bias of the head"] = head.bias
+    kept = {name: one.detach().clone() for name, one in changed.items()}
+    found = []
+    with torch.no_grad(), forked(0):
+        try:
+            if isinstance(head.bias, Tensor):
+                head.bias.copy_(torch.arange(1, len(head.bias) + 1))
+            for training in (False, True):
+                found.append(scores_of(module, x.clone(), title, training=training))
+        finally:
+            for name, one in changed.items():
+                one.copy_(kept[name])
+    return found
 
 
 def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module, str]:
@@ -308,7 +313,6 @@ def _check_head(module: nn.Module, head: str, title: str) -> None:
     if head not in layers:
         known = ", ".join(layers) or "none"
         raise UsageError(f"{title}: head = {head!r} is not an nn.Linear of it; its linear layers: {known}")
-    _check_place(module, head, layers[head], title)
     names = [name for name, _ in layers[head].named_parameters()]
     if not set(names) <= {"weight", "bias"}:
         raise UsageError(f"{title}: its head {head or 'itself'} has other parameters than weight and bias")
@@ -316,53 +320,6 @@ def _check_head(module: nn.Module, head: str, title: str) -> None:
         raise UsageError(
             f"{title}: its head {head or 'itself'} is frozen; let its parameters need a gradient"
         )
-    elsewhere = {
-        id(one)
-        for layer in module.modules()
-        if layer is not layers[head]
-        for one in layer.parameters(recurse=False)
-    }
-    if any(id(one) in elsewhere for one in layers[head].parameters()):
-        raise UsageError(
-            f"{title}: its head {head} shares its weights with another layer, so that no method could treat "
-            f"head and body apart; give the head weights of its own"
-        )
-
-
-def _check_place(module: nn.Module, head: str, layer: nn.Linear, title: str) -> None:
-    """Refuse a head that is also another layer of the module, as in `self.net = nn.Sequential(body, head)`.
-
-    Its weights would be named as those of the body, so that no method would find a head.
-    """
-    places = {
-        (id(parent), leaf)
-        for parent in module.modules()
-        for leaf, child in parent._modules.items()
-        if child is layer
-    }
-    if len(places) > 1:
-        every = [name for name, one in module.named_modules(remove_duplicate=False) if one is layer]
-        others = ", ".join(name for name in every if name != head)
-        raise UsageError(
-            f"{title}: its head {head} is registered a second time, as {others}, so that no method could "
-            f"treat head and body apart; keep it in one place, such as self.head(self.body(x)) without a "
-            f"list or Sequential of both"
-        )
-
-
-def _check_parts(net: Net, x: Tensor, wanted: Tensor, head: str, title: str) -> None:
-    """Refuse a module that computes something else once it is divided at its head."""
-    why = _NOT_THE_OUTPUT.format(title=title, head=head)
-    try:
-        features = scores_of(net.body, x, title)
-    except RaffedError as error:
-        raise UsageError(f"{why} alone: without it, {error}; {_ADVICE}") from error
-    if features.dim() != 2 or features.shape[1] != net.feature_dim:
-        got = "x".join(map(str, features.shape))
-        raise UsageError(f"{why} of one vector a sample (its input is {got}); {_ADVICE}")
-    with torch.no_grad():
-        if not torch.equal(net.head(features), wanted):
-            raise UsageError(f"{why} alone; {_ADVICE}")
 
 
 __all__ = ["NOT_REPEATED", "OwnNet", "as_net", "check_types", "wrapped"]
