@@ -1,6 +1,6 @@
 """Show the study of gradient leakage: MpFedcon's Fig. 10, and the defendability of its Table 4.
 
-raffed/studies/leakage.py computes it.
+reproductions/studies/leakage.py computes it.
 """
 
 from __future__ import annotations

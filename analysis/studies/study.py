@@ -1,4 +1,4 @@
-"""Make figures and a table of claims from the Parquet files of a study (raffed/studies/record.py).
+"""Make figures and a table of claims from the Parquet files of a study (reproductions/studies/record.py).
 
 A painter belongs to one study. It returns the figures of one seed, its tables, and for every seed the checks
 that docs/papers names. To add one, write a function from Study to Painted in a module of this package, and

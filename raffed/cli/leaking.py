@@ -43,8 +43,8 @@ def leakage(
     rate, and what was sent. An mse near 0 means that the server gets the image. The search needs a network
     with smooth activations, such as lenet_dlg.
     """
+    from raffed.attacks.own_leakage import leakage as measured
     from raffed.cli.tables import show
-    from raffed.studies.own_leakage import leakage as measured
 
     config = read_config(file, flags)
     found = measured(config, images=images, iterations=iterations, restarts=restarts)

@@ -202,9 +202,9 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
 
     A study that was interrupted starts again from its beginning the next time.
     """
-    from raffed.studies import STUDIES
+    from raffed.experiments.reproduction.studies import studies
 
-    screen.studying(f"{STUDIES[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
+    screen.studying(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
     execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), screen.studying)
 
 

@@ -72,7 +72,7 @@ def execute_planned(
 
     A study that was interrupted starts again from its beginning the next time.
     """
-    from raffed.studies import Work, execute_study
+    from raffed.experiments.reproduction.studies import Work, execute_study
 
     device = "cuda" if runtime.gpu_fraction else "cpu"
     execute_study(Work(job.study, job.scale, job.seed, job.folder, root, tell, device, runtime.threads))

@@ -8,6 +8,12 @@ from raffed.config.number_range import number_range
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 
+# Methods whose learning rate is an argument of their own → that argument, and a factor
+RATE_ARGUMENTS: Mapping[str, tuple[str, float]] = {
+    "perfedavg": ("outer_lr", 1.0),
+    "pfedme": ("outer_lr", 1 / 15),  # its step is outer_lr times λ, which is 15 by default
+}
+
 
 def named_axes(space: object, what: str) -> Mapping[str, Value]:
     """Return a search space if it is one: a dict whose keys are names.

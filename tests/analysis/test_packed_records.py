@@ -11,14 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from raffed.analysis import load_runs
 from raffed.analysis.__main__ import main as report
-from raffed.reproductions.pages.pack_records import main
+from raffed.reproductions.pages.pack_records import README, main, tables_of
 from raffed.reproductions.pages.packed.files import (
     pack_folder,
     read_records,
     unpack_folder,
 )
-from raffed.reproductions.pages.packed.nested import difference, merged, shared
-from raffed.reproductions.pages.packed.tables import README, tables_of
+from raffed.reproductions.pages.packed.index import difference, merged, shared
 
 from raffed.results.canonical import rows_sha256
 from raffed.results.metrics_part import table_of, write_part

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 import torch
+from raffed.reproductions.studies.leakage import PLANS
 from torch import Tensor
 
 from raffed.attacks.leakage import Attempt, Effort, dummies, feature_distance, gradient_distance, reconstruct
@@ -26,7 +27,6 @@ from raffed.attacks.protocol import (
 from raffed.attacks.settings import FIGURE_10, PAIRS, TABLE_4, Setting
 from raffed.core.params import Params
 from raffed.errors import UsageError
-from raffed.studies.leakage import PLANS
 
 SEED, LABEL = 3, 3
 BY_NAME = {one.name: one for one in FIGURE_10}

@@ -8,11 +8,12 @@ import json
 from pathlib import Path
 
 import pytest
+from raffed.reproductions.studies import STUDIES
 
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.items import Item
 from raffed.experiments.reproduction.planner import planned_studies, state, study_folder, within_budget
-from raffed.studies import STUDIES, StudyInfo
+from raffed.experiments.reproduction.studies import StudyInfo
 from tests.cli.conftest import Cli
 
 FIGURE = "fedmr/fig2"

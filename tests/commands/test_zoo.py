@@ -11,6 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from raffed.reproductions.zoo.items import ITEMS, MLP, MOST_CITED, TRIAL_ROUNDS
+from raffed.reproductions.zoo.protocol import LADDER, RATES, SETTINGS, config, settings
+from raffed.reproductions.zoo.rows import (
+    global_measure,
+    global_remark,
+    is_personal,
+    keeps_norms_alone,
+    not_global,
+    personal_measure,
+    same_global_model,
+)
 
 from raffed.commands.planned_jobs import carried_out
 from raffed.commands.reproducing import Asked, in_stages, plan, written
@@ -34,17 +45,6 @@ from raffed.experiments.reproduction.search import (
     with_setting,
 )
 from raffed.experiments.reproduction.searched import searched_runs
-from raffed.experiments.zoo.items import ITEMS, MLP, MOST_CITED, TRIAL_ROUNDS
-from raffed.experiments.zoo.protocol import LADDER, RATES, SETTINGS, config, settings
-from raffed.experiments.zoo.rows import (
-    global_measure,
-    global_remark,
-    is_personal,
-    keeps_norms_alone,
-    not_global,
-    personal_measure,
-    same_global_model,
-)
 from raffed.methods import METHODS, build_method
 from tests.tiny import over_methods
 

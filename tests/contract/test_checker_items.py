@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 from raffed.analysis.reproduction.printed import printed_spread, printed_value, printed_values
+from raffed.reproductions.checker.items import ITEMS
 
 from raffed.data.splits import parse_split
-from raffed.experiments.checker.items import ITEMS
 from raffed.experiments.checker.losses import CLASS_WEIGHTS, weighted_focal
 from raffed.experiments.reproduction.catalogue import all_items, find_item
 from raffed.experiments.reproduction.items import Cell, Item

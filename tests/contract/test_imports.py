@@ -31,8 +31,7 @@ BELOW: dict[
     "data": FOUNDATION | {"references"},
     "results": FOUNDATION | {"references.gate"},
     "runtime": {"errors", "references", "config", "core", "methods", "models", "data"},
-    "attacks": {"errors", "config", "core", "methods", "models"},
-    "studies": {"errors", "config", "core", "methods", "models", "data", "results", "runtime", "attacks"},
+    "attacks": {"errors", "config", "core", "methods", "models", "data", "runtime"},
     "tune_spaces": {"errors", "config"},
     "experiments": {
         "errors",
@@ -44,12 +43,11 @@ BELOW: dict[
         "data",
         "results",
         "runtime",
-        "studies",
         "tune_spaces",
     },
     "commands": {  # everything but the command line
         "references",
-        *("errors", "config", "core", "methods", "models", "data", "results", "runtime", "studies"),
+        *("errors", "config", "core", "methods", "models", "data", "results", "runtime"),
         *("tune_spaces", "experiments", "analysis", "testing"),
     },
     "testing": {
@@ -224,7 +222,7 @@ def test_nothing_seeds_a_global_generator_or_reads_it() -> None:
         "raffed.config.run",
         "raffed.errors",
         "raffed.experiments.run",  # so that Ray starts while torch is imported
-        "raffed.studies",
+        "raffed.reproductions.studies",
         "raffed.tune_spaces",
     ],
 )

@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 from raffed.analysis.reproduction.printed import printed_value, printed_values
+from raffed.reproductions.map.claims import EXCEPTIONS
+from raffed.reproductions.map.released import PRESETS, SETTINGS
+from raffed.reproductions.map.settings import UNIFORM
 
 from raffed.config.source import described
 from raffed.errors import UsageError
-from raffed.experiments.papers.map.claims import EXCEPTIONS
-from raffed.experiments.papers.map.released import PRESETS, SETTINGS
-from raffed.experiments.papers.map.settings import UNIFORM
-from raffed.experiments.reproduction.catalogue import find_item, items
+from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.items import Claim, Item
 from raffed.experiments.reproduction.released import as_released
 from raffed.methods import METHODS, build_method
 from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.models import build
 from raffed.runtime.run_method import method_of
+from tests.papers import items
 
 TABLES = ("map/table1", "map/table2", "map/table3-aggregation", "map/table3-personalization")
 KEYS = ("table", "dataset", "network", "method", "metric")

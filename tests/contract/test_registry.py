@@ -14,16 +14,18 @@ import pytest
 from raffed.analysis.reproduction.cell_values import READERS
 from raffed.analysis.reproduction.item_views import CURVES, PICTURES
 from raffed.analysis.reproduction.printed import PRINTED, printed_value, printed_values
+from raffed.reproductions.checker.common import CHECKER
 
 from raffed import Data, RunConfig
 from raffed.errors import UnknownNameError, UsageError
-from raffed.experiments.reproduction.catalogue import CHECKER, PAPERS, chosen, find_item, items
+from raffed.experiments.reproduction.catalogue import chosen, find_item
 from raffed.experiments.reproduction.item_file import write_item
 from raffed.experiments.reproduction.items import Item, lacking
 from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import planned_runs
 from raffed.experiments.reproduction.scales import SCALES, smoke, stages_of
 from raffed.methods import METHODS, build_method
+from tests.papers import PAPERS, items
 
 KEYS = sorted(items())
 # Bars and curves without numbers, but for two

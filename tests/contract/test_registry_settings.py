@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from raffed.reproductions.fedmr.settings import CHOSEN
+from raffed.reproductions.fedmr.settings import METHODS as FEDMR_METHODS
+
 from raffed import Local
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import LogNormalSizes
 from raffed.data.transforms import transform_for
-from raffed.experiments.papers.fedmr.settings import CHOSEN
-from raffed.experiments.papers.fedmr.settings import METHODS as FEDMR_METHODS
-from raffed.experiments.reproduction.catalogue import items
 from raffed.models import build
+from tests.papers import items
 
 
 def test_map_s_rows_have_the_budgets_modes_and_rates_of_its_sheets() -> None:

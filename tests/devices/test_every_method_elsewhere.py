@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from raffed.reproductions.studies import STUDIES
 from torch import Tensor, nn
 
 import raffed
@@ -27,12 +28,12 @@ from raffed.core.params import Params
 from raffed.core.training.network import Network
 from raffed.experiments import federation
 from raffed.experiments.folder import RunFolder
+from raffed.experiments.reproduction.studies import Work, execute_study
 from raffed.methods import METHODS, build_method
 from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker
-from raffed.studies import STUDIES, Work, execute_study
 from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError
 from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, same_bits, short

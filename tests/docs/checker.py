@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raffed.experiments.checker.items import ITEMS
+from raffed.reproductions.checker.items import ITEMS
+
 from raffed.experiments.reproduction.items import Item
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checker.md"
@@ -15,7 +16,7 @@ HEAD = """# Other people's tables, checked
 
 `python -m tests.docs.checker` made this page from the code. raffed's own papers are under
 [Reproduce a paper's table](reproducing.md). The items `checker/…` are tables of other authors and programs.
-Each is a file in `raffed/experiments/checker/`, with data, partition, network, protocol, margin and claims.
+Each is a file in `reproductions/checker/`, with data, partition, network, protocol, margin and claims.
 `analysis/printed/independent.csv` has the printed numbers.
 
 ```sh

@@ -13,18 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from raffed.tune_spaces import load_space, points, values
-
-from raffed.config.run import RunConfig
-from raffed.config.validation import Declaration
-from raffed.core.method import Method
-from raffed.experiments.zoo.rows import (
+from raffed.reproductions.zoo.rows import (
     is_personal,
     keeps_norms_alone,
     mixture_remark,
     same_global_model,
     server_data,
 )
+from raffed.tune_spaces import load_space, points, values
+
+from raffed.config.run import RunConfig
+from raffed.config.validation import Declaration
+from raffed.core.method import Method
 from raffed.methods import METHODS, MethodInfo, build_method
 from tests.benchmarks.cost_record import RECORD, ratios
 from tests.golden.regenerate import WIRE

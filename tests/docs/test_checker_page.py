@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raffed.experiments.checker.items import ITEMS
+from raffed.reproductions.checker.items import ITEMS
+
 from tests.docs.checker import PAGE, page
 
 ROOT = Path(__file__).resolve().parents[2]

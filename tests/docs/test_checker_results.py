@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from raffed.reproductions.checker.items import ITEMS
 from raffed.reproductions.pages.checker_page import written
-
-from raffed.experiments.checker.items import ITEMS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path("docs") / "checker_results.md"

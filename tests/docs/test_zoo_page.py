@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from raffed.analysis.runs.method_names import METHOD_NAMES
 from raffed.reproductions.pages.zoo_page import written
+from raffed.reproductions.zoo.items import ITEMS
 
 from raffed.core.server import ServerRule
-from raffed.experiments.zoo.items import ITEMS
 from raffed.methods import METHODS, build_method
 
 ROOT = Path(__file__).resolve().parents[2]

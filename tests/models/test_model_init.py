@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from raffed.reproductions.studies.metrics import mean_distance
 from torch import nn
 
 from raffed.models import MODELS, build
 from raffed.models.net import Net
-from raffed.studies.metrics import mean_distance
 
 VGGS = ["vgg11", "vgg11_bn", "vgg16_bn", "vgg8", "vgg8_bn"]
 MAP_RESNETS = ["resnet20", "resnet56"]

@@ -11,10 +11,10 @@ import time
 import psutil
 import pytest
 import torch
+from raffed.reproductions.studies.leakage import carried_out
 
 from raffed.attacks.leakage import Effort
 from raffed.attacks.settings import FIGURE_10
-from raffed.studies.leakage import carried_out
 
 IMAGE = torch.linspace(0, 1, 64).reshape(1, 8, 8)
 TASKS = [
@@ -35,7 +35,7 @@ def test_in_two_processes_attacks_have_the_outcomes_of_one_in_the_order_asked_fo
 def test_nothing_is_left_of_them_when_their_parent_is_killed() -> None:
     program = (
         "from raffed.attacks.leakage import Effort\n"
-        "from raffed.studies.leakage import carried_out\n"
+        "from raffed.reproductions.studies.leakage import carried_out\n"
         "from tests.studies.test_leakage_processes import TASKS\n"
         "if __name__ == '__main__':\n"
         "    long = [(*task[:-1], Effort(iterations=10**6, done=0.0, limit=1e30)) for task in TASKS * 4]\n"

@@ -6,9 +6,7 @@ import math
 
 import pytest
 import torch
-
-from raffed.core.params import Params
-from raffed.studies.metrics import (
+from raffed.reproductions.studies.metrics import (
     mean_cosine,
     mean_distance,
     mean_log_angle,
@@ -16,6 +14,8 @@ from raffed.studies.metrics import (
     proxy_norm,
     spreads,
 )
+
+from raffed.core.params import Params
 
 
 def test_the_proxy_norm_is_the_mean_of_the_norms_and_not_the_norm_of_the_mean() -> None:

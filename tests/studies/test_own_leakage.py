@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from raffed.attacks.own_leakage import leakage
 from raffed.config.run import Model, RunConfig
 from raffed.errors import UsageError
-from raffed.studies.own_leakage import leakage
 
 OWN = """
 from torch import nn

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from raffed.reproductions.studies import STUDIES
+from raffed.reproductions.studies.averaged_classifiers import LOCAL, angle
+from raffed.reproductions.studies.record import Recorder, rows_sha256
 
 from raffed.errors import UnknownNameError
-from raffed.studies import STUDIES, Work, execute_study
-from raffed.studies.averaged_classifiers import LOCAL, angle
-from raffed.studies.record import Recorder, rows_sha256
+from raffed.experiments.reproduction.studies import Work, execute_study
 
 
 def work(folder: Path, study: str = "averaged_classifiers", seed: int = 0) -> Work:

@@ -12,11 +12,12 @@ import torch
 from raffed.analysis.figures.theme import DARK, LIGHT, in_the_dark, svg
 from raffed.analysis.studies.painters import check_table, painted, painters
 from raffed.analysis.studies.study import load_study
+from raffed.reproductions.studies import STUDIES
 
 from raffed.core.training.network import Network
-from raffed.experiments.reproduction.catalogue import items
+from raffed.experiments.reproduction.studies import Work, execute_study
 from raffed.models import build
-from raffed.studies import STUDIES, Work, execute_study
+from tests.papers import items
 
 SLOW = ("features_tsne", "leakage")  # scikit-learn takes seconds to import, 18 attacks take ten
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in STUDIES]
@@ -118,7 +119,7 @@ def test_map_s_server_in_the_demo_is_not_fedavg_s(folder: Path) -> None:
 def test_the_data_that_a_study_states_are_those_that_it_reads() -> None:
     checked = 0
     for name, info in STUDIES.items():
-        settings = getattr(importlib.import_module(f"raffed.studies.{name}"), "SETTINGS", {})
+        settings = getattr(importlib.import_module(f"raffed.reproductions.studies.{name}"), "SETTINGS", {})
         for scale, chosen in settings.items():
             stated = info.data.get(scale, ())
             assert stated == (() if chosen.dataset == "digits" else (chosen.dataset,)), (name, scale)

@@ -1,4 +1,4 @@
-"""The tables and figures of the four papers as runs, and those of the zoo and of the checker.
+"""The tables and figures of papers as runs, which stand beside raffed and are found by entry points.
 
 An item names methods, data sets, splits, networks and measures as the papers do. A name that no registry has
 yet is listed as missing, and the item becomes available once it is registered. Nothing here imports torch.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import TypeAlias
 
 from raffed.config.run import Data, Federation, Model, RunConfig
@@ -17,26 +18,26 @@ from raffed.errors import UnknownNameError, UsageError
 from raffed.experiments.reproduction.items import Cell, Item
 
 Argument: TypeAlias = float | str  # of a method, in an item
-PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
-ZOO = "zoo"  # tables of all methods, which no paper prints
-CHECKER = "checker"  # tables that other people printed
-BESIDE_PAPERS = (ZOO, CHECKER)
 
 
-@functools.lru_cache(maxsize=1)
-def items() -> dict[str, Item]:
-    """Return every table and figure of the papers, such as `fedmr/table1` → its item."""
-    modules = [importlib.import_module(f"raffed.experiments.papers.{paper}.items") for paper in PAPERS]
-    return {item.key: item for module in modules for item in module.ITEMS}
+@functools.cache
+def papers() -> dict[str, str]:
+    """Return paper → the module whose ITEMS are its tables, as the entry points `raffed.tables` name them."""
+    return {
+        name: module for entry in entry_points(group="raffed.tables") for name, module in entry.load().items()
+    }
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
+def items_of(paper: str) -> dict[str, Item]:
+    """Return the tables and figures of one paper, such as `fedmr/table1` → its item."""
+    return {item.key: item for item in importlib.import_module(papers()[paper]).ITEMS}
+
+
+@functools.cache
 def all_items() -> dict[str, Item]:
-    """Return every table that raffed knows: those of the papers, of the zoo of methods, and of the
-    checker.
-    """
-    modules = [importlib.import_module(f"raffed.experiments.{name}.items") for name in BESIDE_PAPERS]
-    return {**items(), **{item.key: item for module in modules for item in module.ITEMS}}
+    """Return every table that is installed. To make all takes seconds."""
+    return {key: item for paper in papers() for key, item in items_of(paper).items()}
 
 
 def find_item(text: str) -> Item:
@@ -47,22 +48,13 @@ def find_item(text: str) -> Item:
     """
     name = text.strip().lower()
     paper = name.partition("/")[0]
-    few = _items_of(paper) if paper in (*PAPERS, ZOO) else {}
+    few = items_of(paper) if paper in papers() else {}
     if name in few:
         return few[name]
     known = all_items()
     if name not in known:
         raise UnknownNameError("table or figure", text, known)
     return known[name]
-
-
-@functools.cache
-def _items_of(paper: str) -> dict[str, Item]:
-    """Return the items of one paper, or of the zoo. To make all takes seconds."""
-    module = importlib.import_module(
-        "raffed.experiments.zoo.items" if paper == ZOO else f"raffed.experiments.papers.{paper}.items"
-    )
-    return {item.key: item for item in module.ITEMS}
 
 
 def chosen(item: Item, only: Sequence[str]) -> tuple[Cell, ...]:

@@ -13,13 +13,13 @@ from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.published import Published
 from raffed.experiments.reproduction.scales import SCALES, STUDY_SCALES, known_split, smoke
 from raffed.experiments.reproduction.search import RowSearch
+from raffed.experiments.reproduction.studies import studies
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models import MODELS
 from raffed.models.catalogue import is_own as is_own_model
 from raffed.references.names import reference_of
 from raffed.references.source_files import Sources
-from raffed.studies import STUDIES
 
 SEEDS = {"smoke": 1, "proxy": 3, "full": 3}  # unless the item's search has a number of its own
 
@@ -127,7 +127,7 @@ class Item:
             1 point where it prints none. It is no wider than half of the largest printed gain over the
             baseline, so that the baseline in every row's place does not agree with all of them.
         picture: A name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
-        study: A name of raffed.studies.STUDIES, for what is not a table of federated runs. There may then be
+        study: A name of `studies()`, for what is not a table of federated runs. There may then be
             no cells and no measure.
         released: The runs that the paper's released code makes for a cell, by setting, if the paper prints
             the best of them.
@@ -170,7 +170,7 @@ class Item:
 
     def missing(self, scale: str = "full") -> tuple[str, ...]:
         """Return the names that this item needs at a scale and no registry has, each once, in order."""
-        found = [f"study {self.study}"] if self.study and self.study not in STUDIES else []
+        found = [f"study {self.study}"] if self.study and self.study not in studies() else []
         if self.measure not in MEASURES and (self.cells or not self.study):
             found.append(f"measure {self.measure}")
         found += [

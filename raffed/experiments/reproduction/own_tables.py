@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from raffed.config.run import RunConfig
 from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
-from raffed.experiments.reproduction.catalogue import BESIDE_PAPERS, PAPERS
+from raffed.experiments.reproduction.catalogue import papers
 from raffed.experiments.reproduction.items import Cell, Claim, Item
 from raffed.experiments.reproduction.measures import MEASURES
 from raffed.references.resolve import is_reference, load, sources_of
@@ -98,7 +98,7 @@ def _check_settings(
     for what, text in (("name", name), ("paper", paper)):
         if not NAME.fullmatch(text):
             raise UsageError(f"table {what} {text!r}: use small letters, digits, - and _, such as table-1")
-    if paper in (*PAPERS, *BESIDE_PAPERS):
+    if paper in papers():
         raise UsageError(f"table {name}: {paper!r} is a paper of raffed's own; choose another `paper`")
     check_choice("measure", measure, MEASURES)
     check_range("margin", margin, 0.0, 100.0)

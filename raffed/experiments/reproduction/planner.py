@@ -2,7 +2,7 @@
 resumed.
 
 OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
-OUT/runs/SCALE/study-NAME-sSEED/                 a study (raffed/studies); figures that show it share it
+OUT/runs/SCALE/study-NAME-sSEED/                 a study; figures that show it share it
 OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper
                                                  prints them, and the folders of its study
 """
@@ -23,8 +23,8 @@ from raffed.experiments.reproduction.catalogue import chosen
 from raffed.experiments.reproduction.items import Cell, Item, lacking
 from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.search import Setting
+from raffed.experiments.reproduction.studies import STUDY_FILE, studies
 from raffed.results.runfile import RUN_FILE, has_diverged, read_object
-from raffed.studies import STUDIES, STUDY_FILE
 
 DIVERGED = "diverged"
 ELSEWHERE = "another command works on it"
@@ -170,7 +170,7 @@ def planned_studies(
     ]
     if all(job.done for job in found):
         return found
-    info = STUDIES.get(item.study)
+    info = studies().get(item.study)
     reason = f"missing: study {item.study}" if info is None else _unreadable(info.data.get(scale, ()), root)
     seconds = 0.0 if info is None else info.seconds[scale]
     return [job if job.done else replace(job, seconds=seconds, left_out=reason) for job in found]

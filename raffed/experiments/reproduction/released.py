@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raffed.errors import UsageError
-from raffed.experiments.reproduction.catalogue import items
+from raffed.experiments.reproduction.catalogue import all_items
 from raffed.experiments.reproduction.items import Item
 
 
@@ -17,7 +17,7 @@ def as_released(item: Item) -> Item:
     defines them.
     """
     if item.released is None:
-        known = ", ".join(key for key, one in items().items() if one.released is not None)
+        known = ", ".join(key for key, one in all_items().items() if one.released is not None)
         raise UsageError(f"{item.key}: it has no settings of a released code; these items have some: {known}")
     cells = tuple(
         replace(cell, config=config, setting=setting)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from raffed.config.number_range import NumberRange, number_range
 from raffed.config.run import SECTIONS
+from raffed.config.search_axis import RATE_ARGUMENTS
 from raffed.config.validation import Json, Value, declarations
 from raffed.errors import UnknownNameError, UsageError
 from raffed.experiments.tuning.request import (
@@ -23,7 +24,6 @@ from raffed.experiments.tuning.request import (
     check_section,
     within_budget,
 )
-from raffed.experiments.zoo.protocol import RATE_ARGUMENTS
 from raffed.methods import method_info
 from raffed.tune_spaces import has_space, load_space, points
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -13,9 +13,9 @@ from raffed.analysis.runs.clients import local_seconds
 
 from raffed.results.schema import SCHEMA
 
-from .nested import Json, difference, merged, shared
 from .rows import digest, hashes_of_rounds, is_metrics, unpack
 
+Json: TypeAlias = Mapping[str, Any]
 SCHEMA_VERSION = 1
 RUN_FILE = "run.json"
 _ROUND_HASHES = "round_hashes"
@@ -130,3 +130,45 @@ def _of_table(table: pa.Table, made_of: str) -> dict[str, Any]:
     names = ("client_seconds", "client_sample_seconds")
     times = dict(zip(names, local_seconds(table), strict=True))
     return {**about, **{name: value for name, value in times.items() if not pd.isna(value)}}
+
+
+def shared(objects: Sequence[Json]) -> dict[str, Any]:
+    """Return what all objects have in common: equal values, and the shared part of nested objects."""
+    if not objects:
+        return {}
+    first, *rest = objects
+    found: dict[str, Any] = {}
+    for key, value in first.items():
+        if not all(key in one for one in rest):
+            continue
+        values = [value, *(one[key] for one in rest)]
+        if all(isinstance(one, Mapping) for one in values):
+            found[key] = shared(values)
+        elif all(_same(one, value) for one in values):
+            found[key] = value
+    return found
+
+
+def difference(one: Json, common: Json) -> dict[str, Any]:
+    """Return what `merged` must add to `common` to give `one`."""
+    found: dict[str, Any] = {}
+    for key, value in one.items():
+        if key not in common:
+            found[key] = value
+        elif isinstance(value, Mapping) and (rest := difference(value, common[key])):
+            found[key] = rest
+    return found
+
+
+def merged(common: Json, more: Json) -> dict[str, Any]:
+    """Undo `difference`."""
+    found = dict(common)
+    for key, value in more.items():
+        nested = isinstance(value, Mapping) and isinstance(common.get(key), Mapping)
+        found[key] = merged(common[key], value) if nested else value
+    return found
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether two values have the same JSON text; 1, 1.0 and True do not."""
+    return repr(one) == repr(other)

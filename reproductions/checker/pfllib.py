@@ -1,0 +1,105 @@
+"""The rows of PFLlib's leaderboard (Zhang et al., JMLR 2025), and how each of them is scored.
+
+PFLlib scores most methods after the download and before training, with all clients and by samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from raffed import Data, Federation, Local, Model, RunConfig
+from raffed.experiments.reproduction.items import Cell
+
+from .common import GLOBAL, PERSONAL, Printed, TableRow, cells
+
+ROUNDS = 2000
+LOCAL = Local(lr=0.005, momentum=0.0, weight_decay=0.0, batch_size=10, epochs=1, drop_last=True)
+DOWNLOADED, BETWEEN = "downloaded_weighted_best", "between_weighted_best"
+GLOBALS = (
+    TableRow("FedAvg", "fedavg", measure=DOWNLOADED),
+    TableRow("FedProx", "fedprox", measure=DOWNLOADED),
+)
+PERSONALS = (
+    TableRow("Per-FedAvg", "perfedavg", {"inner_lr": 0.005, "outer_lr": 0.005}, weighting="samples"),
+    TableRow("pFedMe", "pfedme", measure="personal_weighted_best"),
+    TableRow("Ditto", "ditto"),
+    TableRow("APFL", "apfl", target=False),
+    TableRow("FedPer", "fedper"),
+    TableRow("FedRep", "fedrep", {"head_epochs": 1.0, "body_epochs": 1.0}),
+    TableRow("FedROD", "fedrod", printed="FedRoD"),
+    TableRow("FedPHP", "fedphp", {"transfer": "mmd"}, measure="local_weighted_best"),
+    TableRow("FedProto", "fedproto", {"predict_by": "prototype"}),
+    TableRow("FedALA", "fedala", target=False),
+    TableRow("FedBABU", "fedbabu", {"epochs": 10.0}, target=False, measure="personal_weighted_last"),
+    TableRow("FedDBE", "feddbe", target=False),
+)
+ABSENT = {
+    "FedGen": "raffed has no such method (a generator on the server)",
+    "FedFomo": "raffed has no such method (a mean of other clients' models of its own for every client)",
+    "FedAMP": "raffed has no such method (messages between similar clients)",
+    "APPLE": "raffed has no such method (every client learns the weights of all other clients' models)",
+    "FedCP": "raffed has no such method (a policy that separates features)",
+    "GPFL": "raffed has no such method (trainable class embeddings with conditional valves)",
+    "FedDistill": "raffed has no such method (class-wise mean logits are shared)",
+}
+SOURCE = "PFLlib, docs/benchmark.html (TsingZ0/PFLlib d832e76), and GPFL's Table 1 for FedPHP"
+PROTOCOL = "best round of 2,000 by Σ correct / Σ test samples over all clients, mean ± deviation of 3 trials"
+REPEATS = {"pfllib": 3}  # of GPFL's table it is not known
+DEFECTS = (
+    "The strengths μ, λ and K are printed nowhere; the defaults of its main.py (μ = 0) would make FedProx "
+    "FedAvg "
+    "and Ditto local training. raffed's defaults are run.",
+    "Whether all methods ran 2,000 rounds is not said. Its README says that results may not come back, "
+    "because "
+    "older versions did not shuffle.",
+    "PFLlib's APFL trains its personal model on its own loss and mixes once a round; raffed's is the "
+    "paper's, so its "
+    "number is no target. Those of FedALA, FedBABU and FedDBE are none either, because their settings are "
+    "not "
+    "printed.",
+    "PFLlib's MMD in FedPHP has fixed bands of 10, 15, 20 and 50; raffed's has the median.",
+)
+MAY_DIFFER = ("federation.weighting",)
+
+
+def column_base(
+    dataset: str,
+    split: str,
+    transform: Literal["plain", "map-authors"],
+    numbers: Mapping[str, Sequence[float]],
+    rounds: int = ROUNDS,
+) -> RunConfig:
+    """Return FedAvg's run of a column: 20 clients, of which each keeps a quarter for its test."""
+    data = Data(
+        dataset, split, pool="joined", transform=transform, local_test=0.25, transform_args=dict(numbers)
+    )
+    federation = Federation(rounds, survey=rounds)
+    return RunConfig("fedavg", {}, data, Model("cnn_pfllib"), LOCAL, federation)
+
+
+def column_cells(
+    column: str,
+    run: RunConfig,
+    table: str,
+    dataset: str,
+    other: str = "",
+) -> Iterator[Cell]:
+    """Return the cells of all rows in a column.
+
+    Args:
+        column: Name of the column.
+        run: FedAvg's run of it.
+        table: Table of PFLlib's page.
+        dataset: Name of the column in the csv.
+        other: Name of the column in GPFL's table, which alone prints FedPHP; "" if it has none.
+    """
+    for row in GLOBALS:
+        yield from cells(row, column, run, [Printed("pfllib", table, dataset, GLOBAL)])
+    for row in PERSONALS:
+        whose = Printed("pfllib", table, dataset, PERSONAL)
+        if row.name == "FedPHP":
+            if not other:
+                continue
+            whose = Printed("gpfl", "1", other, PERSONAL)
+        yield from cells(row, column, run, [whose])

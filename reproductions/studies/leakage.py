@@ -1,0 +1,136 @@
+"""What a server can read from gradients: MpFedcon's Fig. 10, and the defendability of its Table 4.
+
+See docs/papers/mpfedcon.md §5. In the rows of values, the panel is the data set and the series a setting of
+raffed/attacks/settings.py. The metric `trace` is the median MSE over images at each iteration, and x = 0 has
+the metrics of `attacks.protocol.summary`. Images are the originals and what each attack of Fig. 10
+reconstructed, clamped to [0, 1].
+
+Attacks always run on the CPU: the networks are tiny, and second derivatives are not deterministic on CUDA.
+Attacks are independent of each other, so there are as many processes as cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import multiprocessing
+import os
+import signal
+import statistics
+from collections.abc import Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from threading import Thread
+
+import torch
+from torch import Tensor
+
+from raffed.attacks.leakage import Effort
+from raffed.attacks.protocol import MARKS, AttackOutcome, attack, chosen_images, summary
+from raffed.attacks.settings import FIGURE_10, TABLE_4, Setting
+from raffed.data.datasets import load_dataset
+from raffed.data.transforms import prepare_images, transform_for
+from raffed.experiments.reproduction.studies import Work
+from raffed.runtime.machine import usable_cores
+
+from .record import Recorder
+
+SHOWN = 6  # number of images in the picture
+
+
+@dataclass(frozen=True)
+class LeakagePlan:
+    """Which data sets are attacked, how many training images of each, and how hard."""
+
+    data: tuple[str, ...]
+    images: int
+    effort: Effort
+    processes: int = 0  # 0 means one for every core
+
+
+LeakageTask = tuple[Setting, Tensor, int, int, int, int, Effort]  # the arguments of `attack`
+
+PLANS = {
+    "smoke": LeakagePlan(
+        ("digits",), 1, Effort(iterations=3, restarts=1), processes=1
+    ),  # starting more processes would take longer than the attacks
+    "proxy": LeakagePlan(("cifar10",), 4, Effort(iterations=100, restarts=2)),
+    "full": LeakagePlan(("cifar10", "cifar100"), 20, Effort()),
+}
+
+
+def run(work: Work) -> None:
+    """Execute every attack on the same images, from the same weights and the same starts."""
+    plan = PLANS[work.scale]
+    processes = plan.processes or max(1, usable_cores() // work.threads)
+    settings = {"images": plan.images, **asdict(plan.effort)}
+    total = len(plan.data) * len(FIGURE_10 + TABLE_4)
+    with Recorder(work, settings) as record:
+        for number, name in enumerate(plan.data):
+            x, y, classes = pictures(name, plan.images, work)
+            for i, image in enumerate(x[:SHOWN]):
+                record.image(name, "original", str(i + 1), image.numpy())
+            tasks = [
+                (setting, image, label, classes, i, work.seed, plan.effort)
+                for setting in FIGURE_10 + TABLE_4
+                for i, (image, label) in enumerate(zip(x, y, strict=True))
+            ]
+            with contextlib.closing(carried_out(tasks, processes, work.threads)) as found:
+                for at, setting in enumerate(FIGURE_10 + TABLE_4):
+                    work.tell(f"{name}: {setting.name}", (number * len(FIGURE_10 + TABLE_4) + at) / total)
+                    write(
+                        record, name, setting, list(itertools.islice(found, len(x))), plan.effort.iterations
+                    )
+
+
+def carried_out(
+    tasks: Sequence[LeakageTask], processes: int, threads: int
+) -> Generator[AttackOutcome, None, None]:
+    """Yield the outcomes of attacks, in order. The number of processes does not change any bit."""
+    if processes == 1:
+        yield from itertools.starmap(attack, tasks)
+        return
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (threads,))
+    try:
+        yield from pool.map(attack, *zip(*tasks, strict=True))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(threads: int) -> None:
+    """Prepare a process of attacks: the parent handles Ctrl-C, and the process ends if its parent does."""
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def pictures(name: str, count: int, work: Work) -> tuple[Tensor, list[int], int]:
+    """Return `count` training images [count, C, H, W] in [0, 1], their labels, and the number of classes."""
+    data = load_dataset(name, work.root, False)
+    chosen = chosen_images(torch.from_numpy(data.y), count, work.seed)
+    x = prepare_images(data.x[chosen], transform_for(name, "plain"), data.max_value)
+    return x, [int(label) for label in data.y[chosen]], data.num_classes
+
+
+def write(
+    record: Recorder, name: str, setting: Setting, outcomes: Sequence[AttackOutcome], iterations: int
+) -> None:
+    """Record the rows of one setting on one data set. An attack that has ended keeps its last value."""
+    for iteration in range(1, iterations + 1):
+        now = [one.attempt.at(iteration) for one in outcomes]
+        record.value(
+            name, setting.name, iteration, "trace", statistics.median(math.inf if v != v else v for v in now)
+        )
+    for metric, value in summary(outcomes, [mark for mark in MARKS if mark <= iterations]).items():
+        record.value(name, setting.name, 0, metric, value)
+    if setting in FIGURE_10:
+        for i, one in enumerate(outcomes[:SHOWN]):
+            record.image(name, setting.name, str(i + 1), one.attempt.image.nan_to_num().clamp(0, 1).numpy())

@@ -1,0 +1,16 @@
+"""The tables and figures of the four papers."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from raffed.experiments.reproduction.catalogue import items_of
+from raffed.experiments.reproduction.items import Item
+
+PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
+
+
+@cache
+def items() -> dict[str, Item]:
+    """Return every table and figure of the papers, such as `fedmr/table1` → its item."""
+    return {key: item for paper in PAPERS for key, item in items_of(paper).items()}
