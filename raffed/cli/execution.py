@@ -94,7 +94,7 @@ def begun_or_new(
     `begun` is called once everything has been checked that can be checked before the data are read. `accept`
     says whether own code may have changed since the run was begun.
     """
-    return lambda watch, stop: start_or_continue(config, folder, watch, stop, screen.chose, begun, accept)
+    return lambda watch, stop: start_or_continue(config, folder, watch, stop, begun, accept)
 
 
 def followed_by(work: Work, also: RoundWatcher) -> Work:

@@ -29,8 +29,8 @@ def follow(
     """Carry out a run while listening for signals, and show its rounds.
 
     Args:
-        work: A function such as `raffed.run` whose other arguments are given. It gets `watch`, `stop`,
-            `chosen` and `begun`.
+        work: A function such as `raffed.run` whose other arguments are given. It gets `watch`, `stop`
+            and `begun`.
         config: The configuration with which the run goes on.
         folder: The run's folder.
         screen: Where it is shown.
@@ -42,9 +42,7 @@ def follow(
             screen.start, headline(config, folder) + note, config.method, config.federation.rounds
         )
     execute(
-        lambda watch, stop: work(
-            watch=together([watch, *sinks]), stop=stop, chosen=screen.chose, begun=begun
-        ),
+        lambda watch, stop: work(watch=together([watch, *sinks]), stop=stop, begun=begun),
         folder,
         screen,
     )

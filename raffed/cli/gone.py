@@ -14,6 +14,7 @@ GONE = {
     "--allow": "leave it out: a bundle is not searched any more, so read it before you publish it",
     "--address warm": f"raffed does not hold a Ray any more; {STANDING}",
     "cache": "raffed removes no arrays of own data by itself; delete files of ~/.cache/raffed/arrays",
+    "--execution auto": "`raffed doctor` with the options of the run says what is fastest here",
     "--log-json": "`--json` after the command writes one JSON object a line to stdout (docs/events.md)",
 }
 """A command, or an option with its value → what to do instead."""

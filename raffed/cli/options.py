@@ -44,7 +44,7 @@ TrustCode: TypeAlias = Annotated[
 PLAN_HELP = "List what would run, and run nothing."
 Plan: TypeAlias = Annotated[bool, typer.Option("--plan", help=PLAN_HELP)]
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
-WHERE = "Where it runs (changes no bit of the result, unless --execution auto chooses stacks)"
+WHERE = "Where it runs (changes no bit of the result)"
 PRIVATE = "Privacy of clients"
 CLOCK = "Virtual clock, and servers that do not wait"
 NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"

@@ -51,9 +51,6 @@ class Screen:
     def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
         """Show that a run begins. `title` is one line about it; `seed` is given if it is one of several."""
 
-    def chose(self, why: str, options: str) -> None:
-        """Show what `--execution auto` chose, with the options that repeat it, as its bits may differ."""
-
     def round(self, event: RoundEvent) -> None:
         """Show that a round is done."""
 
@@ -126,9 +123,6 @@ class JsonScreen(Screen):
     def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
         self._about = {"method": method} if seed is None else {"method": method, "seed": seed}
 
-    def chose(self, why: str, options: str) -> None:
-        self._emit("auto", **self._about, choice=why, options=options)
-
     def round(self, event: RoundEvent) -> None:
         self._emit("round", **self._about, **event.as_dict())
 
@@ -190,9 +184,6 @@ class LineScreen(Screen):
     def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
         print(visible(named(heading(self.overall) + title)), flush=True)
         self._pace = Pace()
-
-    def chose(self, why: str, options: str) -> None:
-        print(visible(f"auto: {why} ({options} chooses the same again)"), flush=True)
 
     def round(self, event: RoundEvent) -> None:
         self._pace.add(event)

@@ -95,7 +95,7 @@ def run_seeds(
     """
     with contextlib.ExitStack() as ray:
         with beginning(screen):
-            runs = planned_seeds(configs(), out, seeds, alone, screen.chose, accept)
+            runs = planned_seeds(configs(), out, seeds, alone, accept)
             ray.enter_context(one_ray(runs[0].config))
         endings = _side_by_side(runs, screen, out) if in_processes(runs) else _in_turn(runs, screen, out)
     _end(runs, endings, out, screen)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
     from raffed.experiments.going_on import RecordedRun
     from raffed.experiments.result import RunResult
-    from raffed.experiments.run import Begun, Chosen, RoundWatcher, Stop
+    from raffed.experiments.run import Begun, RoundWatcher, Stop
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,6 @@ def extend(
     watch: RoundWatcher | None = None,
     stop: Stop | None = None,
     runtime: Runtime | None = None,
-    chosen: Chosen | None = None,
     begun: Begun | None = None,
     accept_changed_code: bool = False,
 ) -> RunResult:
@@ -47,7 +46,6 @@ def extend(
         rounds: Number of rounds in the end, more than the run has.
         watch: As in `raffed.run`.
         stop: As in `raffed.run`.
-        chosen: As in `raffed.run`.
         begun: As in `raffed.run`.
         runtime: Where the rounds are computed. With None, as in the run's configuration.
         accept_changed_code: As in `raffed.resume`.
@@ -75,7 +73,6 @@ def extend(
             watch=watch,
             stop=stop,
             runtime=runtime,
-            chosen=chosen,
             begun=begun,
             accept_changed_code=accept_changed_code,
         )
@@ -89,7 +86,6 @@ def fork(
     at: int | None = None,
     watch: RoundWatcher | None = None,
     stop: Stop | None = None,
-    chosen: Chosen | None = None,
     begun: Begun | None = None,
     accept_changed_code: bool = False,
 ) -> RunResult:
@@ -107,7 +103,6 @@ def fork(
             of that round was kept, the rounds since the one before are computed again.
         watch: As in `raffed.run`.
         stop: As in `raffed.run`.
-        chosen: As in `raffed.run`.
         begun: As in `raffed.run`.
         accept_changed_code: As in `raffed.resume`.
 
@@ -138,7 +133,6 @@ def fork(
             new,
             watch=watch,
             stop=stop,
-            chosen=chosen,
             begun=begun,
             accept_changed_code=accept_changed_code,
         )

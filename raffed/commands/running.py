@@ -13,7 +13,7 @@ from raffed.errors import RunFolderError
 
 if TYPE_CHECKING:
     from raffed.experiments.result import RunResult
-    from raffed.experiments.run import Chosen, RoundWatcher, Stop
+    from raffed.experiments.run import RoundWatcher, Stop
 
 Begun = Callable[[], None]
 PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
@@ -24,7 +24,6 @@ def start_or_continue(
     folder: Path,
     watch: RoundWatcher,
     stop: Stop | None = None,
-    chosen: Chosen | None = None,
     begun: Begun | None = None,
     accept: bool = False,
 ) -> RunResult:
@@ -40,11 +39,10 @@ def start_or_continue(
             watch=watch,
             stop=stop,
             runtime=config.runtime,
-            chosen=chosen,
             begun=begun,
             accept_changed_code=accept,
         )
-    return run(config, folder, watch=watch, stop=stop, chosen=chosen, begun=begun)
+    return run(config, folder, watch=watch, stop=stop, begun=begun)
 
 
 def holds_run(folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from raffed.results.tree import check_run_tree
 
 MOST = 10_000
 INSIDE = "RAFFED_SEED_PROCESS"  # set in the processes of seeds, which must not start further ones
-Chosen = Callable[[str, str], None]
 Place = Mapping[str, str]  # environment of a process, beside that of the command
 
 
@@ -77,7 +76,6 @@ def planned_seeds(
     out: Path,
     seeds: int,
     alone: bool = False,
-    chosen: Chosen | None = None,
     accept: bool = False,
 ) -> list[SeedRun]:
     """Return the runs of `seeds` seeds from that of each configuration on, seed after seed.
@@ -90,7 +88,6 @@ def planned_seeds(
         out: The folder of everything.
         seeds: Number of seeds, at least 1.
         alone: Whether the only method has its seeds directly in `out`.
-        chosen: Receives what `execution = auto` chose, and the options that repeat it.
         accept: Whether own code may have changed since runs were begun.
 
     Raises:
@@ -105,11 +102,10 @@ def planned_seeds(
     parents = seed_folders(configs, out, alone)
     for config in configs.values():
         build_method(config.method, config.args)
-    settled = {name: _settled(config, parents[name], seeds, chosen) for name, config in configs.items()}
     runs = [
         SeedRun(name, replace(config, seed=seed), parents[name] / f"seed-{seed}", accept)
         for k in range(seeds)
-        for name, config in settled.items()
+        for name, config in configs.items()
         for seed in (config.seed + k,)
     ]
     for run in runs:
@@ -139,29 +135,6 @@ def with_one_process(runtime: Runtime, typed: bool = False) -> Runtime:
     if usual and runtime.address is None and not typed:
         return replace(runtime, execution="serial")
     return runtime
-
-
-def _settled(config: RunConfig, parent: Path, seeds: int, chosen: Chosen | None) -> RunConfig:
-    """Return the configuration with one choice of `execution = auto` for all seeds.
-
-    The runs are executed in a process each. Only the stacking of clients is chosen, because it changes bits:
-    by the run of a seed that has begun, or else by a probe of the first seed.
-    """
-    if config.runtime.execution != "auto":
-        return config
-    from raffed.experiments.folder import run_config
-    from raffed.experiments.run import decided_setup
-    from raffed.runtime.setup import prepare_run
-    from raffed.runtime.torch_settings import of_a_run
-
-    folders = (parent / f"seed-{config.seed + k}" for k in range(seeds))
-    begun = next((folder for folder in folders if holds_run(folder)), None)
-    if begun is not None:
-        config = replace(config, numerics=run_config(begun).numerics)
-    else:
-        with of_a_run():
-            config = decided_setup(prepare_run(config), False, chosen).config
-    return replace(config, runtime=replace(config.runtime, execution="serial", actors=0))
 
 
 def in_processes(runs: Sequence[SeedRun]) -> bool:

@@ -25,7 +25,7 @@ from raffed.config.weights_file import weights_bytes
 from raffed.errors import UsageError
 from raffed.references.names import as_name
 
-Execution: TypeAlias = Literal["ray", "serial", "auto"]
+Execution: TypeAlias = Literal["ray", "serial"]
 Convolutions: TypeAlias = Literal["torch", "compiled"]
 Transport: TypeAlias = Literal["auto", "ray", "socket"]
 
@@ -190,16 +190,13 @@ class Numerics:
 class Runtime:
     """Where and how a run is executed.
 
-    These settings change no bit of the result, with three exceptions that change rounding: `threads`, whether
-    GPUs compute, and the cohort and the convolutions that `execution="auto"` may choose.
+    These settings change no bit of the result, with two exceptions that change rounding: `threads`, and
+    whether GPUs compute.
     """
 
     execution: Annotated[
         Execution,
-        Doc(
-            "ray: client actors, serial: this process, auto: what a short probe finds fastest. The probe "
-            "also tries whether stacking clients (`cohort`) and compiled convolutions help."
-        ),
+        Doc("ray: client actors, one a core or share of a GPU, serial: this process."),
     ] = "ray"
     actors: Annotated[
         int, Range(0), Doc("Number of client actors; 0: as many as there are cores or shares of GPUs.")

@@ -63,8 +63,6 @@ def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> It
     try:
         with written(folder.path):
             folder.note_placement(runtime.placement())
-            if setup.choice is not None:
-                folder.note_choice(setup.choice)
             loop = RoundLoop(setup, runtime, folder)
             yield from loop.rounds(stop)
             _close(loop)

@@ -71,7 +71,7 @@ def examine(data_root: str | None = None, ray: bool = False, address: str | None
 
 def sized(config: RunConfig) -> Iterator[Finding]:
     """Measure in a few seconds what one client of a run costs here, and propose how to place the run."""
-    from raffed.runtime.autosize import decided, fastest, measure_all, repeats
+    from raffed.runtime.autosize import fastest, measure_all, repeats
     from raffed.runtime.setup import prepare_run
 
     setup = prepare_run(config)
@@ -88,7 +88,7 @@ def sized(config: RunConfig) -> Iterator[Finding]:
     peak = "less than 1 MB" if probe.client_bytes < 1e6 else f"{probe.client_bytes / 1e6:.0f} MB"
     yield Finding("a client", f"{cost}, {peak} at its peak")
     chosen, _ = fastest(setup, probes)
-    yield Finding("fastest here", chosen.why, "ok", repeats(decided(config, chosen)))
+    yield Finding("fastest here", chosen.why, "ok", repeats(config, chosen))
 
 
 def _python() -> Finding:

@@ -183,10 +183,6 @@ class RunFolder:
         """Record where the work is done."""
         self._record.note_placement(placement)
 
-    def note_choice(self, choice: Noted) -> None:
-        """Record what `execution = auto` chose."""
-        self._record.write({"auto": dict(choice)})
-
     def checkpoint(self, state: RunState) -> None:
         """Write the rows, then the server's state and all client states of its round, completely or not at
         all.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import replace
@@ -21,18 +20,16 @@ from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
 from raffed.results.tree import check_run_tree
-from raffed.runtime.torch_settings import check_switches, of_a_run, steps_of_a_run
+from raffed.runtime.torch_settings import check_switches, steps_of_a_run
 
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
     from raffed.runtime.setup import Setup
 
-log = logging.getLogger(__name__)
 RoundWatcher = Callable[["RoundEvent"], None]
 Stop = Callable[[], bool]
 Ready = Callable[[], "Setup"]
 Begun = Callable[[], None]
-Chosen = Callable[[str, str], None]  # receives what `execution = auto` chose, and the options that repeat it
 
 
 def run(
@@ -41,7 +38,6 @@ def run(
     *,
     watch: RoundWatcher | None = None,
     stop: Stop | None = None,
-    chosen: Chosen | None = None,
     begun: Begun | None = None,
 ) -> RunResult:
     """Execute a run from its first to its last round.
@@ -52,8 +48,6 @@ def run(
             nothing is kept except the returned result.
         watch: Called with a `RoundEvent` after every round.
         stop: Called after every round. If it returns True, the run ends there and can be resumed.
-        chosen: Called once if `execution = auto`, with the reason for what was chosen and with the
-            command-line options that repeat the choice.
         begun: Called once, when everything has been checked that can be checked before the data are read.
 
     Returns:
@@ -72,7 +66,7 @@ def run(
     """
     with local_folder(out) as path:
         here = path.absolute()  # absolute, because the process may change its working folder during the run
-        _execute(config, here, False, watch, stop, chosen, begun)
+        _execute(config, here, False, watch, stop, begun)
         return result_there(here, None if out is None or is_url(out) else path)
 
 
@@ -82,7 +76,6 @@ def resume(
     watch: RoundWatcher | None = None,
     stop: Stop | None = None,
     runtime: Placed | None = None,
-    chosen: Chosen | None = None,
     begun: Begun | None = None,
     accept_changed_code: bool = False,
 ) -> RunResult:
@@ -96,7 +89,6 @@ def resume(
         watch: As in `run`.
         stop: As in `run`.
         runtime: Where the remaining rounds are computed. With None, as in the run's configuration.
-        chosen: As in `run`.
         begun: As in `run`.
         accept_changed_code: Whether the run may go on with own code, such as that of its method, that has
             changed since it was begun. run.json then records the old and new hashes.
@@ -119,7 +111,6 @@ def resume(
             watch,
             stop,
             runtime,
-            chosen,
             begun,
             accept_changed_code,
         )
@@ -131,7 +122,6 @@ def _resumed(
     watch: RoundWatcher | None,
     stop: Stop | None,
     runtime: Placed | None,
-    chosen: Chosen | None,
     begun: Begun | None,
     accept_changed_code: bool,
 ) -> RunResult:
@@ -151,7 +141,7 @@ def _resumed(
     check_code(path, about, config, accept_changed_code)
     if runtime is not None:
         config = replace(config, runtime=runtime)
-    _execute(config, path, True, watch, stop, chosen, begun)
+    _execute(config, path, True, watch, stop, begun)
     return result_there(path, told)
 
 
@@ -161,10 +151,9 @@ def _execute(
     resumed: bool,
     watch: RoundWatcher | None,
     stop: Stop | None,
-    chosen: Chosen | None,
     begun: Begun | None,
 ) -> None:
-    with closing(run_events(config, path, resumed, stop, chosen, begun)) as events:
+    with closing(run_events(config, path, resumed, stop, begun)) as events:
         for event in events:
             if watch is not None:
                 watch(event)
@@ -175,23 +164,18 @@ def run_events(
     path: Path,
     resumed: bool = False,
     stop: Stop | None = None,
-    chosen: Chosen | None = None,
     begun: Begun | None = None,
 ) -> Generator[RoundEvent, None, None]:
     """Execute a run in an absolute local folder and yield the event of each round.
 
-    If the generator is closed before its end, the run is recorded as stopped and can be resumed. `stop`,
-    `chosen` and `begun` are those of `run`.
+    If the generator is closed before its end, the run is recorded as stopped and can be resumed. `stop`
+    and `begun` are those of `run`.
     """
     check_here(config)
     check_run_tree(path)
     check_unused(path)
     said = said_in(read_run(path)) if resumed else []
     ready: Ready = partial(_ready, config, path, resumed, begun)
-    if config.runtime.execution == "auto":
-        with of_a_run():
-            setup = decided_setup(ready(), resumed, chosen)
-        config, ready = setup.config, lambda: setup
     carried = _serial if config.runtime.execution == "serial" else _on_ray
     events = steps_of_a_run(carried(config, path, resumed, stop or _never, ready))
     with closing(events):  # closed before anyone learns how the run ended
@@ -235,25 +219,6 @@ def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) ->
     trust_own(setup.code, config)
     warn(setup, resumed)
     return setup
-
-
-def decided_setup(setup: Setup, resumed: bool, chosen: Chosen | None) -> Setup:
-    """Return the setup with the execution that a probe of this machine chose for `execution = auto`.
-
-    A resumed run keeps its arithmetic.
-    """
-    from raffed.runtime import autosize
-
-    gpu = "cuda" if setup.config.runtime.gpu_fraction else "cpu"
-    given = setup.config.numerics.cohort
-    one = (max(given, 1),) if given or resumed else None
-    probes = [autosize.measure(setup, gpu, one)] if one else autosize.measure_all(setup, gpu)
-    choice, probe = autosize.fastest(setup, probes)
-    config = autosize.decided(setup.config, choice)
-    log.info("execution auto: %s", choice.why)
-    if chosen is not None:
-        chosen(choice.why, autosize.repeats(config))
-    return replace(setup, config=config, choice=choice.describe(probe))
 
 
 def _serial(

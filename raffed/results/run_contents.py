@@ -180,7 +180,7 @@ class RunContents(TypedDict, total=False):
     clients: Annotated[Count, Doc("Number of clients of the partition.")]
     classes: Annotated[dict[str, list[int]], Shape(Classes), Doc("Classes of the partition.")]
     placement: Annotated[Noted, Doc("Where the work was done.")]
-    auto: Annotated[Noted, Doc("What `execution = auto` chose.")]
+    auto: Annotated[Noted, Doc("What a probe chose, in a run of an earlier version.")]
     hashes: Annotated[dict[str, str], Shape(Hashes), Doc("Of a finished run.")]
     round_hashes: Annotated[list[Sha256], Doc("Of a finished run: hashes of the weights after every round.")]
     contents_sha256: Annotated[Sha256, Doc("Hash of the other fields. Absent in runs of earlier versions.")]

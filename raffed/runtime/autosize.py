@@ -1,8 +1,7 @@
-"""Measure what one client of a run costs on this machine, and place the run accordingly.
+"""Measure what one client of a run costs on this machine, for the advice of `raffed doctor`.
 
 The probe trains a few clients of the first round for a few steps, one by one and in stacks of growing size.
-It only measures: nothing that it trains is kept. The choice is written into the run, so that resuming and
-verifying do not choose again.
+It only measures: nothing that it trains is kept.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -20,7 +19,6 @@ from raffed.config.sections import Convolutions, Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
 from raffed.runtime.convolution_checks import COMPILED, could_be_compiled
-from raffed.runtime.json_values import Json
 from raffed.runtime.machine import usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup
@@ -77,14 +75,6 @@ class Choice:
     seconds: float
     why: str
     convolutions: Convolutions = "torch"
-
-    def describe(self, probe: Probe) -> dict[str, Json]:
-        """Return the choice and the measurements for run.json."""
-        return {
-            **asdict(self),
-            "probe": {str(k): s for k, s in probe.seconds.items()},
-            "client_bytes": probe.client_bytes,
-        }
 
 
 def measure_all(setup: Setup, device: str = "cpu") -> list[Probe]:
@@ -206,29 +196,21 @@ def choose(
     return best
 
 
-def decided(config: RunConfig, choice: Choice) -> RunConfig:
-    """Return the configuration with `execution = auto` replaced by the choice.
+def repeats(config: RunConfig, choice: Choice) -> str:
+    """Return the command-line options that carry out a run in the way that is fastest.
 
     If the configuration sets a share of a GPU or the clients per actor, these determine the number of actors.
     """
-    runtime = replace(config.runtime, execution=choice.execution)
-    if choice.execution == "ray" and not (runtime.gpu_fraction or runtime.clients_per_actor):
-        runtime = replace(runtime, actors=choice.actors)
-    numerics = replace(config.numerics, cohort=choice.cohort, convolutions=choice.convolutions)
-    return replace(config, runtime=runtime, numerics=numerics)
-
-
-def repeats(config: RunConfig) -> str:
-    """Return the command-line options that carry out a run in the way that was chosen."""
-    runtime, cohort = config.runtime, config.numerics.cohort
-    compiled = " --convolutions compiled" if config.numerics.convolutions == COMPILED else ""
-    actors = f" --actors {runtime.actors}" if runtime.execution == "ray" and runtime.actors else ""
-    share = f" --gpu-fraction {runtime.gpu_fraction}" if runtime.gpu_fraction else ""
-    return (
-        f"--execution {runtime.execution}{actors}{share}"
-        + (f" --cohort {cohort}" if cohort else "")
-        + compiled
-    )
+    runtime, on_ray = config.runtime, choice.execution == "ray"
+    counted = on_ray and not (runtime.gpu_fraction or runtime.clients_per_actor)
+    words = [
+        f"--execution {choice.execution}",
+        f"--actors {choice.actors}" if counted else "",
+        f"--gpu-fraction {runtime.gpu_fraction}" if runtime.gpu_fraction else "",
+        f"--cohort {choice.cohort}" if choice.cohort else "",
+        "--convolutions compiled" if choice.convolutions == COMPILED else "",
+    ]
+    return " ".join(word for word in words if word)
 
 
 def _probe_worker(setup: Setup, size: int, device: str) -> tuple[ClientWorker, Broadcast]:

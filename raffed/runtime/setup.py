@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     from raffed.data.partition import Partition
     from raffed.data.preparation import Transform
     from raffed.runtime.initial_weights import Arrays
-    from raffed.runtime.json_values import Json
 
-    SetupParts: TypeAlias = tuple[
-        RunConfig, Dataset, Partition, Mapping[str, Json] | None, str, Arrays | None, RunCode
-    ]
+    SetupParts: TypeAlias = tuple[RunConfig, Dataset, Partition, str, Arrays | None, RunCode]
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,6 @@ class Setup:
     config: RunConfig
     dataset: Dataset
     partition: Partition
-    choice: Mapping[str, Json] | None = None  # the choice of `execution = auto`, for run.json
     data_sha256: str = ""  # hash of the arrays of data of one's own, by which the cache finds them
     initial: Arrays | None = None  # the weights of `model.init`
     code: RunCode = field(default_factory=RunCode)
@@ -64,7 +60,6 @@ class Setup:
             self.config,
             self.dataset,
             self.partition,
-            self.choice,
             self.data_sha256,
             self.initial,
             self.code,

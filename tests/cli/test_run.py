@@ -14,7 +14,6 @@ import raffed
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.tables import show_result
 from raffed.results import read_metrics, read_run
-from raffed.runtime.autosize import Probe
 from tests.cli.conftest import QUICK, Cli
 
 
@@ -166,25 +165,6 @@ def test_a_finished_run_resumes_to_itself(cli: Cli, copied: Path) -> None:
     assert [event["event"] for event in done.events] == ["finished"]
     assert done.events[0]["hashes"] == before["hashes"]
     assert read_run(copied) == before
-
-
-def test_what_auto_chose_is_told_with_the_options_that_repeat_it(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    probe = Probe({1: 1e-6, 2: 1e-7}, 0, 1)
-    monkeypatch.setattr("raffed.runtime.autosize.measure", lambda *_: probe)
-    asked = ["run", "--rounds", 1, "--epochs", 1, "--split", "p4c5"]
-    plain, told = tmp_path / "plain", tmp_path / "told"
-    done = cli(*asked, "--execution", "auto", "--out", plain)
-    assert (
-        "\nauto: stacks of 2 on 1 process: about 0 s for 4 clients (--execution serial --cohort 2 chooses "
-        "the same again)\n" in done.out
-    )
-    (event, *_) = cli(*asked, "--execution", "auto", "--json", "--out", told).events
-    assert (event["event"], event["options"]) == ("auto", "--execution serial --cohort 2")
-    again = cli(*asked, *event["options"].split(), "--json", "--out", tmp_path / "again").events
-    assert again[0]["event"] == "round"
-    assert again[-1]["hashes"] == read_run(told)["hashes"]
 
 
 def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None:

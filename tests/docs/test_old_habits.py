@@ -50,7 +50,7 @@ COMMANDS = (
     "report s3://bucket/a --out report",
     "verify s3://bucket/a",
     "run --execution serial --cohort 100 --precision bf16",
-    "run --execution auto --gpu-fraction 0.25",
+    "run --gpu-fraction 0.25",
     "run --preset authors --weighting samples --survey 10 --validation 0.2 --faults plan.toml",
     "run --tensorboard DIR --mlflow URI --wandb PROJECT --transform plain --threads 1 --download",
 )

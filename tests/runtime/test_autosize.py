@@ -1,19 +1,16 @@
-"""`execution = auto`: what a probe measured decides, is recorded, and is not asked again."""
+"""What the probe of `raffed doctor` measures, and what it advises."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import raffed
-from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.aggregation.accumulator import PartialSum
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import ActorShare
-from raffed.runtime.autosize import Choice, Probe, choose, decided, measure, repeats
+from raffed.runtime.autosize import Choice, Probe, choose, measure, repeats
 from raffed.runtime.placement import ACTOR_BYTES
 from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup, prepare_run
@@ -24,7 +21,7 @@ TINY = RunConfig(
     model=Model("mlp", {"hidden": [8]}),
     local=Local(batch_size=16, epochs=1),
     federation=Federation(rounds=3),
-    runtime=Runtime(execution="auto"),
+    runtime=Runtime(),
 )
 
 
@@ -115,26 +112,11 @@ def test_actors_that_the_run_asks_for_are_kept(setup: Setup) -> None:
     assert choose(asked, Probe({1: 1.0}, 0, steps=3), cores=2).actors == 3
 
 
-def test_the_choice_is_written_into_the_configuration() -> None:
-    made = decided(TINY, Choice("serial", 32, 1, 1.0, ""))
-    assert (made.runtime.execution, made.runtime.actors, made.numerics.cohort) == ("serial", 0, 32)
-    made = decided(TINY, Choice("ray", 0, 5, 1.0, ""))
-    assert (made.runtime.execution, made.runtime.actors, made.numerics.cohort) == ("ray", 5, 0)
+def test_the_advice_is_the_options_that_follow_it() -> None:
+    assert repeats(TINY, Choice("serial", 32, 1, 1.0, "")) == "--execution serial --cohort 32"
+    assert repeats(TINY, Choice("ray", 0, 5, 1.0, "")) == "--execution ray --actors 5"
     shared = replace(TINY, runtime=replace(TINY.runtime, clients_per_actor=10))
-    assert decided(shared, Choice("ray", 0, 5, 1.0, "")).runtime.actors == 0
-
-
-def test_an_auto_run_records_its_choice_and_a_repetition_with_it_has_the_same_bits(tmp_path: Path) -> None:
-    done = raffed.run(TINY, tmp_path / "auto")
-    about = json.loads((tmp_path / "auto" / "run.json").read_text())
-    config = about["config"]
-    assert config["runtime"]["execution"] in ("serial", "ray")
-    assert about["auto"]["cohort"] == config["numerics"]["cohort"]
-    assert "clients" in about["auto"]["why"]
-    again = replace(
-        TINY, runtime=Runtime(execution="serial"), numerics=Numerics(cohort=config["numerics"]["cohort"])
-    )
-    assert raffed.run(again).hashes == done.hashes
+    assert repeats(shared, Choice("ray", 0, 5, 1.0, "")) == "--execution ray"
 
 
 def test_actors_of_one_gpu_are_not_counted_as_faster_together_and_their_share_is_repeated(
@@ -148,6 +130,8 @@ def test_actors_of_one_gpu_are_not_counted_as_faster_together_and_their_share_is
     both = choose(asked, Probe({1: 1.0}, 0, steps=3), cores=16, gpus=2)
     assert (both.execution, both.actors) == ("ray", 8)
     assert 12 + 180 <= both.seconds < 12 + 181
-    assert repeats(decided(shared, both)) == "--execution ray --gpu-fraction 0.25"
+    assert repeats(shared, both) == "--execution ray --gpu-fraction 0.25"
     thirds = replace(shared, runtime=replace(shared.runtime, gpu_fraction=1 / 3))
-    assert float(repeats(thirds).split()[-1]) == 1 / 3  # all digits, or the option would name another share
+    assert (
+        float(repeats(thirds, both).split()[-1]) == 1 / 3
+    )  # all digits, or the option would name another share

@@ -11,7 +11,7 @@ import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core.kernels import convolution
 from raffed.errors import UsageError
-from raffed.runtime.autosize import Choice, Probe, decided, fastest, measure_all, repeats
+from raffed.runtime.autosize import Choice, Probe, fastest, measure_all, repeats
 from raffed.runtime.convolution_checks import could_be_compiled
 from raffed.runtime.setup import prepare_run
 
@@ -97,7 +97,6 @@ def test_compiled_convolutions_are_chosen_only_where_the_run_is_clearly_shorter(
 
 
 def test_the_options_that_repeat_a_choice_name_the_convolutions() -> None:
-    made = decided(OWN, Choice("serial", 8, 1, 1.0, "", "compiled"))
-    assert made.numerics == Numerics(cohort=8, convolutions="compiled")
-    assert repeats(made) == "--execution serial --cohort 8 --convolutions compiled"
-    assert repeats(decided(OWN, Choice("serial", 0, 1, 1.0, ""))) == "--execution serial"
+    made = repeats(OWN, Choice("serial", 8, 1, 1.0, "", "compiled"))
+    assert made == "--execution serial --cohort 8 --convolutions compiled"
+    assert repeats(OWN, Choice("serial", 0, 1, 1.0, "")) == "--execution serial"

@@ -61,32 +61,3 @@ def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(
     repeat(tmp_path, 0.1, max_restarts=3, checkpoint_every=1)
     assert (kept / "run.json").stat().st_mtime_ns == before
     assert reports[told:] == reports[:told] != []
-
-
-@pytest.mark.usefixtures("ray_here")  # auto asks Ray what it has, and would start one each time
-def test_what_auto_chose_is_no_other_run(
-    tmp_path: Path, reports: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The probe's stacks are in the run's identity; asked again, with or without auto, they are not asked
-    for.
-    """
-    from raffed.runtime import autosize
-
-    monkeypatch.setattr(autosize, "measure", lambda *_: None)
-    monkeypatch.setattr(autosize, "choose", lambda *_: Chosen())
-    kept = repeat(tmp_path, 0.1, execution="auto")
-    assert run_config(kept).numerics.cohort == 2
-    before = (kept / "run.json").stat().st_mtime_ns
-    for execution in ("auto", "serial"):
-        repeat(tmp_path, 0.1, execution=execution)
-    assert (kept / "run.json").stat().st_mtime_ns == before
-
-
-class Chosen:
-    """A probe's answer: one process, clients in twos, torch's convolutions."""
-
-    execution, actors, cohort, why, seconds = "serial", 1, 2, "told so", 1.0
-    convolutions = "torch"
-
-    def describe(self, probe: object) -> dict[str, Any]:
-        return {"cohort": self.cohort}

@@ -238,8 +238,7 @@ def _deciding(runtime: Runtime) -> dict[str, Json]:
     RunConfig.identity.
     """
     found: dict[str, Json] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
-    unusual = {name: value for name, value in found.items() if value != getattr(Runtime(), name)}
-    return unusual | ({"execution": "auto"} if runtime.execution == "auto" else {})
+    return {name: value for name, value in found.items() if value != getattr(Runtime(), name)}
 
 
 def _anywhere(base: RunConfig) -> RunConfig:

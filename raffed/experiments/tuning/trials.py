@@ -129,17 +129,10 @@ def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
 
 
 def is_run_of(folder: Path, asked: RunConfig) -> bool:
-    """Return whether a folder holds the run that is asked for.
-
-    Where the run was computed does not count, nor do stacks and convolutions that a probe chose.
-    """
+    """Return whether a folder holds the run that is asked for. Where it was computed does not count."""
     from raffed.experiments.folder import run_config
 
-    kept = run_config(folder)
-    if "auto" in read_run(folder):
-        chosen = {"cohort": kept.numerics.cohort, "convolutions": kept.numerics.convolutions}
-        asked = asked.changed({f"numerics.{name}": value for name, value in chosen.items()})
-    return kept.identity() == asked.identity()
+    return run_config(folder).identity() == asked.identity()
 
 
 def damage(folder: Path) -> str:
