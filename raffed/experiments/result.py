@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.errors import RunFolderError
-from raffed.experiments.folder_place import gone_somehow, written
+from raffed.experiments.folder_place import gone, written
 from raffed.results.runfile import RUN_FILE, read_run
 
 if TYPE_CHECKING:
@@ -149,5 +149,5 @@ def result_there(path: Path, told: Path | None) -> RunResult:
             return result_of(path, told)
         except (RunFolderError, OSError) as error:
             if not (path / RUN_FILE).exists():
-                raise gone_somehow(path) from error
+                raise gone(path) from error
             raise

@@ -64,7 +64,7 @@ def struck(command: Command, path: Path, change: str) -> tuple[Ended, Path]:
     return ended, path if change == "read-only" else path.with_name("moved")
 
 
-def check(ended: Ended, path: Path, now: Path, change: str, again: str) -> None:
+def check(ended: Ended, path: Path, change: str, again: str) -> None:
     """One line, the exit code of a failure in the middle, no process left, and nothing begun anew."""
     [said] = [line for line in ended.err.splitlines() if line.startswith("raffed: ")]
     assert "Traceback" not in ended.err
@@ -73,10 +73,10 @@ def check(ended: Ended, path: Path, now: Path, change: str, again: str) -> None:
     if change == "read-only":
         assert re.search("Read-only file system|Permission denied", said)
     else:
-        assert f"{path} was renamed to {now} while" in said
+        assert f"{path} was renamed or removed while" in said
         # A trial that is just beginning may still make its own folder there, but no sweep or run seems to be
         assert not list(path.glob("*.json"))
-    assert f"`{again} {now}` continues" in said
+    assert f"`{again} {path}` continues" in said
 
 
 def undisturbed(config: raffed.RunConfig) -> dict[str, str]:
@@ -95,9 +95,9 @@ def test_a_run_on_ray_whose_folder_is_lost_is_continued_to_the_same_bits(
     command = begin(["run", "--method", method, *SMALL, *rounds, "--execution", "ray", "--out", str(out)])
     command.until("^round ")
     ended, now = struck(command, out, change)
-    check(ended, out, now, change, "raffed resume")
+    check(ended, out, change, "raffed resume")
     about = read_run(now)
-    assert about["state"] == "running" if change == "read-only" else about["state"] == "failed"
+    assert about["state"] == "running"
     assert (now / "checkpoints" / f"round-{about['rounds_done']:06d}").exists() or about["rounds_done"] == 0
     config = raffed.RunConfig.from_dict(about["config"])
     serial = replace(config.runtime, execution="serial")
@@ -112,7 +112,7 @@ def test_a_sweep_whose_folder_is_lost_ends_at_once_and_is_continued(
     command = begin([*SWEEP, *GRID, "--out", str(out)])
     command.until("^ *1  fedavg")
     ended, now = struck(command, out, change)
-    check(ended, out, now, change, "raffed tune --resume --out")
+    check(ended, out, change, "raffed tune --resume --out")
     trials = read_sweep(now)["methods"]["fedavg"]["trials"]
     before = {one["name"]: one["score"] for one in trials if one["rounds"] == 60}
     assert before

@@ -14,7 +14,7 @@ from ray import tune
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError
-from raffed.experiments.folder_place import A_SWEEP, gone_somehow
+from raffed.experiments.folder_place import A_SWEEP, gone
 from raffed.experiments.handing_on import handed_on
 from raffed.experiments.tuning.events import with_warnings
 from raffed.experiments.tuning.request import ACCURACY, Request
@@ -116,7 +116,7 @@ def check_sweep(sweep: Path) -> None:
         FolderLostError: The folder has no sweep.json.
     """
     if not (sweep / SWEEP_FILE).exists():
-        raise gone_somehow(sweep, A_SWEEP)
+        raise gone(sweep, A_SWEEP)
 
 
 def _values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None]:
