@@ -28,7 +28,7 @@ from raffed.runtime.ray_backend.shared_ray import End, SharedRay
 from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 
 POLL_SECONDS = 1.0
-GRACE_SECONDS = 2.0  # seconds in which a start that is no longer wanted may end by itself
+GRACE_SECONDS = 20.0  # seconds in which a start that is no longer wanted may end by itself
 HURRIED_SECONDS = 0.5  # the same time after Ctrl-C
 JOIN_SECONDS = 45.0  # seconds in which a cluster must have taken this process; Ray would try for minutes
 Handler = Callable[[int, FrameType | None], None] | int | None
