@@ -139,7 +139,6 @@ def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_says_so(
 ) -> None:
     monkeypatch.setattr("raffed.experiments.cautions.bf16_in_hardware", lambda: has)
     monkeypatch.setattr("raffed.experiments.cautions.bf16_gain", lambda: gain)
-    monkeypatch.setattr("raffed.experiments.run.configure", lambda: None)
     small = RunConfig(
         data=Data("digits", "iid:2"),
         model=Model("mlp", {"hidden": [4]}),
