@@ -200,9 +200,7 @@ def test_a_corrections_tensors_are_taken_by_their_names(cohort: bool) -> None:
 
 
 def test_what_after_step_must_return_is_said() -> None:
-    with pytest.raises(
-        UserCodeError, match="after_step returned other tensors than it must: other shapes of"
-    ):
+    with pytest.raises(UserCodeError, match="after_step returned other tensors than it must: other shapes"):
         Tiny(Method("own", correction=WrongShape())).run(1)
 
 
