@@ -17,7 +17,7 @@ from raffed.scratch import scratch_folder
 
 
 class DamagedRecordsError(ValueError):
-    """Packed records are not, or are no longer, what was packed. The message is one line."""
+    """Packed records cannot be read, or are no longer what was packed. The message is one line."""
 
 
 @contextmanager
@@ -49,5 +49,8 @@ def packed_below(path: Path) -> list[Path]:
 
 
 def _unpack(folder: Path, out: Path) -> None:
-    for entry in entry_points(group="raffed.records"):
+    entries = entry_points(group="raffed.records")
+    if not entries:  # an environment from before the reader moved
+        raise DamagedRecordsError(f"{folder}: nothing reads packed records; install raffed anew (make venv)")
+    for entry in entries:
         entry.load()(folder, out)
