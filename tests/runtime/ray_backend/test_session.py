@@ -15,7 +15,7 @@ import ray
 
 from raffed.errors import UsageError
 from raffed.runtime.ray_backend import address as ray_address
-from raffed.runtime.ray_backend import own_ray
+from raffed.runtime.ray_backend import endings, own_ray
 from raffed.runtime.ray_backend import session as ray_backend_session
 from raffed.runtime.ray_backend.address import check_answers
 from raffed.runtime.ray_backend.own_ray import OwnRay
@@ -158,6 +158,8 @@ def test_ray_s_own_error_is_one_line_with_where_to_look(monkeypatch: pytest.Monk
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(own_ray, "_read_again", lambda: None)
+    # A start that fails lets go of all that this process watches, and that is another test's Ray
+    monkeypatch.setattr(endings, "own", endings.Own())
     with pytest.raises(UsageError, match=r"^Ray could not start: too few of something [^\n]*doctor --ray"):
         OwnRay().start()
 
