@@ -1,6 +1,6 @@
 """The history of benchmarks: JSON lines with host and commit, and a figure of them.
 
-    python -m tests.benchmarks.history FILE.jsonl --out bench/history.svg   # make bench-history
+    python -m tests.benchmarks.history FILE.jsonl --out bench/history.svg
 
 Every benchmark adds its figures with `--history FILE`: one line for each row of its table, with the time, the
 host, the commit and whether the tree had changes beside it. A figure of a host is comparable only with those

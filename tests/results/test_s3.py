@@ -1,6 +1,6 @@
 """Results on S3, as a store answers: moto's, which imitates one, and (slow) the gateway of a real Ceph.
 
-`make test-extras` installs moto, `make test-real` Ceph (CONTRIBUTING.md).
+`make extras` installs moto, `make test-real` Ceph (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def gateway(cluster: Ceph, credentials: None) -> Ceph:
 
 @pytest.fixture
 def imitation(credentials: None) -> Iterator[Moto]:
-    pytest.importorskip("moto", reason="moto[server] is not installed (make test-extras)")
+    pytest.importorskip("moto", reason="moto[server] is not installed (make extras)")
     made = Moto()
     yield made
     with contextlib.suppress(Exception):
@@ -62,10 +62,7 @@ def imitation(credentials: None) -> Iterator[Moto]:
 
 
 @pytest.fixture(
-    params=[
-        pytest.param("imitation", marks=pytest.mark.extras),
-        pytest.param("gateway", marks=pytest.mark.slow),
-    ]
+    params=["imitation", pytest.param("gateway", marks=pytest.mark.slow)]
 )
 def store(request: pytest.FixtureRequest) -> Store:
     found: Store = request.getfixturevalue(request.param)

@@ -71,7 +71,6 @@ def test_mlflow_has_the_rounds_of_a_run_and_of_its_resumption_as_one_run(tmp_pat
     assert len(told) == 3
 
 
-@pytest.mark.extras
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the extra `wandb` is not installed")
 def test_weights_and_biases_keeps_the_rounds_of_a_run_under_one_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,6 @@
 """Another user of the machine and another network namespace try every port, socket and file of an own Ray.
 
-`make test-oldest-ray` tries the same on the oldest Ray that pyproject.toml allows. These tests need root.
+These tests need root.
 """
 
 from __future__ import annotations
