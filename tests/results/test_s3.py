@@ -61,9 +61,7 @@ def imitation(credentials: None) -> Iterator[Moto]:
         made.end()
 
 
-@pytest.fixture(
-    params=["imitation", pytest.param("gateway", marks=pytest.mark.slow)]
-)
+@pytest.fixture(params=["imitation", pytest.param("gateway", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest) -> Store:
     found: Store = request.getfixturevalue(request.param)
     return found
