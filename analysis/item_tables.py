@@ -13,8 +13,7 @@ from .reproduction.published_tables import published_tables
 from .reproduction.term_strength import strength_view
 from .reproduction.verdicts import paper_table
 from .runs.load import Runs
-from .studies.painters import check_table
-from .studies.study import load_studies, values_table
+from .studies import check_table, load_studies, values_table
 from .table import TextTable, as_latex, as_markdown
 
 

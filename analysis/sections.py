@@ -31,8 +31,7 @@ from .reproduction.verdicts import paper_table
 from .runs import comparable
 from .runs.groups import Group
 from .runs.load import Runs
-from .studies.painters import check_table, painted
-from .studies.study import load_studies, study_folders
+from .studies import check_table, load_studies, painted, study_folders
 from .sweeps import NOTES, Sweep, trials_frame, tuning_table
 
 MOST_GAINS = 6  # methods whose clients' gains are drawn

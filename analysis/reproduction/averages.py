@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..figures.plots import PlotPoint, scatter
 from ..metrics.measures import measures
 from ..runs.load import Runs
-from ..studies.study import DrawnFigure
+from ..studies import DrawnFigure
 from ..table import TextTable
 from .item_runs import Reproduction, cell_names
 from .numbers import shown

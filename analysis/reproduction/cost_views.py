@@ -9,7 +9,7 @@ from ..figures.item_plots import Cost, cost_panels
 from ..metrics.measures import measures
 from ..runs.files import JsonObject
 from ..runs.load import Runs
-from ..studies.study import DrawnFigure
+from ..studies import DrawnFigure
 from ..table import TextTable, without_blank
 from .item_runs import Reproduction, cell_names
 from .numbers import shown

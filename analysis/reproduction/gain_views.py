@@ -10,7 +10,7 @@ from ..figures.item_plots import gain_curves
 from ..figures.plots import gains, per_seed
 from ..metrics.gains import client_gains
 from ..runs.load import Runs
-from ..studies.study import DrawnFigure
+from ..studies import DrawnFigure
 from ..table import TextTable
 from .item_runs import Reproduction
 from .numbers import shown

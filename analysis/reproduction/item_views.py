@@ -10,7 +10,7 @@ from ..figures.item_plots import bar_panels, line_panels, stage_curves
 from ..metrics.measures import measures
 from ..metrics.stages import a_sel, forgetting
 from ..runs.load import Runs
-from ..studies.study import DrawnFigure, study_folders
+from ..studies import DrawnFigure, study_folders
 from ..table import TextTable
 from .averages import averages_view
 from .cell_values import ROUNDS

@@ -6,7 +6,7 @@ import math
 
 from ..figures.printed_plots import PrintedPoint, printed_panels
 from ..runs.load import Runs
-from ..studies.study import DrawnFigure
+from ..studies import DrawnFigure
 from .item_runs import Reproduction
 from .table_order import table_order
 from .verdict_marks import mark

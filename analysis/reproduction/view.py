@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..runs.files import JsonObject
 from ..runs.load import Runs
-from ..studies.study import DrawnFigure
+from ..studies import DrawnFigure
 from ..table import TextTable
 from .item_runs import Reproduction, cell_names
 

@@ -2,7 +2,7 @@
 
 Listing the studies does not import torch. To add one, write a module of this package with `run(work: Work) ->
 None`, which writes through `record.Recorder`. Then add an entry in STUDIES, its name in an item of a paper,
-and the way from its name to figures and tables in analysis/studies/study.py.
+and a painter in `figures`, which makes figures and tables of what was written.
 """
 
 from __future__ import annotations

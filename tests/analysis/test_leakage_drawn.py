@@ -7,9 +7,8 @@ import functools
 import pandas as pd
 import pytest
 from raffed.analysis.reproduction.printed import printed_values
-from raffed.analysis.studies.leakage import NOISES, PRINTED
-from raffed.analysis.studies.painters import check_table, painted
-from raffed.analysis.studies.study import COLUMNS, Painted, Study
+from raffed.analysis.studies import COLUMNS, Painted, Study, check_table, painted
+from raffed.reproductions.studies.figures.leakage import NOISES, PRINTED
 
 NOISE = {"Gaussian 1e-4": 0.001, "Gaussian 1e-2": 20.0, "Laplace 1e-4": 0.02, "Laplace 1e-2": float("inf")}
 

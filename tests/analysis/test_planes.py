@@ -7,10 +7,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.colors import to_rgb
 from raffed.analysis.figures.theme import DARK, LIGHT, class_look, in_the_dark, svg
-from raffed.analysis.studies.drawing import planes
-from raffed.analysis.studies.map import targeted_classes
-from raffed.analysis.studies.map_two_clients import two_client_demo
-from raffed.analysis.studies.study import COLUMNS, Study
+from raffed.analysis.studies import COLUMNS, Study
+from raffed.reproductions.studies.figures.drawing import planes
+from raffed.reproductions.studies.figures.map import targeted_classes
+from raffed.reproductions.studies.figures.map_two_clients import two_client_demo
 
 
 def study(

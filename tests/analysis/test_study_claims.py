@@ -7,10 +7,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from raffed.analysis.studies.map import angular_spread, features_2d, proxy_statistics, targeted_classes
-from raffed.analysis.studies.map_two_clients import _demo_checks, drops
-from raffed.analysis.studies.painters import check_table, painted
-from raffed.analysis.studies.study import COLUMNS, Study
+from raffed.analysis.studies import COLUMNS, Study, check_table, painted
+from raffed.reproductions.studies.figures.map import (
+    angular_spread,
+    features_2d,
+    proxy_statistics,
+    targeted_classes,
+)
+from raffed.reproductions.studies.figures.map_two_clients import _demo_checks, drops
 
 Rows = list[tuple[str, str, float, str, float]]
 

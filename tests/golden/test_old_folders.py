@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from raffed.analysis.loading import load_runs
-from raffed.analysis.studies.study import load_study
+from raffed.analysis.studies import load_study
 
 import raffed
 from raffed import Runtime

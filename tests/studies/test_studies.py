@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from raffed.analysis.figures.theme import DARK, LIGHT, in_the_dark, svg
-from raffed.analysis.studies.painters import check_table, painted, painters
-from raffed.analysis.studies.study import load_study
+from raffed.analysis.studies import check_table, load_study, painted, painters
 from raffed.reproductions.studies import STUDIES
 
 from raffed.core.training.network import Network

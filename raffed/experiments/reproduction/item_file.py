@@ -27,7 +27,7 @@ Folders: TypeAlias = dict[Place, dict[str, list[str]]]  # place → setting → 
 def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) -> Path:
     """Write item.json.
 
-    analysis/reproduction/verdicts.py makes tables from it, and analysis/studies/study.py figures.
+    analysis/reproduction/verdicts.py makes tables from it, and analysis/studies.py figures.
     """
     folder = item_folder(item, scale, out)
     found = [job for job in planned if isinstance(job, PlannedRun)]

@@ -9,9 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-from ..figures.theme import LIGHT, Theme, class_look, dress, look, percent, place, style
-from .study import Study, records
+from raffed.analysis.figures.theme import LIGHT, Theme, class_look, dress, look, percent, place, style
+from raffed.analysis.studies import Study, records
 
 WIDE, HIGH = 2.85, 2.85  # inches of a panel in a grid, its margins in it
 ARROW = 10.0  # proxies are drawn this much longer, as in MAP's Fig. 5

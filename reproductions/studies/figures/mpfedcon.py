@@ -5,9 +5,10 @@ docs/papers/mpfedcon.md names no check for them, so their numbers are shown with
 
 from __future__ import annotations
 
-from ..table import TextTable
+from raffed.analysis.studies import DrawnFigure, Painted, Study, values_table
+from raffed.analysis.table import TextTable
+
 from .drawing import lines, planes
-from .study import DrawnFigure, Painted, Study, values_table
 
 DISTANCE = "mean squared distance"
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-
-from ..figures.theme import LIGHT, Theme, dress, look, place, plain_decades, spread, style
-from ..table import TextTable
-from .study import DrawnFigure, Painted, Study, StudyCheck, records
+from raffed.analysis.figures.theme import LIGHT, Theme, dress, look, place, plain_decades, spread, style
+from raffed.analysis.studies import DrawnFigure, Painted, Study, StudyCheck, records
+from raffed.analysis.table import TextTable
 
 CAP = 10.0  # Plots end here. Attacks that diverge reach 1e16.
 RECOGNISABLE, DEFENDED = 0.03, 0.06
@@ -61,7 +60,7 @@ def leakage(study: Study) -> Painted:
 
 def _number(study: Study, panel: str, series: str, metric: str) -> float | None:
     try:
-        return study.value(panel, series, metric)
+        return float(study.value(panel, series, metric))
     except KeyError:
         return None
 
@@ -117,7 +116,7 @@ def _defends(error: float | None) -> str:
 
 def _checks(study: Study, panel: str, attacks: Sequence[str]) -> list[StudyCheck]:
     def error(name: str) -> float:
-        return study.value(panel, name, "mse")
+        return float(study.value(panel, name, "mse"))
 
     where, found = f" ({panel})", []
     both = [error("DLG"), error("known_head")]

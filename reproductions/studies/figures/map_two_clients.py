@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from raffed.analysis.figures.theme import LIGHT, Theme, dress, look, percent, place, style
+from raffed.analysis.studies import DrawnFigure, Painted, Study, StudyCheck
+from raffed.analysis.table import TextTable
 
-from ..figures.theme import LIGHT, Theme, dress, look, percent, place, style
-from ..table import TextTable
 from .drawing import planes
-from .study import DrawnFigure, Painted, Study, StudyCheck
 
 
 def two_client_demo(study: Study) -> Painted:

@@ -1,13 +1,14 @@
 """Make figures and a table of claims from the Parquet files of a study (reproductions/studies/record.py).
 
-A painter belongs to one study. It returns the figures of one seed, its tables, and for every seed the checks
-that docs/papers names. To add one, write a function from Study to Painted in a module of this package, and
-name it in `painters`.
+A painter belongs to one study. It is a function from Study to Painted: the figures of one seed, its tables,
+and for every seed the checks that docs/papers names. The entry points `raffed.painters` name all painters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +18,9 @@ from matplotlib.figure import Figure
 from raffed.references.gate import within
 from raffed.results.parquet import open_table
 
-from ..reproduction.item_runs import Reproduction
-from ..runs.files import JsonDict, read_object
-from ..table import TextTable
+from .reproduction.item_runs import Reproduction
+from .runs.files import JsonDict, read_object
+from .table import TextTable
 
 PARTS = ("values", "points", "images")
 
@@ -135,3 +136,42 @@ def records(frame: pd.DataFrame) -> list[JsonDict]:
 
 def _shown(value: float | None) -> str:
     return "–" if value is None or value != value else f"{value:.4g}".replace("-", "−")
+
+
+@cache
+def painters() -> dict[str, Callable[[Study], Painted]]:
+    """Map each study to its painter. They are imported on first use, because they import this module."""
+    groups = [entry.load() for entry in entry_points(group="raffed.painters")]
+    return {name: painter for group in groups for name, painter in group.items()}
+
+
+def painted(study: Study) -> Painted:
+    """Return what is shown of a study. A study without a painter is shown as a table of its numbers."""
+    painter = painters().get(study.about["name"])
+    return Painted([], [], {"Values": values_table(study)}) if painter is None else painter(study)
+
+
+def check_table(studies: Sequence[Study]) -> TextTable | None:
+    """Return a table of claims with measured values and verdicts over all seeds; None without claims.
+
+    Smoke runs decide no claim about trained models, so only mathematical claims are left of them.
+    """
+    smoke = bool(studies) and studies[0].about["scale"] == "smoke"
+    found: dict[str, list[StudyCheck]] = {}
+    for study in studies:
+        for check in (one for one in painted(study).checks if one.exact or not smoke):
+            found.setdefault(check.claim, []).append(check)
+    if not found:
+        return None
+    lines = [
+        [claim, "; ".join(one.measured for one in checks), _holds(checks)] for claim, checks in found.items()
+    ]
+    words = frozenset({"Claim", "Measured", "Holds"})
+    return TextTable(["Claim", "Measured", "Holds"], lines, words)
+
+
+def _holds(checks: Sequence[StudyCheck]) -> str:
+    good = sum(one.holds for one in checks)
+    if len(checks) == 1:
+        return "yes" if good else "no"
+    return f"{good} of {len(checks)} seeds"

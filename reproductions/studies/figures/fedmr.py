@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-
-from ..figures.theme import LIGHT, Theme, dress, look, place, style
-from .study import DrawnFigure, Painted, Study, StudyCheck, records
+from raffed.analysis.figures.theme import LIGHT, Theme, dress, look, place, style
+from raffed.analysis.studies import DrawnFigure, Painted, Study, StudyCheck, records
 
 ANGLE = 45.0  # degrees, docs/papers/fedmr.md §E4
 

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
+from raffed.analysis.studies import DrawnFigure, Painted, Study, StudyCheck, values_table
 
 from .drawing import lines, planes
-from .study import DrawnFigure, Painted, Study, StudyCheck, values_table
 
 COUNTS = (8, 5, 2)
 NEAR_ZERO = 0.1  # of the first epoch's accumulated gradient, what "≈ 0" is taken to be
