@@ -79,7 +79,7 @@ def measured() -> dict[str, int]:
         numbers[f"{folder}.files"] = len(sources)
         if folder == "raffed":
             numbers["raffed.import_lines"] = sum(len(import_lines(source)) for source in sources)
-    tests = [path for path in tracked("tests") if "benchmarks" not in path.parts]
+    tests = tracked("tests")
     numbers["tests.lines"] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests)
     return {**numbers, **_command_line()}
 

@@ -25,7 +25,7 @@ ITEM = Item(
         Cell("FedAvg", "IID", RUN, {}),
         Cell("FedAvg (seconds a round)", "IID", RUN, {}, "seconds_round"),
     ),
-    note="throughput without a target; workload W4 of tests/benchmarks compares its seconds",
+    note="throughput without a target; workload W4 of benchmarks compares its seconds",
     published=Published(
         "pfl-research, configs/baseline.yaml (apple/pfl-research c9d1f32)",
         "minutes and accuracy after 1,500 rounds",

@@ -2,7 +2,7 @@
 
 `python -m tests.docs.methods` writes it. What is sent and kept is read from the wire table
 (tests/golden/wire.txt), which is held against real rounds, and the cost from the record of the benchmark
-(tests/benchmarks/method_cost.json), if there is one.
+(benchmarks/method_cost.json), if there is one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from raffed.reproductions.zoo.rows import (
 )
 from raffed.tune_spaces import load_space, points, values
 
+from benchmarks.cost_record import RECORD, ratios
 from raffed.config.run import RunConfig
 from raffed.config.validation import Declaration
 from raffed.core.method import Method
 from raffed.methods import METHODS, MethodInfo, build_method
-from tests.benchmarks.cost_record import RECORD, ratios
 from tests.golden.regenerate import WIRE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "methods.md"

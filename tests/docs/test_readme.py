@@ -18,7 +18,17 @@ from tests.warm import python
 
 ROOT = Path(__file__).resolve().parents[2]
 README, DOCS = ROOT / "README.md", ROOT / "docs"
-FOLDERS = ("analysis", "cluster", "docs", "examples", "raffed", "reproductions", "tests", "tune_spaces")
+FOLDERS = (
+    "analysis",
+    "benchmarks",
+    "cluster",
+    "docs",
+    "examples",
+    "raffed",
+    "reproductions",
+    "tests",
+    "tune_spaces",
+)
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *(page for name in FOLDERS for page in sorted((ROOT / name).rglob("*.md"))),
