@@ -5,21 +5,16 @@ the others, or they do not have the measure. The page, Markdown, LaTeX and the t
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from raffed.analysis.item_tables import item_latex, item_markdown
 from raffed.analysis.loading import load_runs
-from raffed.analysis.report import write_loaded
 from raffed.analysis.reproduction.claims import claim_counts, claim_results
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.matrix import Matrix, matrix_of
-from raffed.analysis.reproduction.verdicts import paper_table
 from raffed.analysis.runs.load import Runs
-from raffed.analysis.table import as_text
 
 from raffed.results.seal import sealed
 from tests.analysis.written_item import written_item
@@ -69,26 +64,6 @@ def test_a_cell_whose_runs_are_all_of_another_partition_is_not_comparable_and_no
     assert matrix.counts == {"not printed": 2, "not comparable": 1}
     assert matrix.notes == {"a": f"{REASON} (1 cell)"}
     assert matrix.cells[1][0].hint == REASON
-
-
-def test_the_page_the_text_markdown_and_latex_say_so_with_the_reason(
-    written: Written, tmp_path: Path
-) -> None:
-    item, runs = written(["FedProx0", "FedProx1"])
-    text = as_text(paper_table(item, runs))
-    assert re.search(r"^FedProx .* not comparable  not comparable: the partition differs", text, re.MULTILINE)
-    markdown = item_markdown(item, runs)
-    assert "| FedProx | not comparable ≠ (a) |" in markdown
-    assert "≠ not comparable (1): its runs differ" in markdown
-    assert f"(a) {REASON} (1 cell)" in markdown
-    latex = item_latex(item, runs)
-    assert re.search(r"FedProx & not comparable .* \(a\)", latex)
-    assert f"% (a) {REASON} (1 cell)" in latex
-    page = write_loaded(runs, tmp_path / "out", [item]).read_text()
-    assert re.search(r'class="number apart"[^>]*><span class="ours">not comparable', page)
-    assert re.search(r'<li class="apart"[^>]*>.* 1 not comparable</li>', page)
-    assert f"<sup>a</sup> {REASON}" in page
-    assert "not run" not in page.partition("How to read")[0]
 
 
 def test_of_a_cell_with_a_number_it_is_said_which_runs_are_left_out_of_it(written: Written) -> None:
@@ -147,17 +122,3 @@ def test_a_cell_whose_runs_lack_the_measure_is_not_measured(
     assert set(words(matrix).values()) == {"not measured"}
     assert matrix.notes == {"a": f"{why} (3 cells)"}
     assert matrix.cells[0][0].hint == f"not measured: {why}"
-
-
-def test_a_setting_that_was_tried_without_a_mean_is_not_run_or_not_comparable(written: Written) -> None:
-    item, runs = written(["FedProx0", "FedProx1"])
-    tried = {"best": ["FedAvg0", "FedAvg1"], "apart": ["FedProx0"], "later": [], "fewer": ["MAP1"]}
-    cell = {
-        **item.about["cells"][0],
-        "runs": [name for names in tried.values() for name in names],
-        "settings": [{"setting": name, "runs": names} for name, names in tried.items()],
-    }
-    other = {**item.about["cells"][2], "row": "Other", "runs": ["MAP0"]}
-    table = paper_table(Reproduction(item.folder, {**item.about, "cells": [cell, other]}), runs)
-    at = list(table.titles).index("Best setting")
-    assert table.rows[0][at] == "best (others: not comparable, not run, fewer seeds)"

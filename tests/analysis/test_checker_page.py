@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,9 +53,6 @@ def table(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
     return tmp_path
 
 
-FIRST = f"1 of 2 agree; FedAvg in their place: 2 of 2. {CANNOT_TELL}."
-
-
 def page(table: Path) -> str:
     out = table / "page.md"
     assert main([str(table), "--out", str(out), "--prose", str(table / "prose")]) == 0
@@ -70,11 +66,6 @@ def test_the_page_counts_verdicts_and_claims_and_says_how_the_runs_were_made(tab
     assert "6 runs with the seeds 0, 1, 2: " in text
     assert "`raffed reproduce own/t --scale full --out checker --execution serial` makes them again" in text
     assert "It is misprinted." in text
-
-
-def test_the_picture_of_a_table_lies_beside_the_page_and_is_shown_in_it(table: Path) -> None:
-    assert "![Printed and ours, cell by cell](own-t-full.svg)" in page(table)
-    assert "ours: agrees" in (table / "own-t-full.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -112,24 +103,3 @@ def test_an_expression_without_a_number_is_refused(
     (table / "prose" / "own-t.md").write_text(f"It is {{{{{expression}}}}}.\n", encoding="utf-8")
     assert main([str(table), "--out", str(table / "page.md"), "--prose", str(table / "prose")]) == 2
     assert "own/t, full: A table: " in capsys.readouterr().err
-
-
-def test_what_was_written_by_hand_stays_when_the_page_is_written_anew(table: Path) -> None:
-    assert "Nothing was written about this table yet" in page(table)
-    (table / "prose").mkdir()
-    (table / "prose" / "own-t.md").write_text("The cause is known.\n", encoding="utf-8")
-    for _ in range(2):
-        text = page(table)
-        head, *_ = text.partition("\n\nThe cause is known.\n\n")
-        assert head.splitlines()[-3:] == ["## own/t, full: A table", "", FIRST]
-        assert "Nothing was written" not in text
-
-
-def test_a_table_that_nobody_printed_makes_no_page(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table / "item" / "item.json"
-    about = json.loads(path.read_text(encoding="utf-8"))
-    del about["published"]
-    path.write_text(json.dumps(about), encoding="utf-8")
-    assert main([str(table), "--out", str(table / "page.md")]) == 2
-    assert "there is no table of raffed reproduce checker/" in capsys.readouterr().err
-    assert not (table / "page.md").exists()

@@ -5,16 +5,13 @@ side by side.
 from __future__ import annotations
 
 import copy
-import html
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from raffed.analysis.figures.curves import class_accuracy, task_curves, tasks
-from raffed.analysis.figures.theme import short
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import comparison_table, ranking
 from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markdown, to_text
@@ -100,14 +97,6 @@ def test_what_differs_is_named_in_every_form_and_is_never_tested(
     )
     assert comparison_table(runs, groups(runs)) is None
     assert "p (" not in task_sections(runs, groups(runs))
-
-
-def test_a_page_shows_the_reasons_as_a_hint_of_a_short_cell(tmp_path: Path, write_run: WriteRun) -> None:
-    pair(write_run, "config.local.epochs", 7)
-    shown = to_html(summary(load_runs([tmp_path])))
-    cell = re.search(r"<td[^>]*>not comparable</td>", shown)
-    assert cell is not None
-    assert "not comparable: local.epochs differs (7 / " in html.unescape(cell.group())
 
 
 def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(
@@ -275,12 +264,6 @@ def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, writ
     assert "<strong>90.00" not in best
     assert f"<td>map{MARK}</td>" in best
     assert apart(runs, members) == "≠ marks 1 of 3 rows: it may not be compared with the other 2."
-
-
-def test_a_name_that_is_cut_keeps_the_mark_of_what_may_not_be_compared() -> None:
-    assert short(f"a method with a long name{MARK}", 12) == f"a method …{MARK}"
-    assert short("a method with a long name", 12) == "a method wi…"
-    assert short(f"map{MARK}", 5) == f"map{MARK}"
 
 
 def test_a_method_without_a_seed_of_the_baseline_does_not_never_reach_its_target(

@@ -106,11 +106,3 @@ def test_of_several_fedavgs_that_is_the_baseline_which_may_be_compared_with_most
     assert table is not None
     assert table.titles[2] == "Rounds to fedavg epochs=1's best"
     assert [row[2] for row in table.rows] == ["not comparable", "2.0", "1.0"]
-
-
-def test_a_picture_of_gains_says_how_many_methods_it_leaves_out(tmp_path: Path, write_run: WriteRun) -> None:
-    for number in range(8):
-        method = "fedavg" if number == 0 else f"m{number}"
-        write_run(method, [0.5], personal=[0.5 + 0.01 * number], method=method)
-    page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")
-    assert "The first 6 of 7 methods are drawn." in page

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from raffed.analysis import load_runs, write_report
-from raffed.analysis.figures.curves import NAMED, panel_figure, task_curves
+from raffed.analysis.figures.curves import panel_figure
 from raffed.analysis.figures.series import charts
-from raffed.analysis.heading import few_versions, heading, listed
+from raffed.analysis.heading import heading
 from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.method_names import METHOD_NAMES
 
@@ -48,34 +47,8 @@ def test_a_report_says_what_was_run_when_by_which_version_and_with_which_command
     assert "<title>FedAvg and MAP on digits · p10c2 – raffed report</title>" in page
 
 
-@pytest.mark.parametrize(
-    ("names", "text"),
-    [(["a"], "a"), (["a", "b", "c"], "a, b and c"), (list("abcde"), "5 methods")],
-)
-def test_a_few_names_are_listed_and_many_are_counted(names: list[str], text: str) -> None:
-    assert listed(names, "methods") == text
-
-
 def test_the_names_of_methods_are_those_of_the_methods() -> None:
     assert {name: method_info(name).title for name in METHODS} == METHOD_NAMES
-
-
-def test_a_page_has_names_of_methods_and_the_table_for_programs_has_references(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for seed in range(3):
-        write_run(f"a{seed}", [0.5, 0.5 + seed / 100], personal=[0.5, 0.5], seed=seed)
-        write_run(f"b{seed}", [0.5, 0.6], personal=[0.5, 0.6], seed=seed, method="lgfedavg")
-    page = write_report([tmp_path / name for name in ("a0", "a1", "a2", "b0", "b1", "b2")], tmp_path / "out")
-    text = page.read_text(encoding="utf-8")
-    for shown in (
-        "Difference to LG-FedAvg, points",
-        "Rounds to FedAvg&#39;s best",
-        'title="lgfedavg">LG-FedAvg<',
-    ):
-        assert shown in text
-    assert ">fedavg<" not in text.replace("<td>fedavg</td>", "", 6), "only the configurations of six runs"
-    assert "lgfedavg," in (tmp_path / "out" / "summary.csv").read_text(encoding="utf-8")
 
 
 def test_a_title_that_is_a_name_of_raffed_s_does_not_stand_for_a_method_of_one_s_own(
@@ -96,20 +69,3 @@ def test_a_chart_has_the_values_and_the_looks_of_its_picture(tmp_path: Path, wri
     assert (chart.below, chart.points, chart.percent_below) == ("Round", False, False)
     assert (one.label, one.colour, one.marker, one.dashed) == ("fedavg", 0, "o", False)
     assert (one.x, one.y, one.low, one.high) == ([1, 2], [0.25, 0.625], [0.25, 0.5], [0.25, 0.75])
-
-
-def test_of_many_lines_the_highest_are_named_in_the_picture(tmp_path: Path, write_run: WriteRun) -> None:
-    for number in range(20):
-        write_run(f"r{number}", [0.1, 0.1 + number / 100], method=f"m{number}")
-    runs = load_runs([tmp_path])
-    figure = panel_figure(runs, ("digits", "p10c2"), "Aggregation accuracy")
-    assert figure is not None
-    names = [text.get_text() for text in figure.axes[0].texts]
-    assert sorted(names) == sorted(f"m{number}" for number in range(20 - NAMED, 20))
-    assert len(task_curves(runs, ("digits", "p10c2"), "Aggregation accuracy")) == 20
-
-
-def test_many_commits_are_counted() -> None:
-    names = [f"raffed 0.1.0, commit {number:010d}" for number in range(5)]
-    assert few_versions(names[:4]) == names[:4]
-    assert few_versions([*names, "raffed 0.2.0"]) == ["raffed 0.1.0, 5 commits", "raffed 0.2.0"]

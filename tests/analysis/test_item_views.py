@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raffed.analysis.figures.item_plots import Cost, cost_panels, gain_curves, stage_curves
 from raffed.analysis.figures.theme import svg
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.cell_values import cell_values
@@ -367,13 +366,3 @@ def test_balanced_accuracy_is_the_mean_over_classes_with_test_samples(tmp_path: 
     assert cell_values(found, ("FedAvg", where), runs) == {0: pytest.approx(50.0)}
     assert cell_values(found, ("FedAvg", where), runs, "balanced_last") == {0: pytest.approx(40.0)}
     assert cell_values(found, ("FedMR", where), runs) == {}  # without rows of classes
-
-
-def test_the_pictures_name_every_line_and_panel() -> None:
-    drawn = svg(stage_curves({"c1": {"a": [0.5, 0.4], "b": [0.6, 0.2]}, "c2": {"a": [0.1, 0.2]}}))
-    assert all(f">{name}<" in drawn for name in ("a", "b", "c1", "c2"))
-    ablated = ("GLDP without L_GP and L_LP", "GLDP without L_GP and L_LP, by prototypes")
-    drawn = svg(stage_curves({"c": {name: [0.5, 0.4] for name in ablated}}))
-    assert all(f">{name}<" in drawn for name in ablated)
-    assert ">a: 100 % gain<" in svg(gain_curves({"c": {"a": [0.1, 0.2]}}))
-    assert ">x<" in svg(cost_panels({"d": {"x": Cost(1.0, 2.0, 0.5)}}))

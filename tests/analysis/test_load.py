@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from raffed.analysis import NoRunsError, load_runs
-from raffed.analysis.__main__ import main
+from raffed.analysis import load_runs
 from raffed.analysis.runs.groups import groups
 
 WriteRun = Callable[..., Path]
@@ -32,14 +31,6 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, write_
 def test_one_path_is_as_a_list_of_it(tmp_path: Path, write_run: WriteRun) -> None:
     write_run("a", [0.5])
     assert [list(load_runs(one).runs.index) for one in (tmp_path, str(tmp_path), [tmp_path])] == [["a"]] * 3
-
-
-def test_paths_without_a_run_are_named_with_the_reason(tmp_path: Path) -> None:
-    gone = str(tmp_path / "nope")
-    for asked in (gone, [gone, tmp_path]):
-        with pytest.raises(NoRunsError, match=f"{gone}: there is no such folder"):
-            load_runs(asked)
-    assert load_runs([]).runs.empty
 
 
 def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: WriteRun) -> None:
@@ -110,87 +101,12 @@ def test_a_damaged_run_json_costs_that_run_only(tmp_path: Path, write_run: Write
     assert list(runs.unreadable) == [str(tmp_path / "bad")]
 
 
-def test_a_run_json_that_says_almost_nothing_is_enough(tmp_path: Path, write_run: WriteRun) -> None:
-    (write_run("a", [0.5], method="map", seed=3) / "run.json").write_text('{"config": null, "hashes": 5}')
-    row = load_runs([tmp_path]).runs.loc["a"]
-    assert (row["method"], row["seed"], row["dataset"], row["state"]) == ("map", 3, "digits", "")
-
-
 def test_a_run_before_its_first_flush_is_described_by_its_configuration(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
     write_run("a", [], method="fedmr", state="running", planned=5)
     row = load_runs([tmp_path]).runs.loc["a"]
     assert (row["method"], row["partition"], row["rounds_done"]) == ("fedmr", "p10c2", 0)
-
-
-def test_a_path_without_runs_is_named(tmp_path: Path, write_run: WriteRun) -> None:
-    (tmp_path / "empty").mkdir()
-    said = load_runs([write_run("a", [0.5]), tmp_path / "empty", tmp_path / "missing"]).unreadable
-    assert said == {
-        str(tmp_path / "empty"): "there is no run.json at or below it",
-        str(tmp_path / "missing"): "there is no such folder",
-    }
-
-
-@pytest.mark.parametrize(
-    ("kept", "has"),
-    [
-        (["metrics/part-000001-000001.parquet"], "metrics with rows of a run"),
-        (["checkpoints/round-000001/state.json"], "checkpoints of a run"),
-        (["part-000001-000001.parquet"], "rows of a run"),
-        (["metrics", "partition.npz"], "metrics, empty,"),
-    ],
-)
-def test_a_folder_that_looks_like_a_run_and_has_no_run_json_is_named_beside_good_runs(
-    tmp_path: Path, write_run: WriteRun, kept: list[str], has: str
-) -> None:
-    write_run("runs/good", [0.5])
-    for name in kept:
-        path = tmp_path / "runs" / "group" / "lost" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"") if path.suffix else path.mkdir()
-    lost = str(tmp_path / "runs" / "group" / "lost")
-    told = {lost: f"it has {has} but no run.json; put back a copy of it"}
-    runs = load_runs(tmp_path / "runs")
-    assert (list(runs.files), dict(runs.unreadable)) == (["good"], told)
-    with pytest.raises(NoRunsError, match=re.escape(told[lost])):
-        load_runs(lost)
-
-
-def test_the_report_and_the_terminal_name_the_broken_runs_beside_the_good_ones(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("good", "lost", "torn", "folder"):
-        write_run(f"runs/{name}", [0.5], seed=len(name))
-    for name in ("lost", "folder"):
-        (tmp_path / "runs" / name / "run.json").unlink()
-    (tmp_path / "runs" / "torn" / "run.json").write_text("{")
-    (tmp_path / "runs" / "folder" / "run.json").mkdir()
-    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
-    told, page = capsys.readouterr().err, (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    for name in ("lost", "torn", "folder"):
-        assert f"left out {tmp_path / 'runs' / name}: " in told
-        assert str(tmp_path / "runs" / name) in page
-    assert "run.json is a folder, but must be a file" in told
-
-
-def test_folders_that_only_share_a_name_with_those_of_a_run_are_passed_by(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    write_run("runs/good", [0.5])
-    for name in ("code/metrics/compare.py", "code/checkpoints/notes.txt", "tables/values.parquet"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    assert dict(load_runs(tmp_path).unreadable) == {}
-
-
-def test_the_metrics_folder_of_a_run_is_refused_with_the_folder_of_the_run(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    folder = write_run("a", [0.5])
-    with pytest.raises(NoRunsError, match=f"is not its folder; give {folder}"):
-        load_runs(folder / "metrics")
 
 
 def test_runs_that_differ_in_seed_and_execution_only_are_one_group(

@@ -12,12 +12,10 @@ from raffed.analysis.item_tables import item_latex, item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.report import write_loaded
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
-from raffed.analysis.reproduction.matrix import Matrix, MatrixCell, heads, matrix_of
+from raffed.analysis.reproduction.matrix import Matrix, matrix_of
 from raffed.analysis.reproduction.matrix_text import matrix_table
 from raffed.analysis.reproduction.table_order import table_order
-from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.runs.load import Runs
-from raffed.analysis.sections import paper_section
 
 from tests.analysis.written_item import written_item
 
@@ -106,28 +104,6 @@ def test_a_cell_has_ours_over_the_printed_number_and_a_sign_of_its_verdict(writt
     ]
 
 
-def test_a_cell_without_runs_shows_the_printed_number_and_the_plan_s_reason(
-    written: Written, tmp_path: Path
-) -> None:
-    item, runs = written()
-    matrix = matrix_of(item, runs)
-    absent = matrix.cells[1][1]
-    assert absent._replace(hint="") == MatrixCell("", "88.40", "not run", "", "a", absent.value)
-    assert matrix.notes == {"a": "does not fit into the budget (1 cell)"}
-    page = write_loaded(runs, tmp_path / "out", [item]).read_text()
-    assert re.search(r'class="number absent"[^>]*><span class="printed">88.40<sup>a</sup>', page)
-    assert "Left out<" not in page
-
-
-def test_only_a_row_with_numbers_of_both_kinds_keeps_two_lines_for_each_cell(written: Written) -> None:
-    item, runs = written()
-    assert str(paper_section(item, runs)).count('<tr class="both">') == 2
-    cells = [{**one, "printed": {}} for one in item.about["cells"]]
-    page = str(paper_section(item._replace(about={**item.about, "cells": cells}), runs))
-    assert 'class="both"' not in page
-    assert "&nbsp;" not in page
-
-
 def test_smoke_says_that_a_cell_runs_and_nothing_about_the_paper(written: Written, tmp_path: Path) -> None:
     above = {"text": "MAP above", "terms": [[1.0, "MAP", "FaMnist MLPNet"]]}
     same = {"text": "Same", "terms": [], "within": 0.0}
@@ -164,11 +140,6 @@ def test_columns_of_several_measures_have_their_own_decimal_places(
     assert matrix_table(matrix_of(item, load_runs(run_folders(item)))).rows == [["FedAvg", "81.23", "1"]]
 
 
-def test_neighbours_with_one_first_word_have_one_head() -> None:
-    found = heads(["FMNIST P5C2", "FMNIST avg", "SVHN IID", "Avg"])
-    assert found == [("FMNIST", ["P5C2", "avg"]), ("", ["SVHN IID"]), ("", ["Avg"])]
-
-
 def test_latex_has_the_paper_s_shape_and_right_minus_signs(written: Written) -> None:
     text = item_latex(*written("proxy", margin=1.0))
     assert r"& \multicolumn{2}{c}{FaMnist} \\" in text
@@ -178,19 +149,6 @@ def test_latex_has_the_paper_s_shape_and_right_minus_signs(written: Written) -> 
     body = [line for line in text.splitlines() if "&" in line]
     assert {line.count("&") for line in body if "multicolumn" not in line} == {2}
     assert not re.search(r"--\d", text)
-
-
-def test_markdown_has_claims_first_then_the_matrix_and_the_long_list_folded(written: Written) -> None:
-    claim = {"text": "MAP above", "terms": [[1.0, "MAP", "FaMnist MLPNet"]]}
-    said = item_markdown(*written(claims=[claim]))
-    places = [
-        said.index(text) for text in ("| MAP above", "| 86.00 ± 1.24 / 86.20 ✓", "<details>", "| Column |")
-    ]
-    assert places == sorted(places)
-
-
-def test_every_verdict_with_a_colour_has_a_sign() -> None:
-    assert all(one.sign for one in MARKS.values() if one.css not in ("plain", "absent"))
 
 
 @pytest.mark.parametrize("name", ["<script>x</script>", "a & b"])

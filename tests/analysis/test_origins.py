@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,18 +54,6 @@ def test_seeds_of_other_code_are_a_row_of_their_own_and_it_is_said(
     assert "its own code differs" in page
 
 
-@pytest.mark.parametrize(("changed", "more"), [(("f0", "f5"), ""), (("f0", "f1", "f2", "f3"), " and 1 more")])
-def test_of_several_files_the_changed_ones_are_named_and_of_many_the_first_three(
-    tmp_path: Path, write_run: WriteRun, changed: tuple[str, ...], more: str
-) -> None:
-    files = {f"f{n}": A for n in range(6)}
-    for name, other in (("a", {}), ("b", dict.fromkeys(changed, B))):
-        write_run(name, [0.5], method=OWN, code=[record(**{**files, **other})])
-    ((_, told),) = remarks(tmp_path)
-    assert re.findall(r"f\d", told) == list(changed)[:3]
-    assert f"…{more}); the second value" in told
-
-
 def test_a_run_that_went_on_with_changed_code_is_a_row_of_its_own(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
@@ -88,17 +75,6 @@ def test_a_run_that_went_on_with_changed_code_is_a_row_of_its_own(
     }
     said = f"its runs were continued from round 3 on with changed code (own {A[:8]}… / {B[:8]}…)"
     assert (both, said) in remarks(tmp_path)
-
-
-def test_seeds_that_all_went_on_with_changed_code_are_one_row_of_which_it_is_said(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    mixed = [{"from": 1, "to": 2}, {"from": 3, "to": 4, "accepted": {"own": [A, B]}}]
-    for seed in range(2):
-        write_run(f"s{seed}", [0.5] * 4, method=OWN, seed=seed, segments=mixed, code=[record(own=B)])
-    assert used(tmp_path) == {OWN: ("s0", "s1")}
-    (cell,) = summary(load_runs(tmp_path))["comparable"]
-    assert cell.startswith("yes; its runs were continued from round 3 on with changed code")
 
 
 def test_seeds_of_other_data_are_a_row_that_is_not_comparable(tmp_path: Path, write_run: WriteRun) -> None:
@@ -133,12 +109,6 @@ def test_several_versions_of_raffed_are_one_row_of_which_it_is_said(
     assert used(tmp_path) == {"fedavg": ("s0", "s1", "s2")}
     told = "its seeds were computed by several versions of raffed: 0.1.0 (seeds 0, 1), 0.2.0 (seed 2)"
     assert remarks(tmp_path) == [("fedavg", told)]
-
-
-def test_other_commits_of_one_version_are_not_worth_a_remark(tmp_path: Path, write_run: WriteRun) -> None:
-    for seed in range(2):
-        write_run(f"s{seed}", [0.5], seed=seed, versions={"raffed": "0.2.0"}, commit=f"{seed}" * 40)
-    assert remarks(tmp_path) == []
 
 
 def test_a_run_that_another_version_resumed_is_of_both(tmp_path: Path, write_run: WriteRun) -> None:
@@ -194,13 +164,3 @@ def test_packed_records_keep_code_and_data(tmp_path: Path, write_run: WriteRun) 
     assert pack([str(tmp_path / "runs"), "--out", str(tmp_path / "packed")]) == 0
     assert used(tmp_path / "packed") == used(tmp_path / "runs")
     assert len(used(tmp_path / "packed")) == 2
-
-
-def test_damaged_records_of_code_cost_that_run_only(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("good", [0.5])
-    damages: list[dict[str, Any]] = [{"code": 5}, {"code": [{}]}, {"segments": [{"from": 1}]}]
-    for number, about in enumerate(damages):
-        write_run(f"bad{number}", [0.5], **about)
-    runs = load_runs(tmp_path)
-    assert list(runs.files) == ["good"]
-    assert len(runs.unreadable) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from raffed.analysis.figures.printed_plots import LOOKS
-from raffed.analysis.figures.theme import LIGHT, in_both_schemes, svg
+from raffed.analysis.figures.theme import LIGHT
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.reproduction.printed_view import printed_view
-from raffed.analysis.reproduction.verdict_marks import MARKS
 from raffed.analysis.runs.load import Runs
 
 from tests.analysis.written_item import written_item
@@ -100,35 +98,3 @@ def test_at_proxy_scale_the_differences_to_the_baseline_are_drawn_beside_zero(ta
     assert points(axes, 0) == [[2.0], [8.0, 7.0, 6.0], [7.0]]
     assert axes.get_xlabel() == "difference to FedAvg"
     assert any(np.asarray(line.get_xdata()).tolist() == [0.0, 0.0] for line in axes.get_lines())
-
-
-@pytest.mark.parametrize("about", [{"scale": "smoke"}, {"measure": "a_loc"}])
-def test_nothing_is_drawn_where_no_cell_has_two_numbers_to_compare(table: Any, about: dict[str, str]) -> None:
-    """Smoke runs are compared with nothing, and these runs have no values of A_loc."""
-    assert not printed_view(*table(**about)).figures
-
-
-def test_the_legend_names_the_verdicts_that_occur(table: Any) -> None:
-    (drawn,) = printed_view(*table(OURS | {"FedRS": [0.579, 0.58, 0.581]})).figures
-    said = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
-    assert said == ["printed", "margin", "ours: too few seeds", "ours: differs", "one run"]
-
-
-def test_every_verdict_on_a_number_has_a_look() -> None:
-    without = {"not comparable", "not measured", "not run"}  # there is no number of ours
-    assert {one.css for word, one in MARKS.items() if word not in without} <= LOOKS.keys()
-
-
-def test_an_image_has_a_dark_colour_for_each_colour_of_the_light_theme(table: Any) -> None:
-    """A reader who prefers dark pages sees no light patch, and no dark text on dark ground."""
-    (drawn,) = printed_view(*table()).figures
-    light = svg(drawn.figure)
-    both = in_both_schemes(light)
-    sheet = both.partition("@media (prefers-color-scheme: dark)")[2].partition("</style>")[0]
-    theme = {LIGHT.paper, LIGHT.ink, LIGHT.grid, *LIGHT.colours, *LIGHT.more}
-    used = {(kind, colour) for kind, colour in re.findall(r"(fill|stroke): (#[0-9a-f]{6})", light)}
-    assert {colour for _, colour in used} <= theme
-    assert used == {
-        (kind, colour) for kind, colour in re.findall(r'\*="(fill|stroke): (#[0-9a-f]{6})"', sheet)
-    }
-    assert both.replace(both[both.index("<style>@media") : both.index("</style>") + 9], "") == light

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raffed.analysis import NoRunsError, class_heat_map, curves, load_runs, write_report
-from raffed.analysis import report as report_module
+from raffed.analysis import load_runs, write_report
 from raffed.analysis.__main__ import main
-from raffed.analysis.figures.curves import class_accuracy, panel_figure, task_curves
-from raffed.analysis.figures.theme import DARK, LIGHT, in_the_dark, spread, svg
+from raffed.analysis.figures.curves import class_accuracy, task_curves
+from raffed.analysis.figures.theme import spread
 from raffed.analysis.render import page as page_module
 from raffed.analysis.render.page import Picture, render
-from raffed.analysis.runs.groups import Group
-from raffed.analysis.runs.load import Runs
-
-from raffed.results.seal import sealed
 
 WriteRun = Callable[..., Path]
 
@@ -157,86 +150,6 @@ def test_a_run_without_a_single_row_still_has_a_report(tmp_path: Path, write_run
     assert text.count("not measured by these runs") == 3
 
 
-@pytest.mark.parametrize(
-    ("counts", "shown"),
-    [
-        ({}, True),
-        ({"samples": None}, False),
-        ({"samples": [5, None, 3]}, False),
-        ({"samples": [5, [4], 3]}, False),
-        ({"holders": [2, 2]}, False),
-        ({"holders": [2, 2, -1]}, False),
-        ({"holders": "222"}, False),
-    ],
-)
-def test_counts_of_classes_that_are_none_leave_their_columns_out(
-    counts: dict[str, Any], shown: bool, tmp_path: Path, write_run: WriteRun
-) -> None:
-    file = write_run("a", [0.4, 0.5], clients=3, classes=3) / "run.json"
-    said = json.loads(file.read_text()) | {"classes": {"samples": [9, 4, 2], "holders": [3, 2, 1], **counts}}
-    file.write_text(json.dumps(sealed(said)))
-    text = write_report([tmp_path / "a"], tmp_path / "out").read_text(encoding="utf-8")
-    assert ("held&nbsp;%" in text) == shown
-    assert "forgetting, points" in text
-
-
-def test_a_section_that_cannot_be_made_says_so_and_leaves_the_others(
-    tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_run("a", [0.5], dataset="digits")
-    write_run("b", [0.6], dataset="cifar10")
-    whole = report_module.task_sections
-
-    def broken(runs: Runs, members: Sequence[Group]) -> str:
-        if members[0].dataset == "digits":
-            raise TypeError("'>' not supported")
-        return whole(runs, members)
-
-    monkeypatch.setattr(report_module, "task_sections", broken)
-    text = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
-    assert "a run of digits · p10c2" in text
-    assert "TypeError: &#39;&gt;&#39; not supported" in text
-    assert "cifar10 · p10c2</h2>" in text
-
-
-def test_an_item_whose_printed_place_is_no_text_is_named_as_damaged(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    """A table as the name of a place cannot be looked up."""
-    write_run("a", [0.5])
-    item = {
-        "schema": 1,
-        "paper": "map",
-        "name": "table1",
-        "title": "Table",
-        "measure": "accuracy_last",
-        "scale": "full",
-        "meaning": "x",
-        "unit": "%",
-        "margin": 1.0,
-        "baseline": "FedAvg",
-        "note": "",
-        "left_out": [],
-        "averages": [],
-        "cells": [{"row": "FedAvg", "column": "a", "printed": {"table": {"a": 1}}, "runs": ["a"]}],
-    }
-    (tmp_path / "item.json").write_text(json.dumps(item))
-    loaded = load_runs([tmp_path])
-    page = report_module.write_loaded(loaded, tmp_path / "out", report_module.find_items([tmp_path]))
-    text = page.read_text(encoding="utf-8")
-    assert f"{tmp_path / 'item.json'}</code>: damaged (TypeError" in text
-
-
-def test_nothing_to_report_on_is_an_error_that_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(NoRunsError, match="missing: there is no such folder"):
-        write_report([tmp_path / "missing"], tmp_path / "out")
-    assert main([str(tmp_path / "missing"), "--out", str(tmp_path / "out")]) == 2
-    assert "no such folder" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 def test_the_command_prints_the_table_and_names_what_it_left_out(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -274,33 +187,6 @@ def test_the_class_view_shows_the_last_round_s_global_model(tmp_path: Path, writ
     assert table.loc["fedavg"].tolist() == pytest.approx([0.45 * (0.6 + 0.8 * c / 3) for c in range(3)])
 
 
-def test_figures_take_any_name_and_draw_the_same_bytes_twice(tmp_path: Path, write_run: WriteRun) -> None:
-    for i in range(12):
-        write_run(f"r{i}", [0.5, 0.6], method=f"$\\frac{{{i}" if i else "x" * 200)
-    runs = load_runs([tmp_path])
-    one, two = class_heat_map(runs, TASK), class_heat_map(runs, TASK)
-    assert one is not None
-    assert two is not None
-    assert svg(one) == svg(two)
-    curves(runs).savefig(tmp_path / "curves.png", dpi=40)
-
-
-def test_a_drawing_in_the_dark_is_the_one_the_dark_theme_draws(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [0.5, 0.6])
-    write_run("b", [0.4, 0.7], method="map")
-    runs = load_runs([tmp_path])
-    light, dark = (panel_figure(runs, TASK, "Aggregation accuracy", theme) for theme in (LIGHT, DARK))
-    assert light is not None
-    assert dark is not None
-    light_svg = svg(light)
-    # Matplotlib makes ids of what they style; they differ, and nothing looks at them.
-    drawn = [
-        re.sub(r"\b[mp][0-9a-f]{10}\b", "id", drawing)
-        for drawing in (light_svg, in_the_dark(light_svg), svg(dark))
-    ]
-    assert drawn[0] != drawn[1] == drawn[2]
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=14))
 def test_names_beside_lines_never_overlap_and_keep_the_order_of_the_lines(ends: list[float]) -> None:
     gap = 0.068
@@ -328,15 +214,6 @@ def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: 
     assert "raffed.analysis.metrics.compare" in done.stderr
     late = [name for name in ("scipy", "jinja2") if name in done.stderr]
     assert not late, "their imports take a second, so they wait for the first test and the first page"
-
-
-def test_more_runs_than_a_byte_counts_report_what_none_of_them_measured(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for seed in range(130):  # of a method without personal models: nothing measured them
-        write_run(f"run-{seed}", [0.25, 0.5], seed=seed)
-    page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")
-    assert "50.00 ± 0.00" in page
 
 
 def test_no_template_lets_a_value_pass_unescaped() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from raffed.analysis.__main__ import main
-from raffed.analysis.figures.setting_plots import setting_map, varied
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.summary import summary
 from raffed.analysis.report import write_loaded
@@ -66,36 +65,6 @@ def test_a_map_of_settings_has_their_means_over_the_seeds_as_the_choice_has() ->
         0.1: pytest.approx(0.6),
         1.0: pytest.approx(0.75),
     }
-
-
-def test_settings_that_are_lists_are_drawn() -> None:
-    trials = [
-        {"settings": {"model.args.hidden": hidden, "mu": mu}, "score": 0.5}
-        for hidden in ([8], [8, 16])
-        for mu in (0.1, 1.0)
-    ]
-    found = trials_frame({"trials": trials})
-    assert varied(found) == ["model.args.hidden", "mu"]
-    assert setting_map(found) is not None
-
-
-def test_of_a_metric_that_should_be_low_the_table_says_that_1_minus_it_is_shown(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    """The search maximises 1 minus the metric, so a score of 0.9 is a metric of 0.1."""
-    for name, better in (("miss", "lower"), ("top2", "higher")):
-        home = tmp_path / name
-        described = [{"name": name, "better": better, "unit": "fraction"}]
-        write_run(f"{name}/fedmr/final/seed-1", [0.5], seed=1, method="fedmr", metrics=described)
-        trial = {"name": "defaults", "settings": {}, "state": "finished", "score": 0.9}
-        final = [{"seed": 1, "folder": "fedmr/final/seed-1", "state": "finished"}]
-        whole = write_sweep(home, "validation", {"trials": [trial], "chosen": trial, "final": final})
-        whole["request"]["score"] = name
-        (home / "sweep.json").write_text(json.dumps(whole))
-        (sweep,) = find_sweeps([home])
-        shown = {"lower": "Validation (global, 1 − miss) %", "higher": "Validation (global, top2) %"}
-        row = dict(zip(tuning_table(sweep).titles, tuning_table(sweep).rows[0], strict=True))
-        assert row[shown[better]] == "90.00"
 
 
 def two_finals(folder: Path, write_run: WriteRun, digests: tuple[str, str]) -> None:
@@ -223,35 +192,6 @@ def test_with_the_papers_protocol_the_chosen_trial_is_missed(
     sweep_of(tmp_path / "sweep", "paper")
     assert main([str(tmp_path), "--out", str(tmp_path / "out")]) == 0
     assert "sweep/fedmr/trials/mu1=0.1: not there" in capsys.readouterr().err
-
-
-DAMAGES = {
-    "cut off": '{"schema": 1',
-    "no methods": '{"schema": 1, "request": {}, "state": "finished", "methods": null}',
-    "not UTF-8": "\udcff",
-    "no object": "[]",
-    "deeply nested": "[" * 100_000,
-    "a folder": None,
-    "missing": "",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_with_a_damaged_sweep_json_a_report_says_so_and_trials_are_still_no_results(
-    damage: str, tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run("sweep/fedmr/trials/mu1=9.0", [0.9], method="fedmr")
-    write_run("sweep/fedmr/damaged/mu1=0.1", [0.8], method="fedmr")
-    write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr")
-    text, path = DAMAGES[damage], tmp_path / "sweep" / "sweep.json"
-    if text is None:
-        path.mkdir()
-    elif text:
-        path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert main([str(tmp_path / "sweep"), "--out", str(tmp_path / "out")]) == 1
-    assert f"left out {path}: " in capsys.readouterr().err
-    assert list(pd.read_csv(tmp_path / "out" / "summary.csv")["accuracy_last"]) == [0.7]
-    assert "sweep.json" in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("named", [["fedmr"], ["fedmr/trials", "fedmr/final"], ["."]])

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
-from raffed.analysis.figures.plots import PlotPoint, count_bins, gains, rank_diagram, scatter
+from raffed.analysis.figures.plots import count_bins, gains
 from raffed.analysis.figures.search_plots import history, pruning, searched_trials
-from raffed.analysis.figures.setting_plots import setting_map
-from raffed.analysis.figures.theme import plain_decades, svg
+from raffed.analysis.figures.theme import svg
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.classes import (
     class_curves,
@@ -24,13 +22,11 @@ from raffed.analysis.metrics.classes import (
     forgetting,
     held_and_missing,
 )
-from raffed.analysis.metrics.compare import Ranking
 from raffed.analysis.metrics.gains import client_gains
 from raffed.analysis.metrics.targets import first_reaching, target_table
 from raffed.analysis.report import write_loaded
 from raffed.analysis.runs.differing import differing
 from raffed.analysis.runs.groups import groups
-from raffed.analysis.sweeps import settings_text
 
 from raffed.config.run import RunConfig
 from raffed.results import MetricsWriter, write_json
@@ -165,25 +161,6 @@ def test_bins_take_their_lower_edge_and_what_rounding_keeps_from_it() -> None:
     assert count_bins(np.array([-0.05, -1e-12, 0.0, 0.05, 0.15 - 0.1]), edges) == [1, 2, 2]
 
 
-def test_the_pictures_show_every_name_and_number_they_are_given() -> None:
-    drawn = svg(
-        scatter(
-            [
-                PlotPoint("fedavg", 0.5, 0.6, 0.01, math.nan, 0),
-                PlotPoint("map", 0.7, 0.6, math.nan, math.nan, 1),
-            ]
-        )
-    )
-    assert ">fedavg<" in drawn
-    assert ">map<" in drawn
-    drawn = svg(rank_diagram(Ranking({"a1": 1.25, "b2": 1.75, "c3": 3.0}, 1.2, 4)))
-    assert all(text in drawn for text in ("a1  1.25", "b2", "c3", "critical difference 1.20"))
-    drawn = svg(gains({"map": [[0.1, -0.1, 0.1]]}, "fedavg"))
-    assert "map: 1 of 3 lose" in drawn
-    assert "Gain over fedavg, points" in drawn
-    assert ">Clients<" in drawn
-
-
 def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_in_a_square() -> None:
     """Of three clients one loses with one seed, two with the other: 1.5 of 3. Three of six gain 10
     points: a bar of 1.5.
@@ -195,41 +172,6 @@ def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_i
     assert sorted(bar.get_height() for bar in figure.axes[0].patches)[-2:] == [1.5, 1.5]
     four = gains({name: [[0.1]] for name in "abcd"}, "fedavg")
     assert len({round(axes.get_position().x0, 6) for axes in four.axes}) == 2
-
-
-def test_a_map_of_settings_writes_values_as_they_are_and_marks_the_best() -> None:
-    frame = pd.DataFrame(
-        [{"mu1": a, "mu2": b, "score": 0.5 + a + b / 100} for a in (0.001, 0.01) for b in (0.1, 1.0)]
-    )
-    figure = setting_map(frame)
-    assert figure is not None
-    drawn = svg(figure)
-    assert ">0.001<" in drawn
-    assert ">52.0<" in drawn
-    assert setting_map(pd.DataFrame([{"mu": 1.0, "score": 0.5}])) is None
-
-
-def test_settings_from_ranges_are_points_in_the_plane_with_the_best_one_ringed() -> None:
-    """A heat map of them would have as many rows and columns as trials, with labels of 17 digits."""
-    drawn = [(0.00495015955, 0.0899629986, 0.11), (0.0257663857, 0.0638055609, 0.13), (0.5, 0.2, 0.21)]
-    figure = setting_map(pd.DataFrame(drawn, columns=["mu", "local.lr", "score"]))
-    assert figure is not None
-    axes, _ = figure.axes
-    [points] = axes.collections
-    axis = [axes.get_xlabel(), axes.get_ylabel()]
-    places = {(one[axis.index("mu")], one[axis.index("local.lr")]) for one in points.get_offsets().tolist()}
-    assert places == {(mu, rate) for mu, rate, _ in drawn}
-    [ring] = axes.lines
-    assert {float(ring.get_xdata()[0]), float(ring.get_ydata()[0])} == {0.5, 0.2}
-    assert {axes.get_xscale(), axes.get_yscale()} == {"log", "linear"}, "mu spans two decades, the rate half"
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(0.004950159553733192, "0.00495"), (0.1, "0.1"), (1e-05, "1e-05"), (12345678, "12345678"), ("a", "a")],
-)
-def test_a_drawn_number_is_shown_with_four_digits(value: object, shown: str) -> None:
-    assert settings_text({"mu": value}) == f"mu={shown}"
 
 
 def test_a_search_is_drawn_with_what_asha_ended_and_with_the_best_so_far() -> None:
@@ -284,17 +226,3 @@ def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(
     (tmp_path / "new" / "run.json").write_text(json.dumps(sealed(file)))
     (group,) = groups(load_runs([tmp_path]))
     assert group.used == ("old", "new")
-
-
-def test_a_logarithmic_axis_has_plain_numbers_and_no_tex() -> None:
-    """SVG text is never parsed as TeX here, so that a power of ten would stand there as
-    `$\\mathdefault{10^{-2}}$`.
-    """
-    figure = Figure()
-    axes = figure.subplots()
-    axes.plot([0.001, 0.1], [1, 2])
-    axes.set_xscale("log")
-    plain_decades(axes.xaxis)
-    drawn = svg(figure)
-    assert "mathdefault" not in drawn
-    assert ">0.01<" in drawn

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ from raffed.reproductions.pages.pack_records import main as pack
 from raffed.reproductions.pages.zoo.cells import command
 from raffed.reproductions.pages.zoo.page import item_page, where_it_holds
 from raffed.reproductions.pages.zoo.rows import against, seen, trial_rounds
-from raffed.reproductions.pages.zoo_page import main
 
 from raffed.experiments.reproduction.catalogue import chosen, find_item
 from raffed.results import MetricsWriter, Row
@@ -160,33 +158,12 @@ def test_a_difference_without_spread_is_not_said_to_have_too_few_seeds() -> None
     assert against(few, "FedAvg")["Other"].verdict == "too few seeds"
 
 
-def test_every_row_leads_to_its_seeds_its_record_and_the_command_that_makes_it_again(table: Path) -> None:
-    item = load_item(table)
-    page = item_page(item, read_runs(run_folders(item)), records=[("t", "records/t/README.md")])
-    links = re.findall(r"^\| \[(\w+)\]\(#([\w-]+)\)", page, re.MULTILINE)
-    places = dict(re.findall(r'<a id="([\w-]+)"></a>(\w+)', page))
-    assert len(links) == len(ROWS)
-    assert {place: row for row, place in links} == places
-    [line] = [line for line in page.splitlines() if "</a>Better" in line]
-    assert "1: 60.10, 2: 62.20, 3: 58.30" in line  # 50 + 10 + 1/10 points, and so on
-    assert "raffed reproduce zoo/t --scale full --only better --only p10c2 --out zoo" in line
-    assert "[t](records/t/README.md)" in page
-
-
 def test_the_command_of_a_cell_is_one_that_chooses_this_cell_alone(table: Path) -> None:
     """Names have spaces, and Per-FedAvg's method is called perfedavg."""
     words = shlex.split(command(load_item(table), "Per-FedAvg", "Dirichlet 0.1"))
     only = [word for flag, word in itertools.pairwise(words) if flag == "--only"]
     (cell,) = chosen(find_item("zoo/fashion-mnist"), only)
     assert (cell.row, cell.column) == ("Per-FedAvg", "Dirichlet 0.1")
-
-
-def test_a_folder_without_a_tuned_table_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(tmp_path), "--out", str(tmp_path / "zoo.md")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not (tmp_path / "zoo.md").exists()
 
 
 def test_a_verdict_is_only_on_a_split_if_the_row_was_run_on_the_others() -> None:
@@ -196,15 +173,6 @@ def test_a_verdict_is_only_on_a_split_if_the_row_was_run_on_the_others() -> None
     assert where_it_holds(["A", "C"], names, names) == "on A and C only"
     assert where_it_holds(["A"], ["A", "B"], names) == "on A (not run on C)"
     assert where_it_holds(["A"], ["A"], ["A"]) == "on A"
-
-
-def test_the_folder_of_the_page_is_made_and_one_that_cannot_be_is_refused_in_one_line(
-    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(table.parent), "--out", str(tmp_path / "new" / "folder" / "zoo.md")]) == 0
-    (tmp_path / "file").write_text("")
-    assert main([str(table.parent), "--out", str(tmp_path / "file" / "zoo.md")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_records_have_one_row_a_round_of_trials_and_runs_as_far_as_they_came(

@@ -19,7 +19,7 @@ from raffed.errors import UsageError
 from raffed.results import read_metrics, read_run
 from raffed.results.seal import sealed
 from raffed.runtime.setup import prepare_run
-from tests.cli.conftest import QUICK, Cli, shell
+from tests.cli.conftest import QUICK, Cli
 from tests.forging import resealed
 
 REFUSED = [
@@ -129,15 +129,6 @@ def test_a_folder_that_holds_something_is_left_alone(cli: Cli, tmp_path: Path, c
     assert "already holds a run" in other.err
     assert {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()} == before
     assert (tmp_path / "mine" / "notes.txt").read_text() == "dear diary"
-
-
-@pytest.mark.parametrize("command", ["run", "compare"])
-def test_a_folder_below_a_file_is_refused(cli: Cli, tmp_path: Path, command: str) -> None:
-    (tmp_path / "file").write_text("")
-    method = ["--method", "fedavg"] if command == "compare" else []
-    done = cli(command, *method, *QUICK, "--rounds", "1", "--out", tmp_path / "file" / "run")
-    assert done.code == 2
-    assert "cannot be made (Not a directory); choose another --out" in done.err
 
 
 @pytest.mark.parametrize(
@@ -269,28 +260,6 @@ def test_a_run_that_diverges_says_where_and_keeps_the_rounds_before(cli: Cli, tm
     assert set(read_metrics(out)["round"].to_pylist()) == set(range(1, about["rounds_done"] + 1))
 
 
-def test_a_learning_rate_of_a_thousand_is_told_apart_from_a_bug(cli: Cli, tmp_path: Path) -> None:
-    done = cli(
-        "run",
-        *QUICK,
-        "--method",
-        "fedmr",
-        "--lr",
-        "1e3",
-        "--rounds",
-        "3",
-        "--json",
-        "--out",
-        tmp_path / "run",
-    )
-    assert done.code == 1
-    assert done.events[-1]["event"] == "error"
-    assert done.events[-1]["kind"] == "NumericsError"
-    assert done.events[-1]["exit_code"] == 1
-    assert "FedMR, round 1, client 0" in done.events[-1]["message"]
-    assert "Traceback" not in done.err
-
-
 @pytest.mark.parametrize("grid", [[], ["--grid", "local.lr=0.1,1"]])
 def test_a_method_without_a_space_is_refused_before_torch_and_ray_are_loaded(grid: list[str]) -> None:
     argv = ["tune", "--method", "mine", *grid, "--out", "sweeps/a"]
@@ -314,13 +283,6 @@ def test_a_refusal_is_the_only_event_of_a_command(cli: Cli, tmp_path: Path, comm
     assert done.code == event["exit_code"] == 2
     assert (event["event"], event["kind"]) == ("error", "UnknownNameError")
     assert done.err == f"raffed: {event['message']}\n"
-
-
-def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
-    done = shell("run", "--method", "fedmx", "--json", "--out", tmp_path / "run")
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["kind"] == "UnknownNameError"
-    assert done.stderr == f"raffed: {json.loads(done.stdout)['message']}\n"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-import raffed
-from raffed import Data, Faults, Federation, RunConfig, Runtime
 from raffed.results.runfile import read_run
 from tests.cli.conftest import QUICK, Cli
 
@@ -39,46 +33,6 @@ def test_a_fault_in_a_round_that_never_comes_is_refused(cli: Cli, tmp_path: Path
     assert (done.code, done.err) == (2, "raffed: faults.at names round 3; rounds are 1 to 2\n")
     plan.write_text('at = "drop 3@2-200"\n')
     assert cli(*asked, tmp_path / "b").code == 0
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"faults": Faults(drop=1.0)}, "no upload ever counts"),
-        ({"faults": Faults(late=1.0)}, "no upload ever counts"),
-        ({"faults": Faults(drop=0.9, straggle=1.0)}, ""),
-        ({"federation": Federation(1, participation=0.25)}, ""),
-    ],
-)
-def test_what_is_hardly_meant_is_said_before_it_runs(
-    asked: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    usual = RunConfig(data=Data(split="p4c5"), federation=Federation(1), runtime=Runtime(execution="serial"))
-    raffed.run(replace(usual, **asked))
-    assert said in caplog.text
-    assert len(caplog.records) == (said != "")
-
-
-@pytest.mark.parametrize(
-    ("plan", "share", "said"),
-    [
-        ("", [], "no client has a test part of its own: --local-test 0.2"),
-        (
-            "drop = 1.0",
-            ["--local-test", 0.2],
-            "no client with a test part of its own took part in a scored round",
-        ),
-    ],
-)
-def test_a_number_that_is_missing_has_its_own_reason(
-    cli: Cli, tmp_path: Path, plan: str, share: list[object], said: str
-) -> None:
-    (tmp_path / "plan.toml").write_text(plan)
-    done = cli(
-        "run", *QUICK, *share, "--rounds", 1, "--faults", tmp_path / "plan.toml", "--out", tmp_path / "run"
-    )
-    [line] = [line for line in done.out.splitlines() if line.startswith("personalization ")]
-    assert line.split(maxsplit=1)[1].strip() == f"– ({said})"
 
 
 def test_a_plan_that_is_not_there_is_an_error_before_anything_starts(cli: Cli, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,7 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import Declaration
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
-from raffed.errors import UnknownNameError
-from raffed.methods import METHODS, build_method
+from raffed.methods import METHODS
 from raffed.models import MODELS
 from tests.cli.conftest import Cli, shell
 
@@ -140,42 +138,6 @@ def test_resume_takes_only_what_changes_no_bit() -> None:
     assert "--execution" in text
     assert "--lr" not in text
     assert "--preset" not in text
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_arguments_read_from_the_source_are_those_of_the_factory(name: str) -> None:
-    info = METHODS[name]
-    found = described(f"raffed.methods.{info.module}", info.factory)
-    real = inspect.signature(info.load()).parameters
-    assert [one.name for one in found.arguments] == list(real)
-    assert [one.default for one in found.arguments] == [repr(one.default) for one in real.values()]
-    assert found.doc
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_choices_that_are_listed_are_those_that_are_taken(name: str) -> None:
-    info = METHODS[name]
-    for one in described(f"raffed.methods.{info.module}", info.factory).arguments:
-        if one.default.startswith("'"):
-            assert len(one.choices) > 1, one
-            for choice in one.choices:
-                build_method(name, {one.name: choice})
-            with pytest.raises(UnknownNameError) as refused:
-                build_method(name, {one.name: "?"})
-            assert all(choice in str(refused.value) for choice in one.choices)
-
-
-def test_choices_are_read_where_they_are_written_assigned_or_imported() -> None:
-    """FedMR writes them, MAP imports one from FedPHP's file and one from FedRS's, DittoRS one that
-    FedRS's assigns.
-    """
-    found: dict[str, dict[str, str]] = {}
-    for name in ("fedmr", "map", "dittors"):
-        arguments = described(f"raffed.methods.{METHODS[name].module}", METHODS[name].factory).arguments
-        found[name] = {one.name: one.shown_kind for one in arguments}
-    assert found["fedmr"]["inter_mode"] == "margin | pull"
-    assert (found["map"]["transfer"], found["map"]["mode"]) == ("kd | mmd", "binary | counts | uniform_bug")
-    assert found["dittors"]["mode"] == "auto | binary | counts | uniform_bug"
 
 
 def test_an_annotation_that_is_no_choice_is_shown_as_it_stands(

@@ -23,7 +23,6 @@ from raffed.results.tree import check_tree
 from raffed.runtime.record_codec import save_record
 from tests.cli.conftest import Cli
 from tests.forging import edited
-from tests.fuzz.harness import in_time
 from tests.runtime.conftest import small
 
 INSIDE = (
@@ -123,23 +122,6 @@ def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(
         pass
 
 
-@pytest.mark.parametrize(("kind", "make"), [("a folder", Path.mkdir), ("a named pipe", os.mkfifo)])
-def test_a_lock_that_is_no_file_is_named_by_every_command_that_works_in_the_folder(
-    cli: Cli, stopped: Path, tmp_path: Path, kind: str, make: Callable[[Path], None]
-) -> None:
-    (stopped / ".lock").unlink(missing_ok=True)
-    make(stopped / ".lock")
-    for command in (
-        ["resume", stopped],
-        ["extend", stopped, "--rounds", "9"],
-        ["fork", stopped, "--out", tmp_path / "fork", "--epochs", "2"],
-    ):
-        with in_time():
-            done = cli(*command)
-        assert done.code == 2, done
-        assert f"{stopped}/.lock: is {kind}" in done.err, done
-
-
 def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(
     stopped: Path, tmp_path: Path
 ) -> None:
@@ -147,19 +129,6 @@ def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(
     (stopped / "metrics" / "up").symlink_to("..")
     (tmp_path / "link").symlink_to(stopped)
     assert raffed.resume(tmp_path / "link").hashes == raffed.run(small()).hashes
-
-
-@pytest.mark.parametrize(("kind", "make"), [("a named pipe", os.mkfifo), ("a socket", None)])
-def test_what_is_no_file_and_no_folder_is_named_and_not_waited_for(
-    cli: Cli, stopped: Path, kind: str, make: Callable[[Path], None] | None
-) -> None:
-    import socket
-
-    path = stopped / "x"
-    with socket.socket(socket.AF_UNIX) as made, in_time():
-        os.mkfifo(path) if make else made.bind(str(path))
-        for command in ("resume", "verify"):
-            assert f"{path}: is {kind}, but must be a file; remove it" in cli(command, stopped).err
 
 
 @pytest.mark.parametrize(
@@ -210,29 +179,6 @@ def test_a_comparison_writes_into_no_folder_that_a_link_leads_to(
     assert contents(outside) == before
 
 
-def test_a_reproduction_writes_into_no_folder_that_a_link_leads_to(
-    cli: Cli, outside: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "runs").symlink_to(outside)
-    before = contents(outside)
-    assert (
-        "out/runs: leads out of"
-        in cli("reproduce", "map/table1", "--out", tmp_path / "out", "--scale", "smoke").err
-    )
-    assert contents(outside) == before
-
-
-def test_a_folder_at_a_file_url_is_looked_through_before_anything_is_sent_there(
-    cli: Cli, stopped: Path, outside: Path
-) -> None:
-    (stopped / "run.json.part").symlink_to(outside / "file")  # the name under which a file is sent first
-    done = cli("resume", stopped.as_uri())
-    assert done.code == 2
-    assert "run.json.part: leads out of" in done.err
-    assert (outside / "file").read_text() == "mine"
-
-
 def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tmp_path: Path) -> None:
     """Every writer of a run's files, alone, without the look through the folder before."""
     from raffed.core.messages import ClientState
@@ -257,16 +203,6 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
         assert not temp.is_symlink()
     assert contents(outside) == before
     assert load_record(tmp_path / "c", ClientState, build_method("fedavg")).slots == {}
-
-
-def test_a_temporary_name_that_is_a_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / ".run.json.tmp").mkdir()
-    with pytest.raises(RunFolderError, match=r"\.run\.json\.tmp: is a folder, but must be a file; remove it"):
-        write_json(tmp_path / "run.json", {})
-
-
-def test_a_folder_that_is_not_there_has_no_links(tmp_path: Path) -> None:
-    check_tree(tmp_path / "new")
 
 
 def test_a_file_that_a_run_at_work_removes_meanwhile_is_passed_over(

@@ -17,7 +17,7 @@ import raffed
 from raffed.config.run import RunConfig
 from raffed.errors import UnknownNameError, UsageError
 from raffed.experiments.reproduction.arithmetic import finished_otherwise
-from raffed.experiments.reproduction.own_tables import own_item, own_items
+from raffed.experiments.reproduction.own_tables import own_item
 from tests.cli.conftest import Cli
 
 METHOD = """
@@ -131,21 +131,6 @@ def test_several_tables_are_listed_and_one_is_chosen_by_its_name(lab: Path, cli:
         own_item("./items.py:both", None)
     with pytest.raises(UnknownNameError, match="nearest: prox"):
         own_item("./items.py:both", "prix")
-
-
-@pytest.mark.parametrize(
-    ("reference", "message"),
-    [
-        ("items", "is not a reference"),
-        ("./items.py:RUNS", "a RunConfig is not a table"),
-        ("./items.py:BASE", "a RunConfig is not a table"),
-        ("./nosuch.py:TABLE", "nosuch.py"),
-        ("./items.py:TABEL", "TABEL"),
-    ],
-)
-def test_what_is_no_table_is_refused(lab: Path, reference: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        own_items(reference)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from raffed.cli.profile import profile_lines
-from raffed.runtime.seconds import RoundProfile
 from tests.cli.conftest import Cli, Outcome
 
 SMALL = ("--split", "p4c3", "--samples", "200", "--rounds", "3")
@@ -67,31 +65,6 @@ def test_programs_get_an_event_for_each_method_compared(
         for found in one["rounds"]:
             parts = ("training", "sums", "messages", "scoring", "disk", "rest")
             assert found["seconds"] == pytest.approx(sum(found[part] for part in parts))
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [(("--quiet",), "--quiet prints only the folder"), (("--seeds", "2"), "cannot be used with --seeds")],
-)
-@pytest.mark.parametrize("command", ["run", "compare"])
-def test_a_table_that_nobody_would_see_is_refused(
-    cli: Cli, tmp_path: Path, command: str, words: tuple[str, ...], why: str
-) -> None:
-    done = cli(command, "--method", "map", *SERIAL, "--profile", *words, "--out", tmp_path / "a")
-    assert (done.code, (tmp_path / "a").exists()) == (2, False)
-    assert why in done.err
-
-
-def test_many_rounds_are_shown_as_means_of_at_most_twenty_blocks() -> None:
-    rounds = [(number, RoundProfile(number, 0.0, 0.0, 0.0, 0.0, 1.0)) for number in range(1, 46)]
-    lines = profile_lines(rounds)
-    assert [line[0] for line in lines] == [
-        *(f"{first}-{first + 2}" for first in range(1, 46, 3)),
-        "mean",
-        "share",
-    ]
-    assert lines[0][:3] == ["1-3", "3.000", "2.000"]
-    assert lines[-1][1:3] == ["100 %", "96 %"]  # 23 of 24 seconds
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.estimates import Speed, seconds_left, sizes_of
 from raffed.experiments.reproduction.item_file import write_item
 from raffed.experiments.reproduction.measured import corrected
-from raffed.experiments.reproduction.measures import MEASURES
 from raffed.experiments.reproduction.planner import (
     PlannedRun,
     execute_runs,
@@ -124,50 +123,12 @@ def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> Non
     assert about["averages"] == about["claims"] == []
 
 
-def test_columns_with_measures_of_their_own_say_what_each_is(tmp_path: Path) -> None:
-    item = find_item("gldp/claims")
-    about = json.loads(
-        write_item(item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, [], seeds=1)).read_text()
-    )
-    assert [text.partition(":")[0] for text in about["unit"].split("; ")] == [
-        "a_glo",
-        "a_loc",
-        "a_sel",
-        "a_sel_drop",
-    ]
-    one = find_item("gldp/table2")
-    said = json.loads(
-        write_item(one, "proxy", tmp_path, planned_runs(one, "proxy", tmp_path, [], seeds=1)).read_text()
-    )
-    assert said["unit"] == MEASURES["a_glo"]
-
-
 def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
     assert state(find_item("map/table2"), reproduced).startswith("smoke ")
     assert state(find_item("fedmr/table1"), reproduced) == "never run"
     out = shell("reproduce", "--list", "--out", reproduced).stdout
     assert out.count("never run") > 20
     assert "measure eigenvalue_variance" not in out
-
-
-def test_the_list_may_be_that_of_a_paper_or_of_one_item(tmp_path: Path, cli: Cli) -> None:
-    for asked, shown, absent in (
-        (["checker"], "checker/niid-fmnist", "fedmr/table1"),
-        (["fedmr/table1"], "fedmr/table1", "fedmr/table2"),
-    ):
-        done = cli("reproduce", *asked, "--list", "--out", tmp_path)
-        assert done.code == 0
-        assert shown in done.out
-        assert absent not in done.out
-    wrong = cli("reproduce", "fedmr/tabel1", "--list", "--out", tmp_path)
-    assert (wrong.code, "fedmr/table1" in wrong.err) == (2, True)
-
-
-def test_a_plan_runs_nothing(tmp_path: Path, cli: Cli) -> None:
-    done = cli("reproduce", "fedmr/table6", "--only", "fmnist p5c2", "--plan", "--out", tmp_path / "r")
-    assert done.code == 0
-    assert "4 runs, whose time and data are looked at when they begin" in done.err
-    assert not (tmp_path / "r").exists()
 
 
 def test_tables_of_what_is_finished_run_and_probe_nothing(
@@ -182,45 +143,6 @@ def test_tables_of_what_is_finished_run_and_probe_nothing(
     table = (reproduced / "map" / "table2" / "smoke" / "table.md").read_text()
     assert "| MAP | FaMnist LeNet |" in table
     assert "| FedRS | FaMnist LeNet |" in table
-
-
-def test_what_cannot_be_is_told_before_anything_runs(cli: Cli) -> None:
-    assert "nearest: map/table1" in cli("reproduce", "map/tabl1").err
-    assert cli("reproduce", "map/table1", "--scale", "huge").code == 2
-    assert cli("reproduce", "map/table1", "--seeds", "0").code == 2
-    assert cli("reproduce", "map/table1", "--budget", "soon").code == 2
-
-
-def packed_records(folder: Path) -> Path:
-    """A folder that has the names of packed records, which is what commands go by."""
-    folder.mkdir(parents=True)
-    for name in ("records.json", "records.parquet"):
-        (folder / name).write_text("{}")
-    return folder
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("reproduce", "map/table2", "--out"),
-        ("reproduce", "map/table2", "--tables", "--out"),
-        ("reproduce", "--list", "--out"),
-        ("tune", "--resume", "--out"),
-        ("resume",),
-        ("verify",),
-    ],
-)
-@pytest.mark.parametrize("below", [True, False])
-def test_packed_records_are_refused_in_one_line_that_says_how_to_unpack_them(
-    tmp_path: Path, cli: Cli, command: tuple[str, ...], below: bool
-) -> None:
-    packed = packed_records(tmp_path / "records" / "map")
-    done = cli(*command, packed.parent if below else packed)
-    assert done.code == 2
-    assert done.err.startswith(f"raffed: {packed}: these are packed records, ")
-    assert f"-m raffed.reproductions.pages.pack_records --unpack {packed} --out NEW_FOLDER" in done.err
-    assert done.err.count("\n") == 1
-    assert sorted(path.name for path in packed.iterdir()) == ["records.json", "records.parquet"]
 
 
 def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> None:
@@ -316,17 +238,6 @@ def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> Non
     assert steps == pytest.approx(0.01 * 1154 / 16, rel=0.05)
 
 
-def test_a_damaged_folder_beside_a_run_is_not_taken_for_it(tmp_path: Path) -> None:
-    only = ["famnist lenet", "fedavg"]
-    (job,) = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, seeds=1)
-    beside = job.folder.with_name(job.folder.name[:-10] + "0123456789")
-    beside.mkdir(parents=True)
-    for text in ('{"state": "finished"}', "{", '{"state": "finished", "config": {"method": "gone"}}'):
-        (beside / "run.json").write_text(text)
-        (again,) = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, seeds=1)
-        assert again.folder == job.folder
-
-
 def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alone(tmp_path: Path) -> None:
     only = ["famnist lenet", "fedavg,fedrs"]
     jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, 2, Runtime(execution="serial"))
@@ -345,14 +256,6 @@ def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alon
     elsewhere = {**record, "hardware": {**record["hardware"], "processor": "another one"}}
     (begun.folder / "run.json").write_text(json.dumps(sealed(elsewhere)))
     assert set(seconds().values()) == {100}
-
-
-def test_what_a_budget_keeps_from_running_is_said_with_the_way_to_run_it(cli: Cli, tmp_path: Path) -> None:
-    asked = ("reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg", "--out", tmp_path)
-    refused = cli(*asked, "--budget", "0.001s")
-    assert refused.code == 2
-    assert "1 run does not fit into the budget: the shortest is estimated at" in refused.err
-    assert "Without --budget they run" in refused.err
 
 
 def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli, tmp_path: Path) -> None:

@@ -119,34 +119,3 @@ def test_an_image_of_another_size_is_named_with_both_sizes(cinic: Images, tmp_pa
         DataFileError, match=r"frog/a\.png is 31x31 pixels, but the published images are 32x32"
     ):
         load_dataset("cinic10", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "said"),
-    [
-        ("wnids.txt", "n01\nn02\n", "names 2 classes, but the published file names 3"),
-        ("wnids.txt", "n01\nn02\nn02\n", "names 2 classes"),
-        ("wnids.txt", None, r"wnids\.txt cannot be read"),
-        (
-            "val/val_annotations.txt",
-            "val_0.JPEG\tn01\n",
-            "class n02 has 0 images, but 1 were published|class n10",
-        ),
-        ("val/val_annotations.txt", "val_0.JPEG\tn77\n", "is not an image of a class"),
-        ("val/val_annotations.txt", "../../secret\tn01\n", "is not an image of a class"),
-        (
-            "val/val_annotations.txt",
-            "val_0.JPEG\tn01\nval_1.JPEG\tn02\ngone.JPEG\tn10\n",
-            r"gone\.JPEG is missing",
-        ),
-    ],
-)
-def test_a_wrong_list_of_tiny_imagenet_is_refused(
-    file: str, content: str | None, said: str, tiny: Images, tmp_path: Path
-) -> None:
-    path = tmp_path / "tiny-imagenet-200" / file
-    path.unlink()
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(DataFileError, match=said):
-        load_dataset("tiny-imagenet", tmp_path)

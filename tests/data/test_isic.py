@@ -154,29 +154,6 @@ def test_a_table_that_is_not_the_published_one_is_refused(
         load_dataset("isic2019", tmp_path)
 
 
-def test_a_missing_table_folder_or_image_and_a_table_without_columns_are_named(
-    small: dict[str, np.ndarray], tmp_path: Path
-) -> None:
-    folder = tmp_path / "ISIC2019"
-    images = folder / "ISIC_2019_Training_Input_preprocessed"
-    (images / "ISIC_1.jpg").rename(folder / "kept.jpg")
-    with pytest.raises(DataFileError, match=r"ISIC_1\.jpg is missing"):
-        load_dataset("isic2019", tmp_path)
-    (folder / "kept.jpg").rename(images / "ISIC_1.jpg")
-    images.rename(folder / "images")
-    with pytest.raises(
-        DataFileError, match="ISIC_2019_Training_Input_preprocessed or ISIC_2019_Training_Input is missing"
-    ):
-        load_dataset("isic2019", tmp_path)
-    (folder / "images").rename(images)
-    (folder / "train_test_split").write_text("image,label\nISIC_1,0\n")
-    with pytest.raises(DataFileError, match="is not FLamby's table"):
-        load_dataset("isic2019", tmp_path)
-    (folder / "train_test_split").unlink()
-    with pytest.raises(DataFileError, match="train_test_split is missing"):
-        load_dataset("isic2019", tmp_path)
-
-
 @pytest.mark.slow
 def test_a_round_over_the_centres_trains_efficientnet_on_bent_200x200_crops_and_repeats_to_the_bit(
     small: dict[str, np.ndarray], tmp_path: Path

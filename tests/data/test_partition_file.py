@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from raffed.data.partition import Partition
 from raffed.errors import UsageError
@@ -109,23 +107,3 @@ def test_an_array_header_that_lies_or_cannot_be_read_is_refused(fields: bytes, t
             target.writestr(name, lie)
     with pytest.raises(UsageError, match=r"p\.npz"):
         Partition.load(path)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255), truncate=st.booleans())
-def test_a_garbled_file_is_refused_or_gives_the_same_lists(
-    place: float, byte: int, truncate: bool, tmp_path: Path
-) -> None:
-    raw = bytearray(stored())
-    whole = Partition((np.array([5, 1]), np.array([2])), (np.array([7]), np.zeros(0, np.int64)), 10).sha256()
-    position = int(place * len(raw))
-    if truncate:
-        raw = raw[:position]
-    else:
-        raw[position] = byte
-    (tmp_path / "p.npz").write_bytes(bytes(raw))
-    try:
-        got = Partition.load(tmp_path / "p.npz", pool_size=10)
-    except UsageError:
-        return
-    assert got.sha256() == whole

@@ -6,10 +6,8 @@ import sys
 import pytest
 import torch
 
-from raffed.config.validation import declarations
 from raffed.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, build, declared_args
-from raffed.models.last_layers import last_layers
 
 NAMES = [
     "cnn5",
@@ -147,60 +145,6 @@ def test_an_unknown_keyword_is_refused_with_the_accepted_ones(name: str) -> None
     assert all(key in str(refused.value) for key in declared_args(name))
     known = str(refused.value).partition("known: ")[2].split(", ")
     assert ("hidden" in known) == (name in ("cnn5", "mlp", "mlp5", "mlpnet"))
-
-
-@pytest.mark.parametrize("hidden", [(), 64, "64", (64, 0), (64, -1), (64.0,), (True,)])
-@pytest.mark.parametrize("name", ["mlp", "mlp5", "mlpnet"])
-def test_hidden_must_be_a_list_of_positive_widths(name: str, hidden: object) -> None:
-    with pytest.raises(UsageError, match=f"{name}: hidden = "):
-        build(name, (1, 8, 8), 10, 0, hidden=hidden)
-
-
-@pytest.mark.parametrize("value", [0, 1, "yes", None])
-def test_head_bias_must_be_a_boolean(value: object) -> None:
-    with pytest.raises(UsageError, match=r"mlp: head_bias = .*, but must be a bool"):
-        build("mlp", (1, 8, 8), 10, 0, head_bias=value)
-
-
-MOON_S = {"lenet", "mlp", "mobilenet_v2", "simplecnn", "resnet18", "resnet18_gn", "wrn28", "efficientnet_b0"}
-KEYWORDS = [  # network, keyword, value, what is said of it
-    ("wrn28", "widen", 0, "widen = 0 is outside"),
-    ("wrn28", "widen", 1.5, "widen = 1.5 is a float, but must be an int"),
-    ("wrn28", "dropout", 1.0, "dropout = 1.0 is outside"),
-    ("wrn28", "dropout", "0.3", "dropout = '0.3' is a str, but must be a float"),
-    ("efficientnet_b0", "stochastic_depth", -0.1, "stochastic_depth = -0.1 is outside"),
-    ("efficientnet_b0", "dropout", True, "dropout = True is a bool, but must be a float"),
-    ("lenet_dlg", "fc_layers", 4, "fc_layers = 4 is outside"),
-    ("lenet_dlg", "fc_layers", True, "fc_layers = True is a bool, but must be an int"),
-    ("cnn5", "channels", (64,), r"channels = \(64,\) has 1 numbers, but must have 2"),
-    ("cnn5", "channels", (64, 0), "channels = "),
-    ("mlp", "projection_hidden", -1, "projection_hidden = -1 is outside"),
-    ("cnn5", "projection", 0, "projection = 0 is outside"),
-    ("mlp5", "projection", None, "projection = None is a NoneType, but must be an int"),
-    *((name, "projection", -1, f"{name}: projection = -1 is outside") for name in sorted(MOON_S)),
-    ("lenet_2d", "relu", 1, "relu = 1 is an int, but must be a bool"),
-    ("linear", "sigmoid", 1, "sigmoid = 1 is an int, but must be a bool"),
-    ("cnn_mcmahan", "padding", "valid", "padding"),
-    ("cnn_pfl", "dropout", 1.0, "dropout = 1.0 is outside"),
-    ("mobilenet_v2", "projection_hidden", -1, "projection_hidden = -1 is outside"),
-    ("vgg11_dropout", "dropout", 1.0, "dropout = 1.0 is outside"),
-    ("resnet18_gn", "groups", 0, "groups = 0 is outside"),
-    ("resnet8", "stem_stride", 3, "stem_stride = 3 is outside"),
-]
-
-
-@pytest.mark.parametrize(("name", "keyword", "value", "said"), KEYWORDS)
-def test_a_keyword_of_a_wrong_kind_or_outside_its_range_is_refused_by_name(
-    name, keyword, value, said
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        build(name, MODELS[name].in_shapes[0], 10, 0, **{keyword: value})
-
-
-def test_every_keyword_but_the_common_ones_is_refused_once() -> None:
-    common = ("head_bias", "hidden", *declarations(last_layers))
-    own = {(name, key) for name in MODELS for key in declared_args(name) if key not in common}
-    assert {(name, key) for name, key, _, _ in KEYWORDS} == own
 
 
 @pytest.mark.parametrize("num_classes", [0, -1, 2.0, True])
