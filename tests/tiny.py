@@ -13,10 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.context import Context, Forward, ServerContext, Spec
+from raffed.core.context import ClientData, Context, Forward, ServerContext, Spec
 from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.training.clock import ClientClock
+from raffed.core.training.phases import train_private
+from raffed.core.training.session import Participant
 from raffed.core.training.task import Augmentation
+from raffed.core.visit import Visit
 from raffed.methods import METHODS, build_method
 from raffed.testing.federation import (
     CLASSES,
@@ -53,6 +57,7 @@ __all__ = [
     "module",
     "network",
     "over_methods",
+    "privately_trained",
     "same_bits",
     "server_context",
     "short",
@@ -164,3 +169,12 @@ def tree_stack(trees: Sequence[Any]) -> Any:
     flat = [pytree.tree_flatten(tree) for tree in trees]
     columns = zip(*(values for values, _ in flat), strict=True)
     return pytree.tree_unflatten([torch.stack(list(column)) for column in columns], flat[0][1])
+
+
+def privately_trained(method: Method, tiny: Tiny, view: Context, data: ClientData) -> State | None:
+    """Client 0's personal model, after private training alone, from what its ingredient knows."""
+    who = Participant(0, None, data)
+    clock = ClientClock.of(method, tiny.session, view.round, who)
+    visit = Visit(participant=who, clock=clock, downloaded=view.start, k=view, views={"personal": view})
+    train_private(method, [visit], tiny.session)
+    return visit.views["personal"].private

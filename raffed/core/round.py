@@ -23,13 +23,13 @@ from raffed.core.training.batch_norm import reestimated
 from raffed.core.training.clock import ClientClock
 from raffed.core.training.gradients import batch_gradients
 from raffed.core.training.network import Network
-from raffed.core.training.opening import opened
+from raffed.core.training.opening import make_opening
 from raffed.core.training.optimizers import SgdRule
-from raffed.core.training.phases import train_by_rule, train_private, train_shared
+from raffed.core.training.phases import train, train_private
 from raffed.core.training.session import Participant, TrainingSession, solver_for
-from raffed.core.training.sgd import Trained
 from raffed.core.training.task import Views
 from raffed.core.transfer import moved
+from raffed.core.visit import Visit
 
 EVAL_CHUNK = 500  # samples per pass without gradient; fixed, so that bits do not depend on the machine
 # The step of a server's rule: its memory, w^t, the mean and the context → its memory and w^{t+1}
@@ -96,37 +96,67 @@ def client_rounds(
 ) -> list[ClientRound]:
     """Train several clients for a round by `session.execute`, one after the other or as one stack."""
     b = b if b.w.device == session.net.device else moved(b, session.net.device)
-    joint = [_begin(m, b, participant, session) for participant in participants]
-    views = [
-        _views(m, b, participant.client_state, k) for participant, k in zip(participants, joint, strict=True)
-    ]
-    contexts, views = opened(m, views, joint, participants, session)
-    train = train_shared if m.solver is None else train_by_rule
-    trained = train(m, views, contexts, participants, session)
-    ends = [
-        k.replace(state=t.state, steps=t.steps, lr_sum=t.steps * k.lr if t.lr_sum is None else t.lr_sum)
-        for k, t in zip(contexts, trained, strict=True)
-    ]
-    views = [
-        {
-            slot: view.replace(state=k.state, steps=k.steps, lr_sum=k.lr_sum, noted=t.noted.get(slot))
-            for slot, view in own.items()
-        }
-        for own, k, t in zip(views, ends, trained, strict=True)
-    ]
-    if m.personal is not None:
-        for own, t in zip(views, trained, strict=True):
-            own["personal"] = own["personal"].replace(own=t.own, carried=t.carried)
-    views = train_private(m, views, participants, session)
+    visits = [begin(m, b, participant, session) for participant in participants]
+    make_opening(m, visits, session)
+    train(m, visits, session)
+    train_private(m, visits, session)
     with torch.no_grad():
-        return [
-            _conclude(m, k.replace(start=one.start), own, t, participant.data.n)
-            for k, one, own, t, participant in zip(ends, joint, views, trained, participants, strict=True)
-        ]
+        return [_conclude(m, visit) for visit in visits]
 
 
-def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> ClientRound:
+def begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSession) -> Visit:
+    """Return a client's visit at its beginning: w_i ← w^t, joined with the client's own layers.
+
+    Each ingredient knows its own memory and message, and nobody else's.
+    """
+    net, local, data = session.net, session.local, participant.data
+    b = b if b.w.device == net.device else moved(b, net.device)
+    start = joined(m, b, participant.client_state, net)
+    clock = ClientClock.of(m, session, b.round, participant)
+    solver = solver_for(local, m.passes[0], clock.first, m.needs_sgd)
+
+    def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
+
+    k: Context = Context(
+        spec=session.spec,
+        run_seed=session.seed,
+        round=b.round,
+        client=participant.client,
+        class_counts=data.class_counts,
+        initial=net.initial,
+        start=start,
+        state=start,
+        net=net.apply,
+        features=features,
+        mine=None,
+        server=None,
+        momentum=solver.momentum,
+        nesterov=isinstance(solver.rule, SgdRule) and solver.rule.nesterov,
+        weight_decay=solver.weight_decay,
+        lr=clock.first,
+        warmth=local.warmth(b.round),
+        warm_lr=local.rate(b.round),
+        label_smoothing=local.label_smoothing,
+        usual_steps=local.steps(-(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs),
+        reestimate=lambda state: reestimated(net, state, data.x, local.batch_size),
+        gradients=lambda state, loss: batch_gradients(net, state, data, local.batch_size, loss),
+        criterion=m.criterion,
+    )
+    kept = participant.client_state.slots if participant.client_state else {}
+    views = {
+        slot: k.replace(
+            mine=moved(kept[slot], k.w0.device) if slot in kept else one.client_init(k),
+            server=b.slots.get(slot),
+        )
+        for slot, one in m.ingredients()
+    }
+    return Visit(participant=participant, clock=clock, downloaded=start, k=k, views=views)
+
+
+def _conclude(m: Method, visit: Visit) -> ClientRound:
     """Return what a client keeps and what it sends. It is called without gradient."""
+    k, views = visit.k, visit.views
     done = {slot: one.finish(views[slot]) for slot, one in m.ingredients()}
     for slot, one in m.ingredients():
         memory, message = done[slot]
@@ -150,12 +180,12 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     for slot, one in m.ingredients():
         sent = one.outgoing(sent, views[slot])
     if m.compression is not None:
-        unmoved = m.unmoved(m.split.shared(k.start.w, k.spec.norms))
+        unmoved = m.unmoved(m.split.shared(visit.downloaded.w, k.spec.norms))
         sent, left = m.compression.compress(sent, unmoved, views["compression"])
         done["compression"] = left, None
     local_buffers = m.split.buffers == "local"
     upload = Upload(
-        n=n if m.mean.by == "samples" else None,
+        n=visit.participant.data.n if m.mean.by == "samples" else None,
         w=sent,
         b=Params({}) if local_buffers else k.state.b.clone(),
         slots={slot: wire for slot, (_, wire) in done.items() if wire is not None},
@@ -170,12 +200,12 @@ def _conclude(m: Method, k: Context, views: Views, trained: Trained, n: int) -> 
     return ClientRound(
         upload=upload,
         client_state=after,
-        start=k.start,
+        start=visit.downloaded,
         trained=k.state,
         views=views,
-        loss=trained.loss,
-        steps=trained.steps,
-        idle=trained.idle,
+        loss=visit.loss,
+        steps=k.steps,
+        idle=visit.idle,
     )
 
 
@@ -189,20 +219,11 @@ def between_rounds(
     """
     if m.personal is not None and m.personal.between == "round":
         return client_round(m, b, participant.client_state, participant.data, session, participant.client)
-    joint, joint_views = begun(m, b, participant, session)
-    [k], [views] = opened(m, [joint_views], [joint], [participant], session)
+    visit = begin(m, b, participant, session)
+    make_opening(m, [visit], session)
     if m.personal is not None and m.personal.between == "private":
-        [views] = train_private(m, [views], [participant], session)
-    return ClientModels(trained=k.start, views=views)
-
-
-def begun(
-    m: Method, b: Broadcast, participant: Participant, session: TrainingSession
-) -> tuple[Context, Views]:
-    """Return what a client and its ingredients know at the beginning of its round."""
-    b = b if b.w.device == session.net.device else moved(b, session.net.device)
-    k = _begin(m, b, participant, session)
-    return k, _views(m, b, participant.client_state, k)
+        train_private(m, [visit], session)
+    return ClientModels(trained=visit.k.start, views=visit.views)
 
 
 def joined(m: Method, b: Broadcast, client_state: ClientState | None, net: Network) -> State:
@@ -299,52 +320,3 @@ def evaluated_broadcast(m: Method, s: ServerState) -> Broadcast:
     if w is not s.w:
         check_evaluated(m, w, s.round)
     return s.replace(w=w).broadcast()
-
-
-def _begin(m: Method, b: Broadcast, participant: Participant, session: TrainingSession) -> Context:
-    net, batch, data = session.net, session.local.batch_size, participant.data
-    start = joined(m, b, participant.client_state, net)
-    lr = ClientClock.of(m, session, b.round, participant).first
-    solver = solver_for(session.local, m.passes[0], lr, m.needs_sgd)
-
-    def features(state: State) -> Iterator[tuple[Tensor, Tensor]]:
-        return ((z, y) for _, z, y in net.chunks(state, data.x, data.y, EVAL_CHUNK))
-
-    return Context(
-        spec=session.spec,
-        run_seed=session.seed,
-        round=b.round,
-        client=participant.client,
-        class_counts=data.class_counts,
-        initial=net.initial,
-        start=start,
-        state=start,
-        net=net.apply,
-        features=features,
-        mine=None,
-        server=None,
-        momentum=solver.momentum,
-        nesterov=isinstance(solver.rule, SgdRule) and solver.rule.nesterov,
-        weight_decay=solver.weight_decay,
-        lr=lr,
-        warmth=session.local.warmth(b.round),
-        warm_lr=session.local.rate(b.round),
-        label_smoothing=session.local.label_smoothing,
-        usual_steps=session.local.steps(
-            -(-session.spec.samples // session.spec.num_clients), m.passes[0].epochs
-        ),
-        reestimate=lambda state: reestimated(net, state, data.x, batch),
-        gradients=lambda state, loss: batch_gradients(net, state, data, batch, loss),
-        criterion=m.criterion,
-    )
-
-
-def _views(m: Method, b: Broadcast, client_state: ClientState | None, k: Context) -> Views:
-    """Return, for every ingredient, the context with its own memory and message and nobody else's."""
-    kept, device = client_state.slots if client_state else {}, k.w0.device
-    return {
-        slot: k.replace(
-            mine=moved(kept[slot], device) if slot in kept else one.client_init(k), server=b.slots.get(slot)
-        )
-        for slot, one in m.ingredients()
-    }

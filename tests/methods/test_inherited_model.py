@@ -13,12 +13,10 @@ from torch import Tensor
 from raffed.core.context import Spec
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.training.phases import train_private
-from raffed.core.training.session import Participant
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedphp import Heirloom, Inheritance, fedphp
 from raffed.methods.map import InheritedModel, map_, scamap
-from tests.tiny import PLAIN, Tiny, bare_context, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, network, privately_trained, same_bits
 
 SPEC_30 = Spec(3, 5, 100, 30)  # Q·T = 0.2 · 150
 INHERITING = {"fedphp": fedphp, "map": map_, "scamap": scamap}
@@ -229,10 +227,8 @@ def test_scamaps_stage_2_uses_the_runs_momentum_and_no_control_variates() -> Non
     view = done.views["personal"]
     alone = map_(share=0.2, lr_scale=0.5)
     entry = view.replace(mine=tiny.client_states[0].slots["personal"], private=None)
-    again = train_private(alone, [{"personal": entry}], [Participant(0, None, tiny.data[0])], tiny.session)[
-        0
-    ]["personal"]
-    assert same_bits(again.private, view.private)
+    again = privately_trained(alone, tiny, entry, tiny.data[0])
+    assert same_bits(again, view.private)
 
 
 @pytest.mark.parametrize("norm", [False, True])

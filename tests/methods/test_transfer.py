@@ -15,11 +15,9 @@ from raffed.core.context import ClientData, Context, Forward
 from raffed.core.losses import mmd
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.training.phases import train_private
-from raffed.core.training.session import Participant
 from raffed.methods.fedphp import Heirloom, Inheritance, InheritedWhileTraining, fedphp
 from raffed.methods.map import map_
-from tests.tiny import Tiny, bare_context, forward, network, same_bits
+from tests.tiny import Tiny, bare_context, forward, network, privately_trained, same_bits
 
 EMPTY = State(Params({}), Params({}))
 
@@ -214,10 +212,6 @@ def test_with_lambda_1_no_label_enters_stage_2(transfer: str) -> None:
     plain = tiny.data[0]
     wrong = ClientData(plain.x, plain.y.flip(0), plain.class_counts)
     assert not torch.equal(wrong.y, plain.y)
-    participants = [Participant(0, None, data) for data in (plain, wrong)]
-    ends = [
-        train_private(tiny.method, [{"personal": view}], [g], tiny.session)[0]["personal"].private
-        for g in participants
-    ]
+    ends = [privately_trained(tiny.method, tiny, view, data) for data in (plain, wrong)]
     assert same_bits(ends[0], ends[1])
     assert not same_bits(ends[0], view.state)

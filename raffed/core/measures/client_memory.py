@@ -10,9 +10,9 @@ import torch
 from raffed.core.context import ClientData, Context
 from raffed.core.messages import Broadcast, count
 from raffed.core.method import Method
-from raffed.core.round import begun, client_round
-from raffed.core.training.opening import opened
-from raffed.core.training.phases import train_by_rule, train_shared
+from raffed.core.round import begin, client_round
+from raffed.core.training.opening import make_opening
+from raffed.core.training.phases import train
 from raffed.core.training.session import Participant, TrainingSession
 
 COPIES = {"start": "model", "state": "model", "initial": "initial", "w0": "weights", "w": "weights"}
@@ -64,15 +64,16 @@ def footprint(m: Method, b: Broadcast, x: torch.Tensor, session: TrainingSession
     participant = Participant(0, None, ClientData(x, y, torch.bincount(y, minlength=classes)))
     local = replace(session.local, epochs=1e-6, min_steps=1, drop_last=False)
     session = replace(session, local=local)
-    k, views = begun(m, b, participant, session)
+    visit = begin(m, b, participant, session)
+    views = visit.views
     asked: dict[str, set[str]] = {slot: set() for slot in views}
-    watched = {slot: cast(Context, _Watched(view, asked[slot])) for slot, view in views.items()}
-    [k], [watched] = opened(m, [watched], [k], [participant], session)
-    train = train_shared if m.solver is None else train_by_rule
-    [trained] = train(m, [watched], [k], [participant], session)
-    model, beside = count(session.net.initial), count(trained.own)
+    visit.views = {slot: cast(Context, _Watched(view, asked[slot])) for slot, view in views.items()}
+    make_opening(m, [visit], session)
+    train(m, [visit], session)
+    model = count(session.net.initial)
+    beside = 0 if visit.companion is None else count(visit.companion)
     once = {COPIES[name] for names in asked.values() for name in names if name in COPIES}
-    copies = {"model": model, "initial": model, "weights": count(k.w0)}
+    copies = {"model": model, "initial": model, "weights": count(visit.k.w0)}
     training = (
         model + beside + sum(copies[name] for name in once if not (name == "weights" and "model" in once))
     )

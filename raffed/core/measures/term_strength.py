@@ -21,12 +21,12 @@ from raffed.core.messages import Broadcast
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
-from raffed.core.round import ClientRound, begun
+from raffed.core.round import ClientRound, begin
 from raffed.core.training import seeded_dropout
 from raffed.core.training.network import Network
 from raffed.core.training.objective import terms_that_draw
 from raffed.core.training.objective_parts import ObjectiveParts, objective_parts
-from raffed.core.training.opening import opened
+from raffed.core.training.opening import make_opening
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Views, with_draws
 
@@ -65,8 +65,9 @@ def term_strengths(
     parts, net = objective_parts(m, session.local.label_smoothing), session.net
     if parts.empty:
         return {}
-    k, own = begun(m, b, participant, session)
-    [k], [views] = opened(m, [own], [k], [participant], session)
+    visit = begin(m, b, participant, session)
+    make_opening(m, [visit], session)
+    k, views = visit.k, visit.views
     net.leaves("all")  # the layers are in training mode
     batches = list(_batches(m, participant, session, k.round, views))
     if not batches:

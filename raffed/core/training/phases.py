@@ -2,120 +2,112 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
+from raffed.config.training import Local
 from raffed.core import seeds
 from raffed.core.aggregation.plain_sum import plain_sum
-from raffed.core.context import Context, Forward
+from raffed.core.context import Forward
 from raffed.core.ingredients import Personal
 from raffed.core.method import Method
-from raffed.core.params import Params, State
+from raffed.core.params import State
 from raffed.core.parts import Budget, Pass
-from raffed.core.training.clock import ClientClock, batched, private_rates
+from raffed.core.seeds import Purpose
+from raffed.core.training.clock import batched, private_rates
 from raffed.core.training.drawn_epochs import drawn_epochs
 from raffed.core.training.first_step import FirstStep, trainable
-from raffed.core.training.kept_optimizer import PRIVATE, begun, keep, without_optimizer
 from raffed.core.training.objective import shared_task, steps_repeat, term_streams, terms_that_draw
-from raffed.core.training.optimizer_state import OptimizerState
-from raffed.core.training.session import Participant, TrainingSession, solver_for
-from raffed.core.training.sgd import Trained, batch_stream
-from raffed.core.training.task import ClientTask, TrainingPhase, Views, add_notes
-from raffed.errors import NumericsError
+from raffed.core.training.session import TrainingSession, solver_for
+from raffed.core.training.sgd import batch_stream
+from raffed.core.training.task import ClientTask, TrainingPhase, Views
+from raffed.core.visit import Visit
+
+PRIVATE = "private"  # the phase of private training; passes are "pass-0", "pass-1", …
 
 
-def train_shared(
-    m: Method,
-    views: list[Views],
-    contexts: list[Context],
-    participants: Sequence[Participant],
-    session: TrainingSession,
-) -> list[Trained]:
-    """Train every pass of shared training for all clients. Losses and steps are taken over all passes."""
-    round, clocks = (
-        contexts[0].round,
-        [ClientClock.of(m, session, contexts[0].round, one) for one in participants],
-    )
-    states = [k.start for k in contexts]
-    losses, steps, lr_sums = [0.0] * len(participants), [0] * len(participants), [0.0] * len(participants)
-    kept = [dict[str, OptimizerState]() for _ in participants]
-    draws = terms_that_draw(m)
-    drawn = [term_streams(draws, own) for own in views]  # the streams continue from pass to pass
-    noted: list[dict[str, Tensor]] = [{} for _ in participants]
-    companions = [_companion(m, own) for own in views]
-    gradients: dict[str, bool] = {}
+def train(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
+    """Train the shared model of all clients: w_i ← w_i − η · correction(∇ objective)."""
+    (_by_passes if m.solver is None else _by_rule)(m, visits, session)
+
+
+def _by_passes(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
+    """Train every pass of shared training. Losses and steps are taken over all passes."""
+    drawing, gradients = terms_that_draw(m), dict[str, bool]()
+    for visit in visits:
+        visit.streams = term_streams(drawing, visit.views)
+        if m.personal is not None:
+            visit.companion = m.personal.companion(visit.views["personal"])
     for number, one in enumerate(m.passes):
-        task = shared_task(m, one, solver_for(session.local, one, contexts[0].lr, m.needs_sgd))
-        phases = []
-        for i, participant in enumerate(participants):
-            mine = batched(session.local, one, participant.data.n, session.net.normalises)
-            count = participant.steps(
-                mine, drawn_epochs(session.local, session.seed, one, round, participant.client)
-            )
-            batches = _batches(replace(session, local=mine), round, participant, count, number)
-            phase = phase_of(
-                session, round, participant, states[i], batches, views[i], number, drawn[i], companions[i]
-            )
-            rates = clocks[i].rates(number, count)
-            phases.append(replace(phase, rates=rates, optimizer=begun(views[i], f"pass-{number}")))
-        done = session.execute(session.net, task, phases, session.augment)
+        task = shared_task(m, one, solver_for(session.local, one, visits[0].k.lr, m.needs_sgd))
+        phases = [_pass(visit, one, number, session) for visit in visits]
+        ended = session.execute(session.net, task, phases, session.augment)
         _note_gradients(gradients, task)
-        for i, end in enumerate(done):
-            check_loss(m, contexts[i], end.loss)
-            losses[i] += end.loss * end.steps
-            steps[i] += end.steps
-            lr_sums[i] += plain_sum(phases[i].rates or ())
-            if end.optimizer is not None:
-                kept[i][f"pass-{number}"] = end.optimizer
-            add_notes(noted[i], end.noted)
-        states = [end.state for end in done]
-        companions = [end.own if own is not None else None for own, end in zip(companions, done, strict=True)]
-    keep(views, kept)
-    by_step = clocks[0].changes
-    rows = zip(states, losses, steps, done, noted, lr_sums, strict=True)
-    idle = _idle(gradients)
-    return [
-        Trained(
-            state, loss / max(n, 1), n, end.own, noted=sums, lr_sum=lr_sum if by_step else None, idle=idle
-        )
-        for state, loss, n, end, sums, lr_sum in rows
-    ]
+        for visit, phase, end in zip(visits, phases, ended, strict=True):
+            visit.check_loss(m.name, end.loss)
+            visit.passed(phase, end)
+            visit.keep_optimizer(f"pass-{number}", end)
+    for visit in visits:
+        visit.loss, visit.idle = visit.loss / max(visit.k.steps, 1), _idle(gradients)
+        visit.trained()
 
 
-def train_by_rule(
-    m: Method,
-    views: list[Views],
-    contexts: list[Context],
-    participants: Sequence[Participant],
-    session: TrainingSession,
-) -> list[Trained]:
+def _pass(visit: Visit, one: Pass, number: int, session: TrainingSession) -> TrainingPhase:
+    """Return a client's training phase of one pass of shared training."""
+    local = _cut(visit, one, session)
+    steps = visit.participant.steps(local, _epochs(visit, one, session))
+    return visit.phase(
+        session,
+        visit.k.state,
+        _batches(visit, local, steps, session, "batches", number),
+        number,
+        own=visit.companion,
+        drawn=visit.streams,
+        rates=visit.clock.rates(number, steps),
+        optimizer=f"pass-{number}",
+    )
+
+
+def _by_rule(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
     """Train by the method's own local solver, for as many of its steps as it says."""
     assert m.solver is not None
-    round, per = contexts[0].round, m.solver.batches()
-    task = shared_task(m, m.passes[0], solver_for(session.local, m.passes[0], contexts[0].lr))
+    one, per = m.passes[0], m.solver.batches()
+    task = shared_task(m, one, solver_for(session.local, one, visits[0].k.lr))
     phases = []
-    for k, participant, own in zip(contexts, participants, views, strict=True):
-        mine = batched(session.local, m.passes[0], participant.data.n, session.net.normalises)
-        epochs = drawn_epochs(session.local, session.seed, m.passes[0], round, participant.client)
-        count = m.solver.iterations(participant.steps(mine, epochs))
-        batches = _batches(replace(session, local=mine), round, participant, count * per, 0)
-        phase = phase_of(session, round, participant, k.start, batches, own, 0, term_streams(task.draws, own))
-        phases.append(replace(phase, rates=ClientClock.of(m, session, round, participant).rates(0, count)))
-    done = session.execute(session.net, task, phases, session.augment)
-    for k, end in zip(contexts, done, strict=True):
-        check_loss(m, k, end.loss)
-    sums = [
-        len(one.batches) // per * k.lr if one.rates is None else plain_sum(one.rates)
-        for k, one in zip(contexts, phases, strict=True)
-    ]
+    for visit in visits:
+        local = _cut(visit, one, session)
+        steps = m.solver.iterations(visit.participant.steps(local, _epochs(visit, one, session)))
+        batches = _batches(visit, local, steps * per, session, "batches", 0)
+        drawn, rates = term_streams(task.draws, visit.views), visit.clock.rates(0, steps)
+        phases.append(visit.phase(session, visit.k.start, batches, 0, drawn=drawn, rates=rates))
+    ended = session.execute(session.net, task, phases, session.augment)
     gradients: dict[str, bool] = {}
     _note_gradients(gradients, task)
-    idle = _idle(gradients)
-    return [replace(end, lr_sum=lr_sum, idle=idle) for end, lr_sum in zip(done, sums, strict=True)]
+    for visit, phase, end in zip(visits, phases, ended, strict=True):
+        visit.check_loss(m.name, end.loss)
+        lr_sum = end.steps // per * visit.k.lr if phase.rates is None else plain_sum(phase.rates)
+        visit.k = visit.k.replace(state=end.state, steps=end.steps, lr_sum=lr_sum)
+        visit.loss, visit.idle = end.loss, _idle(gradients)
+        visit.trained(end.carried)
+
+
+def _cut(visit: Visit, one: Pass, session: TrainingSession) -> Local:
+    """Return the settings by which a client cuts its samples into the batches of a pass."""
+    return batched(session.local, one, visit.participant.data.n, session.net.normalises)
+
+
+def _epochs(visit: Visit, one: Pass, session: TrainingSession) -> float | None:
+    return drawn_epochs(session.local, session.seed, one, visit.k.round, visit.k.client)
+
+
+def _batches(
+    visit: Visit, local: Local, steps: int, session: TrainingSession, purpose: Purpose, *number: int
+) -> list[Tensor]:
+    """Return a client's batches of a phase, from a random stream of its own."""
+    stream = seeds.generator(session.seed, purpose, visit.k.round, visit.k.client, *number)
+    return batch_stream(visit.participant.data.n, steps, local, stream)
 
 
 def _note_gradients(gradients: dict[str, bool], task: ClientTask) -> None:
@@ -129,57 +121,49 @@ def _idle(gradients: dict[str, bool]) -> tuple[str, ...]:
     return tuple(name for name, had in gradients.items() if not had)
 
 
-def _batches(
-    session: TrainingSession, round: int, participant: Participant, steps: int, number: int
-) -> list[Tensor]:
-    """Return a client's batches of one shared pass."""
-    return batch_stream(
-        participant.data.n,
-        steps,
-        session.local,
-        seeds.generator(session.seed, "batches", round, participant.client, number),
-    )
-
-
-def _companion(m: Method, views: Views) -> Params | None:
-    return m.personal.companion(views["personal"]) if m.personal is not None else None
-
-
-def train_private(
-    m: Method, views: list[Views], participants: Sequence[Participant], session: TrainingSession
-) -> list[Views]:
+def train_private(m: Method, visits: Sequence[Visit], session: TrainingSession) -> None:
     """Train the personal ingredient's own model, from its own start and with its own random stream."""
     if m.personal is None:
-        return views
-    personal = m.personal
-    own = [mine["personal"] for mine in views]
-    starts = [personal.start(view) for view in own]
-    ends = list(starts)
-    kept = [dict[str, OptimizerState]() for _ in participants]
-    for budget, who in _alike([personal.budget(view) for view in own]):
-        task = _private_task(m, personal, budget, session, own[0].lr)
-        phases = []
-        for i, steps in who:
-            count = (
-                steps if budget.epochs is None else session.local.steps(participants[i].data.n, budget.epochs)
-            )
-            batches = _private_batches(session, own[i].round, participants[i], count, budget.shared_batches)
-            number = 0 if budget.shared_batches else len(m.passes)
-            phase = phase_of(
-                session, own[i].round, participants[i], starts[i], batches, {"personal": own[i]}, number, {}
-            )
-            rates = private_rates(session, own[i].round, participants[i].data.n, count, budget)
-            phases.append(replace(phase, rates=rates, optimizer=begun(views[i], PRIVATE)))
-        for (i, _), end in zip(who, session.execute(session.net, task, phases, session.augment), strict=True):
-            check_loss(m, own[i], end.loss)
-            ends[i] = end.state
-            if end.optimizer is not None:
-                kept[i][PRIVATE] = end.optimizer
-    keep(views, kept)
-    return [
-        {**mine, "personal": view.replace(private=end)}
-        for mine, view, end in zip(views, own, ends, strict=True)
-    ]
+        return
+    lr, personal = visits[0].views["personal"].lr, m.personal
+    # Clients whose private training differs only in its number of steps are trained together
+    alike: dict[Budget, list[tuple[Visit, TrainingPhase]]] = {}
+    for visit in visits:
+        view = visit.views["personal"]
+        start, budget = personal.start(view), personal.budget(view)
+        if budget is not None and (budget.steps or budget.epochs):
+            phase = _private_phase(m, visit, start, budget, session)
+            alike.setdefault(replace(budget, steps=0), []).append((visit, phase))
+        visit.tell_one("personal", private=start)
+    for budget, members in alike.items():
+        task = _private_task(m, personal, budget, session, lr)
+        phases = [phase for _, phase in members]
+        ended = session.execute(session.net, task, phases, session.augment)
+        for (visit, _), end in zip(members, ended, strict=True):
+            visit.check_loss(m.name, end.loss)
+            visit.tell_one("personal", private=end.state)
+            visit.keep_optimizer(PRIVATE, end)
+
+
+def _private_phase(
+    m: Method, visit: Visit, start: State, budget: Budget, session: TrainingSession
+) -> TrainingPhase:
+    """Return a client's training phase of private training."""
+    n, local = visit.participant.data.n, session.local
+    steps = budget.steps if budget.epochs is None else local.steps(n, budget.epochs)
+    if budget.shared_batches:
+        number, batches = 0, _batches(visit, local, steps, session, "batches", 0)
+    else:
+        number, batches = len(m.passes), _batches(visit, local, steps, session, "private")
+    return visit.phase(
+        session,
+        start,
+        batches,
+        number,
+        views={"personal": visit.views["personal"]},
+        rates=private_rates(session, visit.k.round, n, steps, budget),
+        optimizer=PRIVATE,
+    )
 
 
 def _private_task(
@@ -201,64 +185,3 @@ def _private_task(
         cross_entropy_only=plain and m.criterion is None,
         repeats=steps_repeat(m),
     )
-
-
-def _alike(budgets: Sequence[Budget | None]) -> Iterator[tuple[Budget, list[tuple[int, int]]]]:
-    """Group clients whose private training differs only in its number of steps.
-
-    Yields (the budget, [(position of the client, its steps)]).
-    """
-    kinds: dict[Budget, list[tuple[int, int]]] = {}
-    for i, budget in enumerate(budgets):
-        if budget is not None and (budget.steps or budget.epochs):
-            kinds.setdefault(replace(budget, steps=0), []).append((i, budget.steps))
-    yield from kinds.items()
-
-
-def _private_batches(
-    session: TrainingSession, round: int, participant: Participant, steps: int, shared: bool
-) -> list[Tensor]:
-    if shared:
-        return _batches(session, round, participant, steps, 0)
-    return batch_stream(
-        participant.data.n,
-        steps,
-        session.local,
-        seeds.generator(session.seed, "private", round, participant.client),
-    )
-
-
-def phase_of(
-    session: TrainingSession,
-    round: int,
-    participant: Participant,
-    start: State,
-    batches: list[Tensor],
-    views: Views,
-    number: int,
-    drawn: dict[str, torch.Generator],
-    own: Params | None = None,
-) -> TrainingPhase:
-    """Return a client's training phase. Dropout and augmentation each have their own derived stream."""
-    key = round, participant.client, number
-    augments = session.augment is not None
-    return TrainingPhase(
-        start,
-        batches,
-        participant.data,
-        without_optimizer(views),
-        own,
-        augment=seeds.generator(session.seed, "augment", *key) if augments else None,
-        dropout=seeds.generator_on(session.net.device, session.seed, "dropout", *key)
-        if session.net.has_dropout
-        else None,
-        drawn=drawn,
-    )
-
-
-def check_loss(m: Method, k: Context, loss: float) -> None:
-    if not math.isfinite(loss):
-        raise NumericsError(
-            f"{m.name}: the training loss of client {k.client} in round {k.round + 1} is {loss}; "
-            "the rounds before are kept: try a smaller lr, or clip_norm"
-        )
