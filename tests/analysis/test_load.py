@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from raffed.analysis import load_runs
+from raffed.analysis.__main__ import main
 from raffed.analysis.runs.groups import groups
 
 WriteRun = Callable[..., Path]
@@ -208,3 +209,20 @@ def test_where_no_run_is_finished_the_unfinished_ones_count(tmp_path: Path, writ
     write_run("a", [0.5], state="running", planned=2)
     (group,) = groups(load_runs([tmp_path]))
     assert (group.used, group.state) == (("a",), "running")
+
+
+def test_the_report_and_the_terminal_name_the_broken_runs_beside_the_good_ones(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("good", "lost", "torn", "folder"):
+        write_run(f"runs/{name}", [0.5], seed=len(name))
+    for name in ("lost", "folder"):
+        (tmp_path / "runs" / name / "run.json").unlink()
+    (tmp_path / "runs" / "torn" / "run.json").write_text("{")
+    (tmp_path / "runs" / "folder" / "run.json").mkdir()
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
+    told, page = capsys.readouterr().err, (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    for name in ("lost", "torn", "folder"):
+        assert f"left out {tmp_path / 'runs' / name}: " in told
+        assert str(tmp_path / "runs" / name) in page
+    assert "run.json is a folder, but must be a file" in told

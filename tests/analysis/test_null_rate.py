@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.null_rate import CANNOT_TELL, Agreement, agreement_of
+from raffed.analysis.reproduction.verdict_rows import verdict_rows
 from raffed.analysis.runs.load import Runs
+from raffed.analysis.sections import paper_section
+from raffed.reproductions.pages.checker_page import _line
 
 from tests.analysis.written_item import written_item
 
@@ -63,6 +67,14 @@ def test_a_table_with_differences_larger_than_its_margin_can_tell(table: Callabl
     assert found.tells
     assert found.null_rate == 0.25
     assert found.sentence() == "2 of 4 agree; FedAvg in their place: 1 of 4"
+
+
+def test_the_count_stands_with_its_null_rate_wherever_it_is_shown(table: Callable[..., Table]) -> None:
+    item, runs = table(ALIKE, {"FedAvg": SCORES["FedAvg"]})
+    for text in (item_markdown(item, runs), str(paper_section(item, runs)), " ".join(_line(item, runs))):
+        assert "FedAvg in their place: 3 of 4" in text
+        assert "This table cannot tell" in text
+    assert {row["null_rate"] for row in verdict_rows(item, runs)} == {0.75}
 
 
 def test_one_seed_agrees_with_nothing_also_in_fedavg_s_place(table: Callable[..., Table]) -> None:
