@@ -42,6 +42,7 @@ __all__ = [
     "CLASSES",
     "FEATURES",
     "NOISY",
+    "OF_EACH_KIND",
     "OWNED",
     "PLAIN",
     "SHORT",
@@ -56,6 +57,7 @@ __all__ = [
     "leaves",
     "module",
     "network",
+    "over_kinds",
     "over_methods",
     "privately_trained",
     "same_bits",
@@ -75,6 +77,12 @@ SHORT: dict[str, dict[str, Any]] = {
     "gldp": {"body_epochs": 1.0, "head_epochs": 2.0},
 }
 over_methods = pytest.mark.parametrize("name", METHODS)
+# No memory, the client's and the server's, own layers, a second model, a teacher, statistics of the features,
+# and the server's own training: for laws of the trainer, which does not know one method from another
+OF_EACH_KIND = ("fedavg", "scamap", "fedrep", "ditto", "fedphp", "ccvr", "feddf", "gldp", "fedmr")
+over_kinds = pytest.mark.parametrize(
+    "name", [one if one in OF_EACH_KIND else pytest.param(one, marks=pytest.mark.slow) for one in METHODS]
+)
 NOISY = Augmentation(  # one number an image, added to all of it
     lambda batch, g: torch.randn(batch, generator=g),
     lambda x, drawn: x + 0.1 * drawn.to(x.device).view(-1, *(1,) * (x.dim() - 1)),

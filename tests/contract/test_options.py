@@ -23,7 +23,7 @@ from raffed.methods import METHODS, build_method
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of, with_mean
 from tests.golden.regenerate import WIRE
-from tests.tiny import PLAIN, Tiny, network, over_methods, same_bits, short
+from tests.tiny import OF_EACH_KIND, PLAIN, Tiny, network, over_methods, same_bits, short
 
 BASE = RunConfig(
     data=Data(samples=300, local_test=0.2),
@@ -102,7 +102,7 @@ def test_a_robust_mean_that_keeps_everything_is_the_mean_and_the_median_is_not(n
     assert not same_bits(rounds[0].server, rounds[2].server)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if not sets_its_epochs(name)])
+@pytest.mark.parametrize("name", [name for name in OF_EACH_KIND if not sets_its_epochs(name)])
 def test_drawn_epochs_change_the_steps(name: str) -> None:
     method = short(name)
     local = replace(PLAIN, momentum=0.0, epochs=1)

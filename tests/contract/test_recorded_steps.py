@@ -29,7 +29,7 @@ from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.runtime.network_setup import recorder_for
 from raffed.testing.federation import PLAIN, clients, module
-from tests.tiny import NOISY, Tiny, over_methods, same_bits, short
+from tests.tiny import NOISY, Tiny, over_kinds, over_methods, same_bits, short
 
 LONG = replace(PLAIN, epochs=4)
 
@@ -210,7 +210,7 @@ def test_kept_recordings_are_those_of_the_kinds_used_last() -> None:
     assert (tape.recordings, tape.repetitions) == (2, 3)  # kind 2 was forgotten for kind 3
 
 
-@over_methods
+@over_kinds
 def test_every_method_has_the_same_bits_with_dropout(name: str) -> None:
     """One by one. Its numbers are drawn before a step, from the same stream in the same order."""
     tape = Tape()

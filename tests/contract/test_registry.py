@@ -54,41 +54,39 @@ def test_all_four_papers_have_their_tables_and_figures() -> None:
     assert {key: len(items()[key].cells) for key in wanted} == wanted
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_every_cell_that_names_a_printed_number_names_exactly_one(key: str) -> None:
-    item = items()[key]
-    absent = [
-        cell for cell in item.cells if cell.printed and math.isnan(printed_value(item.paper, cell.printed))
-    ]
-    assert len(absent) == NOT_PRINTED.get(key, 0)
-    for average in (one for one in item.averages if one.printed):
-        for row in dict.fromkeys(cell.row for cell in item.cells):
-            assert 0 < printed_value(item.paper, {**average.printed, "method": row}) < 100
+def test_every_cell_that_names_a_printed_number_names_exactly_one() -> None:
+    for key, item in items().items():
+        absent = [
+            cell
+            for cell in item.cells
+            if cell.printed and math.isnan(printed_value(item.paper, cell.printed))
+        ]
+        assert len(absent) == NOT_PRINTED.get(key, 0), key
+        for average in (one for one in item.averages if one.printed):
+            for row in dict.fromkeys(cell.row for cell in item.cells):
+                assert 0 < printed_value(item.paper, {**average.printed, "method": row}) < 100, key
 
 
-MADE: set[str] = set()  # the runs that the test below has made
-
-
-@pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_cell_whose_names_are_all_there_makes_a_run(key: str, scale: str) -> None:
+def test_every_cell_whose_names_are_all_there_makes_a_run(scale: str) -> None:
     """Cells share runs, and each run is made once."""
-    item = items()[key]
-    found = {repr(config): config for cell in item.cells if (config := item.at(cell, scale))}
-    for text in set(found) - MADE:
-        config = found[text]
-        MADE.add(text)
+    made = {
+        repr(config): config
+        for item in items().values()
+        for cell in item.cells
+        if (config := item.at(cell, scale))
+    }
+    for config in made.values():
         if not lacking(config):
             build_method(config.method, config.args)
             assert RunConfig.from_dict(config.as_dict()).identity() == config.identity()
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_no_proxy_is_the_full_run(key: str) -> None:
+def test_no_proxy_is_the_full_run() -> None:
     """Without a proxy of its own, an item's full runs would pass for cheap ones."""
-    item = items()[key]
     same = [
-        cell
+        (key, cell.row, cell.column)
+        for key, item in items().items()
         for cell in item.cells
         if (small := item.at(cell, "proxy")) and small.identity() == cell.config.identity()
     ]

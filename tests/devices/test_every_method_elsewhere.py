@@ -36,7 +36,7 @@ from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker
 from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError
-from tests.tiny import NOISY, SHORT, Tiny, clients, leaves, module, same_bits, short
+from tests.tiny import NOISY, OF_EACH_KIND, SHORT, Tiny, clients, leaves, module, same_bits, short
 
 BASE = RunConfig(
     data=Data(dataset="digits", split="dirichlet:6:0.3", local_test=0.2, samples=300),
@@ -126,8 +126,14 @@ def outcome(config: RunConfig, path: Path, device: torch.device | str) -> tuple[
     return run.round_hashes, digests, str(events)
 
 
+# Rules that train or measure on the server, and memories that are not summed: what is moved is their own
+MOVING = ("creff", "fedaws", "fedic", "fedproto", "fedtgp", "pfedfda", "scaffold")
 # Runs of a ResNet-8 take a second each. FedAvg stands for its layers, and MAP for what clients keep of them
-SHORT_ONES = {"BatchNorm": ("fedavg", "map"), "stacks, BatchNorm": ("fedavg",)}
+SHORT_ONES = {
+    "survey, validation, spectrum": (*OF_EACH_KIND, *MOVING),
+    "BatchNorm": ("fedavg", "map"),
+    "stacks, BatchNorm": ("fedavg",),
+}
 
 
 def run_of(variant: str, name: str) -> object:
@@ -164,12 +170,6 @@ def test_rules_that_train_each_round_do_it_where_clients_train() -> None:
     assert asking == {"creff", "feddf", "fedic", "fedtgp"}
 
 
-# Every method trains on the device in a run above. What dropout, BatchNorm, augmentation and stacks add
-# there is the trainer's, so a method of each kind is enough: no memory, the client's and the server's, own
-# layers, a second model, a teacher, statistics of the features, and the server's own training.
-OF_EACH_KIND = ("fedavg", "scamap", "fedrep", "ditto", "fedphp", "ccvr", "feddf", "gldp", "fedmr")
-
-
 def rounds_of(name: str, cohort: bool) -> object:
     slow = [] if name in OF_EACH_KIND else [pytest.mark.slow]
     return pytest.param(name, cohort, marks=slow, id=f"{'stacks' if cohort else 'one by one'}-{name}")
@@ -196,11 +196,14 @@ def test_rounds_with_dropout_batchnorm_and_augmentation(
     assert same_bits(*ended)
 
 
-LONG_STUDIES = ("features_tsne", "leakage")  # of the time of the other six together
+QUICK_STUDIES = (
+    "averaged_classifiers",
+    "proxy_statistics",
+)  # the others take longer than all methods
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG_STUDIES else []) for n in STUDIES]
+    "name", [pytest.param(n, marks=[] if n in QUICK_STUDIES else [pytest.mark.slow]) for n in STUDIES]
 )
 def test_a_study_that_trains_on_a_device_has_the_bits_of_one_on_the_cpu(
     name: str, tmp_path: Path, device: torch.device

@@ -35,25 +35,24 @@ def refused_values(one: Declaration) -> Iterator[Value]:
         yield from ([], [64, 0], [64, "64"], [64, True], [64.0, 64.0], "64")
 
 
-REFUSED = [(name, one, value) for name, one in ARGUMENTS for value in refused_values(one)]
-
-
-@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case[0]}.{case[1].name}={case[2]!r}")
+@pytest.mark.parametrize("name", MODELS)
 def test_a_value_of_a_wrong_type_or_outside_the_range_is_refused_in_one_line_that_names_the_argument(
-    case: tuple[str, Declaration, Value],
+    name: str,
 ) -> None:
-    name, one, value = case
-    with pytest.raises(UsageError) as refused:
-        check_args(name, {one.name: value})
-    said = str(refused.value)
-    known = f"unknown {one.name} " if one.choices and isinstance(value, str) else f"{name}: {one.name} = "
-    assert said.startswith(f"{known}{value!r}")
-    assert "\n" not in said
+    for one in (argument for owner, argument in ARGUMENTS if owner == name):
+        for value in refused_values(one):
+            with pytest.raises(UsageError) as refused:
+                check_args(name, {one.name: value})
+            said = str(refused.value)
+            known = (
+                f"unknown {one.name} " if one.choices and isinstance(value, str) else f"{name}: {one.name} = "
+            )
+            assert said.startswith(f"{known}{value!r}")
+            assert "\n" not in said
 
 
 def test_the_law_is_about_every_argument_of_every_network() -> None:
     assert len(ARGUMENTS) >= 2 * len(MODELS) - 10
-    assert len(REFUSED) >= 4 * len(ARGUMENTS)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -8,6 +8,7 @@ import torch
 
 from raffed.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, build, declared_args
+from tests.models.small_models import small
 
 NAMES = [
     "cnn5",
@@ -41,11 +42,6 @@ NAMES = [
     "vgg8_bn",
     "wrn28",
 ]
-SEEN: set[str] = set()
-
-
-def weights(name: str, seed: int) -> dict[str, torch.Tensor]:
-    return build(name, MODELS[name].in_shapes[0], 10, seed).state_dict()
 
 
 def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -53,21 +49,25 @@ def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_name_of_a_net_starts_with_body_or_head(name: str) -> None:
-    SEEN.add(name)
-    net = build(name, MODELS[name].in_shapes[0], 10, 0)
-    names = list(net.state_dict())
-    assert names
-    assert all(key.startswith(("body.", "head.")) for key in names)
-    assert [key for key in names if key.startswith("head.")] == [
-        f"head.{key}" for key in net.head.state_dict()
-    ]
+def test_the_seed_alone_decides_the_weights_whose_names_start_with_body_or_head(name: str) -> None:
+    """Whatever was drawn before. torch's global generator stays where it was."""
+    net = small(name, 7)
+    one = net.state_dict()
+    assert all(key.startswith(("body.", "head.")) for key in one)
+    assert [key for key in one if key.startswith("head.")] == [f"head.{key}" for key in net.head.state_dict()]
     assert any(key.startswith("body.") for key, _ in net.named_parameters()) == (name != "linear")
+    torch.rand(13)
+    before = torch.get_rng_state()
+    again, other = (small(name, seed).state_dict() for seed in (7, 8))
+    assert torch.equal(before, torch.get_rng_state())
+    assert same_bits(one, again)
+    matrices = [key for key in one if one[key].dim() > 1]
+    assert len(matrices) >= (1 if name == "linear" else 2)
+    assert not any(torch.equal(one[key], other[key]) for key in matrices)
 
 
-def test_the_parametrised_tests_saw_every_model() -> None:
+def test_there_are_thirty_models_in_the_order_of_their_names() -> None:
     assert len(MODELS) == 30
-    assert SEEN in (set(), set(MODELS))  # empty only where this test runs alone
     assert list(MODELS) == NAMES == sorted(MODELS)
 
 
@@ -94,29 +94,6 @@ def test_listing_the_models_imports_no_torch() -> None:
 def test_a_misspelt_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"nearest: .*lenet"):
         build("lenett", (1, 28, 28), 10, 0)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_same_seed_gives_the_same_bits_whatever_was_drawn_before(name: str) -> None:
-    torch.manual_seed(1)
-    first = weights(name, 7)
-    torch.rand(13)
-    assert same_bits(first, weights(name, 7))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_another_seed_gives_other_weights_in_every_layer(name: str) -> None:
-    one, other = weights(name, 7), weights(name, 8)
-    matrices = [key for key in one if one[key].dim() > 1]
-    assert len(matrices) >= (1 if name == "linear" else 2)
-    assert not any(torch.equal(one[key], other[key]) for key in matrices)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_building_leaves_torch_s_global_generator_where_it_was(name: str) -> None:
-    before = torch.get_rng_state()
-    weights(name, 7)
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_a_refused_build_leaves_torch_s_global_generator_where_it_was() -> None:

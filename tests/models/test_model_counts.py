@@ -5,6 +5,7 @@ import pytest
 from raffed.models import MODELS, build
 from raffed.models.mobilenet import STAGES
 from raffed.models.net import Net
+from tests.models.small_models import small
 
 
 def parameters(net: Net) -> int:
@@ -214,61 +215,21 @@ def test_resnet18_splits_into_the_body_and_head_sizes_of_the_gldp_sheet() -> Non
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {row[0] for row in BATCH_NORM}))
 def test_a_net_without_batch_norm_has_no_buffers(name: str) -> None:
-    assert not list(build(name, MODELS[name].in_shapes[0], 10, 0).buffers())
+    assert not list(small(name).buffers())
+
+
+# The networks of MAP have no bias in the head unless it is asked for
+WITHOUT_BIAS = {
+    *("mlpnet", "mlpnet_authors", "lenet", "lenet_2d", "lenet_authors", "tfcnn", "femnist_cnn"),
+    *("resnet20", "resnet56", "vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn"),
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("head_bias", [True, False])
-def test_head_bias_decides_whether_the_head_has_a_bias(name: str, head_bias: bool) -> None:
-    net = build(name, MODELS[name].in_shapes[0], 7, 0, head_bias=head_bias)
-    assert (net.head.bias is not None) == head_bias
-
-
-@pytest.mark.parametrize(
-    ("names", "default"),
-    [
-        (
-            (
-                "mlpnet",
-                "mlpnet_authors",
-                "lenet",
-                "lenet_2d",
-                "lenet_authors",
-                "tfcnn",
-                "femnist_cnn",
-                "resnet20",
-                "resnet56",
-            ),
-            False,
-        ),
-        (("vgg8", "vgg8_bn", "vgg11", "vgg11_bn", "vgg16_bn"), False),
-        (
-            (
-                "mlp",
-                "simplecnn",
-                "resnet8",
-                "resnet18",
-                "wrn28",
-                "efficientnet_b0",
-                "cnn5",
-                "mlp5",
-                "lenet_dlg",
-                "linear",
-                "cnn_pfl",
-                "cnn_pfllib",
-                "cnn_mcmahan",
-                "vgg11_dropout",
-                "resnet18_gn",
-                "mobilenet_v2",
-            ),
-            True,
-        ),
-    ],
-)
-def test_only_the_nets_of_map_leave_out_the_head_bias_unasked(names: tuple[str, ...], default: bool) -> None:
-    assert {
-        name: build(name, MODELS[name].in_shapes[0], 7, 0).head.bias is not None for name in names
-    } == dict.fromkeys(names, default)
+def test_head_bias_decides_whether_the_head_has_a_bias_and_the_nets_of_map_leave_it_out(name: str) -> None:
+    usual = name not in WITHOUT_BIAS
+    assert (small(name).head.bias is not None) == usual
+    assert (small(name, head_bias=not usual).head.bias is None) == usual
 
 
 @pytest.mark.parametrize(

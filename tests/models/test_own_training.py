@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +21,6 @@ from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.result import RunResult
 from raffed.results.runfile import read_run
 from raffed.runtime.setup import Setup, prepare_run
-from raffed.runtime.setup_model import check_single_samples
 from tests.models.own_nets import SmallNet, chain
 
 HOME = "tests.models.own_nets"
@@ -123,60 +119,6 @@ def test_load_model_returns_the_user_s_class_and_export_its_weights(finished: Pa
     own.load_state_dict(torch.load(file, weights_only=True))
     x = torch.rand(5, 1, 8, 8)
     assert torch.equal(own.eval()(x), model(x))
-
-
-@pytest.mark.parametrize("what", ["out", "onnx"])
-def test_a_place_that_cannot_be_written_is_said_in_one_line(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    """Before the run is read where it is known, and else when the file is written."""
-    file = tmp_path / "model"
-    if what == "onnx":
-        pytest.importorskip("onnx")
-
-    def refused(path: Path) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("raffed.results.atomic.create", refused)
-        with pytest.raises(UsageError, match=r"model: cannot be written \(Read-only file system\)"):
-            raffed.export(finished, **{what: file})
-    with monkeypatch.context() as patched:
-        patched.setattr("os.access", lambda *_: False)
-        with pytest.raises(UsageError, match=r"cannot be written \(Permission denied\)"):
-            raffed.export(tmp_path / "no run is read", **{what: file})
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("size", "dropped", "sizes", "advice"),
-    [
-        (
-            4,
-            False,
-            [8, 5],
-            "client 1 has 5 samples with batches of 4; use another --batch-size, or --drop-last",
-        ),
-        (4, True, [8, 5], None),
-        (
-            4,
-            True,
-            [8, 1],
-            "client 1 has 1 sample with batches of 4; use a split that gives every client more",
-        ),
-        (1, False, [8, 5], "client 0 has 8 samples with batches of 1; use a larger --batch-size"),
-        (1, True, [8, 5], "use a larger --batch-size"),
-        (4, False, [8, 6, 0], None),
-    ],
-)
-def test_the_advice_for_a_batch_of_one_sample_is_one_that_helps(
-    size: int, dropped: bool, sizes: list[int], advice: str | None
-) -> None:
-    local = raffed.Local(batch_size=size, drop_last=dropped)
-    asked = config(raffed.Model(f"{HOME}:flat_norm"), local=local)
-    refused = pytest.raises(UsageError, match=re.escape(advice)) if advice else contextlib.nullcontext()
-    with refused:
-        check_single_samples(asked, (1, 8, 8), 10, "float32", sizes)
 
 
 def test_final_safetensors_holds_the_same_weights_under_body_and_head(finished: Path) -> None:
