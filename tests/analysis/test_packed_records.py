@@ -231,11 +231,3 @@ def test_a_report_on_packed_records_has_the_summary_of_the_runs_and_names_the_pa
     page = (tmp_path / "of" / "packed" / "report.html").read_text()
     assert str(tmp_path / "packed" / "a") in page
     assert "raffed-records-" not in page
-
-
-def test_an_environment_without_a_reader_of_packed_records_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was made before the reader moved has no entry point, and looked like an empty folder."""
-    monkeypatch.setattr("raffed.results.unpacking.entry_points", lambda group: ())
-    records = Path(__file__).parents[2] / "reproductions" / "records" / "fedmr-causes"
-    with pytest.raises(DamagedRecordsError, match="install raffed anew"), unpacked([records]):
-        pass

@@ -11,9 +11,7 @@ from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.equivalence import PrintedNumber
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
-from raffed.analysis.reproduction.published_tables import published_tables
 from raffed.analysis.reproduction.verdicts import paper_table, result_lines
-from raffed.analysis.sections import paper_section
 
 from tests.analysis.written_item import written_item
 
@@ -81,23 +79,6 @@ def test_defects_and_absent_rows_stand_beside_the_verdict(item: Reproduction) ->
     text = item_markdown(item, load_runs(run_folders(item)))
     for said in ("a printed number is a misprint", "raffed has no such method", "agrees", "a README"):
         assert said in text
-
-
-def test_the_page_states_the_rule_by_which_it_judges(item: Reproduction) -> None:
-    """Notes read as sentences."""
-    about = dict(item.about) | {
-        "note": "the rows are the same runs",
-        "unit": "training_best: global model, %",
-    }
-    page = str(paper_section(item._replace(about=about), load_runs(run_folders(item))))
-    assert "lies within the margin of\n1." in page
-    assert "<p>The rows are the same runs.</p>" in page.replace(' class="soft"', "")
-    assert "training_best: global model, %." in page
-
-
-def test_a_table_of_a_paper_has_no_such_tables(item: Reproduction) -> None:
-    about = {name: value for name, value in item.about.items() if name != "published"}
-    assert published_tables(item._replace(about=about)) == {}
 
 
 @pytest.mark.parametrize(("declared", "left"), [(["local.lr"], ""), ([], "local.lr differs")])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.cli.conftest import Cli
 from tests.references.conftest import lab
 
@@ -22,20 +20,3 @@ def test_the_upload_of_an_own_method_is_attacked(cli: Cli, lab: Path) -> None:
     shown = cli("leakage", "--method", "fedavg", *QUICK)
     assert shown.code == 0
     assert "mse" in shown.out
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--method", "nosuch"), "nosuch"),
-        (("--method", "fedavg", "--set", "nosuch=1"), "nosuch"),
-        (("--method", "fedavg", "--images", 0), "images"),
-        (("--method", "fedavg", "--rounds", 3), "rounds"),
-    ],
-)
-def test_what_cannot_be_attacked_or_plays_no_part_is_refused(
-    cli: Cli, words: tuple[str, ...], reason: str
-) -> None:
-    done = cli("leakage", *words)
-    assert done.code == 2
-    assert reason in done.err

@@ -45,22 +45,6 @@ def test_it_is_typed_with_its_parameters_in_order_and_may_leave_defaults_out() -
     assert Halves(10, 0.3).text == "halves:10:0.3"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("halves", "must have the form halves:CLIENTS:SHARE"),
-        ("halves:3:0.5:1", "must have the form halves:CLIENTS:SHARE"),
-        ("halves:x", "must have the form halves:CLIENTS:SHARE"),
-        ("halves:1", "clients = 1 is outside"),
-        ("halves:3:1.5", "share = 1.5 is outside"),
-        ("halve:3", "nearest: halves:CLIENTS:SHARE"),
-    ],
-)
-def test_nonsense_is_refused_as_for_a_built_in_split(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        parse_split(text)
-
-
 def test_its_partition_has_local_tests_a_recipe_and_a_file_like_any_other(tmp_path: Path) -> None:
     made = make_partition(parse_split("halves:5:0.4"), LABELS, 10, None, seed=3)
     assert [len(part) for part in made.train] == [32, 12, 12, 12, 12]

@@ -223,23 +223,6 @@ def test_what_cannot_be_divided_is_refused_with_the_remedy(
         divided(text, classes_of(50), local_test=local_test)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("label-count:10", "label-count:CLIENTS:CLASSES"),
-        ("label-count:10:2:pfllib", "unknown code 'pfllib'"),
-        ("class-groups:10:2:flower", "unknown code 'flower'"),
-        ("power-law:10:2:2:5:pfllib", "unknown code 'pfllib'"),
-        ("capped-dirichlet:10:0.5:0", "least = 0 is outside"),
-        ("capped-dirichlet:10:0.5:10:flower:0.95", "common_test = 0.95 is outside"),
-        ("capped-dirichlet:10:0.5:10:flower:0:-1", "capped-dirichlet:CLIENTS:ALPHA"),
-    ],
-)
-def test_a_wrong_argument_is_refused_with_what_may_be_typed(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        parse_split(text)
-
-
 def test_a_seed_that_numpys_legacy_generator_cannot_take_is_refused() -> None:
     with pytest.raises(UsageError, match="a seed from 0 to"):
         divided("label-count:7:3", classes_of(70), seed=2**40)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raffed.data.catalogue import DATASETS
 from raffed.data.transforms import STYLES, Transform, augment, prepare_images, transform_for
-from raffed.errors import UnknownNameError, UsageError
+from raffed.errors import UsageError
 
 COLOUR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
 
@@ -232,17 +232,3 @@ def test_fedmrs_constants_are_the_sheets_by_value(name: str) -> None:
     ]
     assert t.size is None
     assert (t.flamby is None) == (name != "isic2019")
-
-
-def test_unknown_styles_and_impossible_transforms_are_refused() -> None:
-    with pytest.raises(UnknownNameError, match="fedmr"):
-        transform_for("digits", "fedm")
-    for wrong in (
-        {"std": (0.0,)},
-        {"std": (1.0, 1.0)},
-        {"crop_padding": -1},
-        {"padding_mode": "mirror"},
-        {"size": 0},
-    ):
-        with pytest.raises(UsageError):
-            Transform(**wrong)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from raffed.methods import METHODS, build_method
 from tests.docs.methods import FIELD, PAGE, SIDES, batchnorm, for_whom, notes, wires, written
 from tests.golden.regenerate import WIRE
@@ -33,32 +31,6 @@ def test_every_departure_that_a_docstring_names_is_on_the_page(name: str) -> Non
     assert len(re.findall("departure", doc, re.IGNORECASE)) == len(told)
     page = PAGE.read_text(encoding="utf-8")
     assert all(f"- {note}" in page for note in notes(doc))
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("fedala", ["mixes the download with the initial model", "statistics", "--drop-last"]),
-        ("scaffold", ["begin at 0", "NIID-Bench's code also corrects BatchNorm's statistics"]),
-        ("fedas", ["BatchNorm's statistics are averaged"]),
-        ("feddbe", ["BatchNorm's statistics are averaged", "--drop-last"]),
-        ("lgfedavg", ["on CIFAR-10 the released code shares the two convolutions"]),
-        ("fedetf", ["--keep-optimizer"]),
-        ("fedloge", ["realignment.py", "fewer steps"]),
-        ("fednh", ["bounded by 10", "0.99"]),
-        ("fedgela", ["bounded by 20"]),
-        ("fedexp", ["bounded by 10"]),
-        ("fedtgp", ["--drop-last"]),
-        ("pfedfda", ["--drop-last"]),
-        ("fedlesam", ["weight decay 1e-3", "0.998"]),
-        ("fedgamma", ["0.998", "decays weights by 0.001"]),
-        ("fedbabu", ["multiplied by 0.1 after half and again after three quarters"]),
-    ],
-)
-def test_the_page_says_what_the_released_code_does_otherwise(name: str, words: list[str]) -> None:
-    """Read in the repositories that the docstrings name, in November 2026."""
-    told = " ".join(notes(METHODS[name].described().doc))
-    assert [one for one in words if one not in told] == []
 
 
 @over_methods

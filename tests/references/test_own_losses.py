@@ -162,11 +162,6 @@ def test_what_is_no_loss_is_refused(changes: dict[str, object], words: str) -> N
         run(**changes)
 
 
-def test_arguments_without_a_loss_are_refused() -> None:
-    with pytest.raises(UsageError, match="without a loss"):
-        replace(BASE, loss_args={"gamma": 1.0})
-
-
 def test_a_loss_decides_a_run_and_an_object_is_stored_as_its_reference() -> None:
     focal = replace(BASE, loss=load("./mylab.py:focal"))
     assert focal.loss == "./mylab.py:focal"
