@@ -60,15 +60,8 @@ KINDS = {
     "ditto": {"kept optimizer", "mean"},
     "fedrep": {"optimizer", "clip_norm"},
 }
-FAST = {
-    *(
-        ("fedavg", option)
-        for option in ("schedule", "kept optimizer", "clip_value", "label_smoothing", "mean")
-    ),
-    ("fedavg", "selection"),
-    ("scaffold", "schedule"),
-}
-NEUTRAL_FAST = {("fedavg", "schedule"), ("fedavg", "mean"), ("fedavg", "clip_value")}
+FAST = {("fedavg", "kept optimizer"), ("fedavg", "mean"), ("scaffold", "schedule")}
+NEUTRAL_FAST = {("fedavg", "schedule"), ("fedavg", "mean")}
 
 
 def pairs(fast: set[tuple[str, str]], neutral: bool) -> list[ParameterSet]:
