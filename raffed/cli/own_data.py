@@ -12,7 +12,7 @@ from raffed.results.visible import visible
 
 if TYPE_CHECKING:
     from raffed.data.dataset import Dataset
-    from raffed.data.importers.facts import EncodedColumn
+    from raffed.data.importers.imported import EncodedColumn
 
 SHOWN = 50
 SHOWN_CATEGORIES = 8

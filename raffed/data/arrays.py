@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.files import InputArray, IntArray
-from raffed.data.importers.features import check_unmasked
+from raffed.data.importers.values import check_unmasked
 from raffed.errors import UsageError
 
 Given = npt.ArrayLike

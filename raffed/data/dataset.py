@@ -14,8 +14,7 @@ from raffed.data import arrays
 from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.files import InputArray, IntArray
 from raffed.data.importers.constructors import FromAnywhere
-from raffed.data.importers.facts import DataFacts
-from raffed.data.importers.imported import Imported
+from raffed.data.importers.imported import DataFacts, Imported
 from raffed.data.preparation import (
     ChosenTransform,
     Transform,

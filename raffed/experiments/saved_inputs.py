@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 from torch import Tensor
 
-from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.image_folder import read_images
+from raffed.data.importers.imported import DataFacts
 from raffed.data.importers.tables import encoded_rows
 from raffed.data.preparation import Transform, transform_from, transform_text
 from raffed.data.transforms import prepare_inputs

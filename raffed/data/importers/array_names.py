@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from raffed.data.importers.parts import Part, part_named
+from raffed.data.importers.values import Part, part_named
 
 _KINDS = {
     "x": ("x", "data", "images", "image", "features", "inputs", "samples"),

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from raffed.budget import check_file
 from raffed.data.files import read_npz
 from raffed.data.importers.array_names import array_names
-from raffed.data.importers.facts import DataFacts
-from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
-from raffed.data.importers.labels import renumbered
+from raffed.data.importers.imported import TEST_SHARE, Columns, DataFacts, Imported, imported
+from raffed.data.importers.values import renumbered
 from raffed.errors import DataFileError, UsageError
 
 _OPTIONAL = ("clients", "x_test", "y_test", "test_clients", "class_names")

@@ -13,12 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.importers.arrays import import_arrays
-from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.image_folder import stacked_images
-from raffed.data.importers.imported import TEST_SHARE, Imported
-from raffed.data.importers.labels import renumbered
-from raffed.data.importers.parts import chosen_parts
+from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
 from raffed.data.importers.tables import import_table
+from raffed.data.importers.values import chosen_parts, renumbered
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from raffed.budget import allow
 from raffed.data.files import FORMATS
-from raffed.data.importers.facts import DataFacts
 from raffed.data.importers.image_parts import image_parts, is_data, parts_inside
-from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
-from raffed.data.importers.parts import are_parts
+from raffed.data.importers.imported import TEST_SHARE, Columns, DataFacts, Imported, imported
+from raffed.data.importers.values import are_parts
 from raffed.errors import DataFileError, check_choice, check_range
 
 if TYPE_CHECKING:

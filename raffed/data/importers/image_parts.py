@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raffed.data.importers.parts import Part, are_parts, part_named, parts_named
+from raffed.data.importers.values import Part, are_parts, part_named, parts_named
 from raffed.errors import DataFileError
 
 NOT_DATA = ("thumbs.db", "desktop.ini", "__macosx")

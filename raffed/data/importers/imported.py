@@ -2,23 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from raffed.data.importers.clients import as_clients
-from raffed.data.importers.facts import DataFacts
-from raffed.data.importers.features import as_features
-from raffed.data.importers.labels import as_labels
-from raffed.data.importers.table_files import Place, row_place
-from raffed.data.importers.test_part import drawn_test_part
+from raffed.data.importers.values import (
+    FEW_VALUES,
+    Array,
+    IntArray,
+    Place,
+    as_clients,
+    as_features,
+    as_labels,
+    row_place,
+)
+from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
 
-Array = npt.NDArray[np.generic]
-IntArray = npt.NDArray[np.int64]
 TEST_SHARE = 0.2
 """Fraction of the samples that becomes the test set where a file or folder brings none."""
+
+
+@dataclass(frozen=True)
+class EncodedColumn:
+    """How one column of a table was encoded.
+
+    Attributes:
+        name: Name of the column.
+        mean, std: A column of numbers became (value - mean) / std.
+        categories: A column of text became one column of 0 and 1 for each of these; empty for numbers.
+    """
+
+    name: str
+    mean: float = 0.0
+    std: float = 1.0
+    categories: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the column for a JSON file."""
+        if self.categories:
+            return {"name": self.name, "categories": list(self.categories)}
+        return {"name": self.name, "mean": self.mean, "std": self.std}
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> EncodedColumn:
+        """Return the column that `as_json` described."""
+        categories = tuple(map(str, found.get("categories", ())))
+        mean, std = float(found.get("mean", 0.0)), float(found.get("std", 1.0))
+        return EncodedColumn(str(found["name"]), mean, std, categories)
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What an importer found beside the arrays. None of it changes what a run computes.
+
+    Attributes:
+        kind: "table", "images", or "arrays" for all else.
+        notes: Sentences about what a user may not expect, such as a part that is not used.
+        client_names: Names of the clients, in the order of their numbers.
+        label, client: Columns of a table that hold the classes and the clients.
+        columns: The columns of a table that are features.
+        resized: Whether images were resized to the size that the data set has.
+    """
+
+    kind: Literal["table", "images", "arrays"] = "arrays"
+    notes: tuple[str, ...] = ()
+    client_names: tuple[str, ...] = ()
+    label: str = ""
+    client: str = ""
+    columns: tuple[EncodedColumn, ...] = ()
+    resized: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is known, for a JSON file. What is empty is left out."""
+        found = {**asdict(self), "columns": [column.as_json() for column in self.columns]}
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in found.items() if value
+        }
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> DataFacts:
+        """Return what `as_json` described. What is missing or unknown counts as empty."""
+        kind = found.get("kind")
+        return DataFacts(
+            kind if kind in ("table", "images") else "arrays",
+            tuple(map(str, found.get("notes", ()))),
+            tuple(map(str, found.get("client_names", ()))),
+            str(found.get("label", "")),
+            str(found.get("client", "")),
+            tuple(EncodedColumn.from_json(column) for column in found.get("columns", ())),
+            bool(found.get("resized", False)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +149,7 @@ def imported(
     share: float = 0.0,
     seed: int = 0,
     class_names: tuple[str, ...] = (),
+    client_names: tuple[str, ...] = (),
     source: str = "",
     facts: DataFacts | None = None,
 ) -> Imported:
@@ -85,6 +163,7 @@ def imported(
             `drawn_test_part` for the rule.
         seed: Decides which samples are drawn. It is not the seed of a run, so all runs share one test set.
         class_names: Names of the classes 0, 1, ...; by default the labels found are the names.
+        client_names: Names of the clients 0, 1, ...; by default those found.
         source: Where the data came from, as typed.
         facts: What is known beside the arrays; the names of the clients are added.
 
@@ -94,7 +173,9 @@ def imported(
     check_range(f"{name}: test", share, 0.0, 0.9)
     x = as_features(f"{name}: x", train.x)
     y, names = as_labels(f"{name}: y", train.y, len(x), class_names, place=train.place)
-    who, owners = as_clients(f"{name}: clients", train.clients, len(x))
+    who, owners = as_clients(f"{name}: clients", train.clients, len(x), client_names, train.place)
+    if not class_names:
+        check_not_a_quantity(f"{name}: y", len(names), len(y))
     if test is not None:
         x_test, y_test, test_who = _test_columns(name, test, x, names, owners, bool(class_names))
     else:
@@ -118,21 +199,62 @@ def _test_columns(
         return x_test, y_test, None
     if not owners:
         raise UsageError(f"{name}: test_clients is given and clients is not; give both or neither")
-    test_who, _ = as_clients(f"{name}: test_clients", test.clients, len(x_test), owners)
+    test_who, _ = as_clients(f"{name}: test_clients", test.clients, len(x_test), owners, test.place)
     return x_test, y_test, test_who
 
 
+def check_not_a_quantity(where: str, classes: int, rows: int) -> None:
+    """Refuse labels of which nearly every row has one of its own."""
+    if classes > max(FEW_VALUES, rows // 2):
+        raise UsageError(
+            f"{where} has {classes:,} different values in {rows:,} rows, so it is a quantity or a name and "
+            "not a class; raffed classifies: make classes of it, such as ranges"
+        )
+
+
 def _check_classes(name: str, y: IntArray, names: tuple[str, ...]) -> None:
-    counts = np.bincount(y, minlength=len(names))
     if not len(y):
         raise UsageError(f"{name}: there is no training sample")
     if len(names) < 2:
         raise UsageError(
             f"{name}: y has the one class {names[0]!r}; a classification needs at least two classes"
         )
-    empty = [names[number] for number in np.flatnonzero(counts == 0)]
+    empty = [names[number] for number in np.flatnonzero(np.bincount(y, minlength=len(names)) == 0)]
     if empty:
         raise UsageError(
             f"{name}: class {empty[0]!r} has no training sample ({len(empty)} such classes); "
             "remove the class, or add samples"
         )
+
+
+def drawn_test_part(y: IntArray, clients: IntArray | None, share: float, seed: int) -> IntArray:
+    """Return the rows of a test part that is drawn because the data bring none, in their order.
+
+    The rule: a class with n samples gives round(share · n) of them, at least one and at most n - 1, so every
+    class with two samples is trained and tested. Within a class they are spread evenly over the clients. A
+    client all of whose samples would be drawn keeps its first one.
+
+    Args:
+        y: Labels [N].
+        clients: Number of the client of every sample [N], or None.
+        share: Fraction of each class, in [0, 0.9]; 0 draws nothing.
+        seed: Decides which samples are drawn.
+    """
+    if share == 0:
+        return np.zeros(0, np.int64)
+    draws = stream(seed, "test part")
+    chosen = np.zeros(len(y), dtype=bool)
+    for label in range(int(y.max()) + 1):
+        rows = draws.permutation(np.flatnonzero(y == label))
+        if clients is not None:
+            rows = rows[np.argsort(clients[rows], kind="stable")]
+        wanted = min(max(round(share * len(rows)), 1), len(rows) - 1)
+        if wanted > 0:
+            # Every (n / wanted)-th row of the list that is sorted by client
+            places = np.floor((np.arange(wanted) + draws.random_sample()) * (len(rows) / wanted))
+            chosen[rows[places.astype(np.int64)]] = True
+    if clients is not None:
+        left = np.bincount(clients[~chosen], minlength=int(clients.max()) + 1)
+        found, first = np.unique(clients, return_index=True)
+        chosen[first[left[found] == 0]] = False
+    return np.flatnonzero(chosen)

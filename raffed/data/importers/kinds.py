@@ -37,7 +37,9 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "csv": Kind(TABLE, "csv:table.csv?label=y&client=site", "a table with a header line; .tsv with tabs"),
+    "csv": Kind(
+        (*TABLE, "na"), "csv:table.csv?label=y&client=site", "a table with a header line; .tsv with tabs"
+    ),
     "parquet": Kind(TABLE, "parquet:table.parquet?label=y", "a Parquet table"),
     "npz": Kind(
         ("x", "y", "clients", "test", "seed"),

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.budget import allow, check_file
-from raffed.data.importers.facts import DataFacts
-from raffed.data.importers.imported import Columns, Imported, imported
+from raffed.data.importers.imported import Columns, DataFacts, Imported, imported
 from raffed.data.importers.safe_pickle import load_plain
 from raffed.errors import DataFileError, check_permitted
 

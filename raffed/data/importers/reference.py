@@ -83,7 +83,7 @@ def parse_reference(text: str) -> DataReference | None:
 
 
 def _typed(text: str, kind: str, key: str, value: str) -> Value:
-    if key in ("features", "drop", "categorical"):
+    if key in ("features", "drop", "categorical", "na"):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     try:
         if key in ("seed", "size"):

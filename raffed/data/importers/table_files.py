@@ -1,100 +1,273 @@
-"""Tables in files: csv (with commas, semicolons, tabs or bars) and Parquet."""
+"""Tables as they are read: csv and Parquet files, pandas data frames, dictionaries of columns.
+
+What names something keeps its letters: labels, clients and categories are text, so 0012 and 12 differ. A csv
+file has no types, so all of it is read as text by one parser, and a column is numbers if every value is one.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from raffed.budget import allow, allow_table
-from raffed.errors import DataFileError, check_permitted
+from raffed.budget import allow, allow_table, check_file
+from raffed.data.importers.values import Array, Floats, Place, as_array, row_place
+from raffed.errors import DataFileError, UnknownNameError, UsageError, check_permitted
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-MISSING = [
-    *(
-        "",
-        "?",
-        "#N/A",
-        "#NA",
-        "<NA>",
-        "N/A",
-        "NA",
-        "NaT",
-        "NULL",
-        "NaN",
-        "n/a",
-        "nan",
-        "null",
-        "None",
-        "none",
-    ),
-    *("#N/A N/A", "-nan", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
-]
-"""Texts that mean a missing value in a csv file."""
-Place = Callable[[int], str]
-"""How messages name a row, given its number from 0."""
+    GivenTable: TypeAlias = pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path
+
+MISSING = (
+    *("?", "NA", "N/A", "n/a", "#N/A", "#NA", "#N/A N/A", "<NA>", "NULL", "null", "None", "none", "NaT"),
+    *("NaN", "nan", "-nan", "-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+"""Words that mean a missing value in a csv file, where `na` does not name others. No text always does."""
+EXACT = 2.0**53  # below this magnitude, a float64 holds every whole number
 _SAMPLE = 2**16
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_NUMBERS = ("floating", "integer", "boolean", "decimal", "mixed-integer-float")  # as pandas calls them
 
 
-def row_place(row: int) -> str:
-    """Return how messages name a row of a table that is not a text file: rows are counted from 0."""
-    return f"row {row}"
+Texts: TypeAlias = npt.NDArray[np.str_]
 
 
-@dataclass(frozen=True)
-class TableFile:
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of features.
+
+    Attributes:
+        values: float64 numbers, or text if it holds categories.
+        whole: Whether the numbers were all written as whole ones.
+    """
+
+    values: Array
+    whole: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        return self.values.dtype.kind == "U"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
     """A table as it was read.
 
     Attributes:
-        table: Its columns.
+        frame: Its columns. Those of a csv file hold text, or NaN for a missing value.
+        where: What messages call it.
         place: How messages name its rows. In a csv file the header is line 1.
-        notes: What a user may not expect of the file.
-        typed: Whether the file says which columns are text.
+        notes: What a user may not expect of it.
+        typed: Whether the source says which columns are text.
     """
 
-    table: pa.Table
+    frame: pd.DataFrame
+    where: str
     place: Place = row_place
     notes: tuple[str, ...] = ()
     typed: bool = True
 
+    @property
+    def names_of_columns(self) -> list[str]:
+        """Names of the columns, in their order."""
+        return list(map(str, self.frame))
 
-def read_table(path: Path, texts: Sequence[str] = ()) -> TableFile:
+    def at(self, wrong: npt.NDArray[np.bool_]) -> str:
+        """Return how messages name the first of these rows."""
+        return self.place(int(np.argmax(wrong)))
+
+    def check_columns(self, role: str, names: Sequence[str]) -> None:
+        """Refuse names that no column has."""
+        for name in names:
+            if name not in self.frame:
+                raise UnknownNameError(f"column of {self.where} for {role}", name, self.names_of_columns)
+
+    def check_complete(self, names: Sequence[str]) -> None:
+        """Refuse columns with missing values, all of which are named."""
+        counts = {name: int(self.frame[name].isna().sum()) for name in dict.fromkeys(names)}
+        if missing := [name for name, count in counts.items() if count]:
+            also = "".join(f", column {name!r} {counts[name]}" for name in missing[1:])
+            words = "" if self.typed else "; na=WORD,WORD says which words mean missing"
+            raise UsageError(
+                f"{self.where}: column {missing[0]!r} has {counts[missing[0]]} missing values, the first in "
+                f"{self.at(self.frame[missing[0]].isna().to_numpy())}{also}; fill them, remove the rows, or "
+                f"leave the column out{words}"
+            )
+
+    def kind(self, name: str) -> str:
+        """Return the kind of a column's values as pandas calls it, such as "string" or "integer"."""
+        import pandas as pd
+
+        return str(pd.api.types.infer_dtype(self._plain(name), skipna=True))
+
+    def _plain(self, name: str) -> pd.Series[Any]:
+        import pandas as pd
+
+        column = self.frame[name]
+        is_category = isinstance(column.dtype, pd.CategoricalDtype)
+        return column.astype(column.cat.categories.dtype) if is_category else column
+
+    def text(self, name: str) -> Texts:
+        """Return a column as text, with its letters."""
+        if self.kind(name) not in (*_NUMBERS, "string"):
+            raise self._refusal(name, "but may only hold integers or text")
+        return np.array([str(value) for value in self.frame[name]], dtype=np.str_)
+
+    def names(self, name: str) -> Texts:
+        """Return a column of classes or clients as text. Whole numbers lose the .0 of a column of floats.
+
+        Raises:
+            UsageError: It holds numbers with a fraction, dates, or other things.
+        """
+        text = self.text(name)
+        if self.kind(name) in ("integer", "boolean") or (numbers := parsed(text)) is None:
+            return text
+        broken = numbers != np.round(numbers)
+        if self.typed and self.kind(name) != "string":
+            broken |= np.abs(numbers) >= EXACT
+            text = text if broken.any() else numbers.astype(np.int64).astype(np.str_)
+        if broken.any():
+            raise UsageError(
+                f"{self.where}: column {name!r} holds {text[np.argmax(broken)]} in {self.at(broken)}, which "
+                "is not a class; raffed classifies, so give a column of integers or text"
+            )
+        return text
+
+    def column(self, name: str, text: bool | None = None) -> Column:
+        """Return a column of features.
+
+        Args:
+            name: The column.
+            text: Whether it must be text. None: as its values say.
+
+        Raises:
+            UsageError: The column holds other things, values that are infinite, whole numbers that a float
+                cannot hold, or another kind of values than `text` says.
+        """
+        kind = self.kind(name)
+        if kind in _NUMBERS:
+            numbers = self._plain(name).astype("float64").to_numpy()
+            whole = np.full(len(numbers), kind == "integer")
+        elif kind == "string":
+            words = self.text(name)
+            found = None if text or self.typed else self._numbers(name, words)
+            if found is None and text is False:
+                odd = np.array([parsed(words[row : row + 1]) is None for row in range(len(words))])
+                raise UsageError(
+                    f"{self.where}: column {name!r} holds text, and numbers in the training part: "
+                    f"{str(words[np.argmax(odd)])!r} in {self.at(odd)}"
+                )
+            if found is None:
+                return Column(words)
+            numbers, whole = found, np.char.isdigit(np.char.lstrip(words, "+-"))
+        else:
+            raise self._refusal(name, f"make it numbers or text, or drop={name}")
+        if text:
+            raise UsageError(f"{self.where}: column {name!r} holds numbers, and text in the training part")
+        if (wrong := ~np.isfinite(numbers)).any():
+            raise UsageError(
+                f"{self.where}: column {name!r} is infinite in {self.at(wrong)}; correct it or drop={name}"
+            )
+        if (wrong := whole & (np.abs(numbers) >= EXACT)).any():
+            raise UsageError(
+                f"{self.where}: column {name!r} holds whole numbers of 2^53 or more, the first in "
+                f"{self.at(wrong)}, which would lose digits; identifiers: drop={name} or categorical={name}; "
+                "quantities: divide them"
+            )
+        return Column(numbers, bool(whole.all()))
+
+    def _refusal(self, name: str, advice: str) -> UsageError:
+        kind = type(self.frame[name].iloc[0]).__name__
+        return UsageError(f"{self.where}: column {name!r} holds values of type {kind}; {advice}")
+
+    def _numbers(self, name: str, text: Texts) -> Floats | None:
+        """Return text as numbers: all of it numbers, true and false, or numbers with decimal commas."""
+        low = np.char.lower(text)
+        if np.isin(low, ["true", "false"]).all():
+            return np.equal(low, "true").astype(np.float64)
+        commas = np.char.find(text, ",") >= 0
+        if not commas.any():
+            return parsed(text)
+        decimals = [re.fullmatch(r"[+-]?(\d+),(\d+)", str(value)) for value in text[commas]]
+        points = np.char.replace(text, ",", ".")
+        if None in decimals or (~commas & (np.char.find(text, ".") >= 0)).any() or parsed(points) is None:
+            return None
+        if all(len(one[2]) == 3 and len(one[1]) <= 3 and one[1][0] != "0" for one in decimals if one):
+            raise UsageError(
+                f"{self.where}: the commas in column {name!r} may separate decimals or thousands, as in "
+                f"{self.at(commas)}; write the numbers without separators of thousands and with a decimal "
+                f"point, or categorical={name}"
+            )
+        return parsed(points)
+
+
+def parsed(text: Array) -> Floats | None:
+    """Return text as float64 if every value is a number. A minus sign may be that of typesetting."""
+    plain = np.char.replace(text.astype(np.str_), "\u2212", "-")
+    try:
+        numbers = plain.astype(np.float64)
+    except ValueError:
+        return None
+    return None if np.isnan(numbers).any() or (np.char.find(plain, "_") >= 0).any() else numbers
+
+
+def opened(table: GivenTable, name: str, na: Sequence[str] = MISSING) -> Table:
+    """Return a table whose columns have names of their own."""
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        if isinstance(table, str | Path):
+            found = _read(Path(table).expanduser(), na)
+        elif isinstance(table, Mapping):
+            columns = {str(key): as_array(f"{name}: column {key!r}", one) for key, one in table.items()}
+            found = Table(pd.DataFrame(columns), name)
+        else:
+            frame = table.to_pandas() if isinstance(table, pa.Table) else table
+            found = Table(frame.reset_index(drop=True), name)
+    except UsageError:
+        raise
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(f"{name} cannot be read as a table: {str(error).splitlines()[0]}") from error
+    names = list(map(str, found.frame))
+    if twice := next((column for column in names if names.count(column) > 1), None):
+        raise UsageError(f"{found.where}: two columns are named {twice!r}; rename one")
+    if not len(found.frame):
+        raise UsageError(f"{found.where} has no rows")
+    return replace(found, frame=found.frame.set_axis(names, axis=1))
+
+
+def _read(path: Path, na: Sequence[str]) -> Table:
     """Read a csv file (with a header line) or a Parquet file, by the ending of its name.
-
-    Args:
-        path: The file.
-        texts: Columns of a csv file that are text, also where all their values are numbers.
 
     Raises:
         DataFileError: The file is missing, damaged, or of another kind. The message names the line of a csv
             file.
     """
-    import pyarrow as pa
-
     if not path.is_file():
         raise DataFileError(f"{path} is missing" if not path.exists() else f"{path} is not a file")
     try:
+        check_file(path, DataFileError)
         if path.suffix.lower() in (".parquet", ".pq"):
-            return TableFile(_read_parquet(path))
-        return _read_csv(path, texts)
-    except DataFileError:
+            return Table(_read_parquet(path), str(path))
+        return _read_csv(path, na)
+    except UsageError:
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # Arrow's and pandas' errors are such
         check_permitted(path, error)
         raise DataFileError(f"{path} cannot be read as a table: {str(error).splitlines()[0]}") from error
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def _read_parquet(path: Path) -> pd.DataFrame:
     """Read a Parquet file. A text that stands in many rows is written out only if there is room for that."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -102,129 +275,96 @@ def _read_parquet(path: Path) -> pa.Table:
 
     allow_table(parquet.read_metadata(path), str(path), DataFileError)
     schema = parquet.read_schema(path)
-    texts = [one.name for one in schema if pa.types.is_string(one.type) or pa.types.is_large_string(one.type)]
+    strings = (pa.types.is_string, pa.types.is_large_string)
+    texts = [field.name for field in schema if any(is_kind(field.type) for is_kind in strings)]
     table = parquet.read_table(path, read_dictionary=texts)
     parts = [part for name in texts for part in table[name].chunks if pa.types.is_dictionary(part.type)]
     lengths = (pc.sum(pc.take(pc.binary_length(part.dictionary), part.indices)).as_py() for part in parts)
     allow(sum(length or 0 for length in lengths), f"the texts in {path}", DataFileError)
-    return table.cast(schema)
+    frame: pd.DataFrame = table.cast(schema).to_pandas(ignore_metadata=True)
+    return frame
 
 
-def _read_csv(path: Path, texts: Sequence[str]) -> TableFile:
-    """Read a csv file. In one thread, which is tried second, the message names the row."""
-    import pyarrow as pa
+def _read_csv(path: Path, na: Sequence[str]) -> Table:
+    """Read a csv file as text. Blanks around a value do not count."""
+    import pandas as pd
 
     usual = "\t" if path.suffix.lower() == ".tsv" else ","
-    delimiter = _delimiter(path, usual)
-    place = _lines_of(path, delimiter)
-    kinds = dict.fromkeys(texts, pa.string())
+    mark = _separator(path, usual)
     try:
-        table = _parsed(path, delimiter, use_threads=True, kinds=kinds)
-        if not table.column_names or any(pa.types.is_binary(kind) for kind in table.schema.types):
-            raise UnicodeError  # the names of columns in another encoding raise one as well
-    except pa.ArrowInvalid:
-        try:
-            table = _parsed(path, delimiter, use_threads=False, kinds=kinds)
-        except pa.ArrowInvalid as error:
-            raise _unreadable(path, str(error).splitlines()[0], place) from error
+        frame = pd.read_csv(
+            path,
+            sep=mark,
+            header=None,
+            dtype=str,
+            na_filter=False,
+            skipinitialspace=True,
+            encoding="utf-8-sig",
+        )
     except UnicodeError as error:
         raise _not_utf8(path) from error
-    named = _DELIMITERS[delimiter]
-    notes = () if delimiter == usual else (f"{path}: its columns are separated by {named}",)
-    return TableFile(_long_numbers_kept(table, path, delimiter), place, notes, typed=False)
+    except pd.errors.ParserError:
+        _check_lengths(path, mark)
+        raise
+    frame = frame.apply(lambda column: column.str.strip())
+    if frame.iloc[:, -1].eq("").any():  # a line that is too short is filled up by the parser
+        _check_lengths(path, mark)
+    frame = frame.iloc[1:].set_axis(frame.iloc[0].tolist(), axis=1).reset_index(drop=True)
+    frame = frame.mask(frame.isin(["", *na]))
+    notes = () if mark == usual else (f"{path}: its columns are separated by {_SEPARATORS[mark]}",)
+    return Table(frame, str(path), lambda row: _line(path, mark, row), notes, typed=False)
 
 
-def _parsed(
-    path: Path, delimiter: str, use_threads: bool, kinds: Mapping[str, pa.DataType] | None = None
-) -> pa.Table:
-    from pyarrow import csv as arrow_csv
-
-    return arrow_csv.read_csv(
-        path,
-        arrow_csv.ReadOptions(use_threads=use_threads),
-        arrow_csv.ParseOptions(delimiter=delimiter),
-        arrow_csv.ConvertOptions(null_values=MISSING, strings_can_be_null=True, column_types=kinds or {}),
-    )
-
-
-def _long_numbers_kept(table: pa.Table, path: Path, delimiter: str) -> pa.Table:
-    """Return the table with whole numbers of 19 digits and more as text, which floats would round."""
-    import pyarrow as pa
-
-    if len(set(table.column_names)) < len(table.column_names):
-        return table  # refused by the caller
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    floats = {name: one.to_numpy() for name, one in columns.items() if pa.types.is_float64(one.type)}
-    long = [name for name, values in floats.items() if np.nanmax(np.abs(values), initial=0.0) >= 2.0**63]
-    if not long:
-        return table
-    again = _parsed(path, delimiter, use_threads=True, kinds=dict.fromkeys(long, pa.string()))
-    for name in long:
-        if all(re.fullmatch(r"[+-]?\d+", one) for one in again.column(name).to_pylist() if one is not None):
-            table = table.set_column(table.column_names.index(name), name, again.column(name))
-    return table
-
-
-def _delimiter(path: Path, usual: str) -> str:
+def _separator(path: Path, usual: str) -> str:
     """Return what separates the columns: the usual character, unless only another one fits every line."""
-    with path.open("rb") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         sample = file.read(_SAMPLE)
-    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataFileError(f"{path} is UTF-16; save it as UTF-8 text")
-    # Line ends of any kind become "\n"
-    text = io.StringIO(sample.decode("utf-8", errors="replace"), newline=None).read()
-    if len(sample) == _SAMPLE:
-        text = text[: text.rfind("\n") + 1]
-    for one in (usual, *_DELIMITERS):
-        fields = {len(row) for row in csv.reader(io.StringIO(text), delimiter=one) if row}
-        if len(fields) == 1 and fields != {1}:
-            return one
+    for mark in (usual, *_SEPARATORS):
+        rows = [len(row) for row in csv.reader(io.StringIO(sample), delimiter=mark) if row]
+        if len(sample) == _SAMPLE:
+            rows.pop()  # its end may be missing
+        if len(set(rows)) == 1 and rows[0] > 1:
+            return mark
     return usual
 
 
-def _lines_of(path: Path, delimiter: str) -> Place:
-    """Return how messages name the rows of a csv file: by the line, found by reading the file again.
-
-    Where a value is longer than Python's reader takes, the row is told in place of the line.
-    """
-
-    def place(row: int) -> str:
-        with path.open(encoding="utf-8", errors="replace") as file, contextlib.suppress(csv.Error):
-            for number, line in enumerate(_starts(file, delimiter)):
-                if number == row + 1:
-                    return f"line {line}"
-        return f"row {row + 1} below the header"
-
-    return place
-
-
-def _starts(file: io.TextIOBase, delimiter: str) -> Iterator[int]:
-    """Yield the line in which each row begins, the header's too. Empty lines are no rows."""
-    rows = csv.reader(file, delimiter=delimiter)
+def _lines(path: Path, mark: str) -> Iterator[tuple[int, int]]:
+    """Yield for each row, also the header, the line in which it begins and how many values it has."""
+    csv.field_size_limit(2**31 - 1)
     before = 0
-    for fields in rows:
-        if fields:
-            yield before + 1
-        before = rows.line_num
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        rows = csv.reader(file, delimiter=mark, skipinitialspace=True)
+        for fields in rows:
+            if fields:  # empty lines are no rows
+                yield before + 1, len(fields)
+            before = rows.line_num
 
 
-def _unreadable(path: Path, said: str, place: Place) -> DataFileError:
-    """Return the error for what the parser refused. It counts the header as row 1."""
-    if found := re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", said):
-        row, wanted, got = (int(one) for one in found.groups())
-        return DataFileError(
-            f"{path}: {place(row - 2)} has {got} values, and the header names {wanted} columns; correct the "
-            "line (a value that holds a separator needs quotation marks)"
-        )
-    plain = re.sub(r"Row #(\d+)", lambda one: place(int(one[1]) - 2), said)
-    return DataFileError(f"{path} cannot be read as a table: {plain}")
+def _line(path: Path, mark: str, row: int) -> str:
+    found = next((line for place, (line, _) in enumerate(_lines(path, mark)) if place == row + 1), None)
+    return f"line {found}" if found is not None else f"row {row}"
+
+
+def _check_lengths(path: Path, mark: str) -> None:
+    """Refuse a file whose lines do not have as many values as the header."""
+    rows = _lines(path, mark)
+    _, width = next(rows)
+    for line, length in rows:
+        if length != width:
+            raise DataFileError(
+                f"{path}: line {line} has {length} values, and the header names {width} columns; correct the "
+                "line (a value that holds a separator needs quotation marks)"
+            )
 
 
 def _not_utf8(path: Path) -> DataFileError:
     """Return the error for a file in another encoding, with the first line that shows it."""
     content = path.read_bytes()
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return DataFileError(f"{path} is UTF-16; save it as UTF-8 text")
     try:
         content.decode("utf-8")
+        return DataFileError(f"{path} holds bytes that are not text; save it as UTF-8")
     except UnicodeDecodeError as error:
         line, byte = content[: error.start].count(b"\n") + 1, content[error.start : error.start + 1]
         letter = byte.decode("cp1252", errors="replace")
@@ -232,7 +372,3 @@ def _not_utf8(path: Path) -> DataFileError:
             f"{path} is not UTF-8: line {line} holds the byte 0x{byte[0]:02X}, which is {letter!r} in "
             f"Latin-1 and Windows-1252; save it as UTF-8: iconv -f WINDOWS-1252 -t UTF-8 {path.name}"
         )
-    return DataFileError(f"{path} holds bytes that are not text; save it as UTF-8")
-
-
-__all__ = ["MISSING", "Place", "TableFile", "read_table", "row_place"]

@@ -1,105 +1,92 @@
-"""Tables: csv and Parquet files, pandas data frames, dictionaries of columns."""
+"""Tables with a column of classes, as arrays: features encoded by the training rows alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from raffed.data.importers.clients import as_clients
-from raffed.data.importers.encoding import Column, TableEncoder, categorical, label_column, numeric
-from raffed.data.importers.facts import DataFacts, EncodedColumn
-from raffed.data.importers.features import as_array
-from raffed.data.importers.imported import TEST_SHARE, Columns, Imported, imported
-from raffed.data.importers.labels import as_labels
-from raffed.data.importers.parts import are_parts, chosen_parts
-from raffed.data.importers.table_checks import (
-    check_parts,
-    hidden_numbers,
-    index_columns,
-    unknown_categories,
-    were_numbers,
-    whole_numbers,
+from raffed.data.importers.imported import (
+    TEST_SHARE,
+    Columns,
+    DataFacts,
+    EncodedColumn,
+    Imported,
+    check_not_a_quantity,
+    drawn_test_part,
+    imported,
 )
-from raffed.data.importers.table_files import Place, TableFile, read_table
-from raffed.data.importers.test_part import drawn_test_part
-from raffed.errors import UnknownNameError, UsageError, check_range
+from raffed.data.importers.table_files import MISSING, Column, Table, opened, parsed
+from raffed.data.importers.values import (
+    FEW_VALUES,
+    Array,
+    Floats,
+    are_parts,
+    as_clients,
+    as_labels,
+    chosen_parts,
+    part_named,
+)
+from raffed.errors import UsageError, check_range
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
+    from raffed.data.importers.table_files import GivenTable
 
-Array = npt.NDArray[np.generic]
+MOST_CATEGORIES = 1000
+MOST_COLUMNS = 100_000
+MOST_PARTS = 6
+NEARLY_ALL = 0.95
+_DRESSED = r"[^\w]{0,3}\d[\d.,'\s]*[^\d]{0,10}"  # $15, 13.5%, 36 months, <12, 1.013,50
 
 
-@dataclass(frozen=True)
-class TableRoles:
-    """Which column of a table is what.
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of one part of a table, not encoded yet: features by name, classes and clients as text."""
 
-    Attributes:
-        label: Column of the classes.
-        client: Column of the clients; "" without clients.
-        features: Columns that are features; all others by default.
-        drop: Columns that are not used.
-        categorical: Columns of integers that are categories, such as postcodes.
-    """
+    table: Table
+    numbers: npt.NDArray[np.int64]
+    features: Mapping[str, Column]
+    y: Array
+    clients: Array | None
 
-    label: str
-    client: str = ""
-    features: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
+    def chosen(self, rows: npt.NDArray[np.int64]) -> _Rows:
+        """Return some of the rows."""
+        features = {name: replace(one, values=one.values[rows]) for name, one in self.features.items()}
+        clients = None if self.clients is None else self.clients[rows]
+        return _Rows(self.table, self.numbers[rows], features, self.y[rows], clients)
 
-    def feature_names(self, where: str, columns: Sequence[str]) -> list[str]:
-        """Return the feature columns of a table with these columns."""
-        asked: dict[str, tuple[str, ...]] = {
-            "label": (self.label,),
-            "client": (self.client,) if self.client else (),
-            "features": self.features,
-            "drop": self.drop,
-            "categorical": self.categorical,
-        }
-        for role, names in asked.items():
-            for name in names:
-                if name not in columns:
-                    raise UnknownNameError(f"column of {where} for {role}", name, columns)
-        taken = {self.label, self.client, *self.drop}
-        if clash := sorted(taken & set(self.features)):
-            raise UsageError(
-                f"{where}: column {clash[0]!r} is a feature and also a label, client or dropped column"
-            )
-        found = list(self.features) or [name for name in columns if name not in taken]
-        if not found:
-            raise UsageError(f"{where}: no column is left for the features; it has {', '.join(columns)}")
-        return found
+    def place(self, row: int) -> str:
+        """Return how messages name a row."""
+        return self.table.place(int(self.numbers[row]))
 
-    def of_tests(self, features: Sequence[Column], columns: Sequence[str]) -> TableRoles:
-        """Return the roles in a table of tests: its features are those of the training table, in that order.
+    def divided(self, share: float, seed: int) -> tuple[_Rows, _Rows]:
+        """Draw the test rows. This comes before the statistics, which only training rows may enter."""
+        where, count = self.table.where, len(self.y)
+        check_range(f"{where}: test", share, 0.0, 0.9)
+        y, _ = as_labels(f"{where}: label", self.y, count, in_order(self.y), place=self.place)
+        names = () if self.clients is None else in_order(self.clients)
+        who, _ = as_clients(f"{where}: client", self.clients, count, names, self.place)
+        drawn = drawn_test_part(y, who, share, seed)
+        return self.chosen(np.setdiff1d(np.arange(count), drawn)), self.chosen(drawn)
 
-        Args:
-            features: The features of the training table.
-            columns: The columns of the table of tests. Without the column of the clients, its rows belong to
-                nobody.
-        """
-        names = tuple(one.name for one in features)
-        client = self.client if self.client in columns else ""
-        return TableRoles(
-            self.label, client, names, categorical=tuple(one for one in self.categorical if one in names)
-        )
+    def encoded(self, encoding: Sequence[EncodedColumn]) -> Columns:
+        """Return the rows as numbers."""
+        return Columns(_encode(encoding, self.features), self.y, self.clients, self.place)
 
 
 def import_table(
-    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path,
+    table: GivenTable,
     *,
     label: str = "",
     client: str = "",
     features: tuple[str, ...] = (),
     drop: tuple[str, ...] = (),
     categorical: tuple[str, ...] = (),
+    na: tuple[str, ...] = MISSING,
     test: str | float = TEST_SHARE,
     seed: int = 0,
     name: str = "table",
@@ -116,7 +103,12 @@ def import_table(
 
     Args:
         table: Path of a csv or Parquet file, a data frame, or columns by name.
-        label, client, features, drop, categorical: See `TableRoles`.
+        label: Column of the classes.
+        client: Column of the clients, for `--split natural`; "" without clients.
+        features: Columns that are features; by default all others that can be features.
+        drop: Columns that are not used.
+        categorical: Columns of numbers that are categories, such as postcodes.
+        na: Words that mean a missing value in a csv file. No text always does.
         test: Fraction of the rows that becomes the test set, or path of a second table with the test rows.
         seed: Decides which rows are drawn for the test set.
         name: Beginning of every message.
@@ -129,47 +121,72 @@ def import_table(
     Raises:
         UsageError: The table cannot be used. The message names the column and the row.
     """
-    train, where = _opened(table, name)
-    notes = (*notes, *train.notes)
+    whole = opened(table, name, na)
+    where = whole.where
     if not label:
-        columns = ", ".join(train.table.column_names[:20])
+        columns = ", ".join(whole.names_of_columns[:20])
         raise UsageError(f"{where}: give the column of the classes (label=...); the columns are {columns}")
-    named = filter(None, (label, client, *drop, *categorical))
-    if index := [] if features else index_columns(train.table, named):
-        drop = (*drop, *index)
-        notes = (
-            *notes,
-            f"{where}: not used, because it numbers the rows: column {', '.join(map(repr, index))}",
+    ends = [label, client] if client else [label]
+    whole.check_columns("label", [label])
+    whole.check_columns("client", ends[1:])
+    whole.check_columns("features", features)
+    whole.check_columns("drop", drop)
+    whole.check_columns("categorical", categorical)
+    taken = [*ends, *drop]
+    if clash := sorted(set(taken) & set(features)):
+        raise UsageError(
+            f"{where}: column {clash[0]!r} is a feature and also a label, client or dropped column"
         )
-    roles = TableRoles(label, client, features, drop, categorical)
+    rest = features or tuple(column for column in whole.names_of_columns if column not in taken)
+    spare = {} if features else _without_values(whole, rest)
+    whole.check_complete([*(column for column in rest if column not in spare), *ends])
+    held = {
+        column: Column(whole.text(column)) if column in categorical else whole.column(column)
+        for column in rest
+        if column not in spare
+    }
+    parts = None if features else _column_of_parts(held, where)
+    if not features:
+        spare |= _without_meaning(held, {*categorical, parts})
+    kept = {column: one for column, one in held.items() if column not in spare and column != parts}
+    if not kept:
+        columns = ", ".join(whole.names_of_columns)
+        raise UsageError(f"{where}: no column is left for the features; it has {columns}")
+    notes = (
+        *notes,
+        *whole.notes,
+        *(f"{where}: column {name!r} is not used, because it {why}" for name, why in spare.items()),
+        *_doubts(whole, kept, categorical),
+    )
+    owners = whole.names(client) if client else None
+    train = _Rows(whole, np.arange(len(whole.frame)), kept, whole.names(label), owners)
+    check_not_a_quantity(f"{where}: column {label!r}", len(set(train.y)), len(train.y))
     share = _share(test)
     if share is None:
-        whole = _Part.read(train, where, roles)
-        tests, there = _opened(str(test), str(test), _texts(train.table, whole, roles))
-        notes = (*notes, *tests.notes)
-        other = _Part.read(tests, there, roles.of_tests(whole.features, tests.table.column_names))
-        other = other if tests.typed else other.as_trained(train.table, roles)
-        if spare := [one for one in tests.table.column_names if one not in train.table.column_names]:
-            notes = (*notes, f"{there}: not used, because {where} does not have it: {', '.join(spare)}")
-    elif (column := _column_of_parts(train.table, where, roles)) is not None:
-        roles = replace(roles, drop=(*drop, column))
-        whole, other, notes = _by_column(_Part.read(train, where, roles), train.table, column, notes)
+        tests, said = _second(opened(str(test), str(test), na), whole, train, (label, client, categorical))
+    elif parts is not None:
+        train, tests, said = _by_column(train, parts, held[parts].values)
     else:
-        whole, other = _Part.read(train, where, roles).divided(share, seed)
-    encoder = TableEncoder.fitted(whole.features, where)
-    rest = other.encoded(encoder) if len(other.y) else None
-    if not train.typed:
-        notes = (*notes, *hidden_numbers(whole.features, categorical, where))
-    if share is None:
-        notes = (*notes, *unknown_categories(encoder, other.features, other.where))
-    facts = DataFacts("table", notes, label=label, client=client, columns=encoder.described())
-    return imported(name, whole.encoded(encoder), rest, source=source, facts=facts)
+        (train, tests), said = train.divided(share, seed), ()
+    encoding = [_fitted(column, one, where) for column, one in train.features.items()]
+    width = sum(len(column.categories) or 1 for column in encoding)
+    if width > MOST_COLUMNS:
+        raise UsageError(f"{where}: the features become {width} columns; at most {MOST_COLUMNS} are made")
+    if share is None or parts is not None:
+        said = (*said, *_unknown_categories(encoding, tests))
+    return imported(
+        name,
+        train.encoded(encoding),
+        tests.encoded(encoding) if len(tests.y) else None,
+        class_names=in_order(train.y),
+        client_names=() if train.clients is None else in_order(train.clients),
+        source=source,
+        facts=DataFacts("table", (*notes, *said), label=label, client=client, columns=tuple(encoding)),
+    )
 
 
 def encoded_rows(
-    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path,
-    columns: Sequence[EncodedColumn],
-    name: str = "table",
+    table: GivenTable, columns: Sequence[EncodedColumn], name: str = "table"
 ) -> npt.NDArray[np.float32]:
     """Return new rows of a table, encoded as the rows of a data set were.
 
@@ -179,181 +196,183 @@ def encoded_rows(
         name: Beginning of every message.
 
     Raises:
-        UsageError: A column is missing, or holds text where it held numbers or the reverse.
+        UsageError: A column is missing, or holds text where it held numbers.
     """
-    texts = [one.name for one in columns if one.categories and not were_numbers(one.categories)]
-    file, where = _opened(table, name, texts)
-    found = []
-    for one in columns:
-        if one.name not in file.table.column_names:
-            raise UnknownNameError(f"column of {where} for the model", one.name, file.table.column_names)
-        _check_complete(file, one.name, where)
-        column = file.table.column(one.name)
-        if one.categories:
-            text = categorical(one.name, column)
-            plain = not file.typed and were_numbers(one.categories)
-            found.append(Column(one.name, whole_numbers(text.values)) if plain else text)
-        else:
-            found.append(numeric(one.name, column, where, file.place, file.typed))
-    return TableEncoder.restored(columns).encode(found, where)
+    new = opened(table, name)
+    names = [column.name for column in columns]
+    new.check_columns("the model", names)
+    new.check_complete(names)
+    texts = {column.name: bool(column.categories) for column in columns}
+    held = {key: Column(new.text(key)) if text else new.column(key, text) for key, text in texts.items()}
+    return _encode(columns, held)
 
 
-def _column_of_parts(table: pa.Table, where: str, roles: TableRoles) -> str | None:
+def in_order(names: Array) -> tuple[str, ...]:
+    """Return the different names in the order that a person expects: numbers by size, also within a text."""
+    found = np.unique(names)
+    numbers = parsed(found)
+    if numbers is not None:
+        return tuple(str(found[place]) for place in np.argsort(numbers, kind="stable"))
+
+    def digits_by_size(name: str) -> list[str]:
+        return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+    return tuple(sorted(map(str, found), key=digits_by_size))
+
+
+def _without_values(table: Table, names: Sequence[str]) -> dict[str, str]:
+    """Return the columns without a name or a value, and why they are not used."""
+    found = {}
+    for name in names:
+        if not name or table.frame[name].isna().all():
+            found[name] = "is empty" if name else "has no name"
+    return found
+
+
+def _column_of_parts(columns: Mapping[str, Column], where: str) -> str | None:
     """Return the column of text that names the part of every row, if there is one."""
-    from pyarrow import compute, types
-
-    if roles.features:
-        return None
-    for name in roles.feature_names(where, table.column_names):
-        column = table.column(name)
-        kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-        if not (types.is_string(kind) or types.is_large_string(kind)) or column.null_count:
+    for name, column in columns.items():
+        if not column.is_text:
             continue
-        column = column.cast(kind)
-        if are_parts(found := compute.unique(column).to_pylist()):
+        values = [str(value) for value in np.unique(column.values)]
+        if are_parts(values):
             return name
-        check_parts(found, name, where)
+        known = {value: part_named(value) for value in values[: MOST_PARTS + 1]}
+        other = next((value for value, part in known.items() if part is None), None)
+        if len(values) <= MOST_PARTS and other is not None and {"train", "test"} <= set(known.values()):
+            raise UsageError(
+                f"{where}: column {name!r} names parts, and {other!r}, which is none, so the test rows would "
+                f"be trained on; rename or remove the rows of {other!r}, or drop={name}"
+            )
     return None
 
 
-def _by_column(
-    whole: _Part, table: pa.Table, column: str, notes: tuple[str, ...]
-) -> tuple[_Part, _Part, tuple[str, ...]]:
+def _without_meaning(columns: Mapping[str, Column], decided: Collection[str | None]) -> dict[str, str]:
+    """Return the columns that number the rows or name parts, and why they are not used."""
+    found = {}
+    for name, column in columns.items():
+        values = column.values
+        if name in decided:
+            continue
+        if column.is_text:
+            if are_parts({re.sub(r"[\W_]*\d+$", "", str(value)) for value in np.unique(values)}):
+                found[name] = "names parts; features=... uses it"
+        elif column.whole and re.fullmatch(r"Unnamed: \d+|__index_level_\d+__", name):
+            found[name] = "numbers the rows; features=... uses it"
+        elif column.whole and re.fullmatch(r"(k|cv)?[_ -]?(fold|split)s?[_ -]?\d*", name.casefold()):
+            found[name] = "names parts; features=... uses it"
+        elif column.whole and len(values) >= FEW_VALUES and bool((np.diff(values) == 1).all()):
+            found[name] = "numbers the rows; features=... uses it"
+    return found
+
+
+def _doubts(table: Table, columns: Mapping[str, Column], decided: Collection[str]) -> list[str]:
+    """Return a note for each feature that may be meant otherwise, except declared categories."""
+    notes = []
+    for name, column in columns.items():
+        values, found = column.values, len(np.unique(column.values))
+        if column.whole and len(values) >= FEW_VALUES and found >= NEARLY_ALL * len(values):
+            notes.append(
+                f"{table.where}: column {name!r} has a value of its own in nearly every row; if it names the "
+                f"rows and measures nothing, drop={name}"
+            )
+        if not column.is_text or name in decided:
+            continue
+        plain = np.array([parsed(values[row : row + 1]) is not None for row in range(len(values))])
+        if not table.typed and not plain.all() and plain.mean() >= NEARLY_ALL:
+            raise UsageError(
+                f"{table.where}: column {name!r} holds numbers, and {str(values[np.argmin(plain)])!r} in "
+                f"{table.at(~plain)}; correct it, or categorical={name}"
+            )
+        words = [str(value) for value in values if re.search(r"\w", value)]
+        dressed = sum(re.fullmatch(_DRESSED, word) is not None for word in words)
+        if dressed > len(words) / 2:
+            notes.append(
+                f"{table.where}: column {name!r} is read as text with {found} categories, because "
+                f"{str(values[np.argmin(plain)])!r} is not a number; correct such values, drop={name} or "
+                f"categorical={name}"
+            )
+    return notes
+
+
+def _second(
+    second: Table, first: Table, train: _Rows, asked: tuple[str, str, tuple[str, ...]]
+) -> tuple[_Rows, tuple[str, ...]]:
+    """Return the rows of a second table, whose features are those of the first one, and notes."""
+    label, client, categorical = asked
+    client = client if client in second.frame else ""  # without the column, its rows belong to nobody
+    second.check_columns("features", [*train.features])
+    second.check_columns("label", [label])
+    second.check_complete([*train.features, label, *([client] if client else [])])
+    features = {
+        name: Column(second.text(name)) if name in categorical else second.column(name, one.is_text)
+        for name, one in train.features.items()
+    }
+    spare = [column for column in second.names_of_columns if column not in first.frame]
+    unused = f"{second.where}: not used, because {first.where} does not have it: {', '.join(spare)}"
+    owners = second.names(client) if client else None
+    rows = _Rows(second, np.arange(len(second.frame)), features, second.names(label), owners)
+    return rows, (*second.notes, *([unused] if spare else []))
+
+
+def _by_column(rows: _Rows, column: str, values: Array) -> tuple[_Rows, _Rows, tuple[str, ...]]:
     """Return the training rows, the test rows and what a user is told about them."""
-    values = np.asarray(table.column(column).cast("string").to_pylist(), dtype=np.str_)
-    sizes = {str(one): int(count) for one, count in zip(*np.unique(values, return_counts=True), strict=True)}
-    where = f"{whole.where}: column {column!r}"
-    chosen = chosen_parts(where, sizes)
+    counted = zip(*np.unique(values, return_counts=True), strict=True)
+    where = f"{rows.table.where}: column {column!r}"
+    chosen = chosen_parts(where, {str(value): int(count) for value, count in counted})
     assert chosen is not None
     said = (
         f"{where} names the parts, so {chosen.train!r} is trained on and {chosen.test!r} is the test set; "
         f"drop={column} draws a test set from all rows"
     )
-    train, test = (whole.rows(np.flatnonzero(values == one)) for one in (chosen.train, chosen.test))
-    return train, test, (*notes, said, *chosen.notes)
+    train, test = (rows.chosen(np.flatnonzero(values == part)) for part in (chosen.train, chosen.test))
+    return train, test, (said, *chosen.notes)
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """The rows of one part of a table, not encoded yet."""
-
-    where: str
-    features: Sequence[Column]
-    y: Array
-    clients: Array | None
-    place: Place
-
-    @staticmethod
-    def read(file: TableFile, where: str, roles: TableRoles) -> _Part:
-        table, features = file.table, []
-        for name in roles.feature_names(where, table.column_names):
-            _check_complete(file, name, where)
-            column = table.column(name)
-            text = name in roles.categorical
-            features.append(
-                categorical(name, column) if text else numeric(name, column, where, file.place, file.typed)
+def _unknown_categories(encoding: Sequence[EncodedColumn], rows: _Rows) -> list[str]:
+    """Return a note for each column whose rows here have categories that no training row has."""
+    notes = []
+    for column in encoding:
+        values = rows.features[column.name].values
+        unknown = ~np.isin(values, column.categories) if column.categories else np.zeros(0, bool)
+        if unknown.any():
+            notes.append(
+                f"{rows.table.where}: column {column.name!r} has a category in {int(unknown.sum()):,} test "
+                f"rows that no training row has, such as {str(values[unknown][0])!r}; it becomes zeros"
             )
-        ends = [_ends(file, name, where) if name else None for name in (roles.label, roles.client)]
-        assert ends[0] is not None
-        return _Part(where, features, ends[0], ends[1], file.place)
-
-    def divided(self, share: float, seed: int) -> tuple[_Part, _Part]:
-        """Draw the test rows. This comes before the statistics, which only training rows may enter."""
-        check_range(f"{self.where}: test", share, 0.0, 0.9)
-        numbers, _ = as_labels(f"{self.where}: label", self.y, len(self.y), place=self.place)
-        owners, _ = as_clients(f"{self.where}: client", self.clients, len(self.y))
-        drawn = drawn_test_part(numbers, owners, share, seed)
-        return self.rows(np.setdiff1d(np.arange(len(self.y)), drawn)), self.rows(drawn)
-
-    def rows(self, chosen: npt.NDArray[np.int64]) -> _Part:
-        clients = None if self.clients is None else self.clients[chosen]
-        features = [column.rows(chosen) for column in self.features]
-        return _Part(self.where, features, self.y[chosen], clients, lambda row: self.place(int(chosen[row])))
-
-    def as_trained(self, table: pa.Table, roles: TableRoles) -> _Part:
-        """Return the rows of a csv file with 01 as 1 in the columns that hold whole numbers in training.
-
-        A single name in the file makes its column text, and the numbers in it would keep their zeros.
-        """
-        from pyarrow import types
-
-        def plain(name: str, values: Array) -> Array:
-            return whole_numbers(values) if types.is_integer(table.column(name).type) else values
-
-        features = [replace(one, values=plain(one.name, one.values)) for one in self.features if one.is_text]
-        written = {one.name: one for one in features if one.name in roles.categorical}
-        clients = None if self.clients is None else plain(roles.client, self.clients)
-        return replace(
-            self,
-            features=[written.get(one.name, one) for one in self.features],
-            y=plain(roles.label, self.y),
-            clients=clients,
-        )
-
-    def encoded(self, encoder: TableEncoder) -> Columns:
-        return Columns(encoder.encode(self.features, self.where), self.y, self.clients, self.place)
+    return notes
 
 
-def _texts(table: pa.Table, part: _Part, roles: TableRoles) -> list[str]:
-    """Return the columns that hold text, not numbers, and must be read as text from another file too."""
-    from pyarrow import types
-
-    names = [roles.label, roles.client, *(one.name for one in part.features if one.is_text)]
-    kinds = {name: table.column(name).type for name in names if name}
-    return [name for name, kind in kinds.items() if types.is_string(kind) or types.is_large_string(kind)]
-
-
-def _ends(file: TableFile, name: str, where: str) -> Array:
-    """Return the column of the labels or clients."""
-    _check_complete(file, name, where)
-    return label_column(name, file.table.column(name), where, file.place)
-
-
-def _opened(
-    table: pd.DataFrame | pa.Table | Mapping[str, npt.ArrayLike] | str | Path,
-    name: str,
-    texts: Sequence[str] = (),
-) -> tuple[TableFile, str]:
-    """Return a table, and what messages call it. The columns `texts` of a csv file are read as text."""
-    import pyarrow as pa
-
-    if isinstance(table, str | Path):
-        found = read_table(Path(table).expanduser(), texts)
-        where = str(table)
-    elif isinstance(table, pa.Table):
-        found, where = TableFile(table), name
-    else:
-        found, where = TableFile(_from_memory(table, name)), name
-    columns = found.table.column_names
-    if len(set(columns)) < len(columns):
-        twice = next(one for one in columns if columns.count(one) > 1)
-        raise UsageError(f"{where}: two columns are named {twice!r}; rename one")
-    if not found.table.num_rows:
-        raise UsageError(f"{where} has no rows")
-    return found, where
+def _fitted(name: str, column: Column, where: str) -> EncodedColumn:
+    """Take the statistics of a column of training rows."""
+    values = column.values
+    if column.is_text:
+        found = np.unique(values)
+        if len(found) > MOST_CATEGORIES or len(found) > max(FEW_VALUES, len(values) // 2):
+            raise UsageError(
+                f"{where}: column {name!r} holds {len(found)} different texts in {len(values)} rows; leave "
+                f"it out (drop={name}) or make it numbers"
+            )
+        return EncodedColumn(name, categories=tuple(found.tolist()))
+    # Divided by the largest value first, so that no square overflows
+    numbers: Floats = values.astype(np.float64)
+    scale = float(np.abs(numbers).max()) or 1.0
+    mean, std = float((numbers / scale).mean()), float((numbers / scale).std())
+    constant = std <= 1e-12 * abs(mean) or std == 0.0
+    return EncodedColumn(name, mean * scale, 1.0 if constant else std * scale)
 
 
-def _from_memory(table: pd.DataFrame | Mapping[str, npt.ArrayLike], name: str) -> pa.Table:
-    import pyarrow as pa
-
-    try:
-        if isinstance(table, Mapping):
-            columns = {str(key): as_array(f"{name}: column {key!r}", one) for key, one in table.items()}
-            return pa.table({key: pa.array(one, from_pandas=True) for key, one in columns.items()})
-        return pa.Table.from_pandas(table, preserve_index=False)
-    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
-        raise UsageError(f"{name} cannot be read as a table: {str(error).splitlines()[0]}") from error
-
-
-def _check_complete(file: TableFile, name: str, where: str) -> None:
-    from pyarrow import compute
-
-    missing = np.asarray(compute.is_null(file.table.column(name), nan_is_null=True).to_numpy())
-    if missing.any():
-        raise UsageError(
-            f"{where}: column {name!r} has {int(missing.sum())} missing values, the first in "
-            f"{file.place(int(np.argmax(missing)))}; fill them, remove the rows, or leave the column out"
-        )
+def _encode(columns: Sequence[EncodedColumn], values: Mapping[str, Column]) -> npt.NDArray[np.float32]:
+    """Return float32 [N, encoded columns]. A category that is not known becomes zeros."""
+    made = []
+    for column in columns:
+        found = values[column.name].values
+        if column.categories:
+            made.append(np.equal(found[:, None], np.array(column.categories)[None]).astype(np.float32))
+        else:
+            numbers = (found.astype(np.float64) - column.mean) / column.std
+            made.append(numbers[:, None].astype(np.float32))
+    return np.concatenate(made, axis=1)
 
 
 def _share(test: str | float) -> float | None:

@@ -90,7 +90,7 @@ LINES = {
     "a missing number": ("a,y\n1,x\n\n,z\n", "line 4"),
     "a value too many": ("a,y\n1,x\n\n1,2,z\n", "line 4 has 3 values"),
     "a missing label": ("a,y\n1,x\n2,\n", "line 3"),
-    "a blank label": ("a,y\n1,x\n2,' '\n3,z\n".replace("'", '"'), "empty label in line 3"),
+    "a blank label": ("a,y\n1,x\n2,' '\n3,z\n".replace("'", '"'), "1 missing values, the first in line 3"),
     "infinity": ("a,y\n1,x\ninf,z\n", "infinite in line 3"),
     "a fraction as a class": ("a,y\n1,1.0\n2,1.5\n", "holds 1.5 in line 3"),
     "a text of two lines before": ('a,t,y\n1,"p\nq",x\n,r,z\n', "line 4"),
@@ -145,6 +145,5 @@ def test_one_stray_carriage_return_is_a_fault_in_its_line(write: Write) -> None:
     assert "line 3 has 1 values" in refusal(write("a,b,y\n1,2,x\n3\r,4,z\n5,6,x\n"))
 
 
-def test_a_fault_below_a_value_longer_than_python_reads_is_named_by_its_row(write: Write) -> None:
-    told = refusal(write(f'a,b,y\n1,"{"x" * 200_000}",x\n1,2\n'))
-    assert "row 2 below the header has 2 values" in told
+def test_a_fault_below_a_value_longer_than_python_reads_is_named_by_its_line(write: Write) -> None:
+    assert "line 3 has 2 values" in refusal(write(f'a,b,y\n1,"{"x" * 200_000}",x\n1,2\n'))

@@ -14,9 +14,9 @@ from raffed.data.dataset import Dataset
 from raffed.data.importers.array_names import array_names
 from raffed.data.importers.arrays import import_npz
 from raffed.data.importers.image_folder import import_folder
-from raffed.data.importers.parts import part_named
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
+from raffed.data.importers.values import part_named
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2)

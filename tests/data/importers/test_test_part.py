@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raffed.data.importers.test_part import drawn_test_part
+from raffed.data.importers.imported import drawn_test_part
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.25, 0.5, 0.9])

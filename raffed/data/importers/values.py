@@ -1,0 +1,410 @@
+"""Check what stands in arrays, and number classes and clients. A fault is one line that names its place."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raffed.errors import UsageError
+
+Array = npt.NDArray[np.generic]
+IntArray = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Names = tuple[str, ...]
+Place = Callable[[int], str]
+"""How messages name a row or sample, given its number from 0."""
+Part = Literal["train", "test", "validation"]
+
+LARGEST = 1e9
+"""Largest magnitude of a feature. A square of it, summed over a layer, is still far inside float32."""
+LARGEST_ID = 2**31
+CHANNELS = (1, 3, 4)
+SHOWN = 5
+FEW_VALUES = 20  # so many different values are never too many for a class or a category
+_FLOATS = "give numbers: astype('float32') for features, astype('int64') for ids, uint8 for pixels"
+_WORDS: dict[str, Part] = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("test", "testing", "tests", "tst"), "test"),
+    **dict.fromkeys(
+        ("val", "valid", "validation", "validate", "dev", "development", "eval", "evaluation"), "validation"
+    ),
+}
+_ENDINGS = ("", "set", "data", "dataset", "images", "image", "imgs", "img", "split", "part", "samples")
+_JOINED = {word + ending: part for word, part in _WORDS.items() for ending in _ENDINGS}
+
+
+def row_place(row: int) -> str:
+    """Return how messages name a row of what is not a text file: rows are counted from 0."""
+    return f"row {row}"
+
+
+def as_array(where: str, given: npt.ArrayLike) -> Array:
+    """Return an array of NumPy's, or refuse what cannot be made one (lists of unequal lengths, a tensor on a
+    GPU) and arrays with masked values.
+
+    A list in which text stands beside other things becomes objects: NumPy would make the text "nan" of NaN.
+    """
+    check_unmasked(where, given)
+    try:
+        x = np.asarray(given)
+        if x.dtype.kind == "U" and isinstance(given, list | tuple):
+            objects = np.asarray(given, dtype=object)
+            return x if all(isinstance(item, str) for item in objects.flat) else objects
+        return x
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{where} cannot be turned into a NumPy array: {reason}") from error
+
+
+def check_unmasked(where: str, given: npt.ArrayLike) -> None:
+    """Refuse an array with masked values, under which NumPy keeps any numbers."""
+    if isinstance(given, np.ma.MaskedArray) and (masked := np.ma.getmaskarray(given)).any():
+        raise UsageError(
+            f"{where} has {int(masked.sum())} masked values, the first in sample {_sample(masked)}; fill "
+            "them or remove these samples"
+        )
+
+
+def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> Array:
+    """Return samples [N, ...] as uint8, float32 or int64.
+
+    uint8 stays, for pixels. Floats and yes/no become float32. Other integers become int64 and are read as
+    ids, such as those of words. uint8 images [N, H, W] get one channel.
+
+    Args:
+        where: Beginning of the message.
+        given: The samples.
+        like: Training samples; the result must have their kind of values and their shape.
+
+    Raises:
+        UsageError: The values have another type, are not finite or too large, or the shapes differ.
+    """
+    x = as_array(where, given)
+    if like is not None and not len(x):
+        return np.zeros((0, *like.shape[1:]), like.dtype)
+    if x.ndim < 2 or 0 in x.shape:
+        kind = "objects, perhaps of unequal lengths" if x.dtype.kind == "O" else f"{x.dtype}"
+        advice = ": x[:, None] for one value per sample" if x.ndim == 1 and len(x) else ""
+        raise UsageError(
+            f"{where} has shape {x.shape} ({kind}), but must have the shape (N, ...) with at least one "
+            f"sample and one value{advice}"
+        )
+    x = _converted(where, x)
+    if x.dtype == np.uint8 and x.ndim == 3:
+        x = x[:, None]
+    if _channels_last(x):
+        raise UsageError(
+            f"{where} has shape {x.shape}, with the channels last, but must be (N, channels, H, W): "
+            "transpose(0, 3, 1, 2)"
+        )
+    if like is not None and x.dtype != like.dtype:
+        raise UsageError(
+            f"{where} becomes {x.dtype}, and the training samples are {like.dtype}; give one type"
+        )
+    if like is not None and x.shape[1:] != like.shape[1:]:
+        raise UsageError(f"{where} has samples of shape {x.shape[1:]}, the training part {like.shape[1:]}")
+    return x
+
+
+def _channels_last(x: Array) -> bool:
+    """Return whether samples look like images [N, H, W, channels]. Floats are images only if H = W."""
+    if x.ndim != 4 or x.shape[1] in CHANNELS or x.shape[3] not in CHANNELS:
+        return False
+    return x.dtype == np.uint8 or (x.dtype == np.float32 and x.shape[1] == x.shape[2])
+
+
+def _converted(where: str, x: Array) -> Array:
+    if x.dtype == np.uint8:
+        return x
+    if x.dtype.kind == "b":
+        return x.astype(np.float32)
+    if x.dtype.kind in "iu":
+        _refuse(
+            np.less(x, 0),
+            f"{where} is {x.dtype} with {{count}} negative values, {{first}}; integers are read as ids, "
+            "which begin at 0: astype('float32') makes them features",
+        )
+        high = np.greater_equal(x, LARGEST_ID)
+        _refuse(high, f"{where} has ids of {LARGEST_ID} or more, {{first}}; number them from 0")
+        return x.astype(np.int64, copy=False)
+    if x.dtype.kind != "f" or x.dtype.itemsize > 8:
+        raise UsageError(f"{where} is {x.dtype} {x.shape}; {_FLOATS}")
+    values = x.astype(np.float64, copy=False)
+    _refuse(
+        ~np.isfinite(values),
+        f"{where} has {{count}} values that are NaN or infinite, {{first}}; fill them or remove these "
+        "samples",
+    )
+    _refuse(
+        np.abs(values) > LARGEST,
+        f"{where} has values beyond ±{LARGEST:g}, {{first}}; float32 training would overflow: subtract the "
+        "mean and divide by the standard deviation",
+    )
+    return x.astype(np.float32, copy=False)
+
+
+def _refuse(wrong: npt.NDArray[np.bool_], message: str) -> None:
+    if wrong.any():
+        first = f"the first in sample {_sample(wrong)}"
+        raise UsageError(message.format(count=int(wrong.sum()), first=first))
+
+
+def _sample(wrong: npt.NDArray[np.bool_]) -> str:
+    """Return the place of the first wrong value: number of the sample from 0, and its index if it has one."""
+    first = [int(place) for place in np.unravel_index(int(np.argmax(wrong)), wrong.shape)]
+    inside = ", ".join(map(str, first[1:]))
+    return f"{first[0]} (index [{inside}])" if inside else str(first[0])
+
+
+def as_labels(
+    where: str,
+    given: npt.ArrayLike,
+    count: int,
+    class_names: Names = (),
+    known: bool = False,
+    place: Place = row_place,
+) -> tuple[IntArray, Names]:
+    """Return labels as int64 [N] from 0, and the names of the classes.
+
+    Without `class_names`, the classes are the labels found, in their order (numbers by size, text by
+    alphabet), and the labels are the names. With `class_names`, integers are places in that list, and text
+    is one of its entries.
+
+    Args:
+        where: Beginning of the message.
+        given: One label for each of `count` samples: integers, yes/no, or text; also as one column [N, 1].
+        count: Number of samples.
+        class_names: Names of the classes, if they are known.
+        known: Whether `class_names` are those of a training part, so that numbers are names and not places.
+        place: How the message names a row.
+
+    Raises:
+        UsageError: The labels have another type, another length, or name no class. The message names the row.
+    """
+    y = _named_values(where, given, count, "label", place)
+    if not len(y):
+        return np.zeros(0, np.int64), class_names
+    if class_names and y.dtype.kind != "U" and not known:
+        wrong = np.flatnonzero(np.less(y, 0) | np.greater_equal(y, len(class_names)))
+        if len(wrong):
+            raise UsageError(
+                f"{where} has the label {y[wrong[0]]} in row {wrong[0]}, but labels must be 0 to "
+                f"{len(class_names) - 1} for {len(class_names)} class_names"
+            )
+        return y.astype(np.int64), class_names
+    found, places = np.unique(y, return_inverse=True)
+    if not class_names:
+        return places.astype(np.int64), tuple(str(label) for label in found)
+    number = {name: place for place, name in enumerate(class_names)}
+    for position, text in enumerate(map(str, found)):
+        if text not in number:
+            row = int(np.flatnonzero(places == position)[0])
+            shown = ", ".join(class_names[:SHOWN]) + (", …" if len(class_names) > SHOWN else "")
+            raise UsageError(
+                f"{where} has the label {text!r} in {place(row)}, which is not a class of the training part "
+                f"({shown})"
+            )
+    return np.array([number[str(label)] for label in found], dtype=np.int64)[places], class_names
+
+
+def as_clients(
+    where: str, given: npt.ArrayLike | None, count: int, known: Names = (), place: Place = row_place
+) -> tuple[IntArray | None, Names]:
+    """Return the number of each sample's client, int64 [N], and the clients' names by number.
+
+    Clients are numbered in the order of their names: integers by size, text by alphabet.
+
+    Args:
+        where: Beginning of the message.
+        given: The client of every sample, as integers or text; None if there are no clients.
+        count: Number of samples.
+        known: Names of the clients of the training part; a client of another name gets -1.
+        place: How the message names a row.
+
+    Raises:
+        UsageError: The array has another type or length, a name is empty, or two names look the same, also
+            one of each part.
+    """
+    if given is None:
+        return None, ()
+    who = _named_values(where, given, count, "client", place)
+    found, places = np.unique(who, return_inverse=True)
+    names = tuple(str(name) for name in found)
+    _check_names(where, "client", tuple(dict.fromkeys((*known, *names))))
+    if not known:
+        return places.astype(np.int64), names
+    number = {name: place for place, name in enumerate(known)}
+    table = np.array([number.get(name, -1) for name in names], dtype=np.int64)
+    return table[places] if len(who) else np.zeros(0, np.int64), known
+
+
+def _named_values(where: str, given: npt.ArrayLike, count: int, what: str, place: Place) -> Array:
+    """Return a name for each sample, as integers or as text. None is empty or looks like another one."""
+    y = as_array(where, given)
+    if y.dtype.kind == "O":
+        y = _from_objects(where, y, what)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1 or (y.size and y.dtype.kind not in "biuU"):
+        raise UsageError(
+            f"{where} is {y.dtype} {y.shape}, but must be one integer or text per sample, ({count},)"
+            f"{_advice(y)}"
+        )
+    if len(y) != count:
+        raise UsageError(f"{where} has {len(y)} {what}s for {count} samples")
+    if y.dtype.kind == "U":
+        empty = np.flatnonzero(np.char.strip(y.astype(str)) == "")
+        if len(empty):
+            raise UsageError(
+                f"{where} has an empty {what} in {place(int(empty[0]))}; name it or remove the row"
+            )
+        _check_names(where, what, tuple(map(str, np.unique(y))))
+    return y.astype(np.int64) if y.dtype.kind == "b" else y
+
+
+def _from_objects(where: str, y: Array, what: str) -> Array:
+    """Turn an array of Python objects into one of text or integers, if all are of one of these types."""
+    kinds = {type(item) for item in y.flat}
+    if kinds <= {str, np.str_}:
+        return y.astype(str)
+    for number, item in enumerate(y.flat):
+        if item is None or isinstance(item, float):
+            raise UsageError(f"{where} has no {what} in row {number} ({item}); name it or remove the row")
+    if kinds <= {int, np.int64, np.int32}:
+        return y.astype(np.int64)
+    shown = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise UsageError(f"{where} holds objects of type {shown}, but must be one integer or text per sample")
+
+
+def _check_names(where: str, what: str, names: Names) -> None:
+    """Refuse two names of one part, or of two parts, that look the same."""
+    alike: dict[str, str] = {}
+    for name in names:
+        other = alike.setdefault(unicodedata.normalize("NFC", name).strip(), name)
+        if other != name:
+            raise UsageError(f"{where}: the {what}s {other!r} and {name!r} look the same; make them alike")
+
+
+def _advice(y: Array) -> str:
+    """Return what to do about labels that are not integers or text, as the end of a message."""
+    if y.ndim == 2 and y.dtype.kind in "biuf" and y.shape[1] > 1:
+        ones = np.equal(y, 1)
+        if bool(np.all(ones | np.equal(y, 0))) and bool(np.all(ones.sum(1) == 1)):
+            return "; it is one-hot, so give the numbers of the classes: y.argmax(1)"
+        return "; scores of classes become labels with y.argmax(1), and several labels per sample do not fit"
+    if y.ndim == 1 and y.dtype.kind == "f":
+        wrong = np.flatnonzero(~np.equal(y, np.round(y.astype(np.float64))))
+        if len(wrong):
+            value = f"{y[wrong[0]]:g}"
+            return f"; row {wrong[0]} has {value}, and raffed classifies: make classes of such numbers"
+        return "; give whole numbers: y.astype(int)"
+    return "; give text: y.astype(str)" if y.dtype.kind == "S" else ""
+
+
+def renumbered(where: str, y: Array, names: Names, known: Names) -> Array:
+    """Return labels that number `names` as labels that number `known`.
+
+    Args:
+        where: Beginning of the message.
+        y: Labels. Text is not changed.
+        names: The classes of these labels; empty if nobody knows.
+        known: The classes of the training part; empty if nobody knows.
+
+    Raises:
+        UsageError: A label stands for a class that the training part does not have.
+    """
+    if not known or names == known or y.dtype.kind not in "iu" or y.ndim != 1 or not y.size:
+        return y
+    if not 0 <= int(y.min()) <= int(y.max()) < len(names):
+        return y
+    places = {name: place for place, name in enumerate(known)}
+    found, rows = np.unique(y, return_inverse=True)
+    for label in found.tolist():
+        if names[label] not in places:
+            raise UsageError(f"{where}: its class {names[label]!r} is not a class of the training part")
+    return np.array([places[names[label]] for label in found.tolist()], dtype=np.int64)[rows]
+
+
+def part_named(name: str) -> Part | None:
+    """Return the part of a data set that a name means, such as "train" for `Training`, `train_set` or
+    `train2017`.
+
+    Blanks, hyphens, capitals and a year at the end do not matter. A word may stand before the part's, as in
+    `seg_train`. Every other name means no part.
+    """
+    plain = re.sub(r"(19|20)\d\d$", "", name.strip().casefold())
+    if re.search(r"\d", plain):
+        return None
+    words = re.findall(r"[a-z]+", plain)
+    return _JOINED.get("".join(words)) or (_WORDS.get(words[-1]) if words else None)
+
+
+def parts_named(names: Iterable[str]) -> dict[str, Part]:
+    """Return name → part for all names that mean one, in their order."""
+    found = {name: part_named(name) for name in names}
+    return {name: part for name, part in found.items() if part is not None}
+
+
+def are_parts(names: Iterable[str]) -> bool:
+    """Return whether all names mean parts, one of them the training part and another one a different part."""
+    every = [part_named(name) for name in names]
+    return None not in every and "train" in every and len(set(every)) > 1
+
+
+@dataclass(frozen=True)
+class ChosenParts:
+    """Which parts of a data set are trained and tested on, by their names in the data.
+
+    Attributes:
+        train: The training part.
+        test: The test part; None if there is none.
+        notes: What a user may not expect, such as parts that are not used.
+    """
+
+    train: str
+    test: str | None
+    notes: tuple[str, ...] = ()
+
+
+def chosen_parts(where: str, sizes: Mapping[str, int], train: str = "", test: str = "") -> ChosenParts | None:
+    """Choose the parts of a data set by their names; None if no name means the training part.
+
+    The rule: without a part for tests, the validation part is the test set; with one, it is not used.
+
+    Args:
+        where: Beginning of the message.
+        sizes: Name of each part → number of its samples.
+        train, test: The names that the user gave; "" to go by the usual names.
+
+    Raises:
+        UsageError: Two parts mean the same, and neither has the plain name.
+    """
+    rest = [name for name in sizes if name not in (train, test)]
+    trained = train or _only(where, rest, "train")
+    if not trained:
+        return None
+    others = [name for name in rest if name != trained]
+    tested = test or _only(where, others, "test") or _only(where, others, "validation")
+    notes = []
+    if tested and not test and part_named(tested) == "validation":
+        notes.append(f"{where}: {tested!r} is the test set (there is no part for tests)")
+    spare = [f"{name} ({sizes[name]:,})" for name in others if name != tested]
+    if spare:
+        notes.append(f"{where}: not used: {', '.join(spare)}; {trained!r} is trained on")
+    return ChosenParts(trained, tested or None, tuple(notes))
+
+
+def _only(where: str, names: Iterable[str], part: Part) -> str:
+    """Return the name that means a part, or ""."""
+    found = [name for name in names if part_named(name) == part]
+    if len(found) > 1 and part not in found:
+        raise UsageError(
+            f"{where}: {found[0]!r} and {found[1]!r} both mean the {part} part; join them or rename one"
+        )
+    return part if part in found else next(iter(found), "")
