@@ -18,15 +18,16 @@ from raffed.cli import (
     jobs,
     leaking,
     listing,
+    many_runs,
     reproducing,
     running,
-    seed_process,
     splitting,
     stores,
     submitting,
     tuning,
 )
 from raffed.cli.hints import Hinting
+from raffed.commands.many_runs import COMMAND
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -217,7 +218,7 @@ app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
 app.command("bundle", rich_help_panel=RUNS, epilog=BUNDLE_EPILOG)(bundling.bundle)
 app.command("replay", rich_help_panel=RUNS, epilog=REPLAY_EPILOG)(bundling.replay)
-app.command(seed_process.COMMAND, hidden=True)(seed_process.seed_process)
+app.command(COMMAND, hidden=True)(many_runs.seed_process)
 app.command("new", rich_help_panel=OWN, epilog=NEW_EPILOG)(creating.new)
 app.command("check", rich_help_panel=OWN, epilog=CHECK_EPILOG)(contract.check)
 app.command("leakage", rich_help_panel=OWN, epilog=LEAKAGE_EPILOG)(leaking.leakage)

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 
 from raffed.cli.config import Tables, canonical, check_used, merged, placed
-from raffed.cli.execution import beginning
-from raffed.cli.following import follow
+from raffed.cli.execution import beginning, execute
 from raffed.cli.options import AcceptChangedCode, Flags, TrustCode, run_options
 from raffed.cli.running import NOT_RUNTIME, Json, OnRound, Quiet
 from raffed.cli.screen import make_screen
 from raffed.commands.callbacks import callbacks
+from raffed.commands.running import Run
 from raffed.config.run import RunConfig
 from raffed.results.storage import fetched, mirrored
 
@@ -46,7 +46,7 @@ def extend(
             config = run_config(folder).changed({"federation.rounds": rounds})
             runtime = placed(config.runtime, flags)
         work = partial(raffed.extend, folder, rounds, runtime=runtime, accept_changed_code=accept)
-        follow(work, config, folder, screen, own)
+        execute(work, Run("", config, folder, {"method": config.method}), screen, watchers=own)
 
 
 def tables_of(config: RunConfig) -> Tables:
@@ -86,4 +86,4 @@ def fork(
             check_used(tables, flags)
             config = RunConfig.from_dict(tables)
         work = partial(raffed.fork, source, config, folder, at=at, accept_changed_code=accept)
-        follow(work, config, folder, screen, own)
+        execute(work, Run("", config, folder, {"method": config.method}), screen, watchers=own)

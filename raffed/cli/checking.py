@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -175,8 +175,10 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
     from raffed.commands.reporting import reported
 
     found = reported(runs, out, lambda text: print(visible(f"raffed: {text}"), file=sys.stderr))
-    screen.reported(named(found.path), found.rows)
-    screen.compared(found.differences, found.note)
+    screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
+    if found.differences or found.note:
+        tables = {title: frame.to_dict("records") for title, frame in found.differences.items()}
+        screen.show({"event": "differences", "tables": tables, "note": found.note})
     return found.whole
 
 
@@ -193,30 +195,12 @@ def write_paper_item(path: Path, screen: Screen) -> None:
         return
     for title, table in found.tables:
         rows = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
-        screen.tabled(str(found.path), title, rows, table.left_aligned)
-    screen.judged(found.verdicts)
+        event = {"event": "table", "path": str(found.path), "title": title, "rows": rows}
+        screen.show(event, words=table.left_aligned)
+    for verdict in found.verdicts:
+        screen.show({"event": "verdict", **verdict})
     if found.first:
         print(visible(found.first), file=sys.stderr)
-
-
-def write_tuning(out: Path, sweep: Mapping[str, object], shown: bool) -> None:
-    """Write what a sweep chose as tuning.md and tuning.tex beside it, and print it if `shown`."""
-    from raffed.cli.tables import show
-    from raffed.commands.reporting import write_sweep_tables
-
-    found = write_sweep_tables(out, sweep)
-    if not shown:
-        return
-    table = found.table
-    show(
-        table.titles,
-        table.rows,
-        right="|".join(title for title in table.titles if title not in table.left_aligned),
-    )
-    print(found.note)
-    for why in found.failed:
-        print(visible(f"failed: {why}"), file=sys.stderr)
-    print(visible(f"raffed report {named(out)} --out {named(out)}/report draws the trials"))
 
 
 @run_options(without=["data.root"])

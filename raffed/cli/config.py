@@ -43,7 +43,7 @@ ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 def read_config(file: Path | None, flags: Flags) -> RunConfig:
     """Return the run that a file and flags ask for."""
     tables = merged(read_local(file) if file else {}, flags)
-    tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/seeds.py)
+    tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/many_runs.py)
     canonical(tables)
     check_used(tables, flags)
     if "args" in flags:

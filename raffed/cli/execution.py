@@ -5,69 +5,100 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from raffed.cli.numbers import counted
 from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals
-from raffed.commands.running import holds_run, start_or_continue
+from raffed.commands.progress import Event, finished_event
+from raffed.commands.running import Run, holds_run
 from raffed.config.run import RunConfig
 from raffed.results.folder_names import RUN_FILE
+from raffed.results.storage import named
 from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
+    from raffed.experiments.events import RoundEvent
     from raffed.experiments.result import RunResult
-    from raffed.experiments.run import RoundWatcher, Stop
+    from raffed.experiments.run import RoundWatcher
 
-Work = Callable[["RoundWatcher", "Stop"], "RunResult"]
+Work = Callable[..., "RunResult"]  # takes watch, stop and begun, as `raffed.run` does
 
 
-def execute(work: Work, folder: Path, screen: Screen, again: str | None = None) -> None:
+def execute(
+    work: Work,
+    run: Run,
+    screen: Screen,
+    *,
+    again: str | None = None,
+    watchers: Sequence[RoundWatcher] = (),
+    note: str = "",
+) -> None:
     """Do the work while listening for signals. Exits with 130 or 143 if one stopped it before its end.
 
-    If this run is one of several, `again` is the command that continues them. A signal in the last round of
-    this run then keeps the others from beginning.
+    Args:
+        work: The function that executes the run, or what is left of it.
+        run: The run.
+        screen: Where it is shown.
+        again: If this run is one of several, the command that continues them. A signal in the last round of
+            this run then keeps the others from beginning.
+        watchers: What receives each round beside the screen.
+        note: What the first line says beside the run.
     """
+    folder = run.folder
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
+    with beginning(screen):
+        title = f"{run.title} → {folder}" if "seed" in run.about else headline(run.config, folder) + note
+
+    def begun() -> None:
+        screen.show({"event": "begin", "title": title, "rounds": run.config.federation.rounds})
 
     def part() -> None:
         # First, because on a busy machine there is no time for both
-        _told_end(folder, screen, continues)
+        _told_end(run, screen, continues)
         ended_here(folder)
 
     own.speak_for(folder / RUN_FILE, continues)
     with StopSignals(screen.stopping, part) as signals:
 
-        def watch(event: object) -> None:
+        def watch(event: RoundEvent) -> None:
             signals.round_done()
-            screen.round(event)  # type: ignore[arg-type]
+            screen.show({"event": "round", **run.about, **event.as_dict()})
+            for watcher in watchers:
+                watcher(event)
 
         try:
-            result = work(watch, signals.asked)
+            result = work(watch=watch, stop=signals.asked, begun=begun)
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, KeyboardInterrupt) and not signals.cut:
                 raise
-            _told_end(folder, screen, continues)
+            _told_end(run, screen, continues)
             raise SystemExit(signals.code or 130) from None
     if result.state != "finished":
-        screen.stopped(str(folder), continues)
+        screen.show(stopped_event(run.about, folder, continues))
         raise typer.Exit(signals.code or 1)
-    screen.finished(result, brief=again is not None)
+    screen.show(finished_event(run.about, result), result=result, brief=again is not None)
     screen.one_is_done = True
     if again is not None and signals.asked():  # this run has ended anyway, but those after it must not begin
-        screen.stopped(str(folder), continues)
+        screen.show(stopped_event(run.about, folder, continues))
         raise typer.Exit(signals.code)
 
 
-def _told_end(folder: Path, screen: Screen, continues: str) -> None:
+def stopped_event(about: Event, place: Path, again: str) -> Event:
+    """Return the event of work that ended early, with the command that continues it."""
+    return {"event": "stopped", **about, "folder": named(place), "resume": named(again)}
+
+
+def _told_end(run: Run, screen: Screen, continues: str) -> None:
     """Report that a run was ended from outside, and the command that continues it."""
     if (what := lost()) is not None:
         print(f"raffed: {what} died", file=sys.stderr)
-    if screen.one_is_done or holds_run(folder):
-        screen.stopped(str(folder), continues)
+    if screen.one_is_done or holds_run(run.folder):
+        screen.show(stopped_event(run.about, run.folder, continues))
     else:
         screen.unbegun()
 
@@ -86,24 +117,6 @@ def ended_here(folder: Path) -> None:
         mark_interrupted(folder, mine=True)
 
 
-def begun_or_new(
-    config: RunConfig, folder: Path, screen: Screen, begun: Callable[[], None], accept: bool = False
-) -> Work:
-    """Return the work of a run, or of what is left of it if its folder holds a part.
-
-    `begun` is called once everything has been checked that can be checked before the data are read. `accept`
-    says whether own code may have changed since the run was begun.
-    """
-    return lambda watch, stop: start_or_continue(config, folder, watch, stop, begun, accept)
-
-
-def followed_by(work: Work, also: RoundWatcher) -> Work:
-    """Return the same work, whose rounds another watcher also receives."""
-    from raffed.experiments.trackers.base import together
-
-    return lambda watch, stop: work(together([watch, also]), stop)
-
-
 @contextlib.contextmanager
 def beginning(screen: Screen) -> Iterator[None]:
     """Listen for signals before a run begins. Ctrl-C then ends the command and leaves nothing behind."""
@@ -112,3 +125,17 @@ def beginning(screen: Screen) -> Iterator[None]:
     except KeyboardInterrupt:
         screen.unbegun()
         raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows
+
+
+def headline(config: RunConfig, folder: Path) -> str:
+    """Return one line about a run."""
+    from raffed.data.splits import style_words  # late, because it loads NumPy
+
+    data, rounds = config.data, counted(config.federation.rounds, "round")
+    numbers = ", ".join(f"{name}={value}" for name, value in data.transform_args.items())
+    args = ", ".join(f"{name}={value}" for name, value in config.args.items())
+    return (
+        f"{config.method}{f' with {args}' if args else ''} on {data.dataset}, {data.split}, "
+        f"{config.model.name}, {rounds}, seed {config.seed}, transform "
+        f"{style_words(data.transform, data.split)}{f' with {numbers}' if numbers else ''} → {folder}"
+    )

@@ -13,12 +13,11 @@ import typer
 
 from raffed.cli.left_out import of_cell, whole_of_cell
 from raffed.cli.numbers import counted, plain
-from raffed.commands.seeds import SeedRun
-from raffed.config.run import RunConfig
 from raffed.results.storage import named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
+    from raffed.commands.running import Run
     from raffed.experiments.reproduction.planner import Planned
     from raffed.experiments.tuning.request import Request
 
@@ -88,26 +87,20 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
     ]
 
 
-def seed_rows(runs: Sequence[SeedRun]) -> list[Row]:
-    """Return a row for each run of several seeds."""
-    return [_run_row(run.method, run.config, run.folder) for run in runs]
-
-
-def method_rows(configs: Mapping[str, RunConfig], folders: Mapping[str, Path]) -> list[Row]:
-    """Return a row for each method of a comparison."""
-    return [_run_row(name, config, folders[name]) for name, config in configs.items()]
-
-
-def _run_row(method: str, config: RunConfig, folder: Path) -> Row:
+def run_rows(runs: Sequence[Run]) -> list[Row]:
+    """Return a row for each run."""
     from raffed.experiments.reproduction.planner import state_of
 
-    return {
-        "method": method,
-        "seed": str(config.seed),
-        "rounds": str(config.federation.rounds),
-        "state": state_of(folder) or "new",
-        "folder": named(folder),
-    }
+    return [
+        {
+            "method": run.method,
+            "seed": str(run.config.seed),
+            "rounds": str(run.config.federation.rounds),
+            "state": state_of(run.folder) or "new",
+            "folder": named(run.folder),
+        }
+        for run in runs
+    ]
 
 
 def trial_rows(request: Request) -> list[Row]:
@@ -139,8 +132,7 @@ def trial_summary(request: Request, rows: Sequence[Row]) -> str:
 
 __all__ = [
     "item_rows",
-    "method_rows",
-    "seed_rows",
+    "run_rows",
     "show_plan",
     "trial_rows",
     "trial_summary",

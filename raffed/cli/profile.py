@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.cli.screen import JsonScreen, Screen
+from raffed.commands.progress import Shown
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:
-    from raffed.config.validation import Json
     from raffed.experiments.events import RoundEvent
     from raffed.runtime.seconds import RoundProfile
 
@@ -50,25 +50,23 @@ class RoundTimes:
         if event.profile is not None:
             self._found.append((event.round, event.profile))
 
-    def show(self, screen: Screen, method: str) -> None:
+    def show(self, shown: Shown, method: str) -> None:
         """Show the table, or print the event `profile` for programs."""
-        if not self._found:  # the run was finished before
-            return
-        if isinstance(screen, JsonScreen):
-            rounds: list[Json] = [
-                {"round": number, "seconds": one.total, **one._asdict()} for number, one in self._found
-            ]
-            screen.relay({"event": "profile", "method": method, "rounds": rounds})
-        else:
-            from raffed.cli.tables import show
-
-            screen.close()
-            titles = ("round", "seconds", *PARTS)
-            show(titles, profile_lines(self._found), title=f"profile of {method}", right="|".join(titles))
-            print(NOTE)
+        if self._found:  # else the run was finished before
+            rounds = [{"round": number, "seconds": one.total, **one._asdict()} for number, one in self._found]
+            shown.show({"event": "profile", "method": method, "rounds": rounds}, profiles=self._found)
 
 
-def profile_lines(found: list[tuple[int, RoundProfile]]) -> list[list[str]]:
+def show_profile(method: str, found: Sequence[tuple[int, RoundProfile]]) -> None:
+    """Print the table of a run's rounds."""
+    from raffed.cli.tables import show
+
+    titles = ("round", "seconds", *PARTS)
+    show(titles, profile_lines(found), title=f"profile of {method}", right="|".join(titles))
+    print(NOTE)
+
+
+def profile_lines(found: Sequence[tuple[int, RoundProfile]]) -> list[list[str]]:
     """Return the lines of the table: at most 20 of rounds, then their mean and each part's share of it.
 
     Args:
@@ -85,19 +83,19 @@ def profile_lines(found: list[tuple[int, RoundProfile]]) -> list[list[str]]:
     return [*lines, ["share", "100 %", *(f"{100 * mean / whole:.0f} %" for mean in means)]]
 
 
-def _numbers(block: list[tuple[int, RoundProfile]]) -> str:
+def _numbers(block: Sequence[tuple[int, RoundProfile]]) -> str:
     first, last = block[0][0], block[-1][0]
     return f"{first}" if first == last else f"{first}-{last}"
 
 
-def _line(name: str, block: list[tuple[int, RoundProfile]]) -> list[str]:
+def _line(name: str, block: Sequence[tuple[int, RoundProfile]]) -> list[str]:
     """Return a line whose numbers add up as they are printed."""
     parts = [round(mean, 3) for mean in _means(block)]
     return [name, f"{sum(parts):.3f}", *(f"{part:.3f}" for part in parts)]
 
 
-def _means(block: list[tuple[int, RoundProfile]]) -> list[float]:
+def _means(block: Sequence[tuple[int, RoundProfile]]) -> list[float]:
     return [sum(one) / len(block) for one in zip(*(profile for _, profile in block), strict=True)]
 
 
-__all__ = ["Profile", "RoundTimes", "check_profile", "profile_lines"]
+__all__ = ["Profile", "RoundTimes", "check_profile", "profile_lines", "show_profile"]

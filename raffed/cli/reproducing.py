@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raffed.cli.config import ACTORS, placed
-from raffed.cli.execution import begun_or_new
 from raffed.cli.execution import execute as run_one
 from raffed.cli.left_out import as_wide_as_stderr, finished_folders, stated
+from raffed.cli.many_runs import begun_or_new, execute_stoppable
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, text_of
-from raffed.cli.pace import Overall
 from raffed.cli.planning import item_rows, show_plan, without_collector
-from raffed.cli.screen import Screen, make_screen
-from raffed.cli.seeds import execute_at_once
-from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
+from raffed.cli.screen import Overall, Screen, make_screen
 from raffed.commands.reproducing import (
     Asked,
+    as_run,
+    carried_out,
     check_possible,
     diverged,
     elsewhere,
+    execute_planned,
     in_stages,
     item_of,
+    long_ones,
     written,
 )
 from raffed.commands.reproducing import plan as make_plan
@@ -163,11 +163,12 @@ def _reproduce(
         if isinstance(job, PlannedStudy):
             _study(job, flags, screen)
         elif isinstance(job, PlannedRun):
-            _run(job, screen, asked.accept)
+            run = as_run(job, asked.accept)
+            run_one(begun_or_new(run), run, screen, again="the same command")
 
     def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
         if limit is None:  # a budget counts the runs one after the other
-            jobs = side_by_side(jobs, lambda runs: execute_at_once(runs, screen, asked.out), asked.accept)
+            jobs = long_ones(jobs, lambda runs: execute_stoppable(runs, screen, asked.out), asked.accept)
         screen.overall = Overall(sum(not job.left_out and not job.done for job in jobs))
         return carried_out(jobs, do, limit)
 
@@ -188,15 +189,6 @@ def _reproduce(
         )
 
 
-def _run(job: PlannedRun, screen: Screen, accept: bool) -> None:
-    config = job.config
-    where = ", ".join(dict.fromkeys(" · ".join(c.place) for c in job.cells))
-    title = f"{where}, seed {job.seed} → {job.folder}"
-    begun = partial(screen.start, title, config.method, config.federation.rounds, config.seed)
-    work = begun_or_new(config, job.folder, screen, begun, accept)
-    run_one(work, job.folder, screen, again="the same command")
-
-
 def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     """Execute a study on the CPU, or on the GPU with --gpu-fraction.
 
@@ -204,8 +196,11 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
     """
     from raffed.experiments.reproduction.studies import studies
 
-    screen.studying(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), screen.studying)
+    def tell(what: str, share: float) -> None:
+        screen.show({"event": "study", "what": what, "share": share})
+
+    tell(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
+    execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), tell)
 
 
 def _announce(

@@ -24,22 +24,20 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
-from raffed.cli.execution import beginning, begun_or_new, execute, followed_by
-from raffed.cli.following import follow, headline
+from raffed.cli.execution import beginning, execute
+from raffed.cli.many_runs import Seeds, asked_seeds, check_single, one_process_each, run_many
 from raffed.cli.numbers import counted
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, words_of
-from raffed.cli.pace import Overall
+from raffed.cli.planning import run_rows, show_plan
 from raffed.cli.profile import Profile, RoundTimes, check_profile
 from raffed.cli.screen import make_screen
-from raffed.cli.seeds import Seeds, asked_seeds, check_single, one_process_each, run_seeds
 from raffed.commands.callbacks import callbacks
-from raffed.commands.comparing import checked_folders, run_each
+from raffed.commands.many_runs import method_runs, seed_runs
 from raffed.commands.method_settings import ComparedMethod, by_label, separated
-from raffed.commands.running import one_ray as _one_ray
-from raffed.commands.seeds import planned_seeds
+from raffed.commands.running import Run
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
-from raffed.errors import NumericsError, UsageError
+from raffed.errors import UsageError
 from raffed.experiments.trackers.base import Guarded, Sink
 from raffed.experiments.trackers.mlflow import MLflow
 from raffed.experiments.trackers.tensorboard import TensorBoard
@@ -110,10 +108,11 @@ def run(
 
             own = callbacks(on_round or [])
             shown = stack.enter_context(sinks(folder, board, tracker, project))
-        times = [RoundTimes()] if profile else []
-        follow(partial(raffed.run, config, folder), config, folder, screen, [*shown, *own, *times])
-        for one in times:
-            one.show(screen, config.method)
+        times = RoundTimes()
+        alone = Run("", config, folder, {"method": config.method})
+        execute(partial(raffed.run, config, folder), alone, screen, watchers=[*shown, *own, times])
+        if profile:
+            times.show(screen, config.method)
 
 
 def _run_seeds(
@@ -124,7 +123,8 @@ def _run_seeds(
         make_screen(as_json, quiet) as screen,
         mirrored(free_folder(config, "seeds") if out is None else out) as place,
     ):
-        run_seeds(lambda: {config.method: config}, place, seeds, screen, alone=True, accept=accept)
+        configs = {config.method: config}
+        run_many(lambda: seed_runs(configs, place, seeds, True, accept), place, screen, at_once=True)
 
 
 @run_options(without=NOT_RUNTIME)
@@ -157,7 +157,8 @@ def resume(
             config = replace(config, runtime=placed(config.runtime, flags))
             note = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
         work = partial(raffed.resume, run_folder, runtime=config.runtime, accept_changed_code=accept)
-        follow(work, config, run_folder, screen, [*shown, *own], note)
+        alone = Run("", config, run_folder, {"method": config.method})
+        execute(work, alone, screen, watchers=[*shown, *own], note=note)
 
 
 @run_options(without=["method"])
@@ -193,73 +194,36 @@ def compare(
     count = asked_seeds(file, seeds)
     check_single(count, {"--profile": profile})
     if plan:
-        _plan_compared(methods, file, flags, place, count, as_json, accept)
+        with mirrored(place) as out:
+            rows = run_rows(_compared_runs(methods, file, flags, out, count, accept, plan=True))
+        finished = sum(row["state"] == "finished" for row in rows)
+        show_plan(rows, f"{counted(len(rows), 'run')}, {finished} finished", as_json)
         return
-    if count is not None:
-        with make_screen(as_json, quiet) as screen, mirrored(place) as out:
-            run_seeds(lambda: _each_in_a_process(methods, file, flags), out, count, screen, accept=accept)
-        return
-    lost: list[str] = []
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
-        with contextlib.ExitStack() as ray:
-            with beginning(screen):
-                configs = compared(methods, file, flags)
-                folders = checked_folders(configs, out, accept)
-                ray.enter_context(_one_ray(next(iter(configs.values()))))
-                screen.overall = Overall(len(configs))
-
-            def run_one(name: str) -> None:
-                config, folder = configs[name], folders[name]
-                begun = partial(screen.start, headline(config, folder), name, config.federation.rounds)
-                work, times = begun_or_new(config, folder, screen, begun, accept), RoundTimes()
-                execute(followed_by(work, times), folder, screen, again="the same command")
-                if profile:
-                    times.show(screen, name)
-
-            def failed(name: str, error: NumericsError) -> None:
-                screen.failed(str(folders[name]), error)
-                lost.append(name)
-
-            run_each(configs, run_one, failed)
-        from raffed.cli.checking import write_report
-
-        if len(lost) < len(folders):
-            write_report(list(folders.values()), out / "report", screen)
-        if lost:
-            raise NumericsError(
-                f"{counted(len(lost), 'method')} diverged: {', '.join(lost)}; the reasons are above"
-            )
+        runs = partial(_compared_runs, methods, file, flags, out, count, accept)
+        run_many(runs, out, screen, at_once=count is not None, profile=profile)
 
 
-def _plan_compared(
+def _compared_runs(
     methods: Sequence[str],
     file: Path | None,
     flags: Flags,
-    place: str,
+    out: Path,
     seeds: int | None,
-    as_json: bool,
     accept: bool,
-) -> None:
-    """List the runs of a comparison with their states."""
-    from raffed.cli.planning import method_rows, seed_rows, show_plan
-
-    with mirrored(place) as out:
-        if seeds is None:
-            configs = compared(methods, file, flags)
-            rows = method_rows(configs, checked_folders(configs, out, accept))
-        else:
-            every = {
-                name: replace(one, runtime=replace(one.runtime, execution="serial"))  # nothing is probed
-                for name, one in _each_in_a_process(methods, file, flags).items()
-            }
-            rows = seed_rows(planned_seeds(every, out, seeds, accept=accept))
-    finished = sum(row["state"] == "finished" for row in rows)
-    show_plan(rows, f"{counted(len(rows), 'run')}, {finished} finished", as_json)
-
-
-def _each_in_a_process(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
-    found = compared(methods, file, flags)
-    return {name: one_process_each(config, file, flags) for name, config in found.items()}
+    plan: bool = False,
+) -> list[Run]:
+    """Return the runs of a comparison. Of a plan nothing is probed, so its runs are in one process."""
+    configs = compared(methods, file, flags)
+    if seeds is None:
+        return method_runs(configs, out, accept)
+    configs = {name: one_process_each(config, file, flags) for name, config in configs.items()}
+    if plan:
+        configs = {
+            name: replace(one, runtime=replace(one.runtime, execution="serial"))
+            for name, one in configs.items()
+        }
+    return seed_runs(configs, out, seeds, accept=accept)
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:

@@ -1,43 +1,54 @@
-"""What a person, a log or a program sees of a run while it runs."""
+"""What a person, a log or a program sees of runs and searches while they execute.
+
+Everything is an event (raffed/commands/progress.py), and there are three renderers of it: JSON for programs,
+lines for a log or a pipe, and bars on a terminal. --quiet is what all of them have in common.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from raffed.cli.deadlines import GRACE
-from raffed.cli.numbers import plain
-from raffed.cli.pace import Overall, Pace, Waiting, heading
+from raffed.cli.numbers import counted, duration, percent, plain
 from raffed.cli.signals import NOTHING
-from raffed.commands.progress import measured
+from raffed.cli.warned import count_warning
+from raffed.commands.progress import Event, Shown, measured
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from rich.live import Live
     from rich.progress import Progress, TaskID
+    from rich.table import Table
 
-    from raffed.analysis.reproduction.verdict_rows import Value
-    from raffed.config.validation import Json
-    from raffed.experiments.events import RoundEvent
+    from raffed.commands.reporting import SweepTables
+    from raffed.commands.running import Run
     from raffed.experiments.result import RunResult
+    from raffed.experiments.tuning.request import Request
+    from raffed.runtime.seconds import RoundProfile
 
 ROOMY = 100  # columns of a terminal that has room for a bar and a text
+RECENT = 10  # number of last rounds from which speed and time left are computed
+PARTS = 4  # lines that a log shows of each run among several, besides its beginning and its end
+SHOWN = 24  # most trials in the table on a terminal
+STATES = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the table's order
 STOPPING = f"finishing this round (up to {GRACE:g} s), then a checkpoint; once more to stop at once"
-T = TypeVar("T")
 
 
-class Screen:
-    """Shows only the folder of a finished run (--quiet). The other screens are based on it."""
+class Screen(Shown):
+    """Shows only the folders of finished runs (--quiet), and what went wrong. The others are based on it."""
 
-    overall: Overall | None = None  # set where several runs follow one another
+    overall: Overall | None = None  # set where there are several runs
     one_is_done: bool = False  # set once one of them is, so that something was written
 
     def __enter__(self) -> Screen:
@@ -48,54 +59,53 @@ class Screen:
     ) -> None:
         self.close()
 
-    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
-        """Show that a run begins. `title` is one line about it; `seed` is given if it is one of several."""
-
-    def round(self, event: RoundEvent) -> None:
-        """Show that a round is done."""
-
-    def studying(self, what: str, share: float) -> None:
-        """Show what a study is doing, and the share of it that is done."""
+    def say(self, text: str) -> None:
+        print(visible(named(text)), file=sys.stderr, flush=True)
 
     def stopping(self) -> None:
         """Show that a signal came. A signal handler calls this, so it must not use buffered output."""
         with contextlib.suppress(OSError):  # stderr may be closed
             os.write(2, f"raffed: {STOPPING}\n".encode())
 
-    def stopped(self, where: str, again: str) -> None:
-        """Show that the run ended early, and the command `again` that continues it."""
-        self.close()
-        print(f"raffed: stopped; continue with: {visible(named(again))}", file=sys.stderr)
-
     def unbegun(self) -> None:
         """Show that the command ended before its run began."""
         self.close()
         print(NOTHING, file=sys.stderr)
 
-    def failed(self, where: str, error: Exception) -> None:
-        """Show that the run failed and others follow."""
-        self.close()
-        print(f"raffed: {visible(named(' '.join(str(error).split())))}", file=sys.stderr)
-
-    def finished(self, result: RunResult, brief: bool = False) -> None:
-        """Show that the run came to its end; `brief` if others follow."""
-        self.close()
-        print(visible(named(result.folder or "")))
-
-    def reported(self, path: str, runs: list[dict[str, str]]) -> None:
-        """Show that a report was written."""
-
-    def compared(self, tables: Mapping[str, pd.DataFrame], note: str) -> None:
-        """Show differences between methods over common seeds, and a note about methods with too few seeds."""
-
-    def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
-        """Show a table of a paper that was reproduced."""
-
-    def judged(self, verdicts: Sequence[Mapping[str, Value]]) -> None:
-        """Show the rows of verdicts.json of a paper's table."""
-
     def close(self) -> None:
         """Remove what is on the screen. Called at least once."""
+
+    def on_finished(
+        self, event: Event, run: Run | None = None, result: RunResult | None = None, brief: bool = False
+    ) -> None:
+        print(visible(event["folder"]), flush=True)
+
+    def on_failed(self, event: Event, run: Run | None = None) -> None:
+        self._close_alone(run)
+        title = "" if run is None else f"{run.title}: "
+        self.say(f"raffed: {title}{' '.join(event['message'].split())}")
+
+    def on_stopped(self, event: Event, run: Run | None = None) -> None:
+        if run is None:  # else the command says it once
+            self.close()
+            self.say(f"raffed: stopped; continue with: {event['resume']}")
+
+    def on_said(self, event: Event, run: Run) -> None:
+        self.say(event["text"])
+
+    def on_warning(self, event: Event, run: Run, first: bool) -> None:
+        count_warning(event["text"])
+        if first:
+            self.say(event["text"])
+
+    def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
+        for text in warnings:
+            count_warning(text)
+
+    def _close_alone(self, run: Run | None) -> None:
+        """Remove what is on the screen, unless other runs are still executed."""
+        if run is None:
+            self.close()
 
 
 class JsonScreen(Screen):
@@ -104,8 +114,10 @@ class JsonScreen(Screen):
     What libraries print meanwhile, such as Ray's notices, goes to stderr.
     """
 
+    for_people: Collection[str] = ("begin", "said", "warning")
+    for_both: Collection[str] = ("failed", "trial")
+
     def __init__(self) -> None:
-        self._about: dict[str, str | int] = {"method": ""}
         self._out = sys.stdout
         self._aside = contextlib.redirect_stdout(sys.stderr)
 
@@ -116,169 +128,331 @@ class JsonScreen(Screen):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if about := error_fields(error):
-            self._emit("error", **about)
+        if isinstance(error, Exception) and not _is_exit(error):
+            about = {"kind": type(error).__name__, "message": str(error)}
+            self.write({"event": "error", **about, "exit_code": 2 if isinstance(error, UsageError) else 1})
         self._aside.__exit__(kind, error, trace)
 
-    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
-        self._about = {"method": method} if seed is None else {"method": method, "seed": seed}
+    def show(self, event: Event, **more: Any) -> None:
+        if event["event"] not in self.for_people:
+            self.write(event)
+        if event["event"] in self.for_people or event["event"] in self.for_both:
+            super().show(event, **more)
 
-    def round(self, event: RoundEvent) -> None:
-        self._emit("round", **self._about, **event.as_dict())
-
-    def studying(self, what: str, share: float) -> None:
-        self._emit("study", what=what, share=share)
-
-    def stopped(self, where: str, again: str) -> None:
-        self._emit("stopped", **self._about, folder=named(where), resume=named(again))
-
-    def failed(self, where: str, error: Exception) -> None:
-        super().failed(where, error)
-        kind, message = type(error).__name__, str(error)
-        self._emit("failed", **self._about, folder=named(where), kind=kind, message=message)
-
-    def finished(self, result: RunResult, brief: bool = False) -> None:
-        self._emit(
-            "finished",
-            **self._about,
-            folder=named(result.folder or ""),
-            hashes=result.hashes,
-            accuracy=result.accuracy,
-            personalization=result.personalization,
-            accuracy_best=result.accuracy_best[0],
-            personalization_by_samples=result.personalization_by_samples[0],
-            **({"ended_early": result.ended_early} if result.ended_early else {}),
-            **({} if result.best_round is None else {"best_round": result.best_round}),
-        )
-
-    def reported(self, path: str, runs: list[dict[str, str]]) -> None:
-        self._emit("report", path=path, runs=runs)
-
-    def compared(self, tables: Mapping[str, pd.DataFrame], note: str) -> None:
-        if tables or note:
-            rows = {title: frame.to_dict("records") for title, frame in tables.items()}
-            self._emit("differences", tables=rows, note=note)
-
-    def relay(self, event: Mapping[str, Json]) -> None:
-        """Print an event that another process has written for this one."""
+    def write(self, event: Event) -> None:
+        """Print an event."""
         print(json.dumps(plain(dict(event)), allow_nan=False), file=self._out, flush=True)
-
-    def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
-        self._emit("table", path=path, title=title, rows=rows)
-
-    def judged(self, verdicts: Sequence[Mapping[str, Value]]) -> None:
-        for row in verdicts:
-            self._emit("verdict", **row)
-
-    def _emit(self, event: str, **values: T) -> None:
-        print(json.dumps({"event": event, **plain(values)}, allow_nan=False), file=self._out, flush=True)
 
 
 class LineScreen(Screen):
-    """Prints a line every few rounds, if stdout is a file, a pipe or a batch system's log."""
+    """Prints a line now and then, if stdout is a file, a pipe or a batch system's log."""
 
     def __init__(self) -> None:
         self._pace = Pace()
-        self._shown = time.monotonic()
+        self._last = time.monotonic()
+        self._trials: dict[tuple[str, str], Event] = {}
 
-    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
-        print(visible(named(heading(self.overall) + title)), flush=True)
+    def show(self, event: Event, **more: Any) -> None:
+        run = more.get("run")
+        if run is not None and event["event"] in ("finished", "failed", "stopped"):
+            self._ended(run)
+        super().show(event, **more)
+
+    def _ended(self, run: Run) -> None:
+        """Count one of several runs that execute at the same time as ended."""
+        if self.overall is not None:
+            self.overall.ended += 1
+
+    def on_begin(self, event: Event, run: Run | None = None) -> None:
+        _print(f"{heading(self.overall)}{event['title']}")
         self._pace = Pace()
 
-    def round(self, event: RoundEvent) -> None:
+    def on_round(self, event: Event, run: Run | None = None) -> None:
+        done, rounds = event["round"], event["rounds"]
+        if run is not None:
+            if done % max(1, rounds // PARTS) == 0 and done != rounds:
+                _print(f"{run.title}: round {done}/{rounds}  {measured(event)}")
+            return
         self._pace.add(event)
-        every = max(1, event.rounds // 10)
-        waited = time.monotonic() - self._shown
-        if event.round in (1, event.rounds) or event.round % every == 0 or waited > 60:
-            self._shown = time.monotonic()
-            done = f"{event.round:>{len(str(event.rounds))}}/{event.rounds}"
-            print(f"round {done}  {measured(event)}  {self._pace.text(event)}", flush=True)
+        if done in (1, rounds) or done % max(1, rounds // 10) == 0 or self._waited(60):
+            self._last = time.monotonic()
+            _print(f"round {done:>{len(str(rounds))}}/{rounds}  {measured(event)}  {self._pace.text(event)}")
 
-    def studying(self, what: str, share: float) -> None:
-        waited = time.monotonic() - self._shown
-        if share in (0.0, 1.0) or waited > 5:
-            self._shown = time.monotonic()
-            print(visible(f"{100 * share:3.0f} %  {what}"), flush=True)
+    def _waited(self, seconds: float) -> bool:
+        return time.monotonic() - self._last > seconds
 
-    def finished(self, result: RunResult, brief: bool = False) -> None:
+    def on_study(self, event: Event) -> None:
+        if event["share"] in (0.0, 1.0) or self._waited(5):
+            self._last = time.monotonic()
+            _print(f"{100 * event['share']:3.0f} %  {event['what']}")
+
+    def on_finished(
+        self, event: Event, run: Run | None = None, result: RunResult | None = None, brief: bool = False
+    ) -> None:
         from raffed.cli.tables import show_result
 
-        self.close()
-        show_result(result, brief)
+        if run is not None:
+            both = [percent(_number(event[name])) for name in ("accuracy", "personalization")]
+            _print(f"{run.title}: done  aggregation {both[0]}  personalization {both[1]}")
+        elif result is not None:
+            self.close()
+            show_result(result, brief)
 
-    def reported(self, path: str, runs: list[dict[str, str]]) -> None:
+    def on_profile(self, event: Event, profiles: Sequence[tuple[int, RoundProfile]]) -> None:
+        from raffed.cli.profile import show_profile
+
+        self.close()
+        show_profile(event["method"], profiles)
+
+    def on_report(self, event: Event) -> None:
         from raffed.cli.tables import show_summary
 
-        show_summary(path, runs)
+        show_summary(event["path"], event["runs"])
 
-    def compared(self, tables: Mapping[str, pd.DataFrame], note: str) -> None:
+    def on_differences(self, event: Event) -> None:
         from raffed.cli.tables import show_differences
 
-        show_differences(tables, note)
+        show_differences(event["tables"], event["note"])
 
-    def tabled(self, path: str, title: str, rows: list[dict[str, str]], words: Collection[str]) -> None:
+    def on_table(self, event: Event, words: Collection[str]) -> None:
         from raffed.cli.tables import show_item
 
         self.close()
-        show_item(title, rows, words)
-        print(visible(f"report: {path}"))
+        show_item(event["title"], event["rows"], words)
+        print(visible(f"report: {event['path']}"))
+
+    def on_tune(self, event: Event, request: Request) -> None:
+        from raffed.cli.planning import trial_rows
+
+        trials = sum(int(row["trials"]) for row in trial_rows(request))
+        self.overall = Overall(trials + len(request.methods) * len(request.final_seeds()))
+        data, rounds = request.base.data, counted(request.base.federation.rounds, "round")
+        what = f"{', '.join(request.methods)} on {data.dataset}, {data.split}, {rounds}"
+        how = f"{request.protocol} protocol, by {request.select} accuracy"
+        _print(f"tune {what} → {event['folder']}; {how}")
+
+    def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
+        super().on_trial(event, rounds, warnings)
+        self._trials[event["method"], event["name"]] = event
+        self._show_trial(event, rounds)
+
+    def _show_trial(self, event: Event, rounds: int) -> None:
+        if event["state"] != "running":
+            # Final runs have no validation part
+            score = "" if event["score"] is None else f"  score {percent(event['score'])}"
+            name = f"{event['method']}  {event['name']}  {event['state']}{score}"
+            _print(f"{name}  {duration(event['seconds'])}  ({self._trials_done()})")
+
+    def _trials_done(self) -> str:
+        """Return how many trials and final runs have ended, and the time that the others may take."""
+        ended = sum(one["state"] != "running" for one in self._trials.values())
+        if self.overall is None:
+            return str(ended)
+        self.overall.ended = ended
+        return f"{ended}/{max(ended, self.overall.total)}{self.overall.left}"
+
+    def on_tuned(self, event: Event, tables: SweepTables) -> None:
+        from raffed.cli.tables import show
+
+        self.close()
+        table, folder = tables.table, event["folder"]
+        right = "|".join(title for title in table.titles if title not in table.left_aligned)
+        show(table.titles, table.rows, right=right)
+        print(tables.note)
+        for why in tables.failed:
+            print(visible(f"failed: {why}"), file=sys.stderr)
+        print(visible(f"raffed report {folder} --out {folder}/report draws the trials"))
 
 
 class BarScreen(LineScreen):
-    """Shows a progress bar, on a terminal."""
+    """Shows progress bars, and a table of a search, on a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._tasks: dict[Run | None, TaskID] = {}  # None: that of a run which executes alone
+        self._whole: TaskID | None = None
+        self._live: Live | None = None
 
-    def start(self, title: str, method: str, rounds: int, seed: int | None = None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-        from rich.table import Column
+    def on_begin(self, event: Event, run: Run | None = None) -> None:
+        if run is None:
+            self.close()
+            super().on_begin(event)
+        else:
+            heading(self.overall)
+        if self.bar is None:
+            self.bar = _progress()
+            self.bar.start()
+        self._show_overall()
+        title = "" if run is None else visible(f"{run.title}  ")
+        self._tasks[run] = self.bar.add_task(title, total=event["rounds"], waiting=Waiting())
 
-        self.close()
-        super().start(title, method, rounds)
-        # If there is not room for everything, the bar is dropped first and then the end of the text, but
-        # never the number of the round.
-        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
-        words = TextColumn("{task.description}{task.fields[waiting]}", markup=False, table_column=rest)
-        bar = [BarColumn(bar_width=16)] if Console().width >= ROOMY else []
-        columns = (SpinnerColumn(), *bar, MofNCompleteColumn(table_column=Column(no_wrap=True)), words)
-        self.bar = Progress(*columns, refresh_per_second=5, expand=True)
-        if self.overall is not None and self.overall.total > 1:
-            done, text = self.overall.ended, self.overall.text
-            self.bar.add_task(text, total=self.overall.total, completed=done, waiting="")
-        self._task = self.bar.add_task("", total=rounds, waiting=Waiting())
-        self.bar.start()
+    def on_round(self, event: Event, run: Run | None = None) -> None:
+        text = measured(event, short=True)
+        if run is None:
+            self._pace.add(event)
+            text = f"{text}  {self._pace.text(event)}"
+        else:
+            text = f"{run.title}  {text}"
+        self._update(run, event["round"], text)
 
-    def round(self, event: RoundEvent) -> None:
-        self._pace.add(event)
-        if self.bar is not None and self._task is not None:
-            text = f"{measured(event, short=True)}  {self._pace.text(event)}"
-            self.bar.update(self._task, completed=event.round, description=text, waiting="")
-
-    def studying(self, what: str, share: float) -> None:
-        if self.bar is None or self._task is None or share == 0:
-            self.start(what, "", 100)
-        elif share == 1:
+    def on_study(self, event: Event) -> None:
+        if None not in self._tasks or event["share"] == 0:
+            self.on_begin({"title": event["what"], "rounds": 100})
+        elif event["share"] == 1:
             self.close()
         else:
-            self.bar.update(self._task, completed=round(100 * share), description=visible(what), waiting="")
+            self._update(None, round(100 * event["share"]), event["what"])
 
     def stopping(self) -> None:
-        if self.bar is None or self._task is None:
-            super().stopping()
+        if None in self._tasks:
+            self._update(None, None, STOPPING)
         else:
-            self.bar.update(self._task, description=STOPPING, waiting="")
+            super().stopping()
+
+    def _update(self, run: Run | None, done: int | None, text: str) -> None:
+        if self.bar is not None and run in self._tasks:
+            self.bar.update(self._tasks[run], completed=done, description=visible(text), waiting="")
+
+    def _ended(self, run: Run) -> None:
+        super()._ended(run)
+        if self.bar is not None and run in self._tasks:
+            self.bar.remove_task(self._tasks.pop(run))
+        self._show_overall()
+
+    def _show_overall(self) -> None:
+        if self.bar is None or self.overall is None or self.overall.total < 2:
+            return
+        if self._whole is None:
+            self._whole = self.bar.add_task("", total=self.overall.total, waiting="")
+        self.bar.update(self._whole, completed=self.overall.ended, description=self.overall.text)
+
+    def _show_trial(self, event: Event, rounds: int) -> None:
+        from rich.live import Live
+
+        from raffed.cli.tables import console
+
+        if self._live is None:
+            self._live = Live(console=console(), refresh_per_second=4)
+            self._live.start()
+        self._live.update(self._trial_table(rounds))
+
+    def _trial_table(self, rounds: int) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("method", "trial", "state", box=SIMPLE_HEAD, pad_edge=False)
+        for name in ("round", "score", "time"):
+            table.add_column(name, justify="right")
+        trials = sorted(self._trials.values(), key=lambda one: list(STATES).index(one["state"]))
+        best = max((one["score"] for one in trials if one["score"] is not None), default=math.nan)
+        for one in trials[:SHOWN]:
+            table.add_row(
+                Text(visible(one["method"])),
+                Text(visible(one["name"])),
+                Text(one["state"], style=STATES[one["state"]]),
+                f"{one['rounds']}/{rounds}",
+                Text(percent(_number(one["score"])), style="bold" if one["score"] == best else ""),
+                duration(one["seconds"]),
+            )
+        more = f"and {len(trials) - SHOWN} more; " if len(trials) > SHOWN else ""
+        table.caption = f"{more}{self._trials_done()}"
+        return table
 
     def close(self) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
+        for shown in (self.bar, self._live):
+            if shown is not None:
+                shown.stop()
+        self.bar = self._live = self._whole = None
+        self._tasks.clear()
 
 
-def make_screen(as_json: bool, quiet: bool) -> Screen:
+def _progress() -> Progress:
+    """Return bars that fit the terminal.
+
+    If there is not room for everything, the bar is dropped first and then the end of the text, but never the
+    number of the round.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    from rich.table import Column
+
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    words = TextColumn("{task.description}{task.fields[waiting]}", markup=False, table_column=rest)
+    bar = [BarColumn(bar_width=16)] if Console().width >= ROOMY else []
+    columns = (SpinnerColumn(), *bar, MofNCompleteColumn(table_column=Column(no_wrap=True)), words)
+    return Progress(*columns, refresh_per_second=5, expand=True)
+
+
+class Waiting:
+    """A text that says how long it has waited, whenever it is shown."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def __format__(self, how: str) -> str:
+        return f"loading torch, data and actors, {duration(time.monotonic() - self._since)}"
+
+
+class Overall:
+    """Which of several runs it is, and the time that all that are left may take.
+
+    Args:
+        total: Number of runs, those that were finished before not among them.
+        at_once: Whether several execute at the same time. Otherwise a run ends when the next one begins.
+    """
+
+    def __init__(self, total: int, at_once: bool = False) -> None:
+        self.total, self.begun, self.ended = total, 0, 0
+        self._at_once, self._since = at_once, time.monotonic()
+
+    def begin(self) -> None:
+        """Note that a run begins."""
+        self.begun += 1
+        if not self._at_once:
+            self.ended = self.begun - 1
+
+    @property
+    def left(self) -> str:
+        """Such as ", about 1:02:03 left". The time is known once a run has ended."""
+        if not self.ended or self.ended >= self.total:
+            return ""
+        spent = time.monotonic() - self._since
+        return f", about {duration(spent / self.ended * (self.total - self.ended))} left"
+
+    @property
+    def text(self) -> str:
+        """Such as "run 23 of 61, about 1:02:03 left"."""
+        return f"run {min(self.begun, self.total)} of {self.total}{self.left}"
+
+
+def heading(overall: Overall | None) -> str:
+    """Return what a line about a run that begins starts with, if there are several; "" otherwise."""
+    if overall is None or overall.total < 2:
+        return ""
+    overall.begin()
+    return f"{overall.text}: "
+
+
+class Pace:
+    """Speed and time left, computed from the last rounds."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
+
+    def add(self, event: Event) -> None:
+        self._recent.append((event["participants"], event["seconds"]))
+
+    def text(self, event: Event) -> str:
+        """Return how many clients are trained per second, and the time left."""
+        spent = max(sum(seconds for _, seconds in self._recent), 1e-9)
+        speed = sum(clients for clients, _ in self._recent) / spent
+        left = (event["rounds"] - event["round"]) * spent / len(self._recent)
+        return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
+
+
+def make_screen(as_json: bool, quiet: bool = False) -> Screen:
     """Return the screen for these flags and this stdout."""
     if as_json:
         return JsonScreen()
@@ -287,12 +461,12 @@ def make_screen(as_json: bool, quiet: bool) -> Screen:
     return BarScreen() if sys.stdout.isatty() else LineScreen()
 
 
-def error_fields(error: BaseException | None) -> dict[str, str | int]:
-    """Return the fields of the event `error`; none if the command did not end by an error."""
-    if not isinstance(error, Exception) or _is_exit(error):
-        return {}
-    code = 2 if isinstance(error, UsageError) else 1
-    return {"kind": type(error).__name__, "message": str(error), "exit_code": code}
+def _print(text: str) -> None:
+    print(visible(named(text)), flush=True)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _is_exit(error: Exception) -> bool:

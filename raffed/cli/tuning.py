@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.models import OptionInfo
 
-from raffed.cli.board import Board, make_board
 from raffed.cli.config import (
     args_for,
     assignments,
@@ -37,6 +36,8 @@ from raffed.cli.options import (
     text_of,
     words_of,
 )
+from raffed.cli.planning import show_plan, trial_rows, trial_summary
+from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.commands.method_settings import ComparedMethod, by_label
 from raffed.commands.running import PLACED
@@ -139,7 +140,7 @@ def tune(
         "fill": fill,
     }
     asked = {name: value for name, value in options.items() if value is not None}
-    with make_board(as_json) as board, mirrored(place) as out:
+    with make_screen(as_json) as screen, mirrored(place) as out:
         if resume and not methods and file is None:
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
         else:
@@ -147,12 +148,16 @@ def tune(
         if plan:
             from raffed.experiments.tuning.folder import check_place
             from raffed.experiments.tuning.own_code import check_trials
+            from raffed.experiments.tuning.space import check
 
             check_place(out, request, resume)
             check_trials(out, accept)
-            _show_trials(request, as_json)
-            return
-        _sweep(request, out, resume, board, at_once, seconds, accept)
+            check(request)
+        else:
+            _sweep(request, out, resume, screen, at_once, seconds, accept)
+    if plan:  # here, because within the screen of --json what is printed goes to stderr
+        rows = trial_rows(request)
+        show_plan(rows, trial_summary(request, rows), as_json)
 
 
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
@@ -178,21 +183,11 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     return replace(stored, base=_placed(replace(stored.base, data=data), flags))
 
 
-def _show_trials(request: Request, as_json: bool) -> None:
-    """List the trials of a search, after the checks of its request."""
-    from raffed.cli.planning import show_plan, trial_rows, trial_summary
-    from raffed.experiments.tuning.space import check
-
-    check(request)
-    rows = trial_rows(request)
-    show_plan(rows, trial_summary(request, rows), as_json)
-
-
 def _sweep(
     request: Request,
     out: Path,
     resume: bool,
-    board: Board,
+    screen: Screen,
     at_once: int,
     seconds: float | None,
     accept: bool,
@@ -203,7 +198,9 @@ def _sweep(
         if (what := lost()) is not None:
             print(f"raffed: {what} died", file=sys.stderr)
         for folder in opened:
-            board.stopped(_again(out))  # first, because on a busy machine there is no time for both
+            screen.show(
+                {"event": "stopped", "resume": _again(out)}
+            )  # first, because on a busy machine there is no time for both
             # A folder that is gone or closed keeps its last state, from which --resume goes on as well
             with contextlib.suppress(OSError):
                 folder.end("stopped")
@@ -213,7 +210,7 @@ def _sweep(
     own.speak_for(out / SWEEP_FILE, _again(out))
     with StopSignals(lambda: None, part) as signals:
         try:
-            complete = searched(request, out, resume, board, at_once, seconds, opened, accept=accept)
+            complete, _ = searched(request, out, resume, screen, at_once, seconds, opened, accept=accept)
         except (KeyboardInterrupt, Exception) as error:
             if not isinstance(error, KeyboardInterrupt) and not signals.cut and lost() is None:
                 raise

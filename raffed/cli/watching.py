@@ -71,7 +71,7 @@ class _Writer:
             return
         first, self._path = self._path is None, found.path
         if first or self._as_json:
-            self._screen.reported(named(found.path), found.rows)
+            self._screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
         else:
             print(visible(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}"))
 

@@ -2,32 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from raffed.commands.many_runs import (
+    Ending,
+    execute_at_once,
+    in_processes,
+    method_runs,
+    seed_runs,
+    with_one_process,
+)
 from raffed.commands.method_settings import ComparedMethod, by_label
-from raffed.commands.progress import CommandProgress, make_progress
+from raffed.commands.progress import Shown, make_progress
 from raffed.commands.reporting import WrittenReport, reported
-from raffed.commands.running import check_continues, one_ray, start_or_continue
-from raffed.commands.seed_results import SeedResults, seed_results
+from raffed.commands.running import Run, one_ray, start_or_continue
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
-from raffed.references.gate import check_inside
 from raffed.references.naming import reference_to
-from raffed.results.folder_names import folder_name
 from raffed.results.storage import mirrored
-from raffed.results.tree import check_run_tree
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from raffed.core.method import Factory
     from raffed.experiments.result import RunResult
 
 Named: TypeAlias = "str | Factory"  # a method, by its name or reference, or its factory
 Given: TypeAlias = "Named | tuple[Named, Mapping[str, Value]]"  # or with its arguments
-Failed = Callable[[str, NumericsError], None]
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """A mean over seeds.
+
+    Attributes:
+        mean: The mean, a fraction; NaN without any value.
+        half: Half the width of its 95 % t-interval; NaN for fewer than three seeds, which are too few.
+        seeds: Number of seeds that have a value.
+    """
+
+    mean: float
+    half: float
+    seeds: int
+
+    def __str__(self) -> str:
+        count = "1 seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        if math.isnan(self.half):
+            return f"{self.mean:.4f} ({count}, too few for an interval)"
+        return f"{self.mean:.4f} ± {self.half:.4f} (95 %, {count})"
+
+
+@dataclass(frozen=True, repr=False)
+class SeedResults:
+    """The results of one method with several seeds.
+
+    Attributes:
+        results: Seed → the result of its run. Runs that failed are missing.
+        failed: Seed → why its run failed.
+    """
+
+    results: Mapping[int, RunResult]
+    failed: Mapping[int, str]
+
+    def __repr__(self) -> str:
+        return f"SeedResults(accuracy={self.accuracy}, personalization={self.personalization})"
+
+    @property
+    def accuracy(self) -> SeedMean:
+        """Accuracy of the global model on the global test set after the last evaluated round."""
+        return _mean([one.accuracy for one in self.results.values()])
+
+    @property
+    def personalization(self) -> SeedMean:
+        """Accuracy of the personalised models after the last evaluated round (`RunResult`)."""
+        return _mean([one.personalization for one in self.results.values()])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the metric rows of all runs as one pandas data frame; the column `seed` tells them apart."""
+        import pandas as pd
+
+        return pd.concat([one.to_pandas() for one in self.results.values()], ignore_index=True)
+
+
+def _mean(values: Sequence[float]) -> SeedMean:
+    from raffed.analysis.metrics.intervals import reported_interval
+
+    known = [value for value in values if not math.isnan(value)]
+    mean = sum(known) / len(known) if known else math.nan
+    return SeedMean(mean, reported_interval(known), len(known))
 
 
 @dataclass(frozen=True)
@@ -101,40 +168,72 @@ def compare(
         raise UsageError("nothing to compare: name a method, or more")
     base = config or RunConfig()
     configs = {label: replace(base, method=one.method, args=dict(one.args)) for label, one in given.items()}
-    shown, results, diverged = make_progress(progress), dict[str, "RunResult"](), dict[str, str]()
+    shown = make_progress(progress)
     with mirrored(out) as place:
-        if seeds is not None:
-            return _over_seeds(configs, place, seeds, shown, accept_changed_code)
-        folders = checked_folders(configs, place, accept_changed_code)
-
-        def run(name: str) -> None:
-            shown.begin(f"{name} → {folders[name]}")
-            results[name] = start_or_continue(
-                configs[name], folders[name], shown.round, accept=accept_changed_code
-            )
-
-        def failed(name: str, error: NumericsError) -> None:
-            diverged[name] = str(error)
-            shown.say(f"{name}: {error}")
-
-        with one_ray(next(iter(configs.values()))):
-            run_each(configs, run, failed)
-        if not results:
-            raise NumericsError(f"every method diverged: {'; '.join(diverged.values())}")
-        return Comparison(results, diverged, reported(list(folders.values()), place / "report", shown.say))
+        if seeds is None:
+            runs = method_runs(configs, place, accept_changed_code)
+        else:
+            placed = {
+                name: replace(one, runtime=with_one_process(one.runtime)) for name, one in configs.items()
+            }
+            runs = seed_runs(placed, place, seeds, accept=accept_changed_code)
+        results, lost = _executed(runs, shown, at_once=seeds is not None and in_processes(runs))
+        folders = [run.folder for run in runs if run in results or run.folder.exists()]
+        return _compared(configs, results, lost, reported(folders, place / "report", shown.say), seeds)
 
 
-def _over_seeds(
-    configs: Mapping[str, RunConfig], place: Path, seeds: int, shown: CommandProgress, accept: bool
+def _executed(
+    runs: Sequence[Run], shown: Shown, at_once: bool
+) -> tuple[dict[Run, RunResult], dict[Run, str]]:
+    """Execute runs, or what is left of them. Return the results, and why the other runs failed."""
+    results, lost = dict[Run, "RunResult"](), dict[Run, str]()
+    with one_ray(runs[0].config):
+        left = [run for run in runs if not run.finished] if at_once else []
+        endings = execute_at_once(left, shown) if left else {}
+        for run in runs:
+            ending = endings.get(run, Ending("finished"))
+            if ending.refused:
+                raise UsageError(ending.why)
+            if ending.state != "finished":
+                lost[run] = ending.why or ending.state
+                continue
+            if not at_once:
+                shown.begin(f"{run.title} → {run.folder}")
+            try:
+                results[run] = start_or_continue(run.config, run.folder, shown.round, accept=run.accept)
+            except NumericsError as error:
+                lost[run] = Ending.of_error(error).why
+                shown.say(f"{run.title}: {lost[run]}")
+    if not results:
+        raise NumericsError(f"every run failed: {'; '.join(dict.fromkeys(lost.values()))}")
+    return results, lost
+
+
+def _compared(
+    methods: Iterable[str],
+    results: Mapping[Run, RunResult],
+    lost: Mapping[Run, str],
+    report: WrittenReport,
+    seeds: int | None,
 ) -> Comparison:
-    found, folders = seed_results(configs, place, seeds, shown, accept)
-    results = {name: next(iter(one.results.values())) for name, one in found.items() if one.results}
+    first: dict[str, RunResult] = {}
+    for run, result in results.items():
+        first.setdefault(run.method, result)
+    if seeds is None:
+        return Comparison(first, {run.method: why for run, why in lost.items()}, report)
+    by_seed = {
+        name: SeedResults(
+            {run.config.seed: result for run, result in results.items() if run.method == name},
+            {run.config.seed: why for run, why in lost.items() if run.method == name},
+        )
+        for name in methods
+    }
     diverged = {
         name: "; ".join(f"seed {seed}: {why}" for seed, why in one.failed.items())
-        for name, one in found.items()
+        for name, one in by_seed.items()
         if one.failed
     }
-    return Comparison(results, diverged, reported(folders, place / "report", shown.say), found)
+    return Comparison(first, diverged, report, by_seed)
 
 
 def _given(methods: Sequence[Given] | Mapping[Named, Mapping[str, Value]]) -> dict[str, ComparedMethod]:
@@ -163,31 +262,4 @@ def _named(method: Named) -> str:
     return method if isinstance(method, str) else reference_to(method)
 
 
-def checked_folders(configs: Mapping[str, RunConfig], out: Path, accept: bool = False) -> dict[str, Path]:
-    """Return method → the folder of its run below `out`.
-
-    A mistake in the last method, or a folder that holds something else, is refused before the first one runs.
-    `accept` says whether own code may have changed since a run was begun.
-    """
-    from raffed.methods import build_method
-
-    check_inside(out, out / "report")
-    folders = {name: out / folder_name(name) for name in configs}
-    for name, config in configs.items():
-        build_method(config.method, config.args)
-        check_inside(out, folders[name])
-        check_run_tree(folders[name])
-        check_continues(folders[name], config, accept)
-    return folders
-
-
-def run_each(names: Iterable[str], run: Callable[[str], None], failed: Failed) -> None:
-    """Call `run` for each name. Where training diverges `failed` is called, and the next ones run too."""
-    for name in names:
-        try:
-            run(name)
-        except NumericsError as error:
-            failed(name, error)
-
-
-__all__ = ["Comparison", "checked_folders", "compare", "run_each"]
+__all__ = ["Comparison", "SeedMean", "SeedResults", "compare"]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from raffed.commands.longer_trials import go_on
-from raffed.commands.planned_jobs import carried_out, execute_planned, side_by_side
+from raffed.commands.many_runs import Ending, execute_at_once
 from raffed.commands.progress import make_progress
 from raffed.commands.reporting import ItemTables, as_frame, write_item_tables
-from raffed.commands.running import start_or_continue
-from raffed.commands.seed_results import execute_shown
+from raffed.commands.running import Run, one_ray, start_or_continue
 from raffed.commands.tuning import seconds_of
 from raffed.config.run import Runtime
 from raffed.errors import UsageError, check_choice, check_range
@@ -25,6 +25,7 @@ from raffed.experiments.reproduction.planner import (
     Planned,
     PlannedRun,
     PlannedStudy,
+    execute_runs,
     finished,
     is_trial,
     planned_runs,
@@ -35,11 +36,13 @@ from raffed.experiments.reproduction.scales import SCALES
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import is_url, mirrored
 from raffed.results.tree import check_tree
+from raffed.runtime.machine import usable_cores
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Tell = Callable[[str], None]
+WORTH = 5.0  # estimated seconds of a run from which a process of its own pays
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def reproduce(
 
         def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
             if limit is None:
-                jobs = side_by_side(jobs, lambda runs: execute_shown(runs, shown), accept_changed_code)
+                jobs = long_ones(jobs, lambda runs: execute_at_once(runs, shown), accept_changed_code)
             return carried_out(jobs, do, limit)
 
         after = in_stages(asked, planned, seconds, shown.say, execute)
@@ -270,6 +273,67 @@ def in_stages(
     return after
 
 
+def carried_out(
+    jobs: Sequence[Planned], do: Callable[[Planned], None], seconds: float | None
+) -> list[Planned]:
+    """Do what is planned, with one Ray for all runs that need it, and return all jobs."""
+    left = [job for job in jobs if isinstance(job, PlannedRun) and not job.left_out and not job.done]
+    on_ray = [job.config for job in left if job.config.runtime.execution == "ray"]
+    with one_ray(on_ray[0]) if on_ray else contextlib.nullcontext():
+        return execute_runs(jobs, do, seconds)
+
+
+def long_ones(
+    jobs: Sequence[Planned],
+    execute: Callable[[list[Run]], Mapping[Run, Ending]],
+    accept: bool = False,
+) -> list[Planned]:
+    """Execute the runs in one process each that take long, as many at a time as the cores allow.
+
+    Args:
+        jobs: What is planned.
+        execute: Executes runs at the same time.
+        accept: Whether own code may have changed since runs were begun.
+
+    Returns:
+        All jobs. Those that diverged are marked. What is not done is left to `carried_out`.
+    """
+    long = [job for job in jobs if isinstance(job, PlannedRun) and _worth_a_process(job)]
+    if len(long) < 2 or usable_cores() < 2:
+        return list(jobs)
+    endings = execute([as_run(job, accept) for job in long])
+    lost = {run.folder: ending.why for run, ending in endings.items() if ending.diverged}
+    return [
+        replace(job, left_out=f"{DIVERGED}: {lost[job.folder]}") if job.folder in lost else job
+        for job in jobs
+    ]
+
+
+def _worth_a_process(job: PlannedRun) -> bool:
+    serial = job.config.runtime.execution == "serial"
+    return serial and not job.left_out and not job.done and job.seconds >= WORTH
+
+
+def as_run(job: PlannedRun, accept: bool) -> Run:
+    """Return a planned run as one that is executed. Its title names the cells that need it."""
+    where = ", ".join(dict.fromkeys(" · ".join(cell.place) for cell in job.cells))
+    about: dict[str, str | int] = {"method": job.config.method, "seed": job.config.seed}
+    return Run(f"{where}, seed {job.seed}", job.config, job.folder, about, accept)
+
+
+def execute_planned(
+    job: PlannedStudy, root: str | None, runtime: Runtime, tell: Callable[[str, float], None]
+) -> None:
+    """Execute a study on the CPU, or on the GPU if the runtime has a share of one.
+
+    A study that was interrupted starts again from its beginning the next time.
+    """
+    from raffed.experiments.reproduction.studies import Work, execute_study
+
+    device = "cuda" if runtime.gpu_fraction else "cpu"
+    execute_study(Work(job.study, job.scale, job.seed, job.folder, root, tell, device, runtime.threads))
+
+
 def check_possible(item: Item, jobs: Sequence[Planned], what: str) -> None:
     """Raise a UsageError if nothing of the item is done or will be. `what` completes the sentence."""
     if all(job.left_out and not job.done for job in jobs):
@@ -298,4 +362,4 @@ def _with_root(job: PlannedRun, root: str | None) -> PlannedRun:
     return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
 
 
-__all__ = ["Asked", "Reproduced", "carried_out", "plan", "reproduce"]
+__all__ = ["Asked", "Reproduced", "carried_out", "long_ones", "plan", "reproduce"]

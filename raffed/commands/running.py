@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,37 @@ if TYPE_CHECKING:
 
 Begun = Callable[[], None]
 PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
+
+
+@dataclass(frozen=True, eq=False)  # a key of tables, each as itself
+class Run:
+    """A run that a command executes, alone or as one of several.
+
+    Attributes:
+        title: What it is among the others, such as "fedavg, seed 3".
+        config: Its configuration.
+        folder: Its folder.
+        about: What its events say of it: its method and, if others differ in that, its seed.
+        accept: Whether own code may have changed since the run was begun.
+    """
+
+    title: str
+    config: RunConfig
+    folder: Path
+    about: Mapping[str, str | int]
+    accept: bool = False
+
+    @property
+    def method(self) -> str:
+        """Its method, as its events name it."""
+        return str(self.about["method"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether the folder holds the finished run."""
+        from raffed.results.runfile import read_run
+
+        return holds_run(self.folder) and read_run(self.folder).get("state") == "finished"
 
 
 def start_or_continue(
@@ -92,4 +124,4 @@ def one_ray(config: RunConfig) -> Iterator[None]:
         yield
 
 
-__all__ = ["PLACED", "check_continues", "holds_run", "one_ray", "start_or_continue"]
+__all__ = ["PLACED", "Run", "check_continues", "holds_run", "one_ray", "start_or_continue"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from raffed.commands.comparing import Named, arguments_by_method
-from raffed.commands.progress import CommandProgress, make_progress
-from raffed.commands.reporting import as_frame, write_sweep_tables
+from raffed.commands.progress import Shown, make_progress
+from raffed.commands.reporting import SweepTables, as_frame, write_sweep_tables
 from raffed.commands.running import PLACED
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig, Runtime
@@ -19,7 +18,7 @@ from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.experiments.checks import check_space
 from raffed.experiments.tuning.request import Request
-from raffed.results.storage import mirrored
+from raffed.results.storage import is_url, mirrored, named
 from raffed.tune_spaces import values
 
 if TYPE_CHECKING:
@@ -27,19 +26,9 @@ if TYPE_CHECKING:
 
     from raffed.experiments.tuning.folder import SweepFolder
     from raffed.experiments.tuning.trials import Trial
-    from raffed.results.sweep_file import Select, SweepRecord
+    from raffed.results.sweep_file import Select
 
 VALIDATION = 0.2  # share held out for choosing, if none is given
-
-
-class SweepShown(Protocol):
-    """What is told about a sweep while it runs."""
-
-    def start(self, request: Request, out: Path) -> None: ...
-
-    def trial(self, method: str, trial: Trial, rounds: int) -> None: ...
-
-    def finished(self, sweep: SweepRecord, out: Path) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -135,22 +124,16 @@ def tune(
     for name in names:
         check_space(name, axes)
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
-    shown = _Told(make_progress(progress))
-    from raffed.results.storage import is_url
-
     with mirrored(out) as place:
-        complete = searched(request, place, resume, shown, at_once, seconds, [])
-        return _tuned(place, None if is_url(out) else Path(out), complete)
+        shown = make_progress(progress)
+        complete, tables = searched(request, place, resume, shown, at_once, seconds, [])
+        return _tuned(tables, None if is_url(out) else Path(out), complete)
 
 
-def _tuned(place: Path, named: Path | None, complete: bool) -> Tuned:
+def _tuned(tables: SweepTables, folder: Path | None, complete: bool) -> Tuned:
     import pandas as pd
 
-    from raffed.results.sweep_file import read_sweep
-
-    about = read_sweep(place)
-    tables = write_sweep_tables(place, about)
-    records = about["methods"]
+    records = tables.sweep.methods
     best = {name: one.get("chosen") for name, one in records.items()}
     chosen = {name: {} if trial is None else trial["settings"] for name, trial in best.items()}
     trials = pd.DataFrame(
@@ -160,7 +143,7 @@ def _tuned(place: Path, named: Path | None, complete: bool) -> Tuned:
             for trial in one.get("trials") or []
         ]
     )
-    return Tuned(named, complete, chosen, as_frame(tables.table), trials, tables.note)
+    return Tuned(folder, complete, chosen, as_frame(tables.table), trials, tables.note)
 
 
 def _trial_base(config: RunConfig, protocol: str) -> RunConfig:
@@ -184,14 +167,14 @@ def searched(
     request: Request,
     out: Path,
     resume: bool,
-    shown: SweepShown,
+    shown: Shown,
     at_once: int,
     seconds: float | None,
     opened: list[SweepFolder],
     *,
     accept: bool = False,
-) -> bool:
-    """Execute the sweep and return whether everything was done.
+) -> tuple[bool, SweepTables]:
+    """Execute the sweep, and return whether everything was done, and what was chosen.
 
     The folder is added to `opened` as soon as it is this sweep's. `accept` says whether trials that were
     begun with other source of one's own code may go on.
@@ -221,32 +204,20 @@ def searched(
         check_cluster(out, request.base.runtime, partition.num_clients)
         folder = SweepFolder(out, request, resume)  # only now, so that a refused sweep leaves nothing
         opened.append(folder)
-        shown.start(request, out)
+        shown.show({"event": "tune", "request": request.as_dict(), "folder": named(out)}, request=request)
+
+        def watch(method: str, trial: Trial, rounds: int) -> None:
+            event = {"event": "trial", "method": method, **trial.as_dict()}
+            shown.show(event, rounds=rounds, warnings=trial.warnings)
+
         with written(out, A_SWEEP):
             complete: bool = execute_sweep(
-                Search(request, folder, shown.trial, partition.num_clients, at_once, seconds, accept)
+                Search(request, folder, watch, partition.num_clients, at_once, seconds, accept)
             )
             about = folder.end("finished" if complete else "stopped")
-        shown.finished(about, out)
-    return complete
-
-
-class _Told:
-    """Tells a `CommandProgress` about a sweep."""
-
-    def __init__(self, progress: CommandProgress) -> None:
-        self._progress = progress
-
-    def start(self, request: Request, out: Path) -> None:
-        self._progress.begin(f"tune {', '.join(request.methods)} → {out}")
-
-    def trial(self, method: str, trial: Trial, rounds: int) -> None:
-        if trial.state != "running":
-            score = "" if math.isnan(trial.score) else f"  score {100 * trial.score:.1f} %"
-            self._progress.say(f"{method}  {trial.name}  {trial.state}{score}  {trial.seconds:.0f} s")
-
-    def finished(self, sweep: SweepRecord, out: Path) -> None:
-        self._progress.say(f"tune: {sweep['state']}")
+        tables = write_sweep_tables(out, about)
+        shown.show({"event": "tuned", "folder": named(out), **about}, tables=tables)
+    return complete, tables
 
 
 def check_at_once(number: int, name: str = "--at-once") -> None:

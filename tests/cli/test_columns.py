@@ -11,8 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from raffed.cli import tables
-from raffed.cli.columns import fitted
-from raffed.cli.tables import show_item, show_summary
+from raffed.cli.tables import fitted, show_item, show_summary
 from tests.cli.conftest import Cli
 
 LISTINGS = ("methods", "datasets", "splits", "models", "metrics", "reproduce --list", "doctor")

@@ -16,6 +16,8 @@ import typer
 from raffed.cli import execution
 from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals, innermost
+from raffed.commands.running import Run
+from raffed.config.run import RunConfig
 from tests.cli.conftest import Cli
 from tests.live_output import next_line
 
@@ -98,7 +100,7 @@ def test_the_command_that_continues_is_named_before_anything_that_may_take_too_l
     monkeypatch.setattr(execution, "ended_here", lambda folder: said.append(capsys.readouterr().err))
     (tmp_path / "run.json").touch()
 
-    def work(watch: object, stop: object) -> NoReturn:
+    def work(**hooks: object) -> NoReturn:
         about = innermost()
         assert about is not None
         assert about.part is not None
@@ -106,7 +108,7 @@ def test_the_command_that_continues_is_named_before_anything_that_may_take_too_l
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit):
-        execution.execute(work, tmp_path, Screen())
+        execution.execute(work, Run("", RunConfig(), tmp_path, {"method": "fedavg"}), Screen())
     assert said == [f"raffed: stopped; continue with: raffed resume {tmp_path}\n"]
 
 

@@ -212,7 +212,8 @@ def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp
     done = cli(*asked, "--out", tmp_path / "both")
     assert done.code == 1
     assert "FedProx: the training loss of client 0 in round 1 is nan" in done.err
-    assert done.err.endswith("raffed: 1 method diverged: fedprox; the reasons are above\n")
+    why = "raffed: 1 of 2 runs did not finish: fedprox (diverged); the reasons are above\n"
+    assert done.err.endswith(why)
     states = {name: read_run(tmp_path / "both" / name)["state"] for name in ("fedprox", "fedavg")}
     assert states == {"fedprox": "failed", "fedavg": "finished"}
     assert "FedProx" in (tmp_path / "both" / "report" / "report.html").read_text()
@@ -222,7 +223,7 @@ def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp
     assert (again.events[0]["method"], again.events[1]["method"]) == ("fedprox", "fedavg")
     alone = cli(*asked[:3], *asked[5:], "--quiet", "--out", tmp_path / "one")
     assert alone.code == 1
-    assert "1 method diverged" in alone.err
+    assert "1 of 1 run did not finish" in alone.err
 
 
 def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, tmp_path: Path) -> None:

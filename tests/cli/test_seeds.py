@@ -33,7 +33,7 @@ def hashes(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs follow each other in this process, as they do on Ray: starting a process takes seconds."""
-    monkeypatch.setattr("raffed.cli.seeds.in_processes", lambda runs: False)
+    monkeypatch.setattr("raffed.cli.many_runs.in_processes", lambda runs: False)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,9 @@ def test_a_seed_that_diverges_keeps_no_other_from_finishing_and_is_named(cli: Cl
     done = cli(*asked, "--seeds", 1, "--out", out)
     assert done.code == 1
     assert "raffed: fedprox, seed 0: FedProx" in done.err
-    assert done.err.endswith("1 of 2 runs did not finish: fedprox, seed 0 (failed); the reasons are above\n")
+    assert done.err.endswith(
+        "1 of 2 runs did not finish: fedprox, seed 0 (diverged); the reasons are above\n"
+    )
     assert read_run(out / "fedprox" / "seed-0")["state"] == "failed"
     assert hashes(out / "fedavg" / "seed-0")
 

@@ -15,6 +15,7 @@ import pytest
 
 import raffed.experiments.checks
 from raffed.cli.screen import LineScreen
+from raffed.commands.progress import Event
 from raffed.config.run import RunConfig
 from raffed.experiments.tuning import ray_tune
 from raffed.results import read_metrics, read_run
@@ -29,15 +30,15 @@ MAP = ["--method", "map", "--rounds", "5", "--local-test", "0.2", *QUICK]
 
 def _signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> None:
     """Have this process signalled while it shows round `number`."""
-    shown = LineScreen.round
+    shown = LineScreen.on_round
 
-    def show(self: LineScreen, event: Any) -> None:
+    def show(self: LineScreen, event: Event) -> None:
         shown(self, event)
-        if event.round == number:
+        if event["round"] == number:
             for one in signals:
                 os.kill(os.getpid(), one)
 
-    monkeypatch.setattr(LineScreen, "round", show)
+    monkeypatch.setattr(LineScreen, "on_round", show)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -91,7 +92,7 @@ def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
         raise KeyboardInterrupt
 
     said = (130, "raffed: stopped before anything was written\n")
-    before = "raffed.cli." + ("running._one_ray" if "compare" in command else "following.headline")
+    before = "raffed.cli." + ("many_runs.one_ray" if "compare" in command else "execution.headline")
     for place, what in (("raffed.experiments.checks.check_names", swallow), (before, interrupted)):
         with monkeypatch.context() as patched:
             patched.setattr(place, what)
@@ -189,7 +190,8 @@ def test_a_comparison_that_stops_before_its_second_run_does_not_say_that_nothing
         patched.setattr("raffed.experiments.checks.check_names", interrupted)
         stopped = cli(*asked, "--out", tmp_path / "both")
     assert stopped.code == 130
-    assert stopped.err == "raffed: stopped; continue with: the same command\n"
+    said = f"raffed: stopped; continue with: the same command with --out {tmp_path / 'both'}\n"
+    assert stopped.err == said
     assert read_run(tmp_path / "both" / "fedavg")["state"] == "finished"
 
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.commands.comparing import Comparison
-from raffed.commands.planned_jobs import side_by_side
-from raffed.commands.seed_results import SeedMean
-from raffed.commands.seeds import INSIDE, SeedRun, in_processes, places, planned_seeds, with_one_process
-from raffed.commands.side_by_side import Ending, execute_side_by_side
+from raffed.commands.comparing import Comparison, SeedMean
+from raffed.commands.many_runs import (
+    INSIDE,
+    Ending,
+    execute_at_once,
+    in_processes,
+    places,
+    seed_runs,
+    with_one_process,
+)
+from raffed.commands.progress import Event, Shown
+from raffed.commands.reproducing import long_ones
+from raffed.commands.running import Run
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.reproduction.catalogue import find_item
 from raffed.experiments.reproduction.planner import planned_runs
@@ -35,7 +44,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """One seed after the other in this process, as for a notebook's own method: processes take seconds."""
     out = tmp_path_factory.mktemp("seeds") / "out"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("raffed.commands.seed_results.in_processes", lambda runs: False)
+        patched.setattr("raffed.commands.comparing.in_processes", lambda runs: False)
         return raffed.compare(["fedavg"], BASE, out=out, seeds=3, progress=False)
 
 
@@ -90,7 +99,7 @@ def test_the_runs_of_seeds_start_no_further_ones(tmp_path: Path, monkeypatch: py
 
 def test_seeds_beyond_the_last_one_are_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="seed = 2147483648 is outside"):
-        planned_seeds({"fedavg": replace(BASE, seed=2**31 - 1)}, tmp_path, 2)
+        seed_runs({"fedavg": replace(BASE, seed=2**31 - 1)}, tmp_path, 2)
 
 
 @pytest.fixture
@@ -136,42 +145,41 @@ def test_runs_take_one_process_unless_it_is_said_how_their_clients_are_placed() 
 def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = SeedRun("fedavg", BASE, tmp_path)
+    run = Run("fedavg", BASE, tmp_path, {"method": "fedavg"})
     assert in_processes([run])
     assert not in_processes([replace(run, config=replace(BASE, runtime=Runtime(execution="ray")))])
-    monkeypatch.setattr("raffed.commands.seeds.defined_here", lambda text: text == "notebook:mine")
+    monkeypatch.setattr("raffed.commands.many_runs.defined_here", lambda text: text == "notebook:mine")
     monkeypatch.setattr("raffed.runtime.own_code.references_in", lambda config: {"method": "notebook:mine"})
     assert not in_processes([run])
 
 
-class Heard:
+class Heard(Shown):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def started(self, run: SeedRun) -> None:
-        self.events.append(f"started {run.seed}")
+    def show(self, event: Event, **more: Any) -> None:
+        about = event["text"] if event["event"] == "said" else more["run"].config.seed
+        self.events.append(f"{event['event']} {about}")
 
-    def heard(self, run: SeedRun, event: Mapping[str, object]) -> None:
-        self.events.append(f"{event['event']} {run.seed}")
 
-    def said(self, line: str) -> None:
-        self.events.append(line)
+def two_runs(folder: Path) -> list[Run]:
+    return [Run(f"seed {k}", replace(BASE, seed=k), folder / f"seed-{k}", {"seed": k}) for k in range(2)]
 
 
 def test_a_process_that_dies_is_named_and_the_next_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = "import os, sys; print('a warning', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
-    monkeypatch.setattr("raffed.commands.side_by_side.PROGRAM", program)
-    runs = [SeedRun("fedavg", replace(BASE, seed=k), tmp_path / f"seed-{k}") for k in range(2)]
+    monkeypatch.setattr("raffed.commands.many_runs.PROGRAM", program)
+    runs = two_runs(tmp_path)
     shown = Heard()
-    endings = execute_side_by_side(runs, [{}], shown, lambda: False)
+    endings = execute_at_once(runs, shown, free=[{}])
     assert [one.state for one in endings.values()] == ["failed", "failed"]
     assert "signal 9" in endings[runs[0]].why
     # Both processes give the same warning, which is shown once
-    assert shown.events == ["started 0", "a warning", "failed 0", "started 1", "failed 1"]
+    assert shown.events == ["begin 0", "said a warning", "failed 0", "begin 1", "failed 1"]
 
 
 def test_a_request_to_stop_ends_a_deaf_process_and_begins_no_other(
@@ -181,31 +189,31 @@ def test_a_request_to_stop_ends_a_deaf_process_and_begins_no_other(
         "import signal, time; signal.signal(15, signal.SIG_IGN); "
         'print(\'{{"event": "ready"}}\', flush=True); time.sleep(600)'
     )
-    monkeypatch.setattr("raffed.commands.side_by_side.PROGRAM", program)
-    monkeypatch.setattr("raffed.commands.side_by_side.GRACE", 0.5)
-    runs = [SeedRun("fedavg", replace(BASE, seed=k), tmp_path / f"seed-{k}") for k in range(2)]
+    monkeypatch.setattr("raffed.commands.many_runs.PROGRAM", program)
+    monkeypatch.setattr("raffed.commands.many_runs.GRACE", 0.5)
+    runs = two_runs(tmp_path)
     shown = Heard()
-    assert execute_side_by_side(runs, [{}], shown, lambda: True) == {}, "nothing begins"
-    endings = execute_side_by_side(runs, [{}], shown, lambda: "ready 0" in shown.events)
-    assert [(run.seed, one.state) for run, one in endings.items()] == [(0, "failed")]
+    assert execute_at_once(runs, shown, lambda: True, [{}]) == {}, "nothing begins"
+    endings = execute_at_once(runs, shown, lambda: "ready 0" in shown.events, [{}])
+    assert [(run.config.seed, one.state) for run, one in endings.items()] == [(0, "failed")]
 
 
 def test_a_reproduction_s_long_runs_in_one_process_execute_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raffed.commands.planned_jobs.usable_cores", lambda: 4)
+    monkeypatch.setattr("raffed.commands.reproducing.usable_cores", lambda: 4)
     serial = Runtime(execution="serial")
     only = ["famnist lenet", "fedavg,fedrs"]
     jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, 2, serial)
     assert len(jobs) == 4
     jobs = [replace(job, seconds=60.0 if number else 0.1) for number, job in enumerate(jobs)]
-    given: list[SeedRun] = []
+    given: list[Run] = []
 
-    def execute(runs: list[SeedRun]) -> dict[SeedRun, Ending]:
+    def execute(runs: list[Run]) -> dict[Run, Ending]:
         given.extend(runs)
         lost = Ending("failed", "the loss is nan", diverged=True)
         return {run: lost if run is runs[0] else Ending("finished") for run in runs}
 
-    after = side_by_side(jobs, execute)
+    after = long_ones(jobs, execute)
     assert [run.folder for run in given] == [job.folder for job in jobs[1:]]
     assert [job.left_out for job in after] == ["", "diverged: the loss is nan", "", ""]

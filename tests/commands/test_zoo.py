@@ -23,8 +23,7 @@ from raffed.reproductions.zoo.rows import (
     same_global_model,
 )
 
-from raffed.commands.planned_jobs import carried_out
-from raffed.commands.reproducing import Asked, in_stages, plan, written
+from raffed.commands.reproducing import Asked, carried_out, in_stages, plan, written
 from raffed.commands.running import start_or_continue
 from raffed.config.run import Numerics, RunConfig, Runtime
 from raffed.core.method import Method

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raffed.cli.board import Board
+from raffed.cli.screen import make_screen
 from raffed.cli.warned import repeated_warnings
 from raffed.experiments.tuning import trainable
 from raffed.experiments.tuning.events import Report, listening, tell, warnings_in, with_warnings
@@ -47,7 +47,9 @@ def test_a_report_that_tune_passes_on_again_does_not_repeat_its_warnings() -> No
 def test_the_board_counts_the_warnings_of_trials(capsys: pytest.CaptureFixture[str]) -> None:
     with repeated_warnings(["tune"]):
         for name in "ab":
-            Board().trial("fedavg", shown(name, {}, "running", with_warnings(ROW, ["odd setting"])), 2)
+            trial = shown(name, {}, "running", with_warnings(ROW, ["odd setting"]))
+            event = {"event": "trial", "method": "fedavg", **trial.as_dict()}
+            make_screen(as_json=False).show(event, rounds=2, warnings=trial.warnings)
     assert capsys.readouterr().err.splitlines() == ["raffed: 2 warnings:", "  odd setting (2 times)"]
 
 
