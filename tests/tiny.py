@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,10 +17,15 @@ from torch.utils import _pytree as pytree
 from raffed.core.context import ClientData, Context, Forward, ServerContext, Spec
 from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.core.parts import Part
 from raffed.core.training.clock import ClientClock
+from raffed.core.training.network import Network
+from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.phases import train_private
 from raffed.core.training.session import Participant
-from raffed.core.training.task import Augmentation
+from raffed.core.training.sgd import SgdPhase
+from raffed.core.training.stepping import Solver
+from raffed.core.training.task import Augmentation, ClientTask, Trained, TrainingPhase
 from raffed.core.visit import Visit
 from raffed.methods import METHODS, build_method
 from raffed.testing.federation import (
@@ -62,6 +68,7 @@ __all__ = [
     "privately_trained",
     "same_bits",
     "server_context",
+    "sgd",
     "short",
     "tree_stack",
 ]
@@ -177,6 +184,46 @@ def tree_stack(trees: Sequence[Any]) -> Any:
     flat = [pytree.tree_flatten(tree) for tree in trees]
     columns = zip(*(values for values, _ in flat), strict=True)
     return pytree.tree_unflatten([torch.stack(list(column)) for column in columns], flat[0][1])
+
+
+def sgd(
+    net: Network,
+    start: State,
+    loss: Callable[[Forward, int], Tensor],
+    data: ClientData,
+    batches: Sequence[Tensor],
+    solver: Solver,
+    *,
+    part: Part = "all",
+    correct: Callable[[Params], Params] | None = None,
+    augment: Callable[[Tensor], Tensor] | None = None,
+    rates: Sequence[float] | None = None,
+    begun: OptimizerState | None = None,
+) -> Trained:
+    """One phase of training whose loss is a function of the forward pass and of the number of the step."""
+    steps = itertools.count()
+    task = ClientTask(
+        lambda f, views: loss(f, next(steps)),
+        solver,
+        part,
+        None if correct is None else lambda g, w, views: correct(g),
+    )
+    change = (
+        None
+        if augment is None
+        else Augmentation(lambda batch, stream: torch.empty(batch), lambda x, drawn: augment(x))
+    )
+    phase = TrainingPhase(
+        start,
+        batches,
+        data,
+        {},
+        augment=torch.Generator() if augment else None,
+        dropout=net.noise.generator,
+        rates=rates,
+        optimizer=begun,
+    )
+    return SgdPhase(net, task, phase, change).run()
 
 
 def privately_trained(method: Method, tiny: Tiny, view: Context, data: ClientData) -> State | None:

@@ -18,8 +18,7 @@ from raffed.core.record import Record
 from raffed.core.training.clock import ClientClock
 from raffed.core.training.optimizer_state import OptimizerMemory
 from raffed.core.training.session import Participant, TrainingSession
-from raffed.core.training.sgd import Trained
-from raffed.core.training.task import TrainingPhase, Views, add_notes
+from raffed.core.training.task import Trained, TrainingPhase, Views, add_notes
 from raffed.errors import NumericsError
 
 OPTIMIZER = "optimizer"  # the slot of `Method.optimizer`

@@ -12,14 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raffed import ClientData, Forward, Local, Params, State
+from raffed import ClientData, Forward, Local, Params, Pass, State
 from raffed.core import seeds
 from raffed.core.losses import cross_entropy
 from raffed.core.measures.accuracy import evaluate
 from raffed.core.training.network import Network
-from raffed.core.training.sgd import Solver, batch_stream, sgd
+from raffed.core.training.session import solver_for
+from raffed.core.training.sgd import SgdPhase, batch_stream
+from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, Views
 from raffed.data.datasets import load_dataset
-from raffed.data.transforms import Transform, augment, prepare_images, transform_for
+from raffed.data.transforms import Transform, augment_by, augment_draws, prepare_images, transform_for
 from raffed.experiments.reproduction.studies import Work
 from raffed.models import build
 
@@ -126,14 +128,15 @@ class _Watcher:
 
     def __init__(self, per_epoch: int, watch: Watch | None, like: Tensor) -> None:
         self.per_epoch, self.watch = per_epoch, watch
-        self.total, self.epoch = torch.zeros_like(like), 0
+        self.total, self.epoch, self.steps = torch.zeros_like(like), 0, 0
 
-    def objective(self, f: Forward, step: int) -> Tensor:
-        if step and step % self.per_epoch == 0:
+    def objective(self, f: Forward, views: Views) -> Tensor:
+        if self.steps and self.steps % self.per_epoch == 0:
             self.end(f.w)
+        self.steps += 1
         return cross_entropy(f.logits, f.y)
 
-    def gradient(self, g: Params) -> Params:
+    def gradient(self, g: Params, w: Params, views: Views) -> Params:
         self.total += g["head.weight"]
         return g
 
@@ -154,20 +157,16 @@ def train(
     data = replace(data, x=net.arranged(data.x))
     per_epoch = local.batches(data.n)
     batches = batch_stream(data.n, int(local.epochs) * per_epoch, local, seeds.generator(seed, "batches"))
-    solver = Solver(local.lr, local.momentum, local.weight_decay, local.clip_norm)
-    generator = seeds.generator(seed, "augment")
-    augmentation = (lambda x: augment(x, transform, generator)) if transform.augments else None
     watcher = _Watcher(per_epoch, watch, net.initial.w["head.weight"])
-    done = sgd(
-        net,
-        net.initial,
-        watcher.objective,
-        data,
-        batches,
-        solver,
-        correct=watcher.gradient,
-        augment=augmentation,
+    solver = solver_for(local, Pass(), local.lr)
+    task = ClientTask(watcher.objective, solver, correct=watcher.gradient)
+    stream = seeds.generator(seed, "augment") if transform.augments else None
+    phase = TrainingPhase(net.initial, batches, data, {}, augment=stream)
+    augmentation = Augmentation(
+        lambda batch, generator: augment_draws(batch, transform, generator),
+        lambda x, drawn: augment_by(x, transform, drawn),
     )
+    done = SgdPhase(net, task, phase, augmentation).run()
     watcher.end(done.state.w)
     return done.state
 

@@ -12,13 +12,13 @@ from raffed.core.losses import momentum_sum
 from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.training.sgd import Solver, sgd
+from raffed.core.training.stepping import Solver
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fednova import LocalSteps, NormalisedStep, NormalisedUpdate, counted_sum, fednova
 from raffed.methods.fedopt import fedavgm
 from raffed.methods.fedprox import fedprox
 from tests.quadratics import quadratics
-from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, server_context
+from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, server_context, sgd
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])

@@ -10,11 +10,11 @@ from raffed.config.training import Local
 from raffed.core.context import ClientData, Forward
 from raffed.core.params import Params, State
 from raffed.core.training.network import Network
-from raffed.core.training.sgd import Solver, sgd
+from raffed.core.training.stepping import Solver
 from raffed.errors import UsageError
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.models.net import Net
-from tests.tiny import Tiny, bare_context, forward, network
+from tests.tiny import Tiny, bare_context, forward, network, sgd
 
 ONE = ClientData(torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64), torch.tensor([1]))
 

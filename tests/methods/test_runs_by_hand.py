@@ -18,7 +18,7 @@ from raffed.core.messages import Upload
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.training.sequential import one_by_one
-from raffed.core.training.sgd import Trained
+from raffed.core.training.task import Trained
 from raffed.methods.fedgamma import fedgamma
 from raffed.methods.fedic import Calibration, fedic
 from raffed.methods.fedlesam import fedlesam

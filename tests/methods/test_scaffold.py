@@ -16,11 +16,12 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.seeds import generator
 from raffed.core.training.network import Network
-from raffed.core.training.sgd import Solver, batch_stream, sgd
+from raffed.core.training.sgd import batch_stream
+from raffed.core.training.stepping import Solver
 from raffed.methods.map import scamap, scars
 from raffed.methods.scaffold import ClientControl, ControlDelta, ControlVariate, ServerControl, scaffold
 from raffed.models.net import Net
-from tests.tiny import PLAIN, Tiny, bare_context, module, network, same_bits
+from tests.tiny import PLAIN, Tiny, bare_context, module, network, same_bits, sgd
 
 CONTROLLED: dict[str, Method] = {
     "scaffold": scaffold(),

@@ -49,14 +49,21 @@ from raffed.core.stacked.steps import StackedSteps
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.recorded_steps import recorded_steps
-from raffed.core.training.sgd import Trained
 from raffed.core.training.step_arithmetic import Scalar
-from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, name_of, notes_of, with_draws
+from raffed.core.training.task import (
+    Augmentation,
+    ClientTask,
+    Trained,
+    TrainingPhase,
+    name_of,
+    notes_of,
+    with_draws,
+)
 
 Outputs = tuple[Tensor, ...]  # logits and z of a batch, or nothing
 
 
-class Batch(NamedTuple):
+class StackedBatch(NamedTuple):
     """What a stacked step of g clients gets that is another in every step.
 
     Attributes:
@@ -132,10 +139,10 @@ class SgdStack:
         self.steps.begin(step)
         x, y = self.batches.take(step, 0)
         drawn = self.batches.uniform(step, x), self.batches.drawn(self.task, step, 0)
-        inputs = (Batch(x, y, self.batches.rested(step), *drawn),)
+        inputs = (StackedBatch(x, y, self.batches.rested(step), *drawn),)
         self.recorded.make(step.kind(lr), inputs, functools.partial(self._make, step, lr))
 
-    def _make(self, step: StackedStep, lr: Scalar, batch: Batch) -> Tensor:
+    def _make(self, step: StackedStep, lr: Scalar, batch: StackedBatch) -> Tensor:
         pick = pick_of(step.members, step.is_prefix, self.net.device)
         live, own, b = (taken_from(group, pick) for group in (self.live, self.own, self.b))
         memory = self.memory.taken(pick)
@@ -177,7 +184,7 @@ class SgdStack:
         b: Tensors,
         memory: Taken,
         step: StackedStep,
-        batch: Batch,
+        batch: StackedBatch,
     ) -> tuple[Tensor, Tensors, Tensors]:
         """Return each client's loss [g], and the gradients of its own weights and of its companion."""
         if self.task.cross_entropy_only and self.net.written_out and not (own or self.entrance):
@@ -199,7 +206,7 @@ class SgdStack:
         b: Tensors,
         memory: Taken,
         step: StackedStep,
-        batch: Batch,
+        batch: StackedBatch,
     ) -> Tensor:
         made = () if batch.rested else self.forward.of_all(w, batch.x)
         if made and self.task.cross_entropy_only:
@@ -209,7 +216,7 @@ class SgdStack:
             w: Tensors,
             beside: Tensors,
             b: Tensors,
-            batch: Batch,
+            batch: StackedBatch,
             made: Outputs,
             mine: list[Leaf],
         ) -> tuple[Tensor, Tensors]:

@@ -29,10 +29,9 @@ from raffed.core.stacked.schedule import Batches, StackedStep, stacked_steps
 from raffed.core.stacked.steps import one_or_all
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import recorded_steps
-from raffed.core.training.sgd import Trained
 from raffed.core.training.solver_loop import ended, used, with_own_memory
 from raffed.core.training.step_arithmetic import Scalar
-from raffed.core.training.task import ClientTask, TrainingPhase, name_of, with_draws
+from raffed.core.training.task import ClientTask, Trained, TrainingPhase, name_of, with_draws
 
 Labelled = tuple[Tensor, Tensor]  # inputs and their labels
 

@@ -11,8 +11,8 @@ from raffed.core.stacked.records import Pick
 from raffed.core.stacked.schedule import StackedStep
 from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.optimizers import Moments
-from raffed.core.training.sgd import Solver
 from raffed.core.training.step_arithmetic import Scalar
+from raffed.core.training.stepping import Solver
 from raffed.core.training.task import TrainingPhase
 
 

@@ -16,7 +16,7 @@ from raffed.core.params import Params, State
 from raffed.core.parts import Pass
 from raffed.core.training.first_step import FirstStep
 from raffed.core.training.objective_parts import objective_parts
-from raffed.core.training.sgd import Solver
+from raffed.core.training.stepping import Solver
 from raffed.core.training.task import (
     AfterStep,
     ClientTask,

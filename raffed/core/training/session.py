@@ -14,7 +14,7 @@ from raffed.core.parts import Pass
 from raffed.core.training.network import Network
 from raffed.core.training.optimizers import make_optimizer
 from raffed.core.training.sequential import one_by_one
-from raffed.core.training.sgd import Solver
+from raffed.core.training.stepping import Solver
 from raffed.core.training.task import Augmentation, Execute
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,59 +18,40 @@ from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.context import NOTHING, ClientData
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
-from raffed.core.record import Record
 from raffed.core.training.network import Network
-from raffed.core.training.optimizer_state import OptimizerState
-from raffed.core.training.recorded_steps import NEVER, Inputs, KeptPhase, RecordedSteps, recorded_steps
-from raffed.core.training.stepping import Solver, Stepper
+from raffed.core.training.recorded_steps import NEVER, KeptPhase, RecordedSteps, recorded_steps
+from raffed.core.training.stepping import Stepper
+from raffed.core.training.task import (
+    Augmentation,
+    ClientTask,
+    Trained,
+    TrainingPhase,
+    add_notes,
+    draws_of,
+    name_of,
+    notes_of,
+    with_draws,
+)
 
-Augment = Callable[[Tensor], Tensor]
-UpdateGates = Callable[[Params, Params, float, Tensor], Params]
 RESTING_CHUNK = 64  # samples; larger chunks leave the processor's cache
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The result of a training phase.
+class Batch(NamedTuple):
+    """What a step gets that is another in every step.
 
     Attributes:
-        state: The trained model.
-        loss: Mean of the objective (with all terms) over the samples seen, as they were trained.
-        steps: Number of steps.
-        own: The trained companion.
-        carried: What the local solver ended with.
-        noted: Sums of what terms noted (`Term.note`), by slot.
-        optimizer: The state of the optimiser at the end, if `Solver.kept` asks for it.
-        lr_sum: Sum of the rates of the steps, or None if each had the rate of the solver.
-        idle: Names of the user's own terms whose value had no gradient.
+        x: Inputs [B, ...].
+        y: Labels [B].
+        rested: What the layers below the trained part make of x, or None.
+        uniform: Random numbers of the dropout layers, if they are drawn beforehand.
+        drawn: Random numbers of the terms, by slot.
     """
 
-    state: State
-    loss: float
-    steps: int
-    own: Params = NOTHING
-    carried: Record | None = None
-    noted: Mapping[str, Tensor] = field(default_factory=dict)
-    optimizer: OptimizerState | None = None
-    lr_sum: float | None = None
-    idle: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A companion: parameters that are trained together with the network.
-
-    Attributes:
-        own: The parameters.
-        gates: Names of those that `update_gates` moves instead of the optimiser.
-        update_gates: How the gates are moved (`Personal.update_gates`).
-        jointly: Whether the companion is clipped together with the network, by one norm of both.
-    """
-
-    own: Params
-    gates: tuple[str, ...] = ()
-    update_gates: UpdateGates | None = None
-    jointly: bool = False
+    x: Tensor
+    y: Tensor
+    rested: Tensor | None
+    uniform: list[Tensor]
+    drawn: dict[str, Tensor]
 
 
 def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -> list[Tensor]:
@@ -85,142 +67,191 @@ def batch_stream(n: int, steps: int, local: Local, generator: torch.Generator) -
     return batches[:steps]
 
 
-def sgd(
-    net: Network,
-    start: State,
-    objective: Callable[..., Tensor],
-    data: ClientData,
-    batches: Sequence[Tensor],
-    solver: Solver,
-    *,
-    draw: Callable[[int], dict[str, Tensor]] | None = None,
-    part: Part = "all",
-    correct: Callable[[Params], Params] | None = None,
-    after_step: Callable[[Params, float], Params] | None = None,
-    augment: Augment | None = None,
-    beside: Beside | None = None,
-    cross_entropy_only: bool = False,
-    rates: Sequence[float] | None = None,
-    begun: OptimizerState | None = None,
-    repeats: str = "",
-) -> Trained:
-    """Train a copy of `start` with one step per batch, and minimise `objective(forward, step)`.
+class SgdPhase:
+    """One client's training phase, with one step of the optimiser per batch.
 
-    With `draw`, the objective gets the numbers that it returns as a third argument.
-
-    If the layers below `part` are not trained and the images are the same in every epoch, these layers are
-    applied only once.
+    If the layers below the trained part are not trained and the images are the same in every epoch, these
+    layers are applied only once.
 
     Args:
-        net: The network.
-        start: The model with which training starts.
-        objective: Function from (forward pass, number of the step) to the loss.
-        data: The client's training samples.
-        batches: Indices of the samples in each batch.
-        solver: Settings of the optimiser.
-        draw: Function from the number of samples of a batch to the random numbers of its step, or None.
-        part: The part of the network that is trained.
-        correct: A change of the gradient before the step, or None.
-        after_step: A change of the weights after the step, given them and the learning rate, or None.
-        augment: A change of the images of a batch, or None.
-        beside: A companion, or None. It is trained by the same solver, is clipped separately unless it says
-            `jointly`, and is never corrected. Its gates have a rule of their own.
-        cross_entropy_only: Whether the objective is only the cross-entropy. Some networks compute its
-            gradient without a graph.
-        rates: Learning rate of each step, or None for that of the solver.
-        begun: State of the optimiser from which it goes on, or None to begin anew.
-        repeats: If every step is the same operations on the same tensors, a name of what is trained, under
-            which a GPU may record steps (recorded_steps.py). Otherwise "".
+        net: The network, whose scratch copy is trained.
+        task: What is minimised, by which optimiser, and how the steps are corrected.
+        phase: The client's start, batches, data and random streams.
+        augmentation: A change of the images of a batch, or None. It needs the phase's stream.
     """
-    leaves = net.leaves(part)
-    entrance, rested = resting_layers(net, start, data, batches, part, augment is not None)
-    net.load(start)
-    names, live = list(leaves), list(leaves.values())
-    companion = _Companion(beside)
-    weights = [p.detach() for p in (*live, *companion.stepped.values())]
-    net.check_trained(weights, part)
-    named = [*names, *companion.names]
-    own_steps = beside is not None or correct is not None or after_step is not None
-    alike = cross_entropy_only and not own_steps and draw is None and begun is None
-    kept = _kept_phase(net, solver, weights, repeats, f"{part} {entrance}") if alike else None
-    stepper = Stepper(solver, weights, named, begun, None if kept is None else kept.moments)
-    losses: list[Tensor] = []
-    direct = cross_entropy_only and net.written_out and not entrance and beside is None
-    recorded = _recorded(net, solver, batches, rates, repeats) if kept is None else kept.steps
 
-    def make(
-        rate: float,
-        step: int,
-        x: Tensor,
-        y: Tensor,
-        below: Tensor | None,
-        uniform: list[Tensor],
-        *drawn: dict[str, Tensor],
-    ) -> Tensor:
-        if direct:
-            loss, grads = net.gradients(x, y, names)
-        else:
-            with net.noise.given(uniform) if uniform else nullcontext():
-                f = net.forward(x, y, below, entrance)
-            loss = objective(replace(f, own=companion.params) if beside else f, step, *drawn)
-            grads = list(torch.autograd.grad(loss, [*live, *companion.live], materialize_grads=True))
-        grads, theirs = _bounded(grads, len(live), solver, beside)
-        if correct is not None:
-            changed = correct(Params(dict(zip(names, grads, strict=True)))).tensors
-            grads = [changed[name] for name in names]
-        grads += companion.turned(theirs, rate, step)
-        stepper.step(grads, rate)
-        if after_step is not None:
-            moved = after_step(Params(dict(zip(names, weights, strict=False))), rate).tensors
-            for name, weight in zip(names, weights, strict=False):  # the companion's come after them
-                weight.copy_(moved[name])
+    def __init__(
+        self, net: Network, task: ClientTask, phase: TrainingPhase, augmentation: Augmentation | None = None
+    ) -> None:
+        self.net, self.task, self.phase, self.augmentation = net, task, phase, augmentation
+        part, augmented = task.part, augmentation is not None and phase.augment is not None
+        leaves = net.leaves(part)
+        self.entrance, self.rested = resting_layers(
+            net, phase.start, phase.data, phase.batches, part, augmented
+        )
+        net.load(phase.start)
+        net.noise.generator = phase.dropout
+        self.names, self.live = list(leaves), list(leaves.values())
+        self.companion = _Companion(task, phase.own)
+        self.weights = [p.detach() for p in self.live]
+        moving = [*self.weights, *(p.detach() for p in self.companion.stepped.values())]
+        net.check_trained(moving, part)
+        # Some networks compute the gradient of the cross-entropy without a graph
+        self.written_out = (
+            task.cross_entropy_only and net.written_out and not self.entrance and phase.own is None
+        )
+        self.repeats = name_of(task, [phase])
+        self.kept = self._kept(moving)
+        self.recorded = self._recorded() if self.kept is None else self.kept.steps
+        moments = None if self.kept is None else self.kept.moments
+        names = [*self.names, *self.companion.names]
+        self.stepper = Stepper(task.solver, moving, names, phase.optimizer, moments)
+        self.noted: dict[str, Tensor] = {}
+
+    def run(self) -> Trained:
+        """Make all steps, and return the result."""
+        solver, batches, rates = self.task.solver, self.phase.batches, self.phase.rates
+        # The usual case does without what small networks would notice
+        make = self._step if self.recorded is NEVER else self._recorded_step
+        losses: list[Tensor] = []
+        for step, index in enumerate(placed(batches, self.phase.data.y.device)):
+            batch, rate = self._batch(index), solver.lr if rates is None else rates[step]
+            self.stepper.begin()
+            losses.append(make(rate, step, batch))
+        return Trained(
+            self.net.snapshot(),
+            _mean_loss(losses, batches),
+            len(batches),
+            NOTHING if self.phase.own is None else self.companion.params.clone(),
+            noted=self.noted,
+            optimizer=self.stepper.state() if solver.kept else None,
+        )
+
+    def _batch(self, index: Tensor) -> Batch:
+        """Return a batch with its random numbers, each from a stream of the client's own."""
+        data, stream = self.phase.data, self.phase.augment
+        x, y = taken(data.x, index), data.y.index_select(0, index)
+        if self.augmentation is not None and stream is not None:
+            x = self.augmentation(x, stream)
+        rested = None if self.rested is None else self.rested.index_select(0, index)
+        uniform = [] if self.recorded is NEVER else self.net.dropout_draws(x)
+        drawn = draws_of(self.task, self.phase, len(y)) if self.task.draws else {}
+        return Batch(x, y, rested, uniform, {slot: t.to(y.device) for slot, t in drawn.items()})
+
+    def _step(self, rate: float, step: int, batch: Batch) -> Tensor:
+        """Make one step: the gradients, their bounds and correction, then the optimiser's move."""
+        loss, grads = self._gradients(batch)
+        grads, theirs = self._bounded(grads)
+        if self.task.correct is not None:
+            grads = self._corrected(grads)
+        self.stepper.step([*grads, *self.companion.turned(theirs, rate, step)], rate)
+        if self.task.after_step is not None:
+            self._move_after_step(rate)
         return loss.detach()
 
-    for step, index in enumerate(placed(batches, data.y.device)):
-        x, y = taken(data.x, index), data.y.index_select(0, index)
-        below = None if rested is None else rested.index_select(0, index)
-        x = x if augment is None else augment(x)
-        inputs: Inputs = (x, y, below, [] if recorded is NEVER else net.dropout_draws(x))
-        if draw is not None:
-            inputs = (*inputs, {name: t.to(y.device) for name, t in draw(len(y)).items()})
-        rate = solver.lr if rates is None else rates[step]
-        stepper.begin()
-        if recorded is NEVER:  # the usual case, without what small networks would notice
-            losses.append(make(rate, step, *inputs))
-        else:
-            # A first step begins the velocity, which a recording for all clients must not mix up with others
-            same = (len(y), rate) if kept is None else (len(y), rate, step == 0)
-            losses.append(recorded.make(same, inputs, functools.partial(make, rate, step)))
-    own = companion.params.clone() if beside else NOTHING
-    return Trained(
-        net.snapshot(),
-        _mean_loss(losses, batches),
-        len(batches),
-        own,
-        optimizer=stepper.state() if solver.kept else None,
-    )
+    def _gradients(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+        """Return the objective, and the gradients of the trained weights and of the companion."""
+        if self.written_out:
+            return self.net.gradients(batch.x, batch.y, self.names)
+        task, views = self.task, self.phase.views
+        with self.net.noise.given(batch.uniform) if batch.uniform else nullcontext():
+            f = self.net.forward(batch.x, batch.y, batch.rested, self.entrance)
+        if self.phase.own is not None:
+            f = replace(f, own=self.companion.params)
+        if task.notes:
+            add_notes(self.noted, notes_of(task, f, views))
+        loss = task.objective(f, with_draws(views, batch.drawn))
+        grads = torch.autograd.grad(loss, [*self.live, *self.companion.live], materialize_grads=True)
+        return loss, list(grads)
+
+    def _bounded(self, grads: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Clip the network's gradients and the companion's, which come after them.
+
+        By their norm they are clipped separately or jointly.
+        """
+        solver, own = self.task.solver, len(self.live)
+        if solver.clip_value is not None:
+            grads = clipped_values(grads, solver.clip_value)
+        limit = solver.clip_norm
+        if limit is None:
+            return grads[:own], grads[own:]
+        if self.task.jointly:
+            grads = clipped(grads, limit)
+            return grads[:own], grads[own:]
+        return clipped(grads[:own], limit), clipped(grads[own:], limit)
+
+    def _corrected(self, grads: list[Tensor]) -> list[Tensor]:
+        """Return the gradients as the method's correction changes them."""
+        assert self.task.correct is not None
+        g = Params(dict(zip(self.names, grads, strict=True)))
+        w = Params({name: t.detach() for name, t in zip(self.names, self.live, strict=True)})
+        changed = self.task.correct(g, w, self.phase.views).tensors
+        return [changed[name] for name in self.names]
+
+    def _move_after_step(self, rate: float) -> None:
+        """Move the weights as the method's correction asks, after the optimiser's step."""
+        assert self.task.after_step is not None
+        w = Params(dict(zip(self.names, self.weights, strict=True)))
+        moved = self.task.after_step(w, rate, self.phase.views).tensors
+        for name, weight in zip(self.names, self.weights, strict=True):
+            weight.copy_(moved[name])
+
+    def _recorded_step(self, rate: float, step: int, batch: Batch) -> Tensor:
+        """Make a step that a GPU records once and then repeats (recorded_steps.py)."""
+        size = len(batch.y)
+        # A first step begins the velocity, which a recording for all clients must not mix up with others
+        kind = (size, rate) if self.kept is None else (size, rate, step == 0)
+        return self.recorded.make(kind, (batch,), functools.partial(self._step, rate, step))
+
+    def _kept(self, moving: list[Tensor]) -> KeptPhase | None:
+        """Return what this phase shares with those of other clients, if its steps can be recorded."""
+        task, solver, net, rule = self.task, self.task.solver, self.net, self.task.solver.rule
+        changes = task.correct is not None or task.after_step is not None or bool(task.draws)
+        own = self.phase.own is not None or self.phase.optimizer is not None or solver.kept
+        if not task.cross_entropy_only or changes or own:
+            return None
+        kind = f"{task.part} {self.entrance}", replace(solver, lr=0.0)
+        return net.kept_phases.of(
+            net.recorder, self.repeats, kind, lambda: rule.begin(moving), counted=rule.counts
+        )
+
+    def _recorded(self) -> RecordedSteps:
+        """Return how the steps of a phase are made that shares nothing with others."""
+        solver, batches, rates = self.task.solver, self.phase.batches, self.phase.rates
+
+        def kinds() -> list[tuple[int, float]]:
+            used = [solver.lr] * len(batches) if rates is None else rates
+            return [(index.numel(), rate) for index, rate in zip(batches, used, strict=True)]
+
+        return recorded_steps(self.net.recorder, self.repeats, kinds, counted=solver.rule.counts)
 
 
-def _kept_phase(
-    net: Network, solver: Solver, weights: list[Tensor], repeats: str, where: str
-) -> KeptPhase | None:
-    """Return what this phase shares with those of other clients, if its steps can be recorded."""
-    if solver.kept:  # the moments are the client's own
-        return None
-    kind, rule = (where, replace(solver, lr=0.0)), solver.rule
-    return net.kept_phases.of(net.recorder, repeats, kind, lambda: rule.begin(weights), counted=rule.counts)
+class _Companion:
+    """Live parameters that are trained together with the network: those that are stepped, then the gates.
 
+    They see the same batches and the same optimiser, and are never corrected. The gates have a rule of their
+    own.
+    """
 
-def _recorded(
-    net: Network, solver: Solver, batches: Sequence[Tensor], rates: Sequence[float] | None, repeats: str
-) -> RecordedSteps:
-    """Return how the steps of a phase are made that shares nothing with others."""
+    def __init__(self, task: ClientTask, own: Params | None) -> None:
+        tensors = {} if own is None else own.tensors
+        live = {name: t.detach().clone().requires_grad_() for name, t in tensors.items()}
+        self.params, self._update_gates = Params(live), task.update_gates
+        self.stepped = {name: t for name, t in live.items() if name not in task.gates}
+        self.names = [f"own.{name}" for name in self.stepped]
+        self._gates = {name: live[name] for name in task.gates if live}
+        self.live = [*self.stepped.values(), *self._gates.values()]
 
-    def kinds() -> list[tuple[int, float]]:
-        used = [solver.lr] * len(batches) if rates is None else rates
-        return [(index.numel(), rate) for index, rate in zip(batches, used, strict=True)]
-
-    return recorded_steps(net.recorder, repeats, kinds, counted=solver.rule.counts)
+    def turned(self, grads: list[Tensor], lr: float, step: int) -> list[Tensor]:
+        """Move the gates, and return the gradients of the other parameters."""
+        stepped, slopes = grads[: len(self.stepped)], grads[len(self.stepped) :]
+        if self._gates and self._update_gates is not None:
+            now = Params({name: t.detach() for name, t in self._gates.items()})
+            slope = Params(dict(zip(self._gates, slopes, strict=True)))
+            number = torch.tensor(step, device=now.device)
+            for name, value in self._update_gates(now, slope, lr, number).tensors.items():
+                self._gates[name].data.copy_(value)
+        return stepped
 
 
 def placed(batches: Sequence[Tensor], device: torch.device) -> Sequence[Tensor]:
@@ -267,51 +298,6 @@ def taken(x: Tensor, index: Tensor) -> Tensor:
     return x.index_select(0, index)
 
 
-class _Companion:
-    """The live parameters of a `Beside`: first those that SGD steps, then the gates."""
-
-    def __init__(self, beside: Beside | None) -> None:
-        self._beside = beside or Beside(NOTHING)
-        own = {name: t.detach().clone().requires_grad_() for name, t in self._beside.own.tensors.items()}
-        self.params = Params(own)
-        self.stepped = {name: t for name, t in own.items() if name not in self._beside.gates}
-        self.names = [f"own.{name}" for name in self.stepped]
-        self._gates = {name: own[name] for name in self._beside.gates}
-        self.live = [*self.stepped.values(), *self._gates.values()]
-
-    def turned(self, grads: list[Tensor], lr: float, step: int) -> list[Tensor]:
-        """Move the gates, and return the gradients of the other parameters."""
-        stepped, slope = (
-            grads[: len(self.stepped)],
-            dict(zip(self._gates, grads[len(self.stepped) :], strict=True)),
-        )
-        if self._gates and self._beside.update_gates is not None:
-            now = Params({name: t.detach() for name, t in self._gates.items()})
-            for name, value in self._beside.update_gates(
-                now, Params(slope), lr, torch.tensor(step, device=now.device)
-            ).tensors.items():
-                self._gates[name].data.copy_(value)
-        return stepped
-
-
-def _bounded(
-    grads: list[Tensor], own: int, solver: Solver, beside: Beside | None
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Clip the network's gradients, which are the first `own` ones, and the companion's.
-
-    By their norm they are clipped separately or jointly.
-    """
-    if solver.clip_value is not None:
-        grads = clipped_values(grads, solver.clip_value)
-    limit = solver.clip_norm
-    if limit is None:
-        return grads[:own], grads[own:]
-    if beside is not None and beside.jointly:
-        grads = clipped(grads, limit)
-        return grads[:own], grads[own:]
-    return clipped(grads[:own], limit), clipped(grads[own:], limit)
-
-
 def clipped(grads: list[Tensor], limit: float) -> list[Tensor]:
     """Scale gradients to a norm of at most `limit` over all of them."""
     if not grads:
@@ -326,16 +312,11 @@ def clipped_values(grads: list[Tensor], limit: float) -> list[Tensor]:
 
 
 __all__ = [
-    "Augment",
-    "Beside",
-    "Solver",
-    "Trained",
-    "UpdateGates",
+    "SgdPhase",
     "batch_stream",
     "clipped",
     "clipped_values",
     "placed",
     "resting_layers",
-    "sgd",
     "taken",
 ]

@@ -3,74 +3,73 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.context import ClientData, Context, Forward
+from raffed.core.context import Context, Forward
 from raffed.core.ingredients import LocalSolver
 from raffed.core.ingredients.results import fault
 from raffed.core.params import Params, State
 from raffed.core.record import Record
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import NEVER, recorded_steps
-from raffed.core.training.sgd import Augment, Solver, Trained, clipped, clipped_values, placed, taken
+from raffed.core.training.sgd import clipped, clipped_values, placed, taken
+from raffed.core.training.stepping import Solver
+from raffed.core.training.task import (
+    Augmentation,
+    ClientTask,
+    Trained,
+    TrainingPhase,
+    draws_of,
+    name_of,
+    with_draws,
+)
 
 R = TypeVar("R", bound=Record)
 
 
-def solve(
-    net: Network,
-    rule: LocalSolver,
-    k: Context,
-    objective: Callable[[Forward, int], Tensor],
-    data: ClientData,
-    batches: Sequence[Tensor],
-    solver: Solver,
-    *,
-    augment: Augment | None = None,
-    rates: Sequence[float] | None = None,
-    repeats: str = "",
-) -> Trained:
+def solve(net: Network, task: ClientTask, phase: TrainingPhase, augmentation: Augmentation | None) -> Trained:
     """Train by a local solver: call `rule.step` on groups of `rule.batches()` batches.
 
-    Each batch is prepared once per step. The rule finds the learning rate of the step in `k.lr`.
+    Each batch is prepared once per step. The rule finds the learning rate of the step in `k.lr`. Of the
+    task's solver, the limits of gradients are used.
 
     Args:
-        net: The network.
-        rule: The local solver.
-        k: What the client knows.
-        objective: Function from (forward pass, number of the step) to the loss.
-        data: The client's training samples.
-        batches: Indices of the samples in each batch.
-        solver: Settings, of which the limits of gradients are used.
-        augment: A change of the images of a batch, or None.
-        rates: Learning rate of each step of the rule, or None for the one in `k`.
-        repeats: As for `sgd`: a name under which a GPU may record steps, or "".
+        net: The network, whose scratch copy is used.
+        task: What is minimised, and by which rule.
+        phase: The client's batches, data and random streams.
+        augmentation: A change of the images of a batch, or None. It needs the phase's stream.
     """
-    per, indices = rule.batches(), placed(batches, data.y.device)
+    rule, solver, data, k = task.rule, task.solver, phase.data, phase.views[task.slot]
+    assert rule is not None
+    per, indices = rule.batches(), placed(phase.batches, data.y.device)
+    net.noise.generator = phase.dropout
+
+    def objective(f: Forward) -> Tensor:
+        return task.objective(f, with_draws(phase.views, draws_of(task, phase, len(f.y))))
 
     def rate(step: int) -> float:
-        return k.lr if rates is None else rates[step]
+        return k.lr if phase.rates is None else phase.rates[step]
 
     def kinds() -> list[tuple[float, ...]]:
         sizes = [index.numel() for index in indices]
         return [(rate(i // per), *sizes[i : i + per]) for i in range(0, len(sizes), per)]
 
-    recorded = recorded_steps(net.recorder, repeats, kinds)
+    recorded = recorded_steps(net.recorder, name_of(task, [phase]), kinds)
     carried = rule.begin(k) if recorded is NEVER else with_own_memory(rule.begin(k))
 
-    def make(now: Context, step: int, ready: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    def make(now: Context, ready: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         nonlocal carried
         losses: list[Tensor] = []
 
         def gradient(state: State, which: int) -> tuple[Params, Params]:
             net.load(state)
             leaves = used(rule, net.leaves("all"), solver)
-            loss = objective(net.forward(*ready[which]), step)
+            loss = objective(net.forward(*ready[which]))
             grads = list(torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True))
             losses.append(loss.detach())
             if solver.clip_value is not None:
@@ -86,18 +85,18 @@ def solve(
             overwrite(carried, after)
         return torch.stack(losses)
 
-    found: list[Tensor] = []
+    losses_of_steps: list[Tensor] = []
     for first in range(0, len(indices), per):
         group = [
             (taken(data.x, index), data.y.index_select(0, index)) for index in indices[first : first + per]
         ]
-        ready = [(x if augment is None else augment(x), y) for x, y in group]
-        step = first // per
-        now = k if rates is None else k.replace(lr=rate(step))
-        kind = now.lr, *(len(y) for _, y in ready)
-        found.append(recorded.make(kind, (ready,), functools.partial(make, now, step)))
-    loss = float(torch.cat(found).mean()) if found else 0.0
-    return Trained(ended(rule, carried, net.initial), loss, len(batches), carried=carried)
+        if augmentation is not None and phase.augment is not None:
+            group = [(augmentation(x, phase.augment), y) for x, y in group]
+        now = k if phase.rates is None else k.replace(lr=rate(first // per))
+        kind = now.lr, *(len(y) for _, y in group)
+        losses_of_steps.append(recorded.make(kind, (group,), functools.partial(make, now)))
+    loss = float(torch.cat(losses_of_steps).mean()) if losses_of_steps else 0.0
+    return Trained(ended(rule, carried, net.initial), loss, len(phase.batches), carried=carried)
 
 
 def ended(rule: LocalSolver, carried: Record, like: State) -> State:

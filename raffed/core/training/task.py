@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from raffed.core.context import ClientData, Context, Forward
+from raffed.core.context import NOTHING, ClientData, Context, Forward
 from raffed.core.ingredients import LocalSolver, Term
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
+from raffed.core.record import Record
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
-from raffed.core.training.sgd import Solver, Trained, UpdateGates
+from raffed.core.training.stepping import Solver
 
 Views = dict[str, Context]
 Objective = Callable[[Forward, Views], Tensor]
@@ -28,6 +29,8 @@ Objective = Callable[[Forward, Views], Tensor]
 Correct = Callable[[Params, Params, Views], Params]
 # (weights after the optimiser's step, its learning rate, views) → weights
 AfterStep = Callable[[Params, float | Tensor, Views], Params]
+# (gates, their gradient, the learning rate, the number of the step) → gates
+UpdateGates = Callable[[Params, Params, float, Tensor], Params]
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,29 @@ class TrainingPhase:
     dropout: torch.Generator | None = None
     drawn: Mapping[str, torch.Generator] = field(default_factory=dict)
     rates: Sequence[float] | None = None
+    optimizer: OptimizerState | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a training phase.
+
+    Attributes:
+        state: The trained model.
+        loss: Mean of the objective (with all terms) over the samples seen, as they were trained.
+        steps: Number of steps.
+        own: The trained companion.
+        carried: What the local solver ended with.
+        noted: Sums of what terms noted (`Term.note`), by slot.
+        optimizer: The state of the optimiser at the end, if `Solver.kept` asks for it.
+    """
+
+    state: State
+    loss: float
+    steps: int
+    own: Params = NOTHING
+    carried: Record | None = None
+    noted: Mapping[str, Tensor] = field(default_factory=dict)
     optimizer: OptimizerState | None = None
 
 

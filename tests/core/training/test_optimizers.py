@@ -22,8 +22,8 @@ from raffed.config.optimizers import OPTIMIZERS
 from raffed.config.validation import declarations
 from raffed.core.context import Forward
 from raffed.core.training.optimizers import make_optimizer
-from raffed.core.training.sgd import Solver, sgd
-from tests.tiny import clients, module, network, same_bits
+from raffed.core.training.stepping import Solver
+from tests.tiny import clients, module, network, same_bits, sgd
 
 SHAPES = ((17, 31), (13,), (3, 2, 5, 5))
 STEPS = 25

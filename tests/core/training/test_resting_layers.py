@@ -17,10 +17,11 @@ from raffed.core.seeds import generator
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
-from raffed.core.training.sgd import Solver, batch_stream, sgd
+from raffed.core.training.sgd import batch_stream
+from raffed.core.training.stepping import Solver
 from raffed.core.training.task import ClientTask, TrainingPhase
 from raffed.models import build
-from tests.tiny import clients, module, network, same_bits
+from tests.tiny import clients, module, network, same_bits, sgd
 
 SOLVER = Solver(0.1, 0.9, 1e-3)
 

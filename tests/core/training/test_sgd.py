@@ -17,8 +17,9 @@ from raffed.config.training import Local
 from raffed.core.context import Forward
 from raffed.core.params import Params
 from raffed.core.seeds import generator
-from raffed.core.training.sgd import Solver, batch_stream, sgd
-from tests.tiny import clients, module, network, same_bits
+from raffed.core.training.sgd import batch_stream
+from raffed.core.training.stepping import Solver
+from tests.tiny import clients, module, network, same_bits, sgd
 
 DATA = clients()[3]
 BATCHES = [torch.tensor(b) for b in ([0, 1, 2, 3], [4, 5, 6], [7, 8, 9, 10], [0, 2, 4], [1, 3, 5, 7])]
