@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from raffed.results.other_metrics import VIRTUAL_SECONDS
+from raffed.results.metrics import VIRTUAL_SECONDS
 
 from ..metrics.targets import sent_bytes
 from ..runs.groups import Group

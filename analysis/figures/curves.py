@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from raffed.results.score_metrics import PERSONAL_ACCURACY, TEST_ACCURACY
+from raffed.results.metrics import PERSONAL_ACCURACY, TEST_ACCURACY
 
 from ..runs.comparable import marked
 from ..runs.groups import Group, groups

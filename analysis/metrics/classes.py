@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from raffed.results.score_metrics import TEST_ACCURACY
+from raffed.results.metrics import TEST_ACCURACY
 
 from ..runs.comparable import marked
 from ..runs.groups import Group

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from raffed.results.metric import Metric
-from raffed.results.score_metrics import PERSONAL_ACCURACY
+from raffed.results.metrics import PERSONAL_ACCURACY
 
 from ..runs.load import Runs
 

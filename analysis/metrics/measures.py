@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from raffed.results import other_metrics as others
-from raffed.results import score_metrics as scores
-from raffed.results.evaluation_metrics import CALIBRATION, SPREAD, UNSEEN, WORST_DECILE
+from raffed.results import metrics as kinds
+from raffed.results.metrics import CALIBRATION, SPREAD, UNSEEN, WORST_DECILE
 
 from ..runs.load import Runs, by_run
 from .classes import class_curves
@@ -62,22 +61,22 @@ def measures(runs: Runs) -> pd.DataFrame:
 
 
 def _measures(runs: Runs) -> pd.DataFrame:
-    accuracy, personal = runs.series(scores.TEST_ACCURACY), runs.series(scores.PERSONAL_ACCURACY)
-    between = runs.series(scores.PERSONAL_BETWEEN)
-    rounds = by_run(runs.series(others.TRAINING_LOSS))
+    accuracy, personal = runs.series(kinds.TEST_ACCURACY), runs.series(kinds.PERSONAL_ACCURACY)
+    between = runs.series(kinds.PERSONAL_BETWEEN)
+    rounds = by_run(runs.series(kinds.TRAINING_LOSS))
     columns = {
         "accuracy_last": recent(accuracy, 1),
         "accuracy_best": by_run(accuracy)["value"].max(),
         "accuracy_mean10": recent(accuracy, LAST_ROUNDS),
-        "accuracy_clean_mean10": recent(runs.series(scores.CLEAN_ACCURACY), LAST_ROUNDS),
+        "accuracy_clean_mean10": recent(runs.series(kinds.CLEAN_ACCURACY), LAST_ROUNDS),
         "accuracy_mean25": recent(accuracy, 25),
         "accuracy_mean_fifth": last_fifth(accuracy),
         "accuracy_mean": by_run(accuracy)["value"].mean(),
         **_balanced(runs),
         "personal_last": recent(personal, 1),
         "personal_mean10": recent(personal, LAST_ROUNDS),
-        "personal_observed": recent(runs.series(scores.PERSONAL_OBSERVED), 1),
-        "personal_f1": recent(runs.series(scores.PERSONAL_F1), 1),
+        "personal_observed": recent(runs.series(kinds.PERSONAL_OBSERVED), 1),
+        "personal_f1": recent(runs.series(kinds.PERSONAL_F1), 1),
         "unseen_global": recent(runs.series(UNSEEN["global"]), 1),
         "unseen_personal": recent(runs.series(UNSEEN["personal"]), 1),
         **{f"worst_decile_{of}": recent(runs.series(one), 1) for of, one in WORST_DECILE.items()},
@@ -90,8 +89,8 @@ def _measures(runs: Runs) -> pd.DataFrame:
         "personal_best": by_run(personal)["value"].max(),
         "between_best": by_run(between)["value"].max(),
         **_weighted(runs),
-        "training_last": recent(runs.series(scores.TRAINING_ACCURACY), 1),
-        "training_best": by_run(runs.series(scores.TRAINING_ACCURACY))["value"].max(),
+        "training_last": recent(runs.series(kinds.TRAINING_ACCURACY), 1),
+        "training_best": by_run(runs.series(kinds.TRAINING_ACCURACY))["value"].max(),
         **_selected(runs),
         **_readings(runs),
         "floats_up": (rounds["bytes_up"].mean() / 4e6) / _participants(runs),
@@ -118,10 +117,10 @@ def _balanced(runs: Runs) -> dict[str, pd.Series[float]]:
 
 
 WEIGHTED = {  # name of the measure: whose scores in which rows
-    "downloaded": scores.DOWNLOADED_ACCURACY,
-    "local": scores.LOCAL_ACCURACY,
-    "personal": scores.PERSONAL_ACCURACY,
-    "between": scores.PERSONAL_BETWEEN,
+    "downloaded": kinds.DOWNLOADED_ACCURACY,
+    "local": kinds.LOCAL_ACCURACY,
+    "personal": kinds.PERSONAL_ACCURACY,
+    "between": kinds.PERSONAL_BETWEEN,
 }
 
 
@@ -141,8 +140,8 @@ def _selected(runs: Runs) -> dict[str, pd.Series[float]]:
     `a_sel_drop` is the decline of the clients' models since the first stage.
     """
     own, whole = (
-        runs.series(scores.PERSONAL_ACCURACY),
-        runs.series(scores.GLOBAL_BETWEEN),
+        runs.series(kinds.PERSONAL_ACCURACY),
+        runs.series(kinds.GLOBAL_BETWEEN),
     )
     last = {
         name: lately(runs, at_stage(runs, rows)) for name, rows in (("a_sel", own), ("a_sel_global", whole))
@@ -157,11 +156,11 @@ def _readings(runs: Runs) -> dict[str, pd.Series[float]]:
     how many million numbers a client holds.
     """
     rows = {
-        "eigenvalue_variance": others.SPECTRUM_BATCHES,
-        "eigenvalue_variance_class": others.SPECTRUM_CLASSES,
-        "eigenvalue_variance_client": others.SPECTRUM_CLIENTS,
-        "eigenvalue_variance_raw": others.SPECTRUM_RAW,
-        **{one.name: one for one in (others.FLOATS_MODEL, others.FLOATS_TRAINING, others.FLOATS_KEPT)},
+        "eigenvalue_variance": kinds.SPECTRUM_BATCHES,
+        "eigenvalue_variance_class": kinds.SPECTRUM_CLASSES,
+        "eigenvalue_variance_client": kinds.SPECTRUM_CLIENTS,
+        "eigenvalue_variance_raw": kinds.SPECTRUM_RAW,
+        **{one.name: one for one in (kinds.FLOATS_MODEL, kinds.FLOATS_TRAINING, kinds.FLOATS_KEPT)},
     }
     found = {name: recent(runs.series(metric), 1) for name, metric in rows.items()}
     return {name: values / 1e6 if name.startswith("floats") else values for name, values in found.items()}

@@ -13,7 +13,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from raffed.results import score_metrics as scores
+from raffed.results import metrics as scores
 
 from ..runs.load import Runs, by_run
 

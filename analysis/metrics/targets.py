@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from raffed.results.other_metrics import TRAINING_LOSS, VIRTUAL_SECONDS
-from raffed.results.score_metrics import TEST_ACCURACY
+from raffed.results.metrics import TEST_ACCURACY, TRAINING_LOSS, VIRTUAL_SECONDS
 
 from ..runs.comparable import differences, why_not
 from ..runs.groups import Group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from raffed.results.score_metrics import PERSONAL_BETWEEN, TEST_ACCURACY
+from raffed.results.metrics import PERSONAL_BETWEEN, TEST_ACCURACY
 
 from ..metrics.gains import client_gains
 from ..metrics.measures import LAST_ROUNDS, measures

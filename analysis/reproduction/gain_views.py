@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raffed.results.score_metrics import PERSONAL_BETWEEN
+from raffed.results.metrics import PERSONAL_BETWEEN
 
 from ..figures.item_plots import gain_curves
 from ..figures.plots import gains, per_seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from raffed.results.score_metrics import PERSONAL_ACCURACY, PERSONAL_BETWEEN, TEST_ACCURACY
+from raffed.results.metrics import PERSONAL_ACCURACY, PERSONAL_BETWEEN, TEST_ACCURACY
 
 from ..figures.item_plots import bar_panels, line_panels, stage_curves
 from ..metrics.measures import measures

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from raffed.results.other_metrics import TERM_STRENGTH
+from raffed.results.metrics import TERM_STRENGTH
 
 from ..runs.files import JsonObject
 from ..runs.load import Runs

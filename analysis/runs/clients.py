@@ -12,8 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from raffed.results.by_samples import is_word
-from raffed.results.other_metrics import CLIENT_LOSS
-from raffed.results.score_metrics import PERSONAL_ACCURACY
+from raffed.results.metrics import CLIENT_LOSS, PERSONAL_ACCURACY
 
 SCORES = ("client", "stage", "metric", "round", "value")
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from raffed.core.aggregation.modelled_attacks import attackers
 from raffed.core.measures.scores import ScoreCounts
-from raffed.results.other_metrics import ATTACKING
+from raffed.results.metrics import ATTACK_SUCCESS, ATTACKING
 from raffed.results.row import Row
-from raffed.results.score_metrics import ATTACK_SUCCESS
 from raffed.runtime.api import Asked
 from raffed.runtime.setup import Setup
 

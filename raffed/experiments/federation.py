@@ -35,8 +35,8 @@ from raffed.experiments.server_data import CleanScore
 from raffed.experiments.server_device import ServerDevice
 from raffed.experiments.survey import ClientSurvey
 from raffed.references.user_code import user_errors
+from raffed.results.metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
 from raffed.results.row import Row
-from raffed.results.score_metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
 from raffed.runtime.api import Backend
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.own_selection import needs_losses

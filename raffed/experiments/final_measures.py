@@ -22,8 +22,8 @@ from raffed.core.round import EVAL_CHUNK, joined
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
 from raffed.data.transforms import prepare_inputs
-from raffed.results import other_metrics as metrics
-from raffed.results.evaluation_metrics import CALIBRATION, SPREAD, WORST_DECILE
+from raffed.results import metrics
+from raffed.results.metrics import CALIBRATION, SPREAD, WORST_DECILE
 from raffed.results.row import Row
 from raffed.runtime.network_setup import features_of
 from raffed.runtime.reports import Report

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 from raffed.core.aggregation.plain_sum import plain_sum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.experiments.strength_rows import strength_rows
-from raffed.results import score_metrics as scores
-from raffed.results.evaluation_metrics import UNSEEN
+from raffed.results import metrics as scores
 from raffed.results.metric import Metric
-from raffed.results.metrics import METRICS
-from raffed.results.other_metrics import CLIENT_LOSS, NEVER_SELECTED, TRAINING_LOSS
+from raffed.results.metrics import CLIENT_LOSS, METRICS, NEVER_SELECTED, TRAINING_LOSS, UNSEEN
 from raffed.results.row import Row
 from raffed.runtime.reports import Report, SurveyedClient
 

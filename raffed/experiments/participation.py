@@ -14,7 +14,7 @@ from raffed.core.aggregation.fault_injection import draw_faults
 from raffed.core.method import Method
 from raffed.core.participation.selection import Losses
 from raffed.experiments.selection import drawn_clients, no_losses
-from raffed.results import other_metrics as metrics
+from raffed.results import metrics
 from raffed.results.row import Row
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup

@@ -13,7 +13,7 @@ from raffed.errors import UsageError
 from raffed.experiments.participation import RoundParticipants, RoundPlan
 from raffed.experiments.selection import no_losses
 from raffed.experiments.virtual_clock import Timeline
-from raffed.results.other_metrics import STALENESS, VIRTUAL_SECONDS
+from raffed.results.metrics import STALENESS, VIRTUAL_SECONDS
 from raffed.results.row import Row
 from raffed.runtime.api import Asked, Backend, RoundOrder
 from raffed.runtime.placement import make_stacks

@@ -18,8 +18,8 @@ from raffed.core.training.network import Network
 from raffed.data.server_holdout import draw_server_holdout
 from raffed.data.transforms import prepare_inputs
 from raffed.experiments.server_device import ServerDevice
+from raffed.results.metrics import CLEAN_ACCURACY
 from raffed.results.row import Row
-from raffed.results.score_metrics import CLEAN_ACCURACY
 from raffed.runtime.reports import ScoreCounts
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup

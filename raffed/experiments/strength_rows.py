@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from raffed.core.measures.term_strength import ALL
-from raffed.results.other_metrics import TERM_STRENGTH
+from raffed.results.metrics import TERM_STRENGTH
 from raffed.results.row import Row
 from raffed.runtime.reports import Report
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raffed.results.score_metrics import PERSONAL_ACCURACY, PERSONAL_BETWEEN
+from raffed.results.metrics import PERSONAL_ACCURACY, PERSONAL_BETWEEN
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ import pytest
 import raffed
 from analysis.metrics.summary import cells, summary
 from analysis.runs.load import read_runs
-from raffed.results.evaluation_metrics import CALIBRATION, SPREAD, WORST_DECILE
+from raffed.results.metrics import CALIBRATION, SPREAD, WORST_DECILE
 from raffed.results.writer import read_metrics
 
 COLUMNS = {

@@ -14,8 +14,7 @@ from analysis.metrics.summary import cells, summary, to_html
 from analysis.report import write_report
 from analysis.runs.groups import groups
 from raffed.results import MetricsWriter, write_json
-from raffed.results.metric_table import METRICS
-from raffed.results.score_metrics import TEST_ACCURACY
+from raffed.results.metrics import METRICS, TEST_ACCURACY
 from tests.analysis.conftest import WriteRun
 
 

@@ -30,8 +30,7 @@ from raffed.analysis.runs.groups import groups
 
 from raffed.config.run import RunConfig
 from raffed.results import MetricsWriter, write_json
-from raffed.results.other_metrics import TRAINING_LOSS
-from raffed.results.score_metrics import TEST_ACCURACY
+from raffed.results.metrics import TEST_ACCURACY, TRAINING_LOSS
 from raffed.results.seal import sealed
 
 WriteRun = Callable[..., Path]

@@ -16,8 +16,7 @@ from raffed.analysis.reproduction.verdicts import Line, paper_table
 from raffed.reproductions.pages.findings import findings, gain_table, judged
 
 from raffed.results import Row
-from raffed.results.other_metrics import TERM_STRENGTH
-from raffed.results.score_metrics import TEST_ACCURACY
+from raffed.results.metrics import TERM_STRENGTH, TEST_ACCURACY
 from tests.analysis.test_item_views import Written, item
 
 Both = tuple[float, float]  # strengths at the start and at the end

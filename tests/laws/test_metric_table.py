@@ -18,11 +18,15 @@ import raffed
 from raffed import Clock, Data, Faults, Federation, Local, Model, Privacy, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.results import METRICS, Metric, MetricsWriter, Row
-from raffed.results.metric import CLIENTS, FRACTION, Level, Unit
-from raffed.results.metric_table import MetricTable
-from raffed.results.metrics import metric_lines
-from raffed.results.other_metrics import NOISE, TERM_STRENGTH
-from raffed.results.score_metrics import PERSONAL_F1, STAGE_ACCURACY, TEST_ACCURACY
+from raffed.results.metric import CLIENTS, FRACTION, Level, MetricTable, Unit
+from raffed.results.metrics import (
+    NOISE,
+    PERSONAL_F1,
+    STAGE_ACCURACY,
+    TERM_STRENGTH,
+    TEST_ACCURACY,
+    metric_lines,
+)
 
 ROOT = Path(__file__).parents[2]
 BASE = RunConfig(
