@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from raffed.data.importers.pfllib import write_pfllib
 from raffed.errors import UnknownNameError, UsageError, writing
 
 if TYPE_CHECKING:
@@ -97,38 +97,14 @@ def export(data: DividedData, target: str) -> Path:
             _write_csv(data, path)
         else:
             path.mkdir(parents=True, exist_ok=True)
-            _write_pfllib(data, path) if kind == "pfllib" else _write_flwr(data, path)
+            if kind == "flwr":
+                _write_flwr(data, path)
+            else:
+                train, test = (
+                    [(_plain(x, data.max_value), y) for x, y in part] for part in (data.train, data.test)
+                )
+                write_pfllib(path, train, test, data.num_classes, data.split)
     return path
-
-
-def _write_pfllib(data: DividedData, folder: Path) -> None:
-    without = [client for client, (_, y) in enumerate(data.test) if not len(y)]
-    if without:
-        raise UsageError(
-            f"PFLlib tests every client on samples of its own, and client {without[0]} has none; give "
-            f"--local-test 0.2"
-        )
-    counts = []
-    for client, parts in enumerate(zip(data.train, data.test, strict=True)):
-        both = np.concatenate([y for _, y in parts])
-        labels, sizes = np.unique(both, return_counts=True)
-        counts.append([[int(label), int(size)] for label, size in zip(labels, sizes, strict=True)])
-        for part, (x, y) in zip(("train", "test"), parts, strict=True):
-            (folder / part).mkdir(exist_ok=True)
-            stored = {"x": _plain(x, data.max_value), "y": y}
-            # PFLlib reads a pickled dictionary with this name
-            np.savez_compressed(folder / part / f"{client}.npz", data=np.array(stored, dtype=object))
-    about = {
-        "num_clients": len(data.train),
-        "num_classes": data.num_classes,
-        "non_iid": not data.split.startswith("iid"),
-        "balance": len({len(y) for _, y in data.train}) == 1,
-        "partition": data.split,
-        "Size of samples for labels in clients": counts,
-        "alpha": None,
-        "batch_size": 10,
-    }
-    (folder / "config.json").write_text(json.dumps(about), encoding="utf-8")
 
 
 def _write_flwr(data: DividedData, folder: Path) -> None:

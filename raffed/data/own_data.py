@@ -16,7 +16,6 @@ from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
 from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
 from raffed.errors import DataFileError, UnknownNameError, UsageError
-from raffed.references.gate import check_download, is_said
 from raffed.references.names import entry_points, reference_of
 from raffed.references.resolve import load
 from raffed.references.user_code import may_be_called
@@ -143,13 +142,6 @@ def _imported(text: str) -> Dataset:
     found = parse_reference(text)
     if found is None:
         return _called(text)
-    if found.kind == "hf" and not Path(found.place).expanduser().exists():
-        check_download(text)
-    if found.kind == "pfllib" and not is_said(text):  # a pickle can take all memory, or never end
-        raise DataFileError(
-            f"{text} stands in a file, but files of PFLlib are pickles, read only if you name them; "
-            f"give --dataset {text}"
-        )
     return Dataset.of(found.load())
 
 

@@ -160,13 +160,28 @@ def test_a_picture_is_read_by_its_contents_and_never_as_a_program(tmp_path: Path
         load(f"folder:{tmp_path}")
 
 
+class Trap:
+    """An object whose pickle makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
 def test_pickles_of_pfllib_are_read_by_the_user_s_word_only(cli: Cli, tmp_path: Path) -> None:
-    """What they may name is limited, but not how much memory and time they take."""
-    (tmp_path / "theirs").mkdir()
-    toml, named = tmp_path / "run.toml", f"pfllib:{tmp_path / 'theirs'}"
+    """They may run any code. Nothing of a folder that a configuration names is opened."""
+    toml, named, sprung = tmp_path / "run.toml", f"pfllib:{tmp_path / 'theirs'}", tmp_path / "sprung"
+    for part in ("train", "test"):
+        (tmp_path / "theirs" / part).mkdir(parents=True)
+        held = np.array({"x": Trap(sprung), "y": 0}, dtype=object)
+        np.savez(tmp_path / "theirs" / part / "0.npz", data=held)
     toml.write_text(f"[data]\ndataset = '{named}'\n[runtime]\nexecution = 'serial'\n")
     done = cli("run", toml, "--out", tmp_path / "o")
     assert done.code == 2
     assert "read only if you name them" in done.err
+    assert not sprung.exists()
     typed = cli("run", toml, "--dataset", named, "--out", tmp_path / "o")
-    assert "theirs/train is missing" in typed.err
+    assert "train/0.npz" in typed.err
+    assert sprung.exists()

@@ -1,29 +1,31 @@
 """Data divided by PFLlib (Zhang et al. 2025, JMLR): a folder with config.json, train/ID.npz and test/ID.npz.
 
-Each npz file has one member `data`, a pickled dictionary with the arrays x and y of one client.
+Each npz file has one member `data`, a pickled dictionary with the arrays x and y of one client. A pickle may
+run any code when it is read, so a reference is followed only if the user has named it (reference.py).
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from raffed.budget import allow, check_file
 from raffed.data.importers.imported import Columns, DataFacts, Imported, imported
-from raffed.data.importers.safe_pickle import load_plain
-from raffed.errors import DataFileError, check_permitted
+from raffed.data.importers.values import Array, IntArray
+from raffed.errors import DataFileError, UsageError, check_permitted
 
-Array = npt.NDArray[np.generic]
+Samples = tuple[Array, IntArray]
 
 
 def import_pfllib(folder: str | Path, *, name: str = "", source: str = "") -> Imported:
     """Read a folder of PFLlib's; the clients are its files.
 
-    A file's number is the client's name. Clients test on their own test samples (`--split natural`).
+    A file's number is the client's name. Clients test on their own test samples (`--split natural`). The
+    files are pickles, which may run any code: give only folders that you trust.
 
     Args:
         folder: The folder with config.json, train and test.
@@ -31,28 +33,25 @@ def import_pfllib(folder: str | Path, *, name: str = "", source: str = "") -> Im
         source: Where the data came from, as typed.
 
     Raises:
-        DataFileError: A file is missing or damaged, holds more than arrays, or does not fit config.json.
+        DataFileError: A file is missing or damaged, or does not fit the others or config.json.
     """
     root = Path(folder).expanduser()
-    name = name or str(folder)
-    train = _part(root, "train")
-    test = _part(root, "test")
-    _check_config(root, sorted(train))
+    train, test = _part(root / "train"), _part(root / "test")
     if absent := sorted(set(train) ^ set(test)):
         where = "test" if absent[0] in train else "train"
         raise DataFileError(
             f"{root / where / f'{absent[0]}.npz'} is missing; each client has a file in train and test"
         )
-    others = [path.parent.name for path in sorted(root.glob("*/*.npz"))]
-    spare = [one for one in dict.fromkeys(others) if one not in ("train", "test")]
-    notes = (f"{root}: not used: {', '.join(spare)}",) if spare else ()
+    others = sorted({path.parent.name for path in root.glob("*/*.npz")} - {"train", "test"})
+    notes = [f"{root}: not used: {', '.join(others)}"] if others else []
+    classes = {int(label) for _, y in train.values() for label in np.unique(y)}
+    notes += _checked_config(root / "config.json", len(train), len(classes))
     parts = _joined(train, root / "train"), _joined(test, root / "test")
-    return imported(name, *parts, source=source, facts=DataFacts(notes=notes))
+    return imported(name or str(folder), *parts, source=source, facts=DataFacts(notes=tuple(notes)))
 
 
-def _part(root: Path, part: str) -> dict[int, tuple[Array, Array]]:
+def _part(folder: Path) -> dict[int, Samples]:
     """Return client → (x, y), in the order of their numbers."""
-    folder = root / part
     if not folder.is_dir():
         raise DataFileError(
             f"{folder} is missing; PFLlib's folders have config.json, train/ID.npz and test/ID.npz"
@@ -69,58 +68,43 @@ def _part(root: Path, part: str) -> dict[int, tuple[Array, Array]]:
     return {client: _client(paths[client]) for client in sorted(paths)}
 
 
-def _client(path: Path) -> tuple[Array, Array]:
+def _client(path: Path) -> Samples:
     try:
         check_file(path, DataFileError)
         with zipfile.ZipFile(path) as archive:
-            if archive.namelist() != ["data.npy"]:
-                raise DataFileError(
-                    f"{path} holds {', '.join(archive.namelist()[:5])}, but must hold only data.npy"
-                )
-            allow(archive.getinfo("data.npy").file_size, f"{path}, unpacked,", DataFileError)
-            with archive.open("data.npy") as file:
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0
-                shape, _, kind = (
-                    read(file) if version == (1, 0) else np.lib.format.read_array_header_2_0(file)
-                )
-                if kind.kind != "O" or shape != ():
-                    raise DataFileError(
-                        f"{path}: data.npy is {kind} {shape}, but must be one pickled dictionary"
-                    )
-                found = load_plain(file, str(path))  # type: ignore[arg-type]
+            claimed = sum(member.file_size for member in archive.infolist())
+        allow(claimed, f"{path}, unpacked,", DataFileError)
+        with np.load(path, allow_pickle=True) as stored:
+            held = stored["data"].item()
+        x, y = np.asarray(held["x"]), np.asarray(held["y"])
     except DataFileError:
         raise
-    except (OSError, zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # a damaged pickle raises errors of almost any type
         check_permitted(path, error)
-        raise DataFileError(f"{path} cannot be read as an npz file: {error}") from error
-    if not {"x", "y"} <= found.keys():
-        raise DataFileError(f"{path} holds {', '.join(found) or 'nothing'}, but must hold x and y")
-    x, y = found["x"], found["y"]
+        raise DataFileError(
+            f"{path} cannot be read as a file of PFLlib's, a dictionary with x and y: "
+            f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        ) from error
     if not x.ndim or not y.ndim or len(x) != len(y):
         raise DataFileError(
-            f"{path}: x has shape {np.shape(x)}, y {np.shape(y)}, but there must be one label per sample"
+            f"{path}: x has shape {x.shape}, y {y.shape}, but there must be one label per sample"
         )
     return x, y
 
 
-def _joined(clients: dict[int, tuple[Array, Array]], folder: Path) -> Columns:
+def _joined(clients: Mapping[int, Samples], folder: Path) -> Columns:
     first, labels = next(iter(clients.values()))
     for client, (x, y) in clients.items():
-        if y.ndim != labels.ndim:
-            raise DataFileError(
-                f"{folder / f'{client}.npz'}: y has shape {y.shape}, the first client's {labels.shape}"
-            )
-        if _meaning(x) != _meaning(first):
-            raise DataFileError(
-                f"{folder / f'{client}.npz'}: samples are {x.dtype}, the first client's {first.dtype}; uint8 "
-                "holds pixels, floats are used as they are, and other integers are ids, so give one type"
-            )
-        if x.shape[1:] != first.shape[1:]:
-            raise DataFileError(
-                f"{folder / f'{client}.npz'}: samples have shape {x.shape[1:]}, the first client's "
-                f"{first.shape[1:]}"
-            )
+        for what, got, wanted in (
+            ("samples are", _meaning(x), _meaning(first)),
+            ("samples have shape", x.shape[1:], first.shape[1:]),
+            ("labels have shape", y.shape[1:], labels.shape[1:]),
+        ):
+            if got != wanted:
+                raise DataFileError(
+                    f"{folder / f'{client}.npz'}: {what} {got}, the first client's {wanted}; give all "
+                    "clients one type and shape"
+                )
     sizes = [len(y) for _, y in clients.values()]
     x = np.concatenate([x for x, _ in clients.values()])
     y = np.concatenate([y for _, y in clients.values()])
@@ -130,20 +114,66 @@ def _joined(clients: dict[int, tuple[Array, Array]], folder: Path) -> Columns:
 def _meaning(x: Array) -> str:
     """Return what samples are by their type, as `as_features` takes it."""
     if x.dtype == np.uint8:
-        return "pixels"
-    return "numbers" if x.dtype.kind in "fb" else "ids" if x.dtype.kind in "iu" else str(x.dtype)
+        return "pixels (uint8)"
+    return "numbers" if x.dtype.kind in "fb" else "ids (integers)" if x.dtype.kind in "iu" else str(x.dtype)
 
 
-def _check_config(root: Path, clients: list[int]) -> None:
-    """Check that config.json, which says how the folder was made, names as many clients."""
-    path = root / "config.json"
+def _checked_config(path: Path, clients: int, classes: int) -> list[str]:
+    """Compare what config.json says with what was read. Folders that were made by hand have none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        # Folders that were made by hand have none
-        return
+        return []
     except (OSError, ValueError) as error:
         raise DataFileError(f"{path} cannot be read: {error}") from error
-    count = found.get("num_clients") if isinstance(found, dict) else None
-    if count is not None and count != len(clients):
-        raise DataFileError(f"{path} names {count} clients, but {root / 'train'} holds {len(clients)} files")
+    stated = about if isinstance(about, dict) else {}
+    if stated.get("num_clients", clients) != clients:
+        raise DataFileError(
+            f"{path} names {stated['num_clients']} clients, but {path.parent / 'train'} holds {clients} files"
+        )
+    if stated.get("num_classes", classes) == classes:
+        return []
+    return [f"{path} names {stated['num_classes']} classes, and the training samples have {classes}"]
+
+
+def write_pfllib(
+    folder: Path, train: Sequence[Samples], test: Sequence[Samples], num_classes: int, split: str
+) -> None:
+    """Write the samples of every client as PFLlib's own scripts do.
+
+    Args:
+        folder: An empty folder.
+        train, test: For each client, its samples [n, ...] and labels [n].
+        num_classes: Number of classes.
+        split: How the data were divided, in words.
+
+    Raises:
+        UsageError: A client has no test samples.
+    """
+    without = [client for client, (_, y) in enumerate(test) if not len(y)]
+    if without:
+        raise UsageError(
+            f"PFLlib tests every client on samples of its own, and client {without[0]} has none; give "
+            f"--local-test 0.2"
+        )
+    counts = []
+    for client, parts in enumerate(zip(train, test, strict=True)):
+        labels, sizes = np.unique(np.concatenate([y for _, y in parts]), return_counts=True)
+        counts.append([[int(label), int(size)] for label, size in zip(labels, sizes, strict=True)])
+        for part, (x, y) in zip(("train", "test"), parts, strict=True):
+            (folder / part).mkdir(exist_ok=True)
+            # PFLlib reads a pickled dictionary with this name
+            np.savez_compressed(
+                folder / part / f"{client}.npz", data=np.array({"x": x, "y": y}, dtype=object)
+            )
+    about = {
+        "num_clients": len(train),
+        "num_classes": num_classes,
+        "non_iid": not split.startswith("iid"),
+        "balance": len({len(y) for _, y in train}) == 1,
+        "partition": split,
+        "Size of samples for labels in clients": counts,
+        "alpha": None,
+        "batch_size": 10,
+    }
+    (folder / "config.json").write_text(json.dumps(about), encoding="utf-8")

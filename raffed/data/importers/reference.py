@@ -16,6 +16,7 @@ from raffed.data.importers.kinds import KINDS
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.errors import DataFileError, UnknownNameError, UsageError
+from raffed.references.gate import check_download, is_said
 
 Value = str | int | float | tuple[str, ...]
 _READERS: dict[str, Callable[..., Imported]] = {
@@ -50,6 +51,13 @@ class DataReference:
         Raises:
             UsageError: They cannot be used; the message names the file and the fault.
         """
+        if self.kind == "hf" and not Path(self.place).expanduser().exists():
+            check_download(self.text)
+        if self.kind == "pfllib" and not is_said(self.text):
+            raise DataFileError(
+                f"{self.text} stands in a file, but files of PFLlib are pickles, which may run any code, "
+                f"read only if you name them; give --dataset {self.text}"
+            )
         return _READERS[self.kind](self.place, name=self.place, source=self.text, **self.options)
 
 
