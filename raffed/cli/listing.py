@@ -88,7 +88,7 @@ def datasets(
     """
     from raffed.cli.tables import show, show_pairs
     from raffed.data.catalogue import ALIASES, DATASETS, GROUP
-    from raffed.data.importers.kinds import KINDS
+    from raffed.data.importers.reference import KINDS
 
     rows = {}
     for key, info in DATASETS.items():

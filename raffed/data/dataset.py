@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,12 @@ import numpy.typing as npt
 from raffed.data import arrays
 from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.files import InputArray, IntArray
-from raffed.data.importers.constructors import FromAnywhere
+from raffed.data.importers.arrays import import_arrays, import_torch
+from raffed.data.importers.hugging_face import import_flwr, import_hf
 from raffed.data.importers.imported import DataFacts, Imported
+from raffed.data.importers.pfllib import import_pfllib
+from raffed.data.importers.reference import import_reference
+from raffed.data.importers.tables import import_table
 from raffed.data.preparation import (
     ChosenTransform,
     Transform,
@@ -25,11 +30,22 @@ from raffed.data.preparation import (
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
 
+P = ParamSpec("P")
 V = TypeVar("V")
 
 
+def _constructor(importer: Callable[P, Imported]) -> Callable[P, Dataset]:
+    """Return a function that makes a data set of what an importer finds, with the importer's arguments."""
+
+    @functools.wraps(importer)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Dataset:
+        return Dataset.of(importer(*args, **kwargs))
+
+    return made
+
+
 @dataclass(frozen=True, eq=False, init=False)
-class Dataset(FromAnywhere):
+class Dataset:
     """A pool of training samples and, if there is one, a benchmark's test set.
 
     Inputs have any shape, the same for all samples: images [channels, H, W], rows of a table [F], sequences
@@ -53,7 +69,7 @@ class Dataset(FromAnywhere):
         num_classes: Number of classes C. 0: as many as there are `class_names`, or else as the labels name.
         max_value: The value in uint8 that means 1.0, from 1 to 255.
         transforms: Style of preparation ("plain", "map", "map-authors", "fedmr") → transform.
-        facts: What `from_table`, `from_folder` and their like found beside the arrays, such as the names of
+        facts: What `from_table`, `load` and their like found beside the arrays, such as the names of
             the clients. It decides no result.
 
     Attributes are the arguments, with arrays in the types named above. Without a test set, `x_test` and
@@ -136,6 +152,25 @@ class Dataset(FromAnywhere):
         }
         for field, value in values.items():
             object.__setattr__(self, field, value)
+
+    from_arrays = staticmethod(_constructor(import_arrays))
+    from_torch = staticmethod(_constructor(import_torch))
+    from_table = staticmethod(_constructor(import_table))
+    from_hf = staticmethod(_constructor(import_hf))
+    from_flwr = staticmethod(_constructor(import_flwr))
+    from_pfllib = staticmethod(_constructor(import_pfllib))
+
+    @classmethod
+    def load(cls, text: str) -> Dataset:
+        """Read data in files, named as after `--dataset`: `KIND:PATH?key=value&key=value`.
+
+        Args:
+            text: Such as "csv:table.csv?label=y", "folder:./images?size=32", "npz:arrays.npz".
+
+        Raises:
+            UsageError: The text is not of this form, or the data cannot be used.
+        """
+        return cls.of(import_reference(text))
 
     @classmethod
     def of(cls, found: Imported) -> Dataset:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 from torch import Tensor
 
-from raffed.data.importers.image_folder import read_images
+from raffed.data.importers.images import read_images
 from raffed.data.importers.imported import DataFacts
 from raffed.data.importers.tables import encoded_rows
 from raffed.data.preparation import Transform, transform_from, transform_text

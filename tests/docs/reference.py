@@ -14,7 +14,7 @@ from raffed.config.run import SECTIONS, RunConfig
 from raffed.config.source import described
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import ALIASES, DATASETS
-from raffed.data.importers.kinds import KINDS
+from raffed.data.importers.reference import KINDS
 from raffed.data.splits import SPLITS
 from raffed.models import MODELS
 from raffed.results.metrics import METRICS

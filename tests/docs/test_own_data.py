@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from raffed.cli.app import app
-from raffed.data.importers.kinds import KINDS
+from raffed.data.importers.reference import KINDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_data.md"
 

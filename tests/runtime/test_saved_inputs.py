@@ -79,7 +79,7 @@ def test_new_images_are_prepared_as_those_of_the_run() -> None:
         Image.fromarray(draws.randint(0, 256, (6, 9, 3)).astype(np.uint8)).save(folder / f"{number}.png")
     inputs = SavedInputs.load(finished("folder:pictures?size=8&test=0"))
     files = sorted(Path("pictures").rglob("*.png"))
-    stored = raffed.Dataset.from_folder("pictures", size=8, test=0.0).x
+    stored = raffed.Dataset.load("folder:pictures?size=8&test=0").x
     assert torch.equal(inputs.images(files), torch.from_numpy(stored.astype(np.float32)) / 255)
     assert inputs.class_names == ("cat", "dog")
 

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import itertools
+import re
 import zipfile
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from raffed.budget import check_file
 from raffed.data.files import read_npz
-from raffed.data.importers.array_names import array_names
 from raffed.data.importers.imported import TEST_SHARE, Columns, DataFacts, Imported, imported
-from raffed.data.importers.values import renumbered
+from raffed.data.importers.values import Part, part_named, renumbered
 from raffed.errors import DataFileError, UsageError
+
+_KINDS = {
+    "x": ("x", "data", "images", "image", "features", "inputs", "samples"),
+    "y": ("y", "labels", "label", "targets", "target"),
+    "clients": ("clients", "client", "groups", "users", "owners"),
+}
+CLASS_NAMES = ("class_names", "label_names", "target_names")
+_ROLES: dict[Part, Mapping[str, str]] = {
+    "train": {"x": "x", "y": "y", "clients": "clients"},
+    "test": {"x": "x_test", "y": "y_test", "clients": "test_clients"},
+    "validation": {"x": "x_val", "y": "y_val", "clients": "val_clients"},
+}
+_TESTS = ("x_test", "y_test", "test_clients")
+_VALIDATION = ("x_val", "y_val", "val_clients")
+
 
 _OPTIONAL = ("clients", "x_test", "y_test", "test_clients", "class_names")
 
@@ -72,6 +87,8 @@ def import_arrays(
         twice = next(one for one in given_names if given_names.count(one) > 1)
         raise UsageError(f"{name}: class_names has {twice!r} twice; every class needs a name of its own")
     _check_columns(name, x, x_test)
+    _check_rows(name, {"x": x, "y": y, "clients": clients})
+    _check_rows(name, {"x_test": x_test, "y_test": y_test, "test_clients": test_clients})
     rest = None if x_test is None or y_test is None else Columns(x_test, y_test, test_clients)
     train = Columns(x, y, clients)
     return imported(
@@ -91,6 +108,20 @@ def _check_columns(name: str, x: npt.ArrayLike, x_test: npt.ArrayLike | None) ->
             raise UsageError(
                 f"{name}: column {place} of x_test is {there!r}, and that of x is {here!r}; give the same "
                 "columns in the same order: x_test[x.columns]"
+            )
+
+
+def _check_rows(name: str, parts: Mapping[str, npt.ArrayLike | None]) -> None:
+    """Refuse frames and series whose rows carry other names, which arrays would join by their places."""
+    named: dict[str, Any] = {
+        part: getattr(given, "index", None) for part, given in parts.items() if hasattr(given, "iloc")
+    }
+    first = next(iter(named), "")
+    for part, index in named.items():
+        if not index.equals(named[first]):
+            raise UsageError(
+                f"{name}: the rows of {part} and {first} have other names (index); give one order: "
+                f"{part}.loc[{first}.index], or {part}.to_numpy() to go by their places"
             )
 
 
@@ -120,18 +151,18 @@ def import_npz(
     """
     where = Path(path).expanduser()
     members = _members(where)
-    found = array_names(str(path), members, {"x": x, "y": y, "clients": clients})
-    if absent := [role for role in ("x", "y") if found.of.get(role, role) not in members]:
-        lacking = ", ".join(found.of.get(role, role) for role in absent)
+    names, notes = array_names(str(path), members, {"x": x, "y": y, "clients": clients})
+    if absent := [role for role in ("x", "y") if names.get(role, role) not in members]:
+        lacking = ", ".join(names.get(role, role) for role in absent)
         options = "&".join(f"{role}=NAME" for role in absent)
         raise DataFileError(
             f"{path} lacks the arrays {lacking}; it holds {', '.join(members) or 'none'}; say which ones "
             f"they are: npz:{path}?{options}"
         )
-    wanted = [found.of["x"], found.of["y"]]
-    optional = [found.of.get(role, role) for role in _OPTIONAL]
+    wanted = [names["x"], names["y"]]
+    optional = [names.get(role, role) for role in _OPTIONAL]
     read = read_npz(where, wanted, DataFileError, optional)
-    stored = {role: read[name] for role, name in found.of.items() if name in read}
+    stored = {role: read[member] for role, member in names.items() if member in read}
     return import_arrays(
         stored["x"],
         stored["y"],
@@ -144,7 +175,7 @@ def import_npz(
         seed=seed,
         name=name or str(path),
         source=source,
-        facts=DataFacts(notes=found.notes),
+        facts=DataFacts(notes=notes),
     )
 
 
@@ -252,6 +283,69 @@ def _classes(data: MapStyle) -> tuple[str, ...]:
     """Return the classes that a data set of torchvision's lists; empty if it lists none."""
     classes = getattr(data, "classes", None)
     return tuple(str(one) for one in classes) if isinstance(classes, list | tuple) else ()
+
+
+def array_names(
+    where: str, members: Collection[str], asked: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the names of an npz file's arrays by their roles, and notes.
+
+    A name says what an array is (x, data, images, ...; y, labels, target, ...; clients, groups, ...) and
+    perhaps of which part, before or after it: x_test, X_train, test_images, val_labels. Where two arrays have
+    one role, the one whose word is listed first above is used. Without a test part, the validation part is
+    the test set; with one, it is not used.
+
+    Args:
+        where: Beginning of the notes.
+        members: The arrays of the file.
+        asked: Role → name that the user gave, if it is not the role's own name.
+    """
+    ranks: dict[str, list[tuple[tuple[int, ...], str]]] = {}
+    for name in members:
+        if found := _role(name):
+            ranks.setdefault(found[0], []).append((found[1], name))
+    of = {role: min(names)[1] for role, names in ranks.items()}
+    of |= {role: name for role, name in asked.items() if name != role}
+    classes = next((name for name in CLASS_NAMES if name in members), None)
+    of |= {"class_names": classes} if classes else {}
+    notes = []
+    if not {"x_test", "y_test"} & of.keys() and {"x_val", "y_val"} <= of.keys():
+        notes.append(f"{where}: {of['x_val']} is the test set (there is no array for tests)")
+        of |= {test: of[val] for test, val in zip(_TESTS, _VALIDATION, strict=True) if val in of}
+    used = {
+        name for role, name in of.items() if role not in _VALIDATION or name in {of.get(t) for t in _TESTS}
+    }
+    if spare := sorted(set(members) - used):
+        notes.append(f"{where}: not used: {', '.join(spare[:10])}{', …' if len(spare) > 10 else ''}")
+    return of, tuple(notes)
+
+
+def _role(name: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return the role that a name means, and its rank among other names of this role; None for no role."""
+    if re.search(r"\d", name):
+        return None
+    words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())
+    for kind, known in _KINDS.items():
+        for place, word in enumerate(known):
+            rest = _without(words, word)
+            if rest is None:
+                continue
+            part = part_named(rest) if rest else "train"
+            if part is not None:
+                return _ROLES[part][kind], (int(name != _ROLES[part][kind]), int(not rest), place)
+    return None
+
+
+def _without(words: list[str], word: str) -> str | None:
+    """Return what is left of a name without one word at its beginning or end; None if it is not there."""
+    if len(words) == 1 and words[0] != word:
+        # Written together, as in xtrain
+        only = words[0]
+        found = next((one for one in (only.removeprefix(word), only.removesuffix(word)) if one != only), "")
+        return found if part_named(found) else None
+    if word in words[:1]:
+        return " ".join(words[1:])
+    return " ".join(words[:-1]) if word in words[-1:] else None
 
 
 def _members(path: Path) -> dict[str, bool]:

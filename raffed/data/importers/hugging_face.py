@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from raffed.data.importers.arrays import import_arrays
-from raffed.data.importers.image_folder import stacked_images
+from raffed.data.importers.images import ByteArray, stacked_images
 from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
 from raffed.data.importers.tables import import_table
-from raffed.data.importers.values import chosen_parts, renumbered
+from raffed.data.importers.values import Array, chosen_parts, renumbered
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     import datasets as hf
 
-Array = npt.NDArray[np.generic]
 INSTALL = "Hugging Face's library is not installed: pip install 'raffed[hf]'"
 
 
@@ -65,51 +63,44 @@ def import_hf(
         UsageError: A column is missing or cannot be used. The message names the column and row.
     """
     image = image or ("" if x or features else _image_column(data))
+    common: dict[str, Any] = {"seed": seed, "name": name, "source": source}
     if not image and not x:
-        return _table(data, test_data, label, client, features, drop, test, seed, name, source, notes)
-    parts = [data] if test_data is None else [data, test_data]
-    samples = [
-        _images(part, image, size, colour, name) if image else _column(part, x, name) for part in parts
-    ]
-    labels = [_named(part, data, label, name) for part in parts]
-    owners = [_named(part, data, client, name) if client else None for part in parts[:1]]
-    # A test part without the column belongs to nobody
-    owners += [
-        _named(part, data, client, name) if client in part.column_names else None for part in parts[1:]
-    ]
+        if test_data is not None:
+            raise UsageError(
+                f"{name} is a table with a test part of its own; save both as Parquet files and give "
+                "parquet:FILE"
+            )
+        roles: dict[str, Any] = {"label": label, "client": client, "features": features, "drop": drop}
+        return import_table(data.with_format("arrow")[:], **roles, test=test, notes=notes, **common)
+
+    def samples(part: hf.Dataset) -> Array:
+        return _images(part, image, size, colour, name) if image else _column(part, x, name)
+
+    y = _named(data, data, label, name)
+    names = _listed(data, label)
+    tests: dict[str, Any] = {"test": test}
+    if test_data is not None:
+        # A test part without the column of clients belongs to nobody
+        owned = bool(client) and client in test_data.column_names
+        tests = {
+            "x_test": samples(test_data),
+            "y_test": _named(test_data, data, label, name),
+            "test_clients": _named(test_data, data, client, name) if owned else None,
+        }
     return import_arrays(
-        samples[0],
-        labels[0],
-        x_test=samples[1] if test_data is not None else None,
-        y_test=labels[1] if test_data is not None else None,
-        clients=owners[0],
-        test_clients=owners[1] if test_data is not None else None,
-        class_names=_names(data, label, labels[0]),
-        test=0.0 if test_data is not None else test,
-        seed=seed,
-        name=name,
-        source=source,
+        samples(data),
+        y,
+        clients=_named(data, data, client, name) if client else None,
+        # A part of a data set may lack some classes
+        class_names=names if len(names) and len(np.unique(y)) == len(names) else (),
         facts=DataFacts("images" if image else "arrays", notes, resized=bool(image and size)),
+        **tests,
+        **common,
     )
 
 
 def import_hf_place(
-    place: str,
-    *,
-    image: str = "",
-    x: str = "",
-    label: str = "label",
-    client: str = "",
-    features: tuple[str, ...] = (),
-    drop: tuple[str, ...] = (),
-    size: int = 0,
-    colour: str = "auto",
-    split: str = "",
-    test_split: str = "",
-    test: float = TEST_SHARE,
-    seed: int = 0,
-    name: str = "",
-    source: str = "",
+    place: str, *, split: str = "", test_split: str = "", name: str = "", **options: Any
 ) -> Imported:
     """Read a folder that `save_to_disk` wrote, an arrow file, a folder of data files, or a name of the hub's.
 
@@ -118,35 +109,21 @@ def import_hf_place(
         split: The part that is trained on; by default the one named train, training or alike.
         test_split: The part that is tested on; by default the one named test, testing or alike, and the
             validation part if there is none.
-        image, x, label, client, features, drop, size, colour, test, seed, name, source: See `import_hf`.
+        name: Beginning of every message; by default the place.
+        options: Arguments of `import_hf`.
 
     Raises:
         UsageError: The place cannot be read, has no such part, or cannot be used.
     """
     parts = load_parts(place)
-    for one in (split, test_split):
-        if one and one not in parts:
-            raise UnknownNameError(f"split of {place}", one, parts)
+    for part in (split, test_split):
+        if part and part not in parts:
+            raise UnknownNameError(f"split of {place}", part, parts)
     chosen = chosen_parts(place, {key: len(part) for key, part in parts.items()}, split, test_split)
     if chosen is None:
         raise UnknownNameError(f"split of {place}", "train", parts)
-    return import_hf(
-        parts[chosen.train],
-        image=image,
-        x=x,
-        label=label,
-        client=client,
-        test_data=None if chosen.test in (None, chosen.train) else parts[chosen.test],
-        features=features,
-        drop=drop,
-        size=size,
-        colour=colour,
-        test=test,
-        seed=seed,
-        name=name or place,
-        source=source,
-        notes=chosen.notes,
-    )
+    tests = None if chosen.test in (None, chosen.train) else parts[chosen.test]
+    return import_hf(parts[chosen.train], test_data=tests, name=name or place, notes=chosen.notes, **options)
 
 
 def load_parts(place: str) -> Mapping[str, hf.Dataset]:
@@ -173,25 +150,13 @@ def load_parts(place: str) -> Mapping[str, hf.Dataset]:
     return dict(found) if isinstance(found, dict) else {"train": found}
 
 
-def import_flwr(
-    partitions: Sequence[hf.Dataset],
-    *,
-    image: str = "",
-    x: str = "",
-    label: str = "label",
-    test_data: hf.Dataset | None = None,
-    size: int = 0,
-    colour: str = "auto",
-    test: float = TEST_SHARE,
-    seed: int = 0,
-    name: str = "flwr",
-) -> Imported:
+def import_flwr(partitions: Sequence[hf.Dataset], *, name: str = "flwr", **options: Any) -> Imported:
     """Read the partitions of flwr-datasets, one for each client: `[fds.load_partition(i) for i in range(n)]`.
 
     Args:
         partitions: The clients' parts, in the order of their numbers.
-        test_data: The test part, as `fds.load_split("test")` returns it.
-        image, x, label, size, colour, test, seed, name: See `import_hf`.
+        name: Beginning of every message.
+        options: Arguments of `import_hf`, such as `test_data=fds.load_split("test")`.
 
     Raises:
         UsageError: There is no partition, one is empty, or their columns differ.
@@ -210,54 +175,7 @@ def import_flwr(
         if part.column_names != partitions[0].column_names:
             raise UsageError(f"{name}: partition {number} has other columns than partition 0")
         numbered.append(part.add_column(client, [number] * len(part)))
-    joined = hf.concatenate_datasets(numbered)
-    if not image and not x:
-        image = _image_column(joined)
-    return import_hf(
-        joined,
-        image=image,
-        x=x,
-        label=label,
-        client=client,
-        test_data=test_data,
-        size=size,
-        colour=colour,
-        test=test,
-        seed=seed,
-        name=name,
-    )
-
-
-def _table(
-    data: hf.Dataset,
-    test_data: hf.Dataset | None,
-    label: str,
-    client: str,
-    features: tuple[str, ...],
-    drop: tuple[str, ...],
-    test: float,
-    seed: int,
-    name: str,
-    source: str,
-    notes: tuple[str, ...],
-) -> Imported:
-    if test_data is not None:
-        raise UsageError(
-            f"{name} is a table with a test part of its own; save both as Parquet files and give parquet:FILE"
-        )
-    table = data.with_format("arrow")[:]
-    return import_table(
-        table,
-        label=label,
-        client=client,
-        features=features,
-        drop=drop,
-        test=test,
-        seed=seed,
-        name=name,
-        source=source,
-        notes=notes,
-    )
+    return import_hf(hf.concatenate_datasets(numbered), client=client, name=name, **options)
 
 
 def _image_column(data: hf.Dataset) -> str:
@@ -266,14 +184,7 @@ def _image_column(data: hf.Dataset) -> str:
 
 
 def _column(data: hf.Dataset, column: str, name: str) -> Array:
-    if column not in data.column_names:
-        raise UnknownNameError(f"column of {name}", column, data.column_names)
-    values = data.with_format(None)[:][column]
-    missing = next((row for row, one in enumerate(values) if one is None), None)
-    if missing is not None:
-        raise UsageError(
-            f"{name}: column {column!r} has no value in row {missing}; fill it or remove the row"
-        )
+    values = _complete(data, column, name)
     try:
         return np.asarray(values)
     except ValueError as error:
@@ -282,33 +193,34 @@ def _column(data: hf.Dataset, column: str, name: str) -> Array:
         ) from error
 
 
+def _complete(data: hf.Dataset, column: str, name: str) -> Sequence[Any]:
+    """Return the values of a column, all of which must be there."""
+    if column not in data.column_names:
+        raise UnknownNameError(f"column of {name}", column, data.column_names)
+    values: Sequence[Any] = data.with_format(None)[:][column]
+    missing = next((row for row, value in enumerate(values) if value is None), None)
+    if missing is not None:
+        raise UsageError(
+            f"{name}: column {column!r} has no value in row {missing}; fill it or remove the row"
+        )
+    return values
+
+
 def _named(part: hf.Dataset, train: hf.Dataset, column: str, name: str) -> Array:
     """Return a column of labels or clients. Where it is a ClassLabel, its numbers are those of training."""
     values = _column(part, column, name)
-    names, known = (_listed(one, column) for one in (part, train))
+    names, known = (_listed(data, column) for data in (part, train))
     return renumbered(f"{name}: column {column!r} of the test part", values, names, known)
 
 
 def _listed(data: hf.Dataset, column: str) -> tuple[str, ...]:
     """Return the names of a ClassLabel in the order of their numbers; empty for other columns."""
-    return tuple(str(one) for one in getattr(data.features.get(column), "names", None) or ())
+    return tuple(map(str, getattr(data.features.get(column), "names", None) or ()))
 
 
-def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> npt.NDArray[np.uint8]:
-    if column not in data.column_names:
-        raise UnknownNameError(f"column of {name}", column, data.column_names)
-    if type(data.features[column]).__name__ != "Image":
-        raise UsageError(
-            f"{name}: column {column!r} holds {data.features[column]}, not images; use x={column}"
-        )
-    images = data.with_format(None)[:][column]
-    missing = next((row for row, one in enumerate(images) if one is None), None)
-    if missing is not None:
-        raise UsageError(f"{name}: column {column!r} has no image in row {missing}; remove the row")
+def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> ByteArray:
+    kind = data.features.get(column, "")
+    if kind and type(kind).__name__ != "Image":
+        raise UsageError(f"{name}: column {column!r} holds {kind}, not images; use x={column}")
+    images = _complete(data, column, name)
     return stacked_images(images, [f"{name}: row {row}" for row in range(len(images))], size, colour)
-
-
-def _names(data: hf.Dataset, label: str, y: Array) -> tuple[str, ...]:
-    """Return the names of a ClassLabel if every class occurs; a part of a data set may lack some."""
-    names = _listed(data, label)
-    return names if len(names) and len(np.unique(y)) == len(names) else ()

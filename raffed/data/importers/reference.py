@@ -10,22 +10,71 @@ from urllib.parse import unquote
 
 from raffed.data.importers.arrays import import_npz
 from raffed.data.importers.hugging_face import import_hf_place
-from raffed.data.importers.image_folder import import_folder
+from raffed.data.importers.images import import_folder
 from raffed.data.importers.imported import Imported
-from raffed.data.importers.kinds import KINDS
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.references.gate import check_download, is_said
 
 Value = str | int | float | tuple[str, ...]
-_READERS: dict[str, Callable[..., Imported]] = {
-    "csv": import_table,
-    "parquet": import_table,
-    "npz": import_npz,
-    "folder": import_folder,
-    "hf": import_hf_place,
-    "pfllib": import_pfllib,
+TABLE = ("label", "client", "features", "drop", "categorical", "test", "seed")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of data that may be typed after `--dataset`.
+
+    Attributes:
+        read: The importer.
+        options: Keys that may be given.
+        example: How it is written, for messages and listings.
+        meaning: What it reads, in a few words.
+        endings: Endings of files of this kind.
+    """
+
+    read: Callable[..., Imported]
+    options: tuple[str, ...]
+    example: str
+    meaning: str
+    endings: tuple[str, ...] = ()
+
+
+KINDS: dict[str, Kind] = {
+    "csv": Kind(
+        import_table,
+        (*TABLE, "na"),
+        "csv:table.csv?label=y&client=site",
+        "a table with a header line; .tsv with tabs",
+        (".csv", ".tsv"),
+    ),
+    "parquet": Kind(
+        import_table, TABLE, "parquet:table.parquet?label=y", "a Parquet table", (".parquet", ".pq")
+    ),
+    "npz": Kind(
+        import_npz,
+        ("x", "y", "clients", "test", "seed"),
+        "npz:arrays.npz",
+        "NumPy arrays x, y, x_test, clients, …",
+        (".npz",),
+    ),
+    "folder": Kind(
+        import_folder,
+        ("size", "colour", "test", "seed"),
+        "folder:./images?size=32",
+        "images in CLASS/file or CLIENT/CLASS/file",
+    ),
+    "hf": Kind(
+        import_hf_place,
+        (
+            *("image", "x", "label", "client", "features", "drop", "size", "colour"),
+            *("split", "test_split", "test", "seed"),
+        ),
+        "hf:PATH_OR_NAME?image=img&label=y&client=writer",
+        "a data set of Hugging Face's library",
+        (".arrow",),
+    ),
+    "pfllib": Kind(import_pfllib, (), "pfllib:DIR", "a folder of PFLlib's: train/ID.npz and test/ID.npz"),
 }
 
 
@@ -58,7 +107,7 @@ class DataReference:
                 f"{self.text} stands in a file, but files of PFLlib are pickles, which may run any code, "
                 f"read only if you name them; give --dataset {self.text}"
             )
-        return _READERS[self.kind](self.place, name=self.place, source=self.text, **self.options)
+        return KINDS[self.kind].read(self.place, name=self.place, source=self.text, **self.options)
 
 
 def parse_reference(text: str) -> DataReference | None:
@@ -121,16 +170,8 @@ def guessed(text: str) -> str | None:
             if (path / "train").is_dir() and any((path / "train").glob("*.npz"))
             else f"folder:{text}"
         )
-    kind = {
-        ".csv": "csv",
-        ".tsv": "csv",
-        ".parquet": "parquet",
-        ".pq": "parquet",
-        ".npz": "npz",
-        ".arrow": "hf",
-    }
-    found = kind.get(path.suffix.lower())
-    return f"{found}:{text}" if found else None
+    ending = path.suffix.lower()
+    return next((f"{name}:{text}" for name, kind in KINDS.items() if ending in kind.endings), None)
 
 
 def import_reference(text: str) -> Imported:

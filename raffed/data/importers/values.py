@@ -345,12 +345,6 @@ def part_named(name: str) -> Part | None:
     return _JOINED.get("".join(words)) or (_WORDS.get(words[-1]) if words else None)
 
 
-def parts_named(names: Iterable[str]) -> dict[str, Part]:
-    """Return name → part for all names that mean one, in their order."""
-    found = {name: part_named(name) for name in names}
-    return {name: part for name, part in found.items() if part is not None}
-
-
 def are_parts(names: Iterable[str]) -> bool:
     """Return whether all names mean parts, one of them the training part and another one a different part."""
     every = [part_named(name) for name in names]

@@ -206,6 +206,15 @@ def test_data_frames_have_their_columns_in_one_order() -> None:
         made(frame, x_test=frame[list("abc")], y_test=Y)
 
 
+def test_rows_that_carry_names_are_never_joined_by_their_places() -> None:
+    frame = pd.DataFrame(X, index=list("abcdef"))
+    labels = pd.Series(Y, index=list("fedcba"))
+    with pytest.raises(UsageError, match=r"rows of y and x have other names .*y\.loc\[x\.index\]"):
+        made(frame, labels)
+    assert made(frame, labels.loc[frame.index]).y.tolist() == Y[::-1].tolist()
+    assert made(frame, labels.to_numpy()).y.tolist() == Y.tolist()
+
+
 class Folder(list[tuple[torch.Tensor, int]]):
     """A data set like torchvision's ImageFolder, which numbers the classes that it finds."""
 

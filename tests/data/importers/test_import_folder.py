@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.data.importers.image_folder import import_folder
+from raffed.data.importers.images import import_folder
 from raffed.errors import DataFileError, UsageError
 
 
@@ -164,13 +165,13 @@ def test_a_link_that_leads_back_is_refused(classes: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_read_is_refused(classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = Path.iterdir
+    listed = os.scandir
 
-    def denied(folder: Path) -> Iterator[Path]:
-        if folder.name == "dog":
-            raise PermissionError(13, "Permission denied")
+    def denied(folder: Path) -> Iterator[os.DirEntry[str]]:
+        if Path(folder).name == "dog":
+            raise PermissionError(13, "Permission denied", str(folder))
         return listed(folder)
 
-    monkeypatch.setattr(Path, "iterdir", denied)
+    monkeypatch.setattr(os, "scandir", denied)
     with pytest.raises(DataFileError, match=r"dog cannot be read \(Permission denied\)"):
         import_folder(classes, test=0.0)

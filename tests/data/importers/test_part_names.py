@@ -11,9 +11,8 @@ from PIL import Image
 
 from raffed.data.array_cache import ArrayCache
 from raffed.data.dataset import Dataset
-from raffed.data.importers.array_names import array_names
-from raffed.data.importers.arrays import import_npz
-from raffed.data.importers.image_folder import import_folder
+from raffed.data.importers.arrays import array_names, import_npz
+from raffed.data.importers.images import import_folder
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import part_named
@@ -79,14 +78,14 @@ def test_images_of_the_test_folder_are_the_test_set_in_any_spelling(
 def test_validation_images_alone_are_the_test_set_and_a_note_says_so(tmp_path: Path) -> None:
     found = import_folder(folder(tmp_path, *of_parts("train", "val")))
     assert len(found.x_test) == 4
-    assert "those in 'val' are the test set (there is no folder for tests)" in found.facts.notes[0]
+    assert "'val' is the test set (there is no part for tests)" in found.facts.notes[0]
 
 
 def test_validation_images_beside_test_images_are_not_used_and_a_note_says_how_many(tmp_path: Path) -> None:
     found = import_folder(folder(tmp_path, *of_parts("train", "validation", "test")))
     assert found.x[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
     assert found.x_test[:, 0, 0, 0].tolist() == [8, 9, 10, 11]
-    assert "the 4 in 'validation' are not used: move them into 'train'" in found.facts.notes[0]
+    assert "not used: validation (4); 'train' is trained on" in found.facts.notes[0]
 
 
 def test_train_and_test_in_their_plain_names_need_no_note(tmp_path: Path) -> None:
@@ -97,7 +96,6 @@ def test_a_training_folder_alone_is_no_client(tmp_path: Path) -> None:
     found = import_folder(folder(tmp_path, *of_parts("train")))
     assert found.clients is None
     assert len(found.x_test) == 2
-    assert "a test set is drawn" in found.facts.notes[0]
 
 
 def test_a_part_within_a_folder_of_its_name_is_that_part(tmp_path: Path) -> None:
@@ -135,7 +133,7 @@ AMBIGUOUS = {
     "parts one level down": (of_parts("data/alice/train"), "lies too deep"),
     "the whole one level down": (
         [f"x-ray/{name}" for name in of_parts("train/alice", "test/alice")],
-        "x-ray holds test and train, so write folder:",
+        "x-ray holds test and train: the parts must be outermost, as in folder:",
     ),
     "classes and clients": (["train/cat/a.png", "test/alice/cat/a.png"], "lie at different depths"),
 }
@@ -144,7 +142,7 @@ AMBIGUOUS = {
 @pytest.mark.parametrize("case", AMBIGUOUS)
 def test_what_is_ambiguous_is_refused_with_the_names_of_the_folders(tmp_path: Path, case: str) -> None:
     images, words = AMBIGUOUS[case]
-    with pytest.raises(DataFileError, match=words) as error:
+    with pytest.raises(UsageError, match=words) as error:
         import_folder(folder(tmp_path, *images))
     assert "\n" not in str(error.value)
 
@@ -182,9 +180,9 @@ def test_arrays_of_medmnist_have_labels_in_a_column_and_a_validation_part_that_i
 
 
 def test_the_validation_arrays_are_the_test_set_where_there_is_no_other() -> None:
-    found = array_names("a.npz", ["x", "y", "x_val", "y_val", "mean"], {})
-    assert found.of["x_test"] == "x_val"
-    assert found.notes == (
+    roles, notes = array_names("a.npz", ["x", "y", "x_val", "y_val", "mean"], {})
+    assert roles["x_test"] == "x_val"
+    assert notes == (
         "a.npz: x_val is the test set (there is no array for tests)",
         "a.npz: not used: mean",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,9 +14,8 @@ import numpy.typing as npt
 
 from raffed.budget import allow
 from raffed.data.files import FORMATS
-from raffed.data.importers.image_parts import image_parts, is_data, parts_inside
 from raffed.data.importers.imported import TEST_SHARE, Columns, DataFacts, Imported, imported
-from raffed.data.importers.values import are_parts
+from raffed.data.importers.values import are_parts, chosen_parts, part_named
 from raffed.errors import DataFileError, check_choice, check_range
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ COLOURS = ("auto", "grey", "rgb")
 COLOUR_BYTES = 3  # of a pixel
 GREY_MODES = ("1", "L", "LA")
 KNOWN_MODES = (*GREY_MODES, "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+NOT_DATA = ("thumbs.db", "desktop.ini", "__macosx")  # what operating systems leave, beside hidden files
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def import_folder(
 
     Args:
         folder: The folder. Below it, or below its folders for training and tests, lie CLASS/file or
-            CLIENT/CLASS/file. See `image_parts` for the names of these folders.
+            CLIENT/CLASS/file.
         size: Side in pixels to which all images are resized (bilinear). Default 0: all have one size already.
         colour: "grey" (one channel), "rgb" (three), or "auto": grey if all images are.
         test: Fraction of the images that becomes the test set if no folder holds test or validation images.
@@ -70,49 +71,123 @@ def import_folder(
     root = Path(folder).expanduser()
     if not root.is_dir():
         raise DataFileError(f"{root} is missing" if not root.exists() else f"{root} is not a folder")
-    parts = image_parts(root)
-    train, rest = _images(parts.train), _images(parts.test) if parts.test is not None else []
-    if rest and bool(train[0].client) != bool(rest[0].client):
-        raise DataFileError(
-            f"{root}: {train[0].path.relative_to(root)} and {rest[0].path.relative_to(root)} lie at "
-            "different depths; both parts must have the layout CLASS/file, or both CLIENT/CLASS/file"
-        )
-    x = read_images([one.path for one in (*train, *rest)], size, colour)
-    made = _columns(train, x[: len(train)])
+    train_folder, test_folder, notes = _parts(root)
+    train = _images(train_folder)
+    rest = _images(test_folder) if test_folder is not None else []
+    if rest:
+        _check_depths(root, [train[0], rest[0]])
+    x = read_images([image.path for image in (*train, *rest)], size, colour)
+    given = _columns(train, x[: len(train)])
     tests = _columns(rest, x[len(train) :]) if rest else None
-    facts = DataFacts("images", parts.notes, resized=size > 0)
+    facts = DataFacts("images", notes, resized=size > 0)
     share = 0.0 if rest else test
-    return imported(name or str(folder), made, tests, share=share, seed=seed, source=source, facts=facts)
+    return imported(name or str(folder), given, tests, share=share, seed=seed, source=source, facts=facts)
 
 
 def _columns(files: Sequence[ImageFile], x: ByteArray) -> Columns:
-    clients = [one.client for one in files] if files[0].client else None
-    return Columns(x, [one.label for one in files], clients)
+    clients = [file.client for file in files] if files[0].client else None
+    return Columns(x, [file.label for file in files], clients)
+
+
+def _parts(root: Path) -> tuple[Path, Path | None, tuple[str, ...]]:
+    """Return the folders of the training and the test part by their names, and notes.
+
+    A folder without parts is the training part. Folders that hold no folders are classes.
+
+    Raises:
+        DataFileError: The training part is missing, or other folders lie beside the parts.
+        UsageError: Two folders mean the same part.
+    """
+    below = _folders(root)
+    named = [folder.name for folder in below if part_named(folder.name)]
+    plain = {part_named(name) for name in named} <= {"validation"}
+    if plain or not any(_folders(root / name) for name in named):
+        return root, None, ()
+    if other := next((folder.name for folder in below if folder.name not in named), None):
+        raise DataFileError(
+            f"{root}: {named[0]!r} is the name of a part of a data set, and {other!r} beside it is not; "
+            f"leave only parts there (train, test, val), or rename {named[0]!r} if it is a client or class"
+        )
+    counts = {name: sum(len(files) for _, files in _walked(root / name)) for name in named}
+    chosen = chosen_parts(str(root), counts)
+    if chosen is None:
+        raise DataFileError(
+            f"{root} holds {' and '.join(map(repr, named))}, and no folder for training; add one named train"
+        )
+    tests = None if chosen.test is None else _inner(root / chosen.test)
+    return _inner(root / chosen.train), tests, chosen.notes
+
+
+def _inner(folder: Path) -> Path:
+    """Return the folder inside if it is the only one and means the same part, as in seg_train/seg_train."""
+    below = _folders(folder)
+    same = len(below) == 1 and part_named(below[0].name) == part_named(folder.name)
+    return below[0] if same else folder
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and _is_data(path.name))
+
+
+def _is_data(name: str) -> bool:
+    return not name.startswith(".") and name.lower() not in NOT_DATA
+
+
+def _walked(root: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield every folder below a folder with its files, also where links lead to them.
+
+    Links that lead back end at the depth at which nothing may lie.
+
+    Raises:
+        DataFileError: A folder is empty or cannot be read, or one lies too deep.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise DataFileError(f"{error.filename} cannot be read ({error.strerror}); it must be readable")
+
+    for place, folders, names in os.walk(root, followlinks=True, onerror=refuse):
+        folder = Path(place)
+        folders[:] = filter(_is_data, folders)
+        files = [folder / name for name in names if _is_data(name)]
+        depth = len(folder.relative_to(root).parts)
+        if depth and not folders and not files:
+            raise DataFileError(f"{folder} is empty; remove it or put images into it")
+        if depth > 2:
+            path = (files or [folder / folders[0]])[0]
+            raise DataFileError(
+                f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}"
+                f"{_parts_inside(root)}"
+            )
+        yield folder, files
+
+
+def _parts_inside(root: Path) -> str:
+    """Return the end of a message if the parts lie in a folder of their own, one level further down."""
+    for folder in _folders(root):
+        inside = [path.name for path in _folders(folder)]
+        if are_parts(inside):
+            return (
+                f"; {folder} holds {' and '.join(inside)}: the parts must be outermost, as in folder:{folder}"
+            )
+    return ""
 
 
 def _images(root: Path) -> list[ImageFile]:
     """Return all images below a folder, in the order of their names.
 
     Raises:
-        DataFileError: There are none, a folder is empty, images lie too deep or at different depths, or the
-            folders of the classes are named as parts are.
+        DataFileError: There are none, they lie at different depths, or the folders of the classes are named
+            as parts are.
     """
     found: list[ImageFile] = []
-    for path in sorted(_files(root, root)):
+    for path in sorted(path for _, files in _walked(root) for path in files):
         inside = path.relative_to(root).parts
-        # Files beside the folders of the classes, such as a licence, are not data
-        if len(inside) == 1:
-            continue
-        found.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
+        if len(inside) > 1:  # files beside the folders of the classes, such as a licence, are not data
+            found.append(ImageFile(path, inside[-2], inside[0] if len(inside) == 3 else ""))
     if not found:
         raise DataFileError(f"{root} holds no images; they must lie in CLASS/file or CLIENT/CLASS/file")
-    other = next((one for one in found if bool(one.client) != bool(found[0].client)), None)
-    if other is not None:
-        raise DataFileError(
-            f"{root}: {found[0].path.relative_to(root)} and {other.path.relative_to(root)} lie at "
-            "different depths; all images must lie in CLASS/file, or all in CLIENT/CLASS/file"
-        )
-    if are_parts(labels := sorted({one.label for one in found})):
+    _check_depths(root, found)
+    if are_parts(labels := sorted({image.label for image in found})):
         raise DataFileError(
             f"{root}: the folders that hold the images are named {' and '.join(labels)}, so these would be "
             f"the classes; parts must be outside and classes inside, as in {labels[-1]}/CLASS/file"
@@ -120,32 +195,14 @@ def _images(root: Path) -> list[ImageFile]:
     return found
 
 
-def _files(folder: Path, root: Path) -> Iterator[Path]:
-    """Yield the files of a folder and of the folders in it, also where links lead to them.
-
-    Links that lead back end at the depth at which nothing may lie.
-
-    Raises:
-        DataFileError: A folder is empty or cannot be read, or something lies too deep below `root`.
-    """
-    try:
-        below = sorted(folder.iterdir())
-    except OSError as error:
-        raise DataFileError(f"{folder} cannot be read ({error.strerror}); it must be readable") from error
-    if not below and folder != root:
-        raise DataFileError(f"{folder} is empty; remove it or put images into it")
-    for path in below:
-        if not is_data([path.name]):
-            continue
-        if len(path.relative_to(root).parts) > 3:
-            raise DataFileError(
-                f"{path} lies too deep; images must lie in CLASS/file or CLIENT/CLASS/file below {root}"
-                f"{parts_inside(root)}"
-            )
-        if path.is_dir():
-            yield from _files(path, root)
-        else:
-            yield path
+def _check_depths(root: Path, images: Sequence[ImageFile]) -> None:
+    first = images[0]
+    other = next((image for image in images if bool(image.client) != bool(first.client)), None)
+    if other is not None:
+        raise DataFileError(
+            f"{root}: {first.path.relative_to(root)} and {other.path.relative_to(root)} lie at different "
+            "depths; all images must lie in CLASS/file, or all in CLIENT/CLASS/file"
+        )
 
 
 def read_images(paths: Sequence[Path], size: int = 0, colour: str = "auto") -> ByteArray:
