@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from raffed.results.by_samples import by_samples
 from raffed.results.parquet import open_table
-from raffed.results.run_fields import RUN_SCHEMA
+from raffed.results.run_contents import RUN_SCHEMA
 from raffed.results.schema import SCHEMA_VERSION, WORDS
 from raffed.results.seal import BROKEN, is_broken
 

@@ -1,4 +1,4 @@
-"""The JSON schema of a configuration, made from the declarations by which raffed itself checks it.
+"""The JSON schema of a configuration, made by pydantic from the types by which raffed itself checks it.
 
 Editors complete and check a TOML file by it. It says what each key may be; rules between two keys are checked
 when the file is read. This module imports neither torch nor Ray.
@@ -7,40 +7,30 @@ when the file is read. This module imports neither torch nor Ray.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from raffed.config.declaration import KINDS, LIST, TABLE, Declaration, Json
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic.json_schema import GenerateJsonSchema
+from typing_extensions import TypedDict
+
 from raffed.config.run import SECTIONS, RunConfig
 from raffed.config.validation import declarations
 
-T = TypeVar("T")
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_TYPES = {
-    "bool": "boolean",
-    "int": "integer",
-    "float": "number",
-    "str": "string",
-    "None": "null",
-    TABLE: "object",
-    LIST: "array",
-}
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Leaves out the title of each key, which would be the key itself."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
 
 
-def configuration_schema() -> dict[str, Json]:
+def configuration_schema() -> dict[str, Any]:
     """Return the schema of a configuration as plain data."""
-    fields = {name: _property(one) for name, one in declarations(RunConfig).items() if name not in SECTIONS}
-    tables: dict[str, Json] = {
-        name: {**_table(kind), "description": declarations(RunConfig)[name].doc}
-        for name, kind in SECTIONS.items()
-    }
-    return {
-        "$schema": DIALECT,
-        "title": "A run of raffed",
-        "type": "object",
-        "properties": {**fields, **tables},
-        "additionalProperties": False,
-    }
+    tables = {name: _table(kind, f"[{name}]") for name, kind in SECTIONS.items()}
+    adapter: TypeAdapter[Any] = TypeAdapter(_table(RunConfig, "A run of raffed", tables))
+    schema = adapter.json_schema(schema_generator=_WithoutTitles)
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema}
 
 
 def schema_text() -> str:
@@ -48,46 +38,14 @@ def schema_text() -> str:
     return json.dumps(configuration_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _table(section: Callable[..., T]) -> dict[str, Json]:
-    properties: dict[str, Json] = {name: _property(one) for name, one in declarations(section).items()}
-    return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _property(one: Declaration) -> Json:
-    """Return the schema of one field. Of a type that raffed does not check, anything is accepted."""
-    found: dict[str, Json] = {"description": one.doc} if one.doc else {}
-    if not all(kind in KINDS for kind in one.kinds):
-        return found
-    kinds: list[Json] = [_kind(one, kind) for kind in one.kinds]
-    return {**found, **(kinds[0] if isinstance(kinds[0], dict) and len(kinds) == 1 else {"anyOf": kinds})}
-
-
-def _kind(one: Declaration, kind: str) -> dict[str, Json]:
-    found: dict[str, Json] = {"type": _TYPES[kind]}
-    if kind == "str" and one.choices:
-        return {**found, **_words(one)}
-    if kind == LIST:
-        length: dict[str, Json] = {}
-        if one.length is not None:
-            length = {"minItems": one.length.low}
-            length |= {} if one.length.high is None else {"maxItems": one.length.high}
-        return {**found, "items": {"type": "integer", **_range(one)}, **length}
-    return {**found, **(_range(one) if kind in ("int", "float") else {})}
-
-
-def _words(one: Declaration) -> dict[str, Json]:
-    if not one.words:
-        return {"enum": list(one.choices)}
-    word = "|".join(filter(None, one.choices))
-    return {"pattern": f"^( *({word}) *(, *({word}) *)*)?$"}
-
-
-def _range(one: Declaration) -> dict[str, Json]:
-    if one.range is None:
-        return {}
-    low = "exclusiveMinimum" if one.range.open_low else "minimum"
-    found: dict[str, Json] = {low: one.range.low}
-    return {**found, "maximum": one.range.high} if one.range.high != float("inf") else found
+def _table(kind: type, title: str, tables: Mapping[str, Any] | None = None) -> Any:
+    """Return the type of a table of a file. Every key may be left out."""
+    make: Any = TypedDict
+    keys = {
+        name: Annotated[(tables or {}).get(name, one.accepted()), Field(description=one.doc)]
+        for name, one in declarations(kind).items()
+    }
+    return with_config(ConfigDict(extra="forbid", title=title))(make(kind.__name__, keys, total=False))
 
 
 __all__ = ["configuration_schema", "schema_text"]

@@ -33,9 +33,7 @@ def settled_arguments(
                 f"--{field} too"
             )
         return {}
-    known = declarations(rules[name])
-    check_values(f"{field} {name}", known, given)
-    return {key: known[key].canonical(value) for key, value in given.items()}
+    return check_values(f"{field} {name}", declarations(rules[name]), given)
 
 
 __all__ = ["settled_arguments"]

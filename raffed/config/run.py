@@ -33,7 +33,6 @@ from raffed.config.validation import Declaration, Doc, Range, Value, check_field
 from raffed.errors import UnknownNameError, UsageError
 from raffed.references.names import as_name
 
-T = TypeVar("T")
 V = TypeVar("V")
 PLACES = (
     "data.root",
@@ -151,13 +150,6 @@ class RunConfig:
         """Return the configuration as nested tables, as they are written into run.json."""
         return dataclasses.asdict(self)
 
-    def canonical(self) -> RunConfig:
-        """Return the same configuration with one spelling of every number.
-
-        An int that was given for a float becomes that float.
-        """
-        return RunConfig.from_dict(self.as_dict())
-
     def changed(self, values: Mapping[str, Value]) -> RunConfig:
         """Return the same configuration with other values.
 
@@ -183,7 +175,7 @@ class RunConfig:
         if self.loss:
             parts["loss"] = {"name": self.loss, "args": dict(self.loss_args)}
         for name in SECTIONS:
-            values = _canonical(SECTIONS[name], dataclasses.asdict(getattr(self, name)))
+            values = dataclasses.asdict(getattr(self, name))
             if name not in OMITTED_WHEN_DEFAULT or values != _usual_values(name):
                 parts[name] = _deciding(name, values)
         del parts["runtime"]
@@ -210,7 +202,8 @@ class RunConfig:
         if not isinstance(values.get("args", {}), Mapping):
             raise UsageError(f"[args] is {values['args']!r}, but must be a table of the method's arguments")
         sections = {name: _section(name, values[name]) for name in SECTIONS if name in values}
-        return _made(RunConfig, {**values, **sections})
+        make: Callable[..., RunConfig] = RunConfig
+        return make(**{**values, **sections})
 
 
 def _put(before: Value, path: Sequence[str], value: Value) -> Value:
@@ -257,19 +250,7 @@ def _section(name: str, values: Value) -> Section:
         raise UsageError(f"[{name}] is {values!r}, but must be a table")
     kind: Callable[..., Section] = SECTIONS[name]
     _check_known(f"[{name}]", values, declarations(kind))
-    return _made(kind, values)
-
-
-def _made(kind: Callable[..., T], values: Mapping[str, V]) -> T:
-    """Make a section or a configuration. An int that stands for a float becomes that float."""
-    fields = declarations(kind)
-    return kind(**{name: fields[name].canonical(value) for name, value in values.items()})
-
-
-def _canonical(kind: type[Section], values: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the fields of a section with one spelling of every number."""
-    fields = declarations(kind)
-    return {name: fields[name].canonical(value) for name, value in values.items()}
+    return kind(**values)
 
 
 __all__ = ["SECTIONS", "Data", "Federation", "Local", "Model", "Numerics", "RunConfig", "Runtime"]

@@ -149,11 +149,11 @@ def settled_selection(name: str, given: Mapping[str, Value]) -> dict[str, Value]
         return dict(given)
     known = declarations(SELECTIONS[name])
     listed = {key: _as_text(known, key, value) for key, value in given.items()}
-    check_values(f"selection {name}", known, listed)
-    if name == FIXED and listed.get("file"):
-        listed["clients"] = _read(str(listed.pop("file")))
-    SELECTIONS[name](**{key: known[key].canonical(value) for key, value in listed.items()})
-    return {key: known[key].canonical(value) for key, value in listed.items()}
+    settled = check_values(f"selection {name}", known, listed)
+    if name == FIXED and settled.get("file"):
+        settled["clients"] = _read(str(settled.pop("file")))
+    SELECTIONS[name](**settled)
+    return settled
 
 
 def _as_text(known: Mapping[str, Declaration], key: str, value: Value) -> Value:

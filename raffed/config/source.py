@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.config.declaration import (
+from raffed.config.validation import (
     Choices,
     Declaration,
     Doc,

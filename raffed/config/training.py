@@ -44,7 +44,7 @@ class Local:
         float,
         Range(0.0, 1e4, open_low=True),
         Doc("Passes over the client's training samples in a round; 0.5 is half of one."),
-    ] = 5
+    ] = 5.0
     epochs_to: Annotated[
         int,
         Range(0),
@@ -132,9 +132,7 @@ class Local:
         """Check arguments, and store them in one spelling."""
         given = getattr(self, field)
         if isinstance(given, Mapping):
-            check_values(owner, known, given)
-            settled: dict[str, Value] = {name: known[name].canonical(value) for name, value in given.items()}
-            object.__setattr__(self, field, settled)
+            object.__setattr__(self, field, check_values(owner, known, given))
 
     def _check_effective(self) -> None:
         """Refuse settings that another one makes ineffective."""

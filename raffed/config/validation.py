@@ -1,42 +1,313 @@
-"""What an argument may be, declared once in the signature of its function, and the one check of given values.
+"""What an argument may be, declared once in the signature of its function, and checked by pydantic.
 
     def fedprox(mu: Annotated[float, Range(0.0, 1e6), Doc("μ, weight of the pull.")] = 0.01) -> Method: ...
 
 The type says which kind of value an argument takes. `Range`, `Length`, `Words` and `Doc` say the rest. A
 `Literal` type is a choice. Sections of the configuration are dataclasses whose fields are declared in the
-same way, and so are the contents of run.json and sweep.json, as a `TypedDict` (`check_json`). The listings
-and options of the command line read the same declarations. This module imports neither torch nor Ray.
+same way. The contents of run.json and sweep.json are a `TypedDict` (`check_json`). The listings and
+options of the command line read the same declarations. This module imports neither torch nor Ray, and
+pydantic, which takes 0.1 seconds, only when something is checked.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
+import math
+import operator
+import re
 import types
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import Annotated, Final, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
-
-from raffed.config.declaration import (
-    Choices,
-    Declaration,
-    Doc,
-    Json,
-    Length,
-    Range,
-    Strength,
-    Value,
-    Words,
-    plain_kind,
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
 )
-from raffed.config.json_types import Form, Shape, check_json, fields_of, markers_of
+
 from raffed.errors import UnknownNameError, UsageError
+
+# What JSON can express, and what may stand in a configuration, where tuples are also lists. A signature that
+# names them is read when it runs, where a recursive alias could not be evaluated.
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
+    from pydantic_core import CoreSchema, ErrorDetails
+
+    Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+    Value: TypeAlias = "Mapping[str, Value] | Sequence[Value] | str | int | float | bool | None"
+else:
+    Json = Value = object
 
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
 NO_DEFAULT: Final = dataclasses.MISSING
+LIST, TABLE = "list of int", "table"
+KINDS = ("bool", "int", "float", "str", "None", LIST, TABLE)  # of other types nothing is checked
+_SHOWN = 60  # characters of a value or a name in a file that a message shows
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number from `low` to `high`. Both ends belong to the range, the lower one not if `open_low`.
+
+    The range of a list is that of each of its numbers.
+    """
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+
+    def __str__(self) -> str:
+        low, high = map(_short, (self.low, self.high))
+        if self.high == math.inf:
+            return f"{'>' if self.open_low else '≥'} {low}"
+        return f"{'(' if self.open_low else '['}{low}, {high}]"
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema: Any = handler(kind)
+        bounds = {"gt" if self.open_low else "ge": self.low, "le": self.high}
+        if schema["type"] == "int":  # an infinite bound is for floats, where it refuses nan
+            bounds = {name: int(bound) for name, bound in bounds.items() if abs(bound) != math.inf}
+        return {**schema, **bounds}
+
+    def refusal(self) -> str:
+        """Why a number outside is refused."""
+        if self.high == math.inf and not self.open_low:
+            return f"is below {self.low}"
+        return f"is outside {'(' if self.open_low else '['}{self.low}, {self.high}]"
+
+
+def _short(number: float) -> str:
+    text = f"{number:g}"
+    return text.replace("e+0", "e") if float(text) == number else f"{number}"
+
+
+@dataclass(frozen=True)
+class Length:
+    """How many numbers a list has: from `low` to `high`."""
+
+    low: int
+    high: int | None = None
+
+    def __contains__(self, count: int) -> bool:
+        return self.low <= count and (self.high is None or count <= self.high)
+
+    def __str__(self) -> str:
+        if self.high is None:
+            return f"{self.low} or more"
+        return f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic import Field
+
+        return handler.generate_schema(Annotated[kind, Field(min_length=self.low, max_length=self.high)])
+
+
+@dataclass(frozen=True, init=False)
+class Choices:
+    """One of these words. For choices that a type cannot state, because they are known only when it runs."""
+
+    words: tuple[str, ...]
+
+    def __init__(self, *words: str) -> None:
+        object.__setattr__(self, "words", words)
+
+
+class Words(Choices):
+    """Zero or more of these words in one text, separated by commas."""
+
+
+@dataclass(frozen=True)
+class Doc:
+    """What an argument means. The first sentence can stand alone, as it does in the help of an option."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Strength:
+    """Marks a coefficient that makes steps larger, so that it may be the reason if training diverges."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A text of a certain form, in a file.
+
+    Attributes:
+        words: What the text must be, as messages say it.
+        accepts: Whether a text has the form.
+    """
+
+    words: str
+    accepts: Callable[[str], bool]
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core.core_schema import no_info_after_validator_function
+
+        return no_info_after_validator_function(self._checked, handler(kind))
+
+    def _checked(self, text: str) -> str:
+        if not self.accepts(text):
+            raise ValueError(f"must be {self.words}")
+        return text
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Marks JSON that the program takes as it is, although its type is known: `kind`."""
+
+    kind: Any
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(self.kind)
+
+
+Marker: TypeAlias = Range | Length | Choices | Doc | Strength
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One argument: its name, its type and default as text, what it may be, and what it means."""
+
+    name: str
+    kind: str
+    default: str = ""
+    range: Range | None = None
+    choices: tuple[str, ...] = ()
+    doc: str = ""
+    length: Length | None = None
+    words: bool = False  # whether several choices, separated by commas, may be given
+    strength: bool = False
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types that are accepted, one for each part of a union."""
+        return self.kind.split(" | ")
+
+    @property
+    def shown_kind(self) -> str:
+        """The choices if there are any, otherwise the type."""
+        shown = " | ".join(filter(None, self.choices))
+        if self.words:
+            return f"{shown}, separated by commas"
+        kind = self.kind.replace("list of", f"list of {self.length}") if self.length else self.kind
+        return shown or kind
+
+    @property
+    def shown_default(self) -> str:
+        """The default as it is typed in a file or in the command line."""
+        text = self.default.strip("'")
+        if self.kind == LIST:
+            return f"[{', '.join(re.findall('[0-9]+', text))}]".replace(" ", "")
+        return text.lower() if self.kind == "bool" else text
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the meaning."""
+        return re.split(r"(?<=\.)\s+(?=[^a-z])", self.doc, maxsplit=1)[0]
+
+    def marked(self, *markers: Marker | str) -> Declaration:
+        """The same with what these markers say; a later marker replaces an earlier one of its kind."""
+        found = self
+        for one in markers:
+            if isinstance(one, Range):
+                found = replace(found, range=one)
+            elif isinstance(one, Length):
+                found = replace(found, length=one)
+            elif isinstance(one, Choices):
+                found = replace(found, choices=one.words, words=isinstance(one, Words))
+            elif isinstance(one, Doc):
+                found = replace(found, doc=one.text)
+            elif isinstance(one, Strength):
+                found = replace(found, strength=True)
+        return found
+
+    def accepted(self) -> Any:
+        """Return the type by which pydantic checks a value. Of types outside `KINDS` nothing is checked."""
+        from pydantic import Field, InstanceOf
+
+        if not all(kind in KINDS for kind in self.kinds):
+            return Any
+        text: Any = Literal[self.choices] if self.choices else str
+        if self.words:
+            word = "|".join(map(re.escape, filter(None, self.choices)))
+            text = Annotated[str, Field(pattern=rf"^(\s*({word})\s*(,\s*({word})\s*)*)?$")]
+        integer: Any = Annotated[int, self.range]
+        named: dict[str, Any] = {
+            "bool": bool,
+            "int": integer,
+            "float": Annotated[float, self.range],
+            "str": text,
+            "None": types.NoneType,
+            LIST: Annotated[Sequence[integer], self.length],
+            TABLE: InstanceOf[Mapping[str, Any]],
+        }
+        return functools.reduce(operator.or_, (named[kind] for kind in self.kinds))
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        from pydantic import ConfigDict, TypeAdapter
+
+        return TypeAdapter(self.accepted(), config=ConfigDict(strict=True))
+
+    def check(self, value: T, prefix: str = "") -> Any:
+        """Return `value` in its one spelling: an int that stands for a float is that float.
+
+        A bool is never a number. A tuple is also a list.
+
+        Raises:
+            UsageError: `value` has another type, lies outside the range or is none of the choices.
+        """
+        from pydantic import ValidationError
+
+        try:
+            found = self._adapter.validate_python(value)
+        except ValidationError as error:
+            raise self._refusal(value, prefix, error) from None
+        return dict(found) if isinstance(found, Mapping) else found
+
+    def _refusal(self, value: T, prefix: str, error: ValidationError) -> UsageError:
+        """Return the error that says in one line what was given and what is allowed."""
+        every = error.errors(include_url=False)
+        first = next((one for one in every if not one["type"].endswith("_type")), every[0])
+        kind, given, label = first["type"], first["input"], f"{prefix}{self.name} = {value!r}"
+        if isinstance(given, str) and kind in ("literal_error", "string_pattern_mismatch"):
+            words = [word.strip() for word in given.split(",")] if self.words else [given]
+            unknown = next(word for word in words if word not in self.choices)
+            name = f"{prefix}{self.name}".rpartition(": ")[2]
+            return UnknownNameError(name, unknown, filter(None, self.choices))
+        if self.range and kind.startswith(("greater", "less")):
+            return UsageError(f"{label}{f': {given!r}' if first['loc'] else ''} {self.range.refusal()}")
+        if isinstance(value, list | tuple) and kind in ("too_short", "too_long"):
+            return UsageError(f"{label} has {len(value)} numbers, but must have {self.length}")
+        shown = LIST in self.kinds and re.fullmatch(r"[\d, ]*\d[\d, ]*", str(value))
+        remedy = f"; write {self.name}=[{value}]" if shown else ""
+        return UsageError(f"{label} is {_a(type(value).__name__)}, but must be {_a(self.kind)}{remedy}")
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def plain_kind(text: str) -> str:
+    """The words that messages use for a type as it is written, such as `list of int` for Sequence[int]."""
+    text = re.sub(r"[\w.]+\.(?=\w)", "", text)
+    if re.fullmatch(r"(Sequence|list|tuple)\[int(, (int|\.\.\.))*\]", text):
+        return LIST
+    return TABLE if text.startswith("Mapping[") else text
 
 
 def declarations(factory: Callable[..., T]) -> Mapping[str, Declaration]:
@@ -58,8 +329,6 @@ def _read(factory: Callable[..., T]) -> Mapping[str, Declaration]:
         given = default is not NO_DEFAULT
         start = Declaration(name, type(default).__name__ if given else "", repr(default) if given else "")
         found[name] = _declared(start, hints[name]) if name in hints else start
-        if given:
-            _check_default(owner(factory), found[name], default)
     return found
 
 
@@ -77,20 +346,21 @@ def _usual(factory: Callable[..., T]) -> dict[str, object]:
     }
 
 
-def _check_default(name: str, one: Declaration, default: V) -> None:
+def check_defaults(factory: Callable[..., T]) -> None:
     """Refuse a default that would be refused if it was given.
 
     None is allowed for every argument: it is how many write that nothing was given.
 
     Raises:
-        UsageError: The default has another type, or is outside the range or none of the choices.
+        UsageError: A default has another type, or is outside the range or none of the choices.
     """
-    if default is None or any(not isinstance(word, str) for word in one.choices):
-        return
-    try:
-        one.check(default, f"{name}: default of ")
-    except UsageError as error:
-        raise UsageError(f"{error}; change the default or the declaration") from None
+    usual = _usual(factory)
+    for name, one in declarations(factory).items():
+        if usual[name] is not None and usual[name] is not NO_DEFAULT:
+            try:
+                one.check(usual[name], f"{owner(factory)}: default of ")
+            except UsageError as error:
+                raise UsageError(f"{error}; change the default or the declaration") from None
 
 
 def _declared(start: Declaration, hint: T) -> Declaration:
@@ -136,12 +406,12 @@ def check_arguments(factory: Callable[..., T], values: Mapping[str, V]) -> None:
     check_values(owner(factory), declarations(factory), values)
 
 
-def check_values(name: str, known: Mapping[str, Declaration], values: Mapping[str, V]) -> None:
-    """Check the values of some arguments against their declarations; `name` is that of their owner."""
-    for key, value in values.items():
+def check_values(name: str, known: Mapping[str, Declaration], values: Mapping[str, V]) -> dict[str, Value]:
+    """Return the values of some arguments in one spelling, after a check; `name` is that of their owner."""
+    for key in values:
         if key not in known:
             raise UnknownNameError(f"argument of {name}", key, known)
-        known[key].check(value, f"{name}: ")
+    return {key: known[key].check(value, f"{name}: ") for key, value in values.items()}
 
 
 def check_call(
@@ -159,6 +429,7 @@ def check_call(
     Raises:
         UsageError: An argument is unknown, has a wrong value, or is missing.
     """
+    check_defaults(function)
     own = {one.name: one for one in declarations(function).values() if one.name not in supplied}
     check_values(name, own, values)
     for one in inspect.signature(function).parameters.values():
@@ -168,12 +439,12 @@ def check_call(
 
 
 def check_fields(section: str, values: T) -> None:
-    """Check every field of a dataclass against its declaration; messages say `section.field`."""
+    """Check every field of a dataclass, and store it in its one spelling; messages say `section.field`."""
     kind = type(values)
     for name, one in declarations(kind).items():
         value = getattr(values, name)
-        if value is not getattr(kind, name, NO_DEFAULT):  # defaults were checked with the declaration
-            one.check(value, f"{section}." if section else "")
+        if value is not getattr(kind, name, NO_DEFAULT):
+            object.__setattr__(values, name, one.check(value, f"{section}." if section else ""))
 
 
 def checked(factory: Callable[P, T]) -> Callable[P, T]:
@@ -188,13 +459,70 @@ def checked(factory: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
+def check_json(kind: type[Mapping[str, Any]], value: Mapping[str, Json]) -> None:
+    """Check what a file holds.
+
+    Args:
+        kind: A `TypedDict`. Fields that it does not declare are refused.
+        value: The contents of a file.
+
+    Raises:
+        ValueError: The message names the place, such as `segments[0].from`, the value and what it must be.
+    """
+    from pydantic import ValidationError
+
+    try:
+        _file_adapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise ValueError(_one_line(error.errors(include_url=False), value, get_type_hints(kind))) from None
+
+
+@functools.cache
+def _file_adapter(kind: type[Mapping[str, Any]]) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    return TypeAdapter(with_config(ConfigDict(strict=True, extra="forbid"))(kind))
+
+
+def _one_line(errors: Sequence[ErrorDetails], value: Mapping[str, Json], known: Collection[str]) -> str:
+    """Return what the first error of pydantic says about the contents of a file."""
+    place, first = _place(errors[0], value), errors[0]
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(place, known, n=1, cutoff=0.5) if len(first["loc"]) == 1 else []
+        return f"{place} is not a field that raffed writes{f' (did you mean {near[0]!r}?)' if near else ''}"
+    needs = [
+        re.sub("^Value error, |^(Input|List) should(?= )", lambda m: "must" if m[1] else "", one["msg"])
+        for one in errors  # one for each type of a union
+        if _place(one, value) == place
+    ]
+    return (
+        f"{place or 'the file'} is {ascii(first['input'])[:_SHOWN]}, but {' or '.join(dict.fromkeys(needs))}"
+    )
+
+
+def _place(error: ErrorDetails, value: Any) -> str:
+    """Return where an error is, without the names that pydantic gives to the types of a union."""
+    place = ""
+    for key in error["loc"]:
+        if isinstance(value, list) and isinstance(key, int):
+            value, place = value[key], f"{place}[{key}]"
+        elif isinstance(value, dict) and (key in value or error["type"] == "missing"):
+            shown = str(key) if str(key).isprintable() else ascii(key)
+            value, place = value.get(str(key)), f"{place}.{shown[:_SHOWN]}"
+    return place.removeprefix(".")
+
+
 __all__ = [
+    "KINDS",
     "Choices",
     "Declaration",
     "Doc",
     "Form",
     "Json",
     "Length",
+    "Marker",
     "Range",
     "Shape",
     "Strength",
@@ -202,12 +530,12 @@ __all__ = [
     "Words",
     "check_arguments",
     "check_call",
+    "check_defaults",
     "check_fields",
     "check_json",
     "check_values",
     "checked",
     "declarations",
-    "fields_of",
-    "markers_of",
+    "plain_kind",
     "table_of",
 ]

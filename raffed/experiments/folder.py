@@ -31,8 +31,7 @@ from raffed.results.atomic import sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.remote import STATE_FILE
 from raffed.results.row import Row
-from raffed.results.run_contents import Noted
-from raffed.results.run_fields import RUN_SCHEMA
+from raffed.results.run_contents import RUN_SCHEMA, Noted
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, parts_of, read_metrics, rows_sha256

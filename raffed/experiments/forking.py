@@ -70,7 +70,7 @@ def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
             "local.keep_optimizer: the checkpoint holds no state of this optimiser, because the run had "
             "another one or reset it; fork with --reset-optimizer, or with the optimiser of the run"
         )
-    before, after = run.config.canonical().as_dict(), config.canonical().as_dict()
+    before, after = run.config.as_dict(), config.as_dict()
     for name, why in SAME_IN_A_FORK.items():
         if before[name] != after[name]:
             raise UsageError(f"a fork keeps {name} of its run: {why}")

@@ -109,7 +109,7 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     _check_stages(run, setup, done)
     contents = rewound(run.contents, done)
     contents["earlier"] = superseded(run.contents, done)
-    contents["config"], contents["identity"] = config.canonical().as_dict(), config.identity()
+    contents["config"], contents["identity"] = config.as_dict(), config.identity()
     with held(run.path):
         write_json(run.path / RUN_FILE, contents)
         for one in checkpoints(run.path):

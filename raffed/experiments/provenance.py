@@ -18,8 +18,7 @@ from raffed.experiments.saved_inputs import described_data
 from raffed.methods import OwnMethod, method_info
 from raffed.results.command_line import command_line
 from raffed.results.folder_names import folder_name
-from raffed.results.run_contents import Noted, RunContents, Segment
-from raffed.results.run_fields import RUN_SCHEMA
+from raffed.results.run_contents import RUN_SCHEMA, Noted, RunContents, Segment
 from raffed.results.runfile import versions
 from raffed.results.source_commit import commit
 from raffed.runtime.machine import kernels_enabled, linear_library, processor
@@ -35,7 +34,7 @@ def new_run(setup: Setup) -> RunContents:
     return {
         "schema": RUN_SCHEMA,
         "run_id": f"{name}-{setup.config.seed}-{identity[:8]}-{now:%Y%m%dT%H%M%S%f}",
-        "config": setup.config.canonical().as_dict(),
+        "config": setup.config.as_dict(),
         "identity": identity,
         "method_revision": revision_of(setup.config.method),
         "started": segment["started"],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, overload
 
 from raffed.config.search_axis import axis_values, named_axes
 from raffed.config.source import Described
-from raffed.config.validation import Value, check_arguments, checked, declarations
+from raffed.config.validation import Value, check_arguments, check_defaults, checked, declarations
 from raffed.errors import UsageError
 from raffed.references.places import place_of
 from raffed.references.resolve import load
@@ -188,7 +188,7 @@ def _check_defaults(function: Callable[P, M]) -> None:
     function is used.
     """
     try:
-        declarations(function)
+        check_defaults(function)
     except UsageError as error:
         if not isinstance(error.__cause__, NameError):
             raise UsageError(f"{place_of(function)}: {error}") from None

@@ -17,8 +17,7 @@ from raffed.results.folder_names import RUN_FILE as RUN_FILE
 from raffed.results.folder_names import SWEEP_FILE
 from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
 from raffed.results.packed_records import check_unpacked
-from raffed.results.run_contents import RunContents
-from raffed.results.run_fields import is_run, problem
+from raffed.results.run_contents import RunContents, is_run, problem
 from raffed.results.seal import BROKEN, is_broken, sealed
 
 
@@ -44,7 +43,7 @@ def read_run(run_dir: Path) -> RunContents:
 
     Raises:
         RunFolderError: The file does not exist, does not hold a JSON object, or is not a run.json that a run
-            writes (results/run_fields.py). The message is one line that begins with the file's name.
+            writes (results/run_contents.py). The message is one line that begins with the file's name.
     """
     found = read_object(run_dir, RUN_FILE)
     broken = is_broken(found)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, NotRequired, Required, TypeAlias, TypedDict, TypeGuard
+from typing import Annotated, Literal, NotRequired, Required, TypeAlias, TypeGuard
+
+from typing_extensions import TypedDict
 
 from raffed.config.validation import Length, Range, Shape, check_json
 from raffed.errors import RunFolderError
@@ -94,7 +96,7 @@ class RequestRecord(TypedDict, total=False):
 class SweepRecord(TypedDict):
     """The whole contents of sweep.json."""
 
-    schema: Annotated[int, Shape(Literal[1])]
+    schema: Annotated[int, Range(1, SWEEP_SCHEMA)]
     contents_sha256: NotRequired[str]
     request: Annotated[dict[str, Json], Shape(RequestRecord)]
     meaning: NotRequired[str]
@@ -139,7 +141,7 @@ def _is_sweep(found: dict[str, Json]) -> TypeGuard[SweepRecord]:
     schema = found.get("schema")
     if isinstance(schema, int) and schema > SWEEP_SCHEMA:
         raise ValueError(f"written by a later raffed (schema {schema}, this one reads {SWEEP_SCHEMA})")
-    check_json(SweepRecord, dict(found))
+    check_json(SweepRecord, found)
     return True
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from raffed import Data, Federation, RunConfig
-from raffed.config.json_types import Json
+from raffed.config.validation import Json
 from raffed.data.preparation import AS_IT_IS, Transform, with_numbers
 from raffed.data.transforms import prepare_inputs, transform_for
 from raffed.errors import UsageError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
-from raffed.config.validation import Doc, Json, fields_of, markers_of
-from raffed.results.run_contents import RunContents
-from raffed.results.run_fields import RUN_SCHEMA, problem
+from raffed.config.validation import Doc, Json
+from raffed.results.run_contents import RUN_SCHEMA, RunContents, problem
 from tests.forging import FEWEST
 
 OLD = sorted((Path(__file__).parents[1] / "golden" / "old_runs").glob("*/run.json"))
@@ -22,47 +22,53 @@ WHOLE: dict[str, Json] = {
     ],
 }
 WRONG: dict[str, tuple[Json, str]] = {
-    "schema": ("2", "schema is a text ('2'), but must be an integer"),
-    "run_id": ("", "run_id is a text (''), but must be a text of printable characters"),
-    "config": ([], "config is a list, but must be an object"),
+    "schema": ("2", "schema is '2', but must be a valid integer"),
+    "run_id": ("", "run_id is '', but must be a text of printable characters"),
+    "config": ([], "config is [], but must be a valid dictionary"),
     "identity": ("0" * 63, "but must be 64 hexadecimal digits"),
-    "method_revision": (1.5, "method_revision is a number (1.5), but must be an integer of 0 or more"),
-    "state": ("done", "but must be 'running' or 'stopped' or 'failed' or 'finished'"),
-    "rounds_done": (-1, "rounds_done is an integer (-1), but must be an integer of 0 or more"),
-    "seconds": (-1.0, "seconds is a number (-1.0), but must be a number in [0, 1e+11]"),
-    "partition_sha256": (None, "partition_sha256 is null, but must be 64 hexadecimal digits"),
-    "lists_sha256": (None, "lists_sha256 is null, but must be 64 hexadecimal digits"),
-    "contents_sha256": (None, "contents_sha256 is null, but must be 64 hexadecimal digits"),
+    "method_revision": (1.5, "method_revision is 1.5, but must be a valid integer"),
+    "state": ("done", "but must be 'running', 'stopped', 'failed' or 'finished'"),
+    "rounds_done": (-1, "rounds_done is -1, but must be greater than or equal to 0"),
+    "seconds": (-1.0, "seconds is -1.0, but must be greater than or equal to 0"),
+    "partition_sha256": (None, "partition_sha256 is None, but must be a valid string"),
+    "lists_sha256": (None, "lists_sha256 is None, but must be a valid string"),
+    "contents_sha256": (None, "contents_sha256 is None, but must be a valid string"),
     "data_sha256": ("A" * 64, "but must be 64 hexadecimal digits"),
-    "transform": (3, "transform is an integer (3), but must be a text of printable characters"),
-    "versions": ({"torch": 2}, "versions.torch is an integer (2), but must be a text"),
-    "started": (0, "started is an integer (0)"),
-    "hardware": ({"cores": 2.5}, "hardware.cores is a number (2.5)"),
-    "commit": (7, "commit is an integer (7), but must be a text or null"),
-    "error": ({}, "error is an object, but must be a text or null"),
+    "transform": (3, "transform is 3, but must be a valid string"),
+    "versions": ({"torch": 2}, "versions.torch is 2, but must be a valid string"),
+    "started": (0, "started is 0, but must be a valid string"),
+    "hardware": (
+        {"cores": 2.5},
+        "hardware.cores is 2.5, but must be a valid string or must be a valid integer",
+    ),
+    "commit": (7, "commit is 7, but must be a valid string"),
+    "error": ({}, "error is {}, but must be a valid string"),
     "inputs": ({"shape": [1]}, "inputs.dtype is missing"),
-    "dataset": ([], "dataset is a list, but must be an object"),
-    "effective": ([], "effective is a list, but must be an object"),
-    "clients": (True, "clients is true or false (True), but must be an integer of 0 or more"),
-    "classes": ({"samples": ["1"], "holders": [1]}, "classes.samples[0] is a text ('1')"),
-    "placement": ([], "placement is a list, but must be an object"),
-    "auto": ("serial", "auto is a text ('serial'), but must be an object"),
+    "dataset": ([], "dataset is [], but must be a valid dictionary"),
+    "effective": ([], "effective is [], but must be a valid dictionary"),
+    "clients": (True, "clients is True, but must be a valid integer"),
+    "classes": ({"samples": ["1"], "holders": [1]}, "classes.samples[0] is '1', but must be a valid integer"),
+    "placement": ([], "placement is [], but must be a valid dictionary"),
+    "auto": ("serial", "auto is 'serial', but must be a valid dictionary"),
     "hashes": ({"metrics": "0" * 64, "vaults": "0" * 64}, "hashes.weights is missing"),
-    "round_hashes": (["x"], "round_hashes[0] is a text ('x'), but must be 64 hexadecimal digits"),
-    "files": ({"../x": "0" * 64}, "a name in files is a text ('../x')"),
+    "round_hashes": (["x"], "round_hashes[0] is 'x', but must be 64 hexadecimal digits"),
+    "files": ({"../x": "0" * 64}, "files.../x is '../x', but must be the name of a file below the folder"),
     "segments": ([{"from": 1}], "segments[0].to is missing"),
-    "title": (3, "title is an integer (3), but must be a text"),
+    "title": (3, "title is 3, but must be a valid string"),
     "metrics": ([{"name": "top2"}], "metrics[0].better is missing"),
     "code": ([{"role": "method"}], "code[0].reference is missing"),
-    "earlier": (["a"], "earlier[0] is a text ('a')"),
+    "earlier": (["a"], "earlier[0] is 'a', but must be a valid dictionary"),
     "best": ({"round": 3, "measure": "val.accuracy"}, "best.value is missing"),
-    "ended_early": (3, "ended_early is an integer (3), but must be a text of printable characters"),
+    "ended_early": (3, "ended_early is 3, but must be a valid string"),
 }
 
 
-@pytest.mark.parametrize("name", fields_of(RunContents))
+FIELDS = get_type_hints(RunContents, include_extras=True)
+
+
+@pytest.mark.parametrize("name", FIELDS)
 def test_every_field_has_a_meaning_and_a_wrong_value_is_named(name: str) -> None:
-    assert [one for one in markers_of(fields_of(RunContents)[name]) if isinstance(one, Doc)]
+    assert [one for one in get_args(FIELDS[name]) if isinstance(one, Doc)]
     value, says = WRONG[name]
     found = problem({**WHOLE, name: value})
     assert says in found

@@ -159,7 +159,7 @@ def test_the_message_says_where_what_and_what_is_wanted(sweep: Path) -> None:
     with pytest.raises(RunFolderError) as raised:
         read_sweep(sweep)
     assert str(raised.value) == (
-        f"{sweep}/sweep.json: methods.fedmr.trials[1].score is a text ('high'), but must be a number or null"
+        f"{sweep}/sweep.json: methods.fedmr.trials[1].score is 'high', but must be a valid number"
         "; put back the file as it was, or start the sweep in a new folder"
     )
 

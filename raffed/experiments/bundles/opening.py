@@ -8,7 +8,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypedDict, TypeGuard
+from typing import Annotated, TypeGuard
+
+from typing_extensions import TypedDict
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, Shape, check_json
@@ -142,7 +144,7 @@ def _is_contents(found: dict[str, Json]) -> TypeGuard[BundleContents]:
         raise ValueError(
             f"{BUNDLE_FILE} has schema {ascii(schema)[:20]}, and this raffed reads {BUNDLE_SCHEMA}"
         )
-    check_json(BundleContents, dict(found))
+    check_json(BundleContents, found)
     if not found["runs"]:
         raise ValueError(f"{BUNDLE_FILE} lists no run")
     return True
