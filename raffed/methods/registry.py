@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """Where a factory lives and one line about it.
+    """Where a factory lives and one line about it. Its file and function have the method's name unless given.
 
     `revision` counts the meanings that the method's arguments have had. It is raised by a change after which
     the same arguments give another result, so that a run of the earlier revision is not continued.
     """
 
+    name: str
     title: str
     source: str
-    module: str
-    factory: str
     idea: str
+    module: str = ""
+    factory: str = ""
     revision: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "module", self.module or self.name)
+        object.__setattr__(self, "factory", self.factory or self.name)
 
     def load(self) -> Factory:
         found: Factory = getattr(importlib.import_module(f"raffed.methods.{self.module}"), self.factory)
@@ -60,214 +65,137 @@ class MethodInfo:
 
 
 METHODS: dict[str, MethodInfo] = {
-    "apfl": MethodInfo(
-        "APFL", "Deng et al. 2020", "apfl", "apfl", "a private model mixed with the shared one"
-    ),
-    "ccvr": MethodInfo(
-        "CCVR", "Luo et al. 2021", "ccvr", "ccvr", "the head retrained on virtual features at the end"
-    ),
-    "creff": MethodInfo(
-        "CReFF",
-        "Shang et al. 2022",
-        "creff",
-        "creff",
-        "the head retrained on federated features",
-        revision=2,  # since revision 2 the cosine of the matching has the official code's 1e-6
-    ),
-    "ditto": MethodInfo(
-        "Ditto", "Li et al. 2021", "ditto", "ditto", "FedAvg beside a personal model pulled to it"
-    ),
-    "dittors": MethodInfo(
-        "DittoRS", "Li et al. 2024", "ditto", "dittors", "Ditto with restricted softmax in shared training"
-    ),
-    "fedadagrad": MethodInfo(
-        "FedAdagrad", "Reddi et al. 2021", "fedopt", "fedadagrad", "Adagrad on the server"
-    ),
-    "fedadam": MethodInfo("FedAdam", "Reddi et al. 2021", "fedopt", "fedadam", "Adam on the server"),
-    "fedala": MethodInfo(
-        "FedALA", "Zhang et al. 2023", "fedala", "fedala", "download and own last model mixed before training"
-    ),
-    "fedas": MethodInfo(
-        "FedAS", "Yang et al. 2024", "fedas", "fedas", "body aligned with the client's own features first"
-    ),
-    "fedavg": MethodInfo(
-        "FedAvg", "McMahan et al. 2017", "fedavg", "fedavg", "sample-weighted mean of local models"
-    ),
-    "fedavgm": MethodInfo(
-        "FedAvgM",
-        "Hsu et al. 2019",
-        "fedopt",
-        "fedavgm",
-        "momentum on the server",
-        revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
-    ),
-    "fedaws": MethodInfo("FedAwS", "Yu et al. 2020", "fedaws", "fedaws", "server spreads the class proxies"),
-    "fedbabu": MethodInfo(
-        "FedBABU", "Oh et al. 2022", "fedbabu", "fedbabu", "the head keeps its initial draw, the body learns"
-    ),
-    "fedbn": MethodInfo(
-        "FedBN", "Li et al. 2021", "fedbn", "fedbn", "BatchNorm layers stay with their client"
-    ),
-    "feddbe": MethodInfo(
-        "FedDBE", "Zhang et al. 2023", "feddbe", "feddbe", "features translated privately, their means pulled"
-    ),
-    "feddc": MethodInfo(
-        "FedDC", "Gao et al. 2022", "feddc", "feddc", "local drift decoupled, gradient correction"
-    ),
-    "feddecorr": MethodInfo(
-        "FedDecorr",
-        "Shi et al. 2023",
-        "feddecorr",
-        "feddecorr",
-        "features of every batch decorrelated",
-    ),
-    "feddf": MethodInfo(
-        "FedDF",
-        "Lin et al. 2020",
-        "feddf",
-        "feddf",
-        "the clients' ensemble distilled on the server",
-        revision=2,  # since revision 2 the server's images lie channels last, as the clients' do
-    ),
-    "feddisco": MethodInfo(
-        "FedDisco", "Ye et al. 2023", "feddisco", "feddisco", "unevenly distributed clients weigh less"
-    ),
-    "feddyn": MethodInfo(
-        "FedDyn", "Acar et al. 2021", "feddyn", "feddyn", "dynamic regularisation by the client's history"
-    ),
-    "fedetf": MethodInfo(
-        "FedETF", "Li et al. 2023", "fedetf", "fedetf", "unit features, frozen simplex ETF, balanced softmax"
-    ),
-    "fedexp": MethodInfo(
-        "FedExP", "Jhunjhunwala et al. 2023", "fedexp", "fedexp", "the server goes further than the mean"
-    ),
-    "fedgamma": MethodInfo(
-        "FedGAMMA", "Dai et al. 2023", "fedgamma", "fedgamma", "FedSAM's gradients with SCAFFOLD's controls"
-    ),
-    "fedgela": MethodInfo(
-        "FedGELA", "Fan et al. 2023", "fedgela", "fedgela", "a frozen simplex ETF, scaled by shares at home"
-    ),
-    "fedic": MethodInfo(
-        "FEDIC",
-        "Shang et al. 2022",
-        "fedic",
-        "fedic",
-        "the calibrated ensemble distilled on the server",
-        revision=2,  # as FedDF's
-    ),
-    "fedlc": MethodInfo(
-        "FedLC", "Zhang et al. 2022", "fedlc", "fedlc", "logits lowered by a margin for rare classes"
-    ),
-    "fedlesam": MethodInfo(
-        "FedLESAM", "Fan et al. 2024", "fedlesam", "fedlesam", "gradients taken against the server's movement"
-    ),
-    "fedlmd": MethodInfo(
-        "FedLMD", "Lu et al. 2023", "fedlmd", "fedlmd", "the download teaches the minority classes"
-    ),
-    "fedloge": MethodInfo(
-        "FedLoGe", "Xiao et al. 2024", "fedloge", "fedloge", "body under a sparse ETF, two heads beside it"
-    ),
-    "fedmmd": MethodInfo(
-        "FedMMD", "Yao et al. 2018", "fedmmd", "fedmmd", "features kept near the global model's by MMD"
-    ),
-    "fedmr": MethodInfo(
-        "FedMR", "Fan et al. 2023", "fedmr", "fedmr", "decorrelated classes, margins to prototypes"
-    ),
-    "fednh": MethodInfo(
-        "FedNH", "Dai et al. 2023", "fednh", "fednh", "cosine head that moves towards the class means"
-    ),
-    "fednova": MethodInfo(
-        "FedNova", "Wang et al. 2020", "fednova", "fednova", "updates normalised by local steps"
-    ),
-    "fedntd": MethodInfo(
-        "FedNTD", "Lee et al. 2022", "fedntd", "fedntd", "the download teaches all but the true class"
-    ),
-    "fedper": MethodInfo(
-        "FedPer", "Arivazhagan et al. 2019", "fedrep", "fedper", "shared body, private head, trained together"
-    ),
-    "fedphp": MethodInfo(
-        "FedPHP", "Li et al. 2021", "fedphp", "fedphp", "inherited private model teaches local training"
-    ),
-    "fedproc": MethodInfo(
-        "FedProc", "Mu et al. 2023", "fedproc", "fedproc", "prototypical contrast, then cross-entropy"
-    ),
-    "fedproto": MethodInfo(
-        "FedProto",
-        "Tan et al. 2022",
-        "fedproto",
-        "fedproto",
-        "class prototypes are shared, weights are not",
-        revision=2,  # since revision 2 the preset authors sends features as seen in training
-    ),
-    "fedprox": MethodInfo(
-        "FedProx", "Li et al. 2020", "fedprox", "fedprox", "quadratic pull to the global model"
-    ),
-    "fedrep": MethodInfo(
-        "FedRep", "Collins et al. 2021", "fedrep", "fedrep", "shared body, private head, trained in turn"
-    ),
-    "fedrod": MethodInfo(
-        "FedROD", "Chen & Chao 2022", "fedrod", "fedrod", "balanced generic head, personal head on top"
-    ),
-    "fedrs": MethodInfo("FedRS", "Li & Zhan 2021", "fedrs", "fedrs", "softmax restricted on missing classes"),
-    "fedsam": MethodInfo(
-        "FedSAM", "Qu et al. 2022", "fedsam", "fedsam", "gradients taken where the loss is highest nearby"
-    ),
-    "fedtgp": MethodInfo(
-        "FedTGP", "Zhang et al. 2024", "fedtgp", "fedtgp", "prototypes trained by the server, no weights sent"
-    ),
-    "feduv": MethodInfo(
-        "FedUV", "Son et al. 2024", "feduv", "feduv", "varied predictions and spread features"
-    ),
-    "fedvls": MethodInfo(
-        "FedVLS",
-        "Guo et al. 2025",
-        "fedvls",
-        "fedvls",
-        "the download teaches the classes a client lacks",
-    ),
-    "fedyogi": MethodInfo("FedYogi", "Reddi et al. 2021", "fedopt", "fedyogi", "Yogi on the server"),
-    "finetune": MethodInfo(
-        "FedAvg+FT", "Collins et al. 2021", "finetune", "finetune", "FedAvg, then local fine-tuning"
-    ),
-    "flda": MethodInfo(
-        "FLDA", "Peterson et al. 2019", "flda", "flda", "shared and private model mixed by a private gate"
-    ),
-    "gldp": MethodInfo(
-        "GLDP", "STHFL 2023", "gldp", "gldp", "local and global prototypes, nearest-prototype prediction"
-    ),
-    "lgfedavg": MethodInfo(
-        "LG-FedAvg", "Liang et al. 2020", "lgfedavg", "lgfedavg", "private body under a shared head"
-    ),
-    "map": MethodInfo(
-        "MAP", "Li et al. 2024", "map", "map_", "FedRS on the server, inherited private model at home"
-    ),
-    "moon": MethodInfo(
-        "MOON", "Li et al. 2021", "moon", "moon", "features contrasted with the previous model's"
-    ),
-    "mpfedcon": MethodInfo(
-        "MpFedcon", "MpFedcon 2022", "mpfedcon", "mpfedcon", "encoder contrasted with class centres"
-    ),
-    "noisygrad": MethodInfo(
-        "FedAvg with noise", "Zhu et al. 2019", "noisygrad", "noisygrad", "noise on every gradient"
-    ),
-    "perfedavg": MethodInfo(
-        "Per-FedAvg", "Fallah et al. 2020", "perfedavg", "perfedavg", "a model that adapts in one step"
-    ),
-    "pfedfda": MethodInfo(
-        "pFedFDA", "McLaughlin & Su 2024", "pfedfda", "pfedfda", "output layers from Gaussian features"
-    ),
-    "pfedme": MethodInfo(
-        "pFedMe", "Dinh et al. 2020", "pfedme", "pfedme", "personal models near the shared one"
-    ),
-    "priorce": MethodInfo(
-        "PriorCE", "Ren et al. 2020", "priorce", "priorce", "logits with the log of the client's class prior"
-    ),
-    "scaffold": MethodInfo(
-        "SCAFFOLD", "Karimireddy et al. 2020", "scaffold", "scaffold", "control variates against drift"
-    ),
-    "scamap": MethodInfo(
-        "ScaMAP", "Li et al. 2024", "map", "scamap", "ScaRS with MAP's inherited private model"
-    ),
-    "scars": MethodInfo("ScaRS", "Li et al. 2024", "map", "scars", "SCAFFOLD with restricted softmax"),
-    "solo": MethodInfo("SOLO", "local training", "solo", "solo", "local training only, nothing is sent"),
+    one.name: one
+    for one in (
+        MethodInfo("apfl", "APFL", "Deng et al. 2020", "a private model mixed with the shared one"),
+        MethodInfo("ccvr", "CCVR", "Luo et al. 2021", "the head retrained on virtual features at the end"),
+        MethodInfo(
+            "creff",
+            "CReFF",
+            "Shang et al. 2022",
+            "the head retrained on federated features",
+            revision=2,  # since revision 2 the cosine of the matching has the official code's 1e-6
+        ),
+        MethodInfo("ditto", "Ditto", "Li et al. 2021", "FedAvg beside a personal model pulled to it"),
+        MethodInfo(
+            "dittors",
+            "DittoRS",
+            "Li et al. 2024",
+            "Ditto with restricted softmax in shared training",
+            module="ditto",
+        ),
+        MethodInfo("fedadagrad", "FedAdagrad", "Reddi et al. 2021", "Adagrad on the server", module="fedopt"),
+        MethodInfo("fedadam", "FedAdam", "Reddi et al. 2021", "Adam on the server", module="fedopt"),
+        MethodInfo(
+            "fedala", "FedALA", "Zhang et al. 2023", "download and own last model mixed before training"
+        ),
+        MethodInfo("fedas", "FedAS", "Yang et al. 2024", "body aligned with the client's own features first"),
+        MethodInfo("fedavg", "FedAvg", "McMahan et al. 2017", "sample-weighted mean of local models"),
+        MethodInfo(
+            "fedavgm",
+            "FedAvgM",
+            "Hsu et al. 2019",
+            "momentum on the server",
+            module="fedopt",
+            revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
+        ),
+        MethodInfo("fedaws", "FedAwS", "Yu et al. 2020", "server spreads the class proxies"),
+        MethodInfo(
+            "fedbabu", "FedBABU", "Oh et al. 2022", "the head keeps its initial draw, the body learns"
+        ),
+        MethodInfo("fedbn", "FedBN", "Li et al. 2021", "BatchNorm layers stay with their client"),
+        MethodInfo(
+            "feddbe", "FedDBE", "Zhang et al. 2023", "features translated privately, their means pulled"
+        ),
+        MethodInfo("feddc", "FedDC", "Gao et al. 2022", "local drift decoupled, gradient correction"),
+        MethodInfo("feddecorr", "FedDecorr", "Shi et al. 2023", "features of every batch decorrelated"),
+        MethodInfo(
+            "feddf",
+            "FedDF",
+            "Lin et al. 2020",
+            "the clients' ensemble distilled on the server",
+            revision=2,  # since revision 2 the server's images lie channels last, as the clients' do
+        ),
+        MethodInfo("feddisco", "FedDisco", "Ye et al. 2023", "unevenly distributed clients weigh less"),
+        MethodInfo("feddyn", "FedDyn", "Acar et al. 2021", "dynamic regularisation by the client's history"),
+        MethodInfo(
+            "fedetf", "FedETF", "Li et al. 2023", "unit features, frozen simplex ETF, balanced softmax"
+        ),
+        MethodInfo("fedexp", "FedExP", "Jhunjhunwala et al. 2023", "the server goes further than the mean"),
+        MethodInfo("fedgamma", "FedGAMMA", "Dai et al. 2023", "FedSAM's gradients with SCAFFOLD's controls"),
+        MethodInfo("fedgela", "FedGELA", "Fan et al. 2023", "a frozen simplex ETF, scaled by shares at home"),
+        MethodInfo(
+            "fedic",
+            "FEDIC",
+            "Shang et al. 2022",
+            "the calibrated ensemble distilled on the server",
+            revision=2,  # as FedDF's
+        ),
+        MethodInfo("fedlc", "FedLC", "Zhang et al. 2022", "logits lowered by a margin for rare classes"),
+        MethodInfo(
+            "fedlesam", "FedLESAM", "Fan et al. 2024", "gradients taken against the server's movement"
+        ),
+        MethodInfo("fedlmd", "FedLMD", "Lu et al. 2023", "the download teaches the minority classes"),
+        MethodInfo("fedloge", "FedLoGe", "Xiao et al. 2024", "body under a sparse ETF, two heads beside it"),
+        MethodInfo("fedmmd", "FedMMD", "Yao et al. 2018", "features kept near the global model's by MMD"),
+        MethodInfo("fedmr", "FedMR", "Fan et al. 2023", "decorrelated classes, margins to prototypes"),
+        MethodInfo("fednh", "FedNH", "Dai et al. 2023", "cosine head that moves towards the class means"),
+        MethodInfo("fednova", "FedNova", "Wang et al. 2020", "updates normalised by local steps"),
+        MethodInfo("fedntd", "FedNTD", "Lee et al. 2022", "the download teaches all but the true class"),
+        MethodInfo(
+            "fedper",
+            "FedPer",
+            "Arivazhagan et al. 2019",
+            "shared body, private head, trained together",
+            module="fedrep",
+        ),
+        MethodInfo("fedphp", "FedPHP", "Li et al. 2021", "inherited private model teaches local training"),
+        MethodInfo("fedproc", "FedProc", "Mu et al. 2023", "prototypical contrast, then cross-entropy"),
+        MethodInfo(
+            "fedproto",
+            "FedProto",
+            "Tan et al. 2022",
+            "class prototypes are shared, weights are not",
+            revision=2,  # since revision 2 the preset authors sends features as seen in training
+        ),
+        MethodInfo("fedprox", "FedProx", "Li et al. 2020", "quadratic pull to the global model"),
+        MethodInfo("fedrep", "FedRep", "Collins et al. 2021", "shared body, private head, trained in turn"),
+        MethodInfo("fedrod", "FedROD", "Chen & Chao 2022", "balanced generic head, personal head on top"),
+        MethodInfo("fedrs", "FedRS", "Li & Zhan 2021", "softmax restricted on missing classes"),
+        MethodInfo("fedsam", "FedSAM", "Qu et al. 2022", "gradients taken where the loss is highest nearby"),
+        MethodInfo(
+            "fedtgp", "FedTGP", "Zhang et al. 2024", "prototypes trained by the server, no weights sent"
+        ),
+        MethodInfo("feduv", "FedUV", "Son et al. 2024", "varied predictions and spread features"),
+        MethodInfo("fedvls", "FedVLS", "Guo et al. 2025", "the download teaches the classes a client lacks"),
+        MethodInfo("fedyogi", "FedYogi", "Reddi et al. 2021", "Yogi on the server", module="fedopt"),
+        MethodInfo("finetune", "FedAvg+FT", "Collins et al. 2021", "FedAvg, then local fine-tuning"),
+        MethodInfo(
+            "flda", "FLDA", "Peterson et al. 2019", "shared and private model mixed by a private gate"
+        ),
+        MethodInfo("gldp", "GLDP", "STHFL 2023", "local and global prototypes, nearest-prototype prediction"),
+        MethodInfo("lgfedavg", "LG-FedAvg", "Liang et al. 2020", "private body under a shared head"),
+        MethodInfo(
+            "map",
+            "MAP",
+            "Li et al. 2024",
+            "FedRS on the server, inherited private model at home",
+            factory="map_",
+        ),
+        MethodInfo("moon", "MOON", "Li et al. 2021", "features contrasted with the previous model's"),
+        MethodInfo("mpfedcon", "MpFedcon", "MpFedcon 2022", "encoder contrasted with class centres"),
+        MethodInfo("noisygrad", "FedAvg with noise", "Zhu et al. 2019", "noise on every gradient"),
+        MethodInfo("perfedavg", "Per-FedAvg", "Fallah et al. 2020", "a model that adapts in one step"),
+        MethodInfo("pfedfda", "pFedFDA", "McLaughlin & Su 2024", "output layers from Gaussian features"),
+        MethodInfo("pfedme", "pFedMe", "Dinh et al. 2020", "personal models near the shared one"),
+        MethodInfo(
+            "priorce", "PriorCE", "Ren et al. 2020", "logits with the log of the client's class prior"
+        ),
+        MethodInfo("scaffold", "SCAFFOLD", "Karimireddy et al. 2020", "control variates against drift"),
+        MethodInfo(
+            "scamap", "ScaMAP", "Li et al. 2024", "ScaRS with MAP's inherited private model", module="map"
+        ),
+        MethodInfo("scars", "ScaRS", "Li et al. 2024", "SCAFFOLD with restricted softmax", module="map"),
+        MethodInfo("solo", "SOLO", "local training", "local training only, nothing is sent"),
+    )
 }
