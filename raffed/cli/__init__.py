@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from raffed.budget import no_memory
 from raffed.cli.bits import begin_again, may_begin_again
-from raffed.cli.deadlines import Deadlines, leave
 from raffed.cli.gone import refuse_gone
 from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
 from raffed.cli.warned import repeated_warnings
@@ -23,7 +22,6 @@ from raffed.references.gate import note_typed
 from raffed.results.atomic import is_full
 from raffed.results.command_line import commanded
 from raffed.results.visible import visible
-from raffed.runtime.ray_backend.endings import unfinished
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -36,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _open_streams()
     note_typed(words)
     try:
-        with Deadlines(), commanded(words), StopSignals(lambda: None) as signals:
+        with commanded(words), StopSignals(lambda: None) as signals:
             _carried_out(words, signals, again=argv is None and may_begin_again())
     except BitsTooLateError:
         begin_again()
@@ -44,8 +42,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         code = _shown(code)
         forget_interruption()
-        if unfinished():  # a thread that waits for an unresponsive Ray would keep the process alive
-            leave(code)
         if code != ended.code:
             raise SystemExit(code) from None
         raise

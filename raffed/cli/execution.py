@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +16,7 @@ from raffed.cli.signals import StopSignals
 from raffed.commands.progress import Event, finished_event
 from raffed.commands.running import Run, holds_run
 from raffed.config.run import RunConfig
-from raffed.results.folder_names import RUN_FILE
 from raffed.results.storage import named
-from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
     from raffed.experiments.events import RoundEvent
@@ -57,13 +54,7 @@ def execute(
     def begun() -> None:
         screen.show({"event": "begin", "title": title, "rounds": run.config.federation.rounds})
 
-    def part() -> None:
-        # First, because on a busy machine there is no time for both
-        _told_end(run, screen, continues)
-        ended_here(folder)
-
-    own.speak_for(folder / RUN_FILE, continues)
-    with StopSignals(screen.stopping, part) as signals:
+    with StopSignals(screen.stopping) as signals:
 
         def watch(event: RoundEvent) -> None:
             signals.round_done()
@@ -95,26 +86,10 @@ def stopped_event(about: Event, place: Path, again: str) -> Event:
 
 def _told_end(run: Run, screen: Screen, continues: str) -> None:
     """Report that a run was ended from outside, and the command that continues it."""
-    if (what := lost()) is not None:
-        print(f"raffed: {what} died", file=sys.stderr)
     if screen.one_is_done or holds_run(run.folder):
         screen.show(stopped_event(run.about, run.folder, continues))
     else:
         screen.unbegun()
-
-
-def ended_here(folder: Path) -> None:
-    """Prepare for the process to end in the middle of a run.
-
-    Its Ray ends first, and run.json must not say that the run is still running.
-    """
-    own.end_all()
-    if holds_run(folder):
-        from raffed.experiments.endings import (
-            mark_interrupted,
-        )  # only if needed, because the main thread may be writing it
-
-        mark_interrupted(folder, mine=True)
 
 
 @contextlib.contextmanager

@@ -123,19 +123,19 @@ def execute_stoppable(runs: Sequence[Run], screen: Screen, out: Path) -> dict[Ru
     Exits with 130 or 143 if a signal stopped them. `out` is named as the place where they continue.
     """
 
-    def part() -> None:
+    def stopped() -> None:
         screen.show(stopped_event({}, out, _again(out)))
 
     screen.overall = Overall(len(runs), at_once=True)
-    with StopSignals(screen.stopping, part) as signals, contextlib.closing(screen):
+    with StopSignals(screen.stopping) as signals, contextlib.closing(screen):
         signals.round_done()  # the processes finish their rounds, so this one waits for them
         try:
             endings = execute_at_once(runs, screen, signals.asked)
         except KeyboardInterrupt:
-            part()
+            stopped()
             raise SystemExit(signals.code or 130) from None
     if signals.asked():
-        part()
+        stopped()
         raise typer.Exit(signals.code)
     return endings
 

@@ -17,7 +17,6 @@ from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from raffed.cli.deadlines import GRACE
 from raffed.cli.numbers import counted, duration, percent, plain
 from raffed.cli.signals import NOTHING
 from raffed.cli.warned import count_warning
@@ -42,7 +41,7 @@ RECENT = 10  # number of last rounds from which speed and time left are computed
 PARTS = 4  # lines that a log shows of each run among several, besides its beginning and its end
 SHOWN = 24  # most trials in the table on a terminal
 STATES = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the table's order
-STOPPING = f"finishing this round (up to {GRACE:g} s), then a checkpoint; once more to stop at once"
+STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
 
 
 class Screen(Shown):

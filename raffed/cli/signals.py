@@ -1,8 +1,7 @@
 """Signals stop a run: the first asks it to stop after its round, the second stops it at once.
 
 This holds for SIGTERM, SIGHUP and Ctrl-C. Before the first round is done there is nothing to lose, so the
-first signal stops the run at once. However busy the process is, the command ends within ten seconds of the
-signal (deadlines.py).
+first signal stops the run at once.
 """
 
 from __future__ import annotations
@@ -27,13 +26,10 @@ class StopSignals:
 
     Args:
         tell: Called when the run is asked to stop.
-        part: Prints the last messages if the main thread cannot. The main thread then ends, whatever it is
-            doing.
     """
 
-    def __init__(self, tell: Callable[[], None], part: Callable[[], None] | None = None) -> None:
+    def __init__(self, tell: Callable[[], None]) -> None:
         self.code, self.cut, self.begun, self.told = 0, False, False, False
-        self.part = part
         self._tell = tell
         self._before: dict[int, Any] = {}
 
@@ -75,14 +71,6 @@ class StopSignals:
         self.begun = True
         self._listen()
 
-    def fall(self) -> None:
-        """End at once, as after a second signal, with exit code 1, because what the work needs is gone.
-
-        Called from another thread.
-        """
-        self.code = self.code or 1
-        signal.raise_signal(signal.SIGINT)
-
     def _received(self, number: int, frame: FrameType | None) -> None:
         at_once, self.code = self.code != 0 or not self.begun, self.code or 128 + number
         if at_once:
@@ -98,8 +86,3 @@ def forget_interruption() -> None:
     started by `python -m` then ends by SIGINT. It forgets it when a text is executed without one.
     """
     exec("")
-
-
-def innermost() -> StopSignals | None:
-    """Return the innermost listener."""
-    return _listening[-1] if _listening else None

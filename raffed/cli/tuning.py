@@ -45,12 +45,10 @@ from raffed.commands.tuning import VALIDATION, check_at_once, searched, seconds_
 from raffed.config.number_range import POINTS
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
-from raffed.errors import RaffedError, UsageError
+from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.experiments.tuning.request import Request
 from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
-from raffed.results.sweep_file import SWEEP_FILE
-from raffed.runtime.ray_backend.endings import lost, own
 
 if TYPE_CHECKING:
     from raffed.experiments.tuning.folder import SweepFolder
@@ -194,28 +192,25 @@ def _sweep(
 ) -> None:
     opened: list[SweepFolder] = []
 
-    def part() -> None:
-        if (what := lost()) is not None:
-            print(f"raffed: {what} died", file=sys.stderr)
+    def ended() -> None:
         for folder in opened:
-            screen.show(
-                {"event": "stopped", "resume": _again(out)}
-            )  # first, because on a busy machine there is no time for both
+            screen.show({"event": "stopped", "resume": _again(out)})
             # A folder that is gone or closed keeps its last state, from which --resume goes on as well
             with contextlib.suppress(OSError):
                 folder.end("stopped")
         if not opened:
             print(NOTHING, file=sys.stderr)
 
-    own.speak_for(out / SWEEP_FILE, _again(out))
-    with StopSignals(lambda: None, part) as signals:
+    with StopSignals(lambda: None) as signals:
         try:
             complete, _ = searched(request, out, resume, screen, at_once, seconds, opened, accept=accept)
         except (KeyboardInterrupt, Exception) as error:
-            if not isinstance(error, KeyboardInterrupt) and not signals.cut and lost() is None:
+            if isinstance(error, RayLostError):
+                print(f"raffed: {error}", file=sys.stderr)
+            elif not isinstance(error, KeyboardInterrupt) and not signals.cut:
                 raise
-            part()
-            raise SystemExit(signals.code or (130 if lost() is None else 1)) from None
+            ended()
+            raise SystemExit(signals.code or (1 if isinstance(error, RayLostError) else 130)) from None
     if not complete:
         raise RaffedError(
             f"{out}: not every method has chosen settings and finished its final runs; `{_again(out)}` "

@@ -38,7 +38,7 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
     with StopSignals(lambda: None) as signals:
         signals.round_done()  # a signal lets a report that is being written come to its end
         writer = _Writer(places, out, screen, as_json)
-        with contextlib.suppress(KeyboardInterrupt):  # a second signal, or a report that takes too long
+        with contextlib.suppress(KeyboardInterrupt):  # a second signal
             repeat(writer.write, lambda: snapshot(places), lambda: nap(signals), signals.asked)
         writer.end()
     if signals.code not in (0, 130):

@@ -34,7 +34,7 @@ from raffed.results.tree import check_run_tree
 
 MOST = 10_000  # seeds
 INSIDE = "RAFFED_SEED_PROCESS"  # set in the processes of runs, which must not start further ones
-GRACE = 8.5  # seconds from the request to stop until a process that still works is killed
+GRACE = 8.5  # seconds from the request to end now until a process that still works is killed
 POLL = 0.2
 STOPPED = (129, 130, 143, -1, -2, -15)  # exit codes after a signal; the negative ones while Python starts
 COMMAND = "seed-process"
@@ -301,17 +301,17 @@ class _Team:
         self._free, self._shown = list(reversed(free)), shown
         self._heard: Queue[tuple[_Worker, Event]] = Queue()
         self._working: list[_Worker] = []
-        self._asked_at: float | None = None
+        self._asked, self._until = False, float("inf")
         self._said: set[str] = set()
         self._endings: dict[Run, Ending] = {}
 
     def carry_out(self, runs: Sequence[Run], stop: Stop) -> dict[Run, Ending]:
         waiting, interrupted = deque(runs), False
-        while self._working or (waiting and self._asked_at is None):
+        while self._working or (waiting and not self._asked):
             try:
-                if self._asked_at is None and stop():
+                if not self._asked and stop():
                     self._ask_to_stop()
-                while waiting and self._free and self._asked_at is None:
+                while waiting and self._free and not self._asked:
                     self._start(waiting.popleft())
                 self._listen()
             except KeyboardInterrupt:
@@ -333,12 +333,14 @@ class _Team:
 
     def _ask_to_stop(self) -> None:
         """Signal all processes. The first signal lets them finish their round, and the second does not."""
-        self._asked_at = self._asked_at or time.monotonic()
+        if self._asked:
+            self._until = min(self._until, time.monotonic() + GRACE)
+        self._asked = True
         for worker in self._working:
             worker.process.terminate()
 
     def _listen(self) -> None:
-        if self._asked_at is not None and time.monotonic() - self._asked_at > GRACE:
+        if time.monotonic() > self._until:
             self.kill()
         try:
             worker, event = self._heard.get(timeout=POLL)
@@ -360,7 +362,7 @@ class _Team:
 
     def _say(self, run: Run, event: Event) -> None:
         """Show a text once, because all runs give the same warnings. What a stop leaves is not shown."""
-        first = event["text"] not in self._said and self._asked_at is None
+        first = event["text"] not in self._said and not self._asked
         self._said.add(event["text"])
         if event["event"] == "warning":
             self._shown.show(event, run=run, first=first)

@@ -109,7 +109,7 @@ def check_continues(folder: Path, config: RunConfig, accept: bool = False) -> No
 
 @contextlib.contextmanager
 def one_ray(config: RunConfig) -> Iterator[None]:
-    """Start Ray once for several runs. Impossible requests are refused while it starts."""
+    """Start Ray once for several runs. Impossible requests are refused before it starts."""
     from raffed.runtime.setup import prepare_run
 
     check_set(config.numerics.bits)
@@ -118,8 +118,8 @@ def one_ray(config: RunConfig) -> Iterator[None]:
         return
     from raffed.runtime.ray_backend.session import RaySession
 
+    prepare_run(config)
     with RaySession(config.runtime.address) as session:
-        prepare_run(config)
         session.wait()
         yield
 

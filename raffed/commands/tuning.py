@@ -184,22 +184,22 @@ def searched(
     from raffed.experiments.tuning.own_code import check_trials
     from raffed.experiments.tuning.space import check, check_networks, check_parts, check_search
     from raffed.runtime.ray_backend.session import RaySession
+    from raffed.runtime.setup import check_new, prepare_run
 
     check_at_once(at_once, "at_once =")
     check_set(request.base.numerics.bits)
     check_search(request)
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
     check_trials(out, accept)
+    check(request)
+    setup = prepare_run(request.config(request.methods[0], {}))
+    check_new(setup)
+    partition = setup.partition
+    check_parts(request, partition)
+    check_networks(request, setup)
     with RaySession(request.base.runtime.address) as session:
         from raffed.experiments.tuning.ray_tune import Search, check_cluster, execute_sweep
-        from raffed.runtime.setup import check_new, prepare_run
 
-        check(request)
-        setup = prepare_run(request.config(request.methods[0], {}))
-        check_new(setup)
-        partition = setup.partition
-        check_parts(request, partition)
-        check_networks(request, setup)
         session.wait()
         check_cluster(out, request.base.runtime, partition.num_clients)
         folder = SweepFolder(out, request, resume)  # only now, so that a refused sweep leaves nothing

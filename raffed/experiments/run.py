@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from raffed.config.run import RunConfig
 from raffed.config.run import Runtime as Placed
-from raffed.errors import RunFolderError
+from raffed.errors import RayLostError, RunFolderError
 from raffed.experiments.checks import check_here
+from raffed.experiments.endings import mark_interrupted
 from raffed.experiments.result import RunResult, result_of, result_there
 from raffed.results.lock import check_can_be_made, check_unused
 from raffed.results.runfile import RUN_FILE, read_run
@@ -174,6 +175,12 @@ def run_events(
     check_here(config)
     check_run_tree(path)
     check_unused(path)
+    if not resumed:
+        if path.exists():
+            from raffed.experiments.folder import check_free  # late, because it loads torch
+
+            check_free(path, config)
+        check_can_be_made(path)
     said = said_in(read_run(path)) if resumed else []
     ready: Ready = partial(_ready, config, path, resumed, begun)
     carried = _serial if config.runtime.execution == "serial" else _on_ray
@@ -203,15 +210,11 @@ def _warned_anew(
 
 
 def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:
-    """Return the checked setup of a run, after checking that the folder can take the run."""
+    """Return the checked setup of a run."""
     from raffed.experiments.cautions import warn
     from raffed.experiments.code_record import trust_own
-    from raffed.experiments.folder import check_free
     from raffed.runtime.setup import check_new, prepare_run
 
-    if not resumed:
-        check_free(path, config)
-        check_can_be_made(path)
     recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}
     setup = prepare_run(config, begun, str(recorded.get("data_sha256", "")))
     if not resumed:
@@ -238,24 +241,21 @@ def _on_ray(
 ) -> Generator[RoundEvent, None, None]:
     from raffed.runtime.ray_backend.session import RaySession
 
-    with RaySession(config.runtime.address) as session:
-        setup = ready()  # torch and the data load while Ray starts
-        session.wait()
-        from raffed.experiments.checkpoint import CLIENT_STATES
-        from raffed.experiments.conduct import conduct_at, this_asker
-        from raffed.experiments.endings import end_early, mark_interrupted
-        from raffed.runtime.ray_backend.endings import lost
-        from raffed.runtime.ray_backend.launch import launched
+    try:
+        with RaySession(config.runtime.address) as session:
+            setup = ready()  # torch and the data load while Ray starts
+            session.wait()
+            from raffed.experiments.checkpoint import CLIENT_STATES
+            from raffed.experiments.conduct import conduct_at, this_asker
+            from raffed.runtime.ray_backend.launch import launched
 
-        try:
-            yield from launched(
-                setup, path, path / CLIENT_STATES, resumed, partial(conduct_at, asker=this_asker()), stop
-            )
-        except (KeyboardInterrupt, GeneratorExit):
-            mark_interrupted(path)
-            raise
-        if stop() or lost() is not None:
-            end_early(path, asked=stop())
+            conduct = partial(conduct_at, asker=this_asker())
+            yield from launched(setup, path, path / CLIENT_STATES, resumed, conduct, stop)
+    except (KeyboardInterrupt, GeneratorExit, RayLostError):
+        mark_interrupted(path)  # after Ray has ended, because its driver holds the folder
+        raise
+    if stop():
+        mark_interrupted(path)
 
 
 def _never() -> bool:

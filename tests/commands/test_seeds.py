@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -182,7 +185,7 @@ def test_a_process_that_dies_is_named_and_the_next_run_begins(
     assert shown.events == ["begin 0", "said a warning", "failed 0", "begin 1", "failed 1"]
 
 
-def test_a_request_to_stop_ends_a_deaf_process_and_begins_no_other(
+def test_a_request_to_stop_begins_no_other_run_and_a_second_one_ends_a_deaf_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
@@ -194,8 +197,15 @@ def test_a_request_to_stop_ends_a_deaf_process_and_begins_no_other(
     runs = two_runs(tmp_path)
     shown = Heard()
     assert execute_at_once(runs, shown, lambda: True, [{}]) == {}, "nothing begins"
-    endings = execute_at_once(runs, shown, lambda: "ready 0" in shown.events, [{}])
-    assert [(run.config.seed, one.state) for run, one in endings.items()] == [(0, "failed")]
+
+    def stop() -> bool:
+        if ready := "ready 0" in shown.events:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return ready
+
+    with pytest.raises(KeyboardInterrupt):
+        execute_at_once(runs, shown, stop, [{}])
+    assert shown.events[-2:] == ["ready 0", "failed 0"]
 
 
 def test_a_reproduction_s_long_runs_in_one_process_execute_side_by_side(

@@ -122,9 +122,7 @@ def how_it_ended(
     """What is wrong with the end of a command; empty if nothing is."""
     if why := wrong_code(code, number, target):
         return why
-    left = [
-        one for one in command.left(known) if one.pid != command.pid
-    ]  # what the keeper says comes by then
+    left = [one for one in command.left(known) if one.pid != command.pid]
     if why := wrong_words(code, command):
         return why
     return f"left behind: {', '.join(one.name for one in left)}" if left else ""

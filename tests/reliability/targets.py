@@ -6,14 +6,14 @@ import os
 import signal
 from pathlib import Path
 
-from raffed.runtime.ray_backend.keeper import Process
 from tests.reliability.commands import Command
+from tests.reliability.processes import Process
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
 ENDING = ("command", "group", "everything")  # a signal to these ends the command
 LOST = ("gcs_server", "raylet", "agent")  # without these no Ray goes on
-ACTORS = ("client actor", "driver actor", "idle worker", "monitor", "keeper")
-TRIALS = ("trial", "idle worker", "monitor", "keeper")
+ACTORS = ("client actor", "driver actor", "idle worker", "monitor")
+TRIALS = ("trial", "idle worker", "monitor")
 BY_TITLE = {  # how the command line of a process begins
     "ray::ClientActor": "client actor",
     "ray::Driver": "driver actor",
@@ -23,7 +23,6 @@ BY_TITLE = {  # how the command line of a process begins
     "ray::RuntimeEnvAgent": "agent",
 }
 BY_FILE = {  # what the command line of a process contains
-    "keeper.py": "keeper",
     "dashboard/dashboard.py": "monitor",
     "monitor.py": "monitor",
     "seed-process": "seed process",

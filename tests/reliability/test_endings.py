@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+import raffed
+from raffed import Federation, Local, RunConfig, Runtime
 from raffed.experiments.tuning.folder import read_sweep
 from raffed.results.runfile import read_run
 from tests.reliability.commands import SECONDS, Begin, Ended
 from tests.reliability.targets import found, strike
+from tests.reliability.verdicts import ENDED_BY_RAY
 
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 COMMANDS = {  # words, the line that shows that its work goes on, what continues it
@@ -64,137 +67,101 @@ def test_sigterm_to_the_whole_group_of_a_run_on_ray_ends_it_resumably(begin: Beg
     assert (out / "checkpoints" / f"round-{about['rounds_done']:06d}").exists()
 
 
-CASES = [
-    (name, execution, number, whole)
-    for name in COMMANDS
-    for execution in ("serial", "ray")
-    for number in SIGNALS
-    for whole in (False, True)
-    if not (name == "tune" and execution == "serial")
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "execution", "number", "whole"), CASES)
+@pytest.mark.parametrize(
+    ("name", "execution", "number", "whole"),
+    [
+        ("run", "serial", signal.SIGHUP, False),
+        ("run", "ray", signal.SIGINT, True),
+        ("compare", "ray", signal.SIGTERM, False),
+        ("tune", "ray", signal.SIGTERM, True),
+    ],
+)
 def test_a_signal_while_work_goes_on(
     begin: Begin, tmp_path: Path, name: str, execution: str, number: signal.Signals, whole: bool
 ) -> None:
     out = tmp_path / "run"
     ended = struck(begin, out, name, execution, number, whole)
     check(ended, SIGNALS[number], f"raffed: stopped; continue with: {COMMANDS[name][2].format(out=out)}")
-    found = read_sweep(out) if name == "tune" else read_run(out / "fedavg" if name == "compare" else out)
-    assert found["state"] == "stopped"
+    about = read_sweep(out) if name == "tune" else read_run(out / "fedavg" if name == "compare" else out)
+    assert about["state"] == "stopped"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("execution", ["serial", "ray"])
-@pytest.mark.parametrize("after", [0.4, 1.0, 2.0, 4.0])
-@pytest.mark.parametrize("number", SIGNALS)
-def test_an_early_signal_ends_a_command_within_five_seconds(
-    begin: Begin, tmp_path: Path, number: signal.Signals, after: float, execution: str
+@pytest.mark.parametrize(("execution", "after"), [("serial", 0.4), ("ray", 2.0)])
+def test_an_early_signal_leaves_nothing_that_seems_to_run(
+    begin: Begin, tmp_path: Path, after: float, execution: str
 ) -> None:
     out = tmp_path / "run"
     command = begin(["run", "--rounds", "100000", *SMALL, "--execution", execution, "--out", str(out)])
     time.sleep(after)
-    ended = command.ended(lambda: os.kill(command.pid, number))
-    assert ended.code == SIGNALS[number]
-    assert "raffed: stopped" in ended.err
-    assert ended.seconds < 5
+    ended = command.ended(lambda: os.kill(command.pid, signal.SIGTERM))
+    assert ended.code in (143, -signal.SIGTERM)  # the latter while Python starts
     assert ended.left == []
     assert not (out / "run.json").exists() or read_run(out)["state"] == "stopped"
 
 
+CONFIG = RunConfig(
+    local=Local(epochs=50),
+    federation=Federation(rounds=12),
+    runtime=Runtime(execution="serial", checkpoint_every=2),
+)
+ENDS = ("raylet", "gcs_server", "agent", "command")  # a run ends with these
+
+
+@pytest.fixture(scope="module")
+def hashes() -> dict[str, str]:
+    return raffed.run(CONFIG).hashes
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["run", "tune"])
-@pytest.mark.parametrize("vital", ["gcs_server", "raylet"])
-def test_a_vital_process_of_ray_that_is_killed_ends_the_command_with_a_word(
-    begin: Begin, tmp_path: Path, vital: str, name: str
+@pytest.mark.parametrize("target", ["client actor", "driver actor", *ENDS])
+def test_a_process_that_is_killed_changes_no_bit_of_the_run_that_is_continued(
+    begin: Begin, tmp_path: Path, target: str, hashes: dict[str, str]
 ) -> None:
+    out, words = tmp_path / "run", ["--epochs", "50", "--rounds", "12", "--checkpoint-every", "2"]
+    command = begin(["run", *words, "--execution", "ray", "--actors", "2", "--out", str(out)])
+    command.until("^round +4")
+    ended = command.ended(lambda: strike(found(command, target)[:1], signal.SIGKILL) and None)
+    assert "Traceback" not in ended.err
+    assert ended.left == []
+    if target not in ENDS:
+        assert ended.code == 0
+    elif target == "command":
+        assert ended.code == -signal.SIGKILL
+    else:
+        assert ended.code == 1
+        said = rf"raffed: .*(gcs_server|raylet)\), process \d+, died.*raffed resume {out}"
+        assert re.search(f"{said}|{ENDED_BY_RAY}", ended.err)
+    assert raffed.resume(out, runtime=CONFIG.runtime).hashes == hashes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vital", ["gcs_server", "raylet"])
+def test_a_sweep_whose_ray_has_died_ends_with_a_word(begin: Begin, tmp_path: Path, vital: str) -> None:
+    words, shown, again = COMMANDS["tune"]
     out = tmp_path / "run"
-    words, shown, again = COMMANDS[name]
     command = begin([*words, *SMALL, "--out", str(out)])
     command.until(shown)
-    [process] = [one.pid for one in command.family() if one.name == vital]
-    ended = command.ended(lambda: os.kill(process, signal.SIGKILL))
+    ended = command.ended(lambda: strike(found(command, vital), signal.SIGKILL) and None)
     assert ended.code == 1
-    assert re.search(rf"raffed: Ray's \w+ process \({vital}\), process {process}, died", ended.err)
-    assert again.format(out=out) in ended.err
-    assert ended.seconds < SECONDS
+    said = rf"raffed: Ray's .*process \d+, died[^$]*{re.escape(again.format(out=out))}"
+    assert re.search(f"{said}|{ENDED_BY_RAY}", ended.err)
     assert ended.left == []
-    assert (read_sweep(out) if name == "tune" else read_run(out))["state"] == "stopped"
+    assert read_sweep(out)["state"] != "finished"
 
 
 @pytest.mark.slow
 def test_sigterm_to_every_process_ends_the_command_all_the_same(begin: Begin, tmp_path: Path) -> None:
-    """What scancel and systemd do: sessions protect nobody."""
+    """What systemd does: sessions protect nobody."""
     out = tmp_path / "run"
     command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(out)])
     command.until("^round ")
-    pids = [one.pid for one in command.family()]
-    ended = command.ended(lambda: [os.kill(pid, signal.SIGTERM) for pid in pids] and None)
+    ended = command.ended(lambda: strike(found(command, "everything"), signal.SIGTERM) and None)
     assert ended.code == 143
     assert f"raffed: stopped; continue with: raffed resume {out}" in ended.err
-    assert ended.seconds < SECONDS
     assert ended.left == []
     assert read_run(out)["state"] == "stopped"
-
-
-@pytest.mark.slow
-def test_nothing_outlives_a_command_that_was_killed(begin: Begin, tmp_path: Path) -> None:
-    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(tmp_path / "run")])
-    command.until("^round ")
-    ended = command.ended(lambda: os.kill(command.pid, signal.SIGKILL))
-    assert ended.code == -signal.SIGKILL
-    assert ended.left == []
-
-
-@pytest.mark.slow
-def test_nothing_outlives_a_command_whose_keeper_was_killed_before_it(begin: Begin, tmp_path: Path) -> None:
-    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(tmp_path / "run")])
-    command.until("^round ")
-    [keeper] = found(command, "keeper")
-    strike([keeper], signal.SIGKILL)
-    while (again := found(command, "keeper")) in ([], [keeper]):
-        time.sleep(0.1)
-    assert len(again) == 1
-    ended = command.ended(lambda: os.kill(command.pid, signal.SIGKILL))
-    assert ended.left == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("vital", ["gcs_server", "raylet"])
-def test_a_vital_process_that_is_killed_while_ray_starts_ends_the_command_with_a_word(
-    begin: Begin, tmp_path: Path, vital: str
-) -> None:
-    """`ray.init` would wait for it for ever."""
-    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(tmp_path / "run")])
-    while not (pids := found(command, vital)):
-        time.sleep(0.05)
-    time.sleep(1.0)
-    ended = command.ended(lambda: strike(pids, signal.SIGKILL) and None)
-    assert ended.code in (1, 2)
-    assert re.search(rf"raffed: .*{vital}.* died", ended.err)
-    assert "Traceback" not in ended.err
-    assert ended.left == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_command_that_rays_client_ends_after_an_agent_died_has_last_words(
-    begin: Begin, tmp_path: Path, number: signal.Signals
-) -> None:
-    """The agent's node process ends with it, and Ray's client may end the command before that knows of it."""
-    out = tmp_path / "run"
-    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(out)])
-    command.until("^round ")
-    ended = command.ended(lambda: strike(found(command, "agent")[:1], number) and None)
-    assert ended.code == 1
-    assert [
-        line
-        for line in ended.err.splitlines()
-        if line.startswith("raffed: ") and f"raffed resume {out}" in line
-    ]
-    assert ended.left == []
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from raffed.errors import UsageError
-from raffed.runtime.ray_backend import endings, same_code
+from raffed.runtime.ray_backend import same_code
+from raffed.runtime.ray_backend.own_ray import OwnRay
 from raffed.runtime.ray_backend.same_code import (
     CodeVersions,
     check_same,
@@ -92,7 +93,7 @@ def test_other_code_is_refused_and_the_same_is_not() -> None:
 
 
 def test_nothing_is_compared_in_a_ray_that_this_process_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings.own, "sessions", set())
+    monkeypatch.setattr(OwnRay, "up", None)
     assert versions_to_send() == code_versions()
-    monkeypatch.setattr(endings.own, "sessions", {4242})
+    monkeypatch.setattr(OwnRay, "up", OwnRay())
     assert versions_to_send() is None

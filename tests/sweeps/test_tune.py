@@ -197,10 +197,8 @@ def check_stopped(out: Path, err: str) -> None:
 
 
 def test_a_signal_amid_the_search_stops_it_chooses_nothing_and_says_how_to_go_on(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli
 ) -> None:
-    for name in ("GRACE", "LIMIT", "EARLY"):  # a process that does not answer in time is ended: this one
-        monkeypatch.setattr(f"raffed.cli.deadlines.{name}", 100.0)
     out, over = tmp_path / "a", threading.Event()
 
     def strike() -> None:

@@ -14,6 +14,8 @@ from ray import tune
 from ray.tune.experiment import Trial as TunedTrial
 
 from raffed.config.validation import Json
+from raffed.errors import RayLostError
+from raffed.runtime.ray_backend.own_ray import lost
 from raffed.runtime.ray_backend.patience import Patience
 
 # What a trial reports after a round, Tune's own times, and the texts of new warnings, one on each line
@@ -32,6 +34,8 @@ class Progress(tune.Callback):
     """Passes on what happens to trials. Tune pickles its callbacks, so this one holds no data."""
 
     def on_step_end(self, iteration: int, trials: Trials, **info: Json) -> None:
+        if (what := lost()) is not None:
+            raise RayLostError(f"{what} died, and the sweep with it")
         _watch_idle({trial.status for trial in trials})
 
     def on_trial_start(self, iteration: int, trials: Trials, trial: TunedTrial, **info: Json) -> None:

@@ -60,7 +60,7 @@ class RayPool:
     ) -> None:
         self._setup, self._setup_ref, self._plan, self._states_folder = setup, setup_ref, plan, states_folder
         self._actors, self._start = actors, start
-        self._restarts, self._retired, self._cut = 0, set[int](), False
+        self._restarts, self._retired = 0, set[int]()
         self._chunks = {part: chunks(setup, part) for part in PARTS}
         self._nodes: dict[int, str] = {}
         self._through_ray = RayCalls(dict(enumerate(actors)))
@@ -151,12 +151,6 @@ class RayPool:
         self._actors = []
         self._transport.close()
 
-    def cut(self) -> None:
-        """End the actors. A thread that waits for their answers gets a KeyboardInterrupt."""
-        self._cut = True
-        for actor in self._actors:
-            ray.kill(actor, no_restart=True)
-
     def _ask(self, calls: Mapping[int, Call[T]]) -> Asked[list[T]]:
         """Call actors now, and return a function that waits for the answers, in order of actor number.
 
@@ -213,8 +207,6 @@ class RayPool:
             if out_of_memory(error):
                 return self._retire(one.actor, error)
             raise error
-        if self._cut:
-            raise KeyboardInterrupt from error
         if one.actor in self._retired or out_of_memory(error):
             return self._retire(one.actor, error)
         if (why := why_not_started(error)) is not None:

@@ -24,23 +24,6 @@ AUTO, LOCAL = "auto", "local"
 OF_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray sets it only for the command of a job
 
 
-def meant(address: str | None) -> str:
-    """Return the address, or what none stands for: the cluster of a job, or a Ray of this process."""
-    if address is not None:
-        return address
-    return AUTO if OF_A_JOB in os.environ else LOCAL
-
-
-def same_ray(one: str, other: str) -> bool:
-    """Return whether two values of --address name one Ray, such as "auto" and the address behind it."""
-    if one == other or LOCAL in (one, other):
-        return one == other
-    try:
-        return found(one) == found(other)
-    except UsageError:  # one of them does not exist
-        return False
-
-
 def found(address: str) -> str:
     """Return the address of the cluster to join.
 

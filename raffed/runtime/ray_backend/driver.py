@@ -5,7 +5,6 @@ It owns the client actors, holds the server's state, aggregates, and writes the 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -65,7 +64,7 @@ class Driver:
     """Conducts a run in an actor.
 
     It starts its client actors before it imports torch itself, so that everything loads at the same time. It
-    is created with max_concurrency=2, so that `stop`, `cut` and `starting` are answered while `rounds` runs.
+    is created with max_concurrency=2, so that `stop` and `starting` are answered while `rounds` runs.
 
     Args:
         setup_ref: A list that holds the reference to the setup. In a list, Ray passes on the reference and
@@ -100,20 +99,10 @@ class Driver:
         loaded = Call[bool]("__ray_ready__")  # a method of Ray's
         self._ready = [through_ray.call(actor, loaded).reference for actor in range(len(self._actors))]
         self._stop = threading.Event()
-        self._pool: RayPool | None = None
 
     def stop(self) -> None:
         """End the run after the current round. It can be resumed."""
         self._stop.set()
-
-    def cut(self) -> None:
-        """End the run now.
-
-        The current round is dropped, and the rounds before it are kept in a checkpoint.
-        """
-        self._stop.set()
-        if self._pool is not None:
-            self._pool.cut()
 
     def starting(self) -> ActorsStarting:
         """Return how many client actors are ready."""
@@ -132,8 +121,5 @@ class Driver:
         begin_bits(setup.config)
         from raffed.runtime.ray_backend.actor_pool import RayPool
 
-        pool = self._pool = RayPool(
-            setup, self._ref, self._plan, self._states_folder, self._actors, self._start
-        )
-        with contextlib.suppress(KeyboardInterrupt):  # raised by `cut`; Ray would report it as an error
-            yield from conduct(setup, self._path, resumed, pool, self._stop.is_set)
+        pool = RayPool(setup, self._ref, self._plan, self._states_folder, self._actors, self._start)
+        yield from conduct(setup, self._path, resumed, pool, self._stop.is_set)

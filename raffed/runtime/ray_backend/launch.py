@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -13,13 +11,13 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from raffed.budget import free_memory
-from raffed.errors import ActorsLostError, ActorStartError, RaffedError
+from raffed.errors import ActorsLostError, ActorStartError, RaffedError, RayLostError
 from raffed.runtime.placement import PlacementPlan, Resources, make_plan
 from raffed.runtime.ray_backend.actor_errors import why_not_started
 from raffed.runtime.ray_backend.client_actor import MEND
 from raffed.runtime.ray_backend.driver import ActorsStarting, Conduct, Driver
-from raffed.runtime.ray_backend.endings import lost, within
 from raffed.runtime.ray_backend.nodes import beside_this_process, check_shared
+from raffed.runtime.ray_backend.own_ray import lost
 from raffed.runtime.ray_backend.patience import Patience
 from raffed.runtime.ray_backend.same_code import versions_to_send
 from raffed.runtime.setup import Setup
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")  # the event of a round
 POLL_SECONDS = 0.2  # seconds between two calls of `stop` during a round
-LAST_SECONDS = 2.0  # seconds in which the driver writes a checkpoint if there is no time to end the round
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +42,12 @@ def launched(
     """Yield the events of a run in a driver actor. Ray must be running.
 
     A driver that dies is replaced, and resumes from its checkpoint. The events end early and without an error
-    if `stop` asks for it, or if Ray is lost (`lost` in endings.py).
+    if `stop` asks for it.
+
+    Raises:
+        RayLostError: A process that Ray cannot do without has died.
+        ActorsLostError: Actors kept dying.
+        ActorStartError: An actor could not start.
     """
     path, states_folder = (
         path.resolve(),
@@ -61,9 +63,9 @@ def launched(
             yield from _watch(plan, reference, path, states_folder, resumed or attempt > 0, conduct, stop)
             return
         except RayActorError as error:
-            # A signal to the command, or what ended Ray, has ended the driver as well
-            if lost() is not None or stop():
+            if stop():  # the signal has reached the driver as well
                 return
+            _check_ray(path)
             if (why := why_not_started(error)) is not None:
                 raise ActorStartError(f"the driver actor could not start: {why}{MEND}") from error
             if attempt + 1 == attempts:
@@ -77,6 +79,12 @@ def launched(
                 attempt + 1,
                 attempts - 1,
             )
+
+
+def _check_ray(path: Path) -> None:
+    """Raise a RayLostError if this process's own Ray has died. The run in `path` can go on later."""
+    if (what := lost()) is not None:
+        raise RayLostError(f"{what} died, and the run with it; `raffed resume {path}` continues it")
 
 
 def available() -> Resources:
@@ -138,7 +146,7 @@ class _StartingMethod(Protocol):
     def remote(self) -> ObjectRef[ActorsStarting]: ...
 
 
-class _EndingMethod(Protocol):
+class _StopMethod(Protocol):
     def remote(self) -> ObjectRef[None]: ...
 
 
@@ -146,8 +154,7 @@ class DriverHandle(Protocol):
     """The methods of a `Driver` that are called while it conducts a run."""
 
     starting: _StartingMethod
-    stop: _EndingMethod
-    cut: _EndingMethod
+    stop: _StopMethod
 
 
 def _watch(
@@ -164,42 +171,28 @@ def _watch(
     started = Driver.options(**options).remote([reference], plan, *folders, versions_to_send())  # type: ignore[attr-defined]
     driver: DriverHandle = started
     events = started.rounds.options(num_returns="streaming").remote(conduct, resumed)
-    asked, begun, until, patience = False, False, float("inf"), Patience()
+    asked, begun, patience = False, False, Patience()
     try:
-        while time.monotonic() < until:
+        while True:
             ready, _ = ray.wait([events], timeout=POLL_SECONDS, fetch_local=False)
             if not begun and (waited := patience.due()) and (what := _awaited(driver, plan)):
                 log.warning("waiting for %s, %s", what, waited)
-            if not asked and (stop() or lost() is not None):
+            if not asked and stop():
                 driver.stop.remote()
                 asked = True
             if lost() is not None:
-                until = min(until, time.monotonic() + LAST_SECONDS)
+                if asked:  # the signal has reached Ray as well
+                    return
+                _check_ray(path)
             if ready:
                 begun = True
                 yield ray.get(next(events))
     except StopIteration:
         return
-    except (KeyboardInterrupt, GeneratorExit):
-        _cut_short(driver, events)
-        raise
     except RayTaskError as error:
         if isinstance(error.cause, RaffedError):
             raise error.cause from error
         raise
     finally:
         if lost() is None:
-            within(LAST_SECONDS, lambda: ray.kill(started, no_restart=True))
-
-
-def _cut_short(driver: DriverHandle, events: Iterator[ObjectRef[E]]) -> None:
-    """Let the driver keep the rounds that are done, and drop the current one."""
-
-    def ended() -> None:
-        driver.cut.remote()
-        with contextlib.suppress(StopIteration, RayError):
-            while True:
-                next(events)
-
-    if lost() is None:
-        within(LAST_SECONDS, ended)
+            ray.kill(started, no_restart=True)

@@ -4,6 +4,9 @@ Other processes do not find it, it can be reached only from this machine, and it
 default, Ray would look for another Ray first (RAY_ADDRESS, a file that a cluster left, processes of others).
 It would listen on all interfaces, write its token into the home folder, and keep its sockets in a folder that
 everybody may write to.
+
+A batch system, `timeout` or a terminal sends a signal to the whole group of processes. Ray's processes lead
+sessions of their own, which the signal does not reach, so the run can write a checkpoint before they end.
 """
 
 from __future__ import annotations
@@ -13,19 +16,19 @@ import logging
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from raffed.errors import UsageError
-from raffed.runtime.ray_backend import endings
-from raffed.runtime.ray_backend.signal_handlers import handlers_kept
 from raffed.scratch import hold, remove_left, socket_folder
 
 if TYPE_CHECKING:
     from ray.job_config import JobConfig
 
 LOOPBACK = "127.0.0.1"
+VITAL = {"gcs_server": "Ray's head process (gcs_server)", "raylet": "Ray's node process (raylet)"}
 CLOSER = "`raffed doctor --ray` looks closer, and `raffed run --execution serial` runs without Ray"
 QUIET_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -96,8 +99,10 @@ class OwnRay:
     environment of its processes.
     """
 
+    up: ClassVar[OwnRay | None] = None  # that of this process; Ray allows only one
     folder: Path
     token: str
+    vital: Mapping[int, str]  # process id → name, of the processes that Ray cannot do without
 
     def start(self, **options: Any) -> None:
         """Start Ray.
@@ -116,14 +121,17 @@ class OwnRay:
             ) from error
         self._let_go = hold(self.folder)
         remove_left(self.folder.parent)
+        _starting.here = True
         try:
-            with endings.own.starting():
-                self._begin(options)
+            self._begin(options)
         except Exception as error:
             self.end(keep=True)
             first = next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
             logs = f"{self.folder}/r/session_latest/logs"
             raise RayStartError(f"Ray could not start: {first} (its logs: {logs}); {CLOSER}") from error
+        finally:
+            _starting.here = False
+        self.vital, OwnRay.up = _vital(), self
         # While Ray starts, its own messages would appear before raffed's
         logging.getLogger("ray").setLevel(logging.ERROR)
 
@@ -148,12 +156,58 @@ class OwnRay:
         """End Ray's processes, forget the token, and remove the folder unless it is to be kept."""
         import ray
 
-        with endings.own.ending(), handlers_kept():
-            ray.shutdown()
+        OwnRay.up = None
+        ray.shutdown()
         _read_again()
         self._let_go()
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Starting(threading.local):
+    """Whether this thread is starting Ray, so that its children are Ray's processes."""
+
+    here = False
+
+
+_starting = _Starting()
+
+
+def _lead() -> None:
+    """Give a process of Ray its own session, before it becomes Ray's program."""
+    if _starting.here:
+        os.setsid()
+
+
+# Subprocess calls it because Ray asks for work to be done before the program begins
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lead)
+
+
+def _vital() -> dict[int, str]:
+    """Return the processes that Ray cannot do without, of the children of this thread. Only Linux says it."""
+    names = dict[int, str]()
+    with contextlib.suppress(OSError):
+        for child in Path("/proc/thread-self/children").read_text(encoding="ascii").split():
+            names[int(child)] = Path(f"/proc/{child}/comm").read_text(encoding="utf-8").strip()
+    return {child: name for child, name in names.items() if name in VITAL}
+
+
+def lost() -> str | None:
+    """Return which process that the own Ray of this process cannot do without has died, or None.
+
+    Ray's client notices it only after up to a minute.
+    """
+    vital = {} if OwnRay.up is None else OwnRay.up.vital
+    dead = (f"{VITAL[name]}, process {child}," for child, name in vital.items() if _has_ended(child))
+    return " and ".join(dead) or None
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # Ray's library has seen its end
+        return True
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raffed.errors import UsageError
-from raffed.runtime.ray_backend import endings
+from raffed.runtime.ray_backend.own_ray import OwnRay
 
 PACKAGE = Path(__file__).parents[2]
 # Beside raffed/ in a checkout and inside it in a wheel. Nothing that trains is among them
@@ -65,7 +65,7 @@ def hash_of(package: Path) -> str:
 
 def versions_to_send() -> CodeVersions | None:
     """Return what other processes of this Ray must have, or None if this process started it."""
-    return None if endings.own.sessions else code_versions()
+    return code_versions() if OwnRay.up is None else None
 
 
 def check_same(sent: CodeVersions | None) -> None:
