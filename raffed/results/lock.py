@@ -58,9 +58,6 @@ def check_can_be_made(folder: Path) -> None:
         )
 
 
-_mine: set[tuple[int, int]] = set()  # device and inode of the folders that this process holds
-
-
 @contextlib.contextmanager
 def held(folder: Path, who: str | None = None, patience: float | None = None) -> Iterator[None]:
     """Keep every other process from working in `folder`, which is made if needed.
@@ -87,26 +84,6 @@ def held(folder: Path, who: str | None = None, patience: float | None = None) ->
         with contextlib.suppress(OSError):
             file.truncate(0)
             file.write((who or this_process()).encode())
-        status = os.fstat(file.fileno() if itself is None else itself)
-        key = status.st_dev, status.st_ino
-        _mine.add(key)
-        try:
-            yield
-        finally:
-            _mine.discard(key)
-
-
-@contextlib.contextmanager
-def alone(folder: Path, patience: float) -> Iterator[None]:
-    """Hold the folder for a few last changes.
-
-    The process that already holds it may call this too, from another thread.
-    """
-    status = folder.stat()
-    if (status.st_dev, status.st_ino) in _mine:
-        yield
-        return
-    with held(folder, patience=patience):
         yield
 
 

@@ -35,7 +35,6 @@ NAME_BYTES, PATH_BYTES, ROOM = (
 SEND_SECONDS = 20.0  # between two transfers while a command works
 
 log = logging.getLogger(__name__)
-_sent: set[Path] = set()  # local copies that are sent back
 _copies: dict[Path, str] = {}  # local copy → its URL, while a command works on it
 
 
@@ -55,11 +54,6 @@ def named(path: Path | str) -> str:
         mention = rf"(\braffed \w+ )?{re.escape(str(local))}((?:/[\w@=+-][\w.@=+-]*(?<!\.))*)"
         text = re.sub(mention, partial(_put, url), text)
     return text
-
-
-def sending() -> bool:
-    """Return whether a command works on a copy, so that new files in it may have to be sent."""
-    return bool(_sent)
 
 
 def _put(url: str, found: re.Match[str]) -> str:
@@ -151,17 +145,13 @@ def mirrored(place: str | Path, every: float = SEND_SECONDS) -> Iterator[Path]:
         yield Path(place)
         return
     with _copied(str(place), writable=True) as copy:
-        _sent.add(copy.local)
         try:
             with _retold(), _sending(copy.remote, copy.local, every):
                 yield copy.local
         finally:
             _copies.pop(copy.local)  # the message about a failed transfer names the copy itself
             copy.kept = True
-            try:
-                _send_last(copy.remote, copy.local)
-            finally:
-                _sent.discard(copy.local)
+            _send_last(copy.remote, copy.local)
             copy.kept = False
 
 

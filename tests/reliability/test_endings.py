@@ -51,7 +51,7 @@ def struck(begin: Begin, out: Path, name: str, execution: str, number: int, whol
 
 def check(ended: Ended, code: int, says: str) -> None:
     assert ended.code == code
-    assert ended.err.splitlines()[-1] == says
+    assert says in ended.err.splitlines()  # on a busy machine warnings are repeated behind it
     assert "Traceback" not in ended.err
     assert ended.seconds < SECONDS
     assert ended.left == []

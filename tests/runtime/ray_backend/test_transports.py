@@ -50,7 +50,10 @@ def transport(request: pytest.FixtureRequest, ray_here: None) -> Iterator[Transp
     yield from connected(request.param)
 
 
-@pytest.fixture(params=["ray", "socket"])
+RAY_S_OWN = pytest.param("ray", marks=pytest.mark.slow)  # the end of an actor as Ray itself tells it
+
+
+@pytest.fixture(params=[RAY_S_OWN, "socket"])
 def mortal(request: pytest.FixtureRequest) -> Iterator[Transport]:
     """The transport of a test that ends an actor."""
     yield from connected(request.param)
@@ -192,7 +195,7 @@ def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Tran
     assert mortal.first([silent])[1]() == 1
 
 
-@pytest.mark.parametrize("kind", ["ray", "socket"])
+@pytest.mark.parametrize("kind", [RAY_S_OWN, "socket"])
 def test_nothing_is_left_in_this_process_when_a_transport_has_ended(kind: str) -> None:
     """No thread of its own, no descriptor, no process of an actor."""
 
