@@ -78,6 +78,7 @@ class RaySession:
             if time.monotonic() > self._until:
                 raise self._too_late()
         self._began.result()
+        _handle_signals()
 
     def _too_late(self) -> UsageError:
         if self._own:
@@ -92,10 +93,17 @@ class RaySession:
     ) -> None:
         self._over.set()
         self._thread.join(None if self._began.done() else max(0.0, self._until - time.monotonic()))
-        if threading.current_thread() is threading.main_thread():
-            # Ray's library sets SIGTERM to the system's default without Python's knowledge
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.getsignal(number) or signal.SIG_DFL)
+        _handle_signals()
+
+
+def _handle_signals() -> None:
+    """Let this process handle signals as before, because Ray's library does so instead from its start on.
+
+    Python knows nothing of that. At its end, the library sets the system's default.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.getsignal(number) or signal.SIG_DFL)
 
 
 def _start(address: str | None) -> Callable[[], None] | None:

@@ -5,11 +5,14 @@ for it for ever.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -190,6 +193,34 @@ def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(
         (_, started), (name, ended) = calls[-2:]
         assert name == "end"
         assert started == ended != threading.get_ident()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_signals_are_handled_as_before_once_ray_has_begun_and_once_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray's library sets handlers without Python's knowledge. Here it ignores the signal."""
+    write, heard = ctypes.pythonapi.PyOS_setsig, list[str]()
+    write.restype, write.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+
+    def send(wanted: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        until = time.monotonic() + 10
+        while len(heard) < wanted and time.monotonic() < until:
+            time.sleep(0.01)
+        assert heard == ["own"] * wanted
+
+    monkeypatch.setattr(OwnRay, "start", lambda self: write(signal.SIGTERM, int(signal.SIG_IGN)))
+    monkeypatch.setattr(OwnRay, "end", lambda self: write(signal.SIGTERM, int(signal.SIG_IGN)))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append("own"))
+    try:
+        with RaySession(None) as session:
+            session.wait()
+            send(1)
+        send(2)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_an_own_ray_that_never_starts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
