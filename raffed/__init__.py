@@ -23,12 +23,11 @@ _checkout.install()
 
 if TYPE_CHECKING:
     from raffed.commands.branching import extend, fork
-    from raffed.commands.bundling import bundle, replay
+    from raffed.commands.bundling import bundle, replay, verify
     from raffed.commands.comparing import compare
     from raffed.commands.reporting import report
     from raffed.commands.reproducing import reproduce
     from raffed.commands.tuning import tune
-    from raffed.commands.verifying import verify
     from raffed.config.clock import Clock
     from raffed.config.faults import Faults
     from raffed.config.portable import portable
@@ -130,12 +129,11 @@ __all__ = [
 
 _NAMES = {
     "raffed.commands.branching": ("extend", "fork"),
-    "raffed.commands.bundling": ("bundle", "replay"),
+    "raffed.commands.bundling": ("bundle", "replay", "verify"),
     "raffed.commands.comparing": ("compare",),
     "raffed.commands.reporting": ("report",),
     "raffed.commands.reproducing": ("reproduce",),
     "raffed.commands.tuning": ("tune",),
-    "raffed.commands.verifying": ("verify",),
     "raffed.config.clock": ("Clock",),
     "raffed.config.faults": ("Faults",),
     "raffed.config.portable": ("portable",),

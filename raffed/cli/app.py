@@ -12,19 +12,15 @@ from raffed.cli import (
     bundling,
     checking,
     config,
-    contract,
-    creating,
-    exporting,
     jobs,
-    leaking,
     listing,
     many_runs,
     reproducing,
     running,
     splitting,
-    stores,
     submitting,
     tuning,
+    user_code,
 )
 from raffed.cli.hints import Hinting
 from raffed.commands.many_runs import COMMAND
@@ -213,15 +209,15 @@ app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settin
 app.command("jobs", rich_help_panel=RUNS)(jobs.jobs)
 app.command("logs", rich_help_panel=RUNS)(jobs.logs)
 app.command("stop", rich_help_panel=RUNS)(jobs.stop)
-app.command("export", rich_help_panel=RUNS)(exporting.export)
+app.command("export", rich_help_panel=RUNS)(checking.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)
 app.command("bundle", rich_help_panel=RUNS, epilog=BUNDLE_EPILOG)(bundling.bundle)
 app.command("replay", rich_help_panel=RUNS, epilog=REPLAY_EPILOG)(bundling.replay)
 app.command(COMMAND, hidden=True)(many_runs.seed_process)
-app.command("new", rich_help_panel=OWN, epilog=NEW_EPILOG)(creating.new)
-app.command("check", rich_help_panel=OWN, epilog=CHECK_EPILOG)(contract.check)
-app.command("leakage", rich_help_panel=OWN, epilog=LEAKAGE_EPILOG)(leaking.leakage)
+app.command("new", rich_help_panel=OWN, epilog=NEW_EPILOG)(user_code.new)
+app.command("check", rich_help_panel=OWN, epilog=CHECK_EPILOG)(user_code.check)
+app.command("leakage", rich_help_panel=OWN, epilog=LEAKAGE_EPILOG)(user_code.leakage)
 app.command("methods", rich_help_panel=LOOK)(listing.methods)
 app.command("datasets", rich_help_panel=LOOK)(listing.datasets)
 app.command("models", rich_help_panel=LOOK)(listing.models)
@@ -229,4 +225,4 @@ app.command("metrics", rich_help_panel=LOOK)(listing.metrics)
 app.command("splits", rich_help_panel=LOOK)(splitting.splits)
 app.command("schema", rich_help_panel=LOOK)(config.schema)
 app.command("doctor", rich_help_panel=LOOK)(checking.doctor)
-app.add_typer(stores.runs, name="runs", rich_help_panel=LOOK)
+app.add_typer(listing.runs, name="runs", rich_help_panel=LOOK)

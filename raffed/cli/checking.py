@@ -1,4 +1,4 @@
-"""The commands `raffed verify`, `raffed report` and `raffed doctor`."""
+"""The commands `raffed verify`, `raffed report`, `raffed export` and `raffed doctor`."""
 
 from __future__ import annotations
 
@@ -245,3 +245,29 @@ def _summary(broken: Sequence[str]) -> str:
         f"{counted(len(broken), 'essential thing')} {'is' if len(broken) == 1 else 'are'} broken: "
         f"{', '.join(broken)}"
     )
+
+
+def export(
+    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a finished run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="New file for the state_dict, such as model.pt."),
+    ] = None,
+    onnx: Annotated[
+        Path | None,
+        typer.Option("--onnx", metavar="FILE", help="New file for the network as ONNX (raffed\\[onnx])."),
+    ] = None,
+    client: Annotated[
+        int | None, typer.Option("--client", help="A client's personalised model in place of the global one.")
+    ] = None,
+    best: Annotated[
+        bool, typer.Option("--best", help="The weights of the round that was best on validation data.")
+    ] = False,
+    accept: AcceptChangedCode = False,
+    trust: TrustCode = False,
+) -> None:
+    """Write a run's final weights, by the names of your own class."""
+    from raffed.experiments.saved_model import export as exported
+
+    for path in exported(place, out, onnx, client, best, accept):
+        typer.echo(str(path))

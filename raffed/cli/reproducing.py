@@ -11,11 +11,17 @@ import typer
 
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
-from raffed.cli.left_out import as_wide_as_stderr, finished_folders, stated
 from raffed.cli.many_runs import begun_or_new, execute_stoppable
 from raffed.cli.numbers import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, text_of
-from raffed.cli.planning import item_rows, show_plan, without_collector
+from raffed.cli.planning import (
+    as_wide_as_stderr,
+    finished_folders,
+    item_rows,
+    show_plan,
+    stated,
+    without_collector,
+)
 from raffed.cli.screen import Overall, Screen, make_screen
 from raffed.commands.reproducing import (
     Asked,

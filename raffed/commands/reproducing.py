@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from raffed.commands.longer_trials import go_on
 from raffed.commands.many_runs import Ending, execute_at_once
 from raffed.commands.progress import make_progress
 from raffed.commands.reporting import ItemTables, as_frame, write_item_tables
-from raffed.commands.running import Run, one_ray, start_or_continue
+from raffed.commands.running import Run, holds_run, one_ray, start_or_continue
 from raffed.commands.tuning import seconds_of
 from raffed.config.run import Runtime
 from raffed.errors import UsageError, check_choice, check_range
@@ -360,6 +360,45 @@ def elsewhere(jobs: Sequence[Planned]) -> list[Planned]:
 def _with_root(job: PlannedRun, root: str | None) -> PlannedRun:
     config = job.config
     return job if root is None else replace(job, config=replace(config, data=replace(config.data, root=root)))
+
+
+def go_on(jobs: Sequence[Planned], accept_changed_code: bool = False) -> None:
+    """Begin longer trials from the checkpoints of shorter ones, and delete those that none needs any more.
+
+    A trial whose shorter one has no checkpoint, as in unpacked records, and one of a method whose rounds
+    depend on their total number, begin at their first round.
+
+    Args:
+        jobs: What is planned.
+        accept_changed_code: As in `raffed.extend`.
+    """
+    from raffed.experiments.checkpoint import CHECKPOINTS, CLIENT_STATES
+
+    trials = [job for job in jobs if isinstance(job, PlannedRun) and job.trial is not None]
+    for job in trials:
+        if job.shorter is not None and not holds_run(job.folder) and (job.shorter / CHECKPOINTS).is_dir():
+            _lengthen(job.shorter, job.folder, job.config.federation.rounds, accept_changed_code)
+    for job in trials:
+        if job.decided:
+            shutil.rmtree(job.folder / CHECKPOINTS, ignore_errors=True)
+            shutil.rmtree(job.folder / CLIENT_STATES, ignore_errors=True)
+
+
+def _lengthen(shorter: Path, folder: Path, rounds: int, accept_changed_code: bool) -> None:
+    from raffed.commands.horizon import horizon_of
+    from raffed.experiments.going_on import RecordedRun, lengthened
+    from raffed.results.lock import LOCK_FILE
+
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        shutil.copytree(shorter, part, ignore=shutil.ignore_patterns(LOCK_FILE))
+        lengthened(RecordedRun.opened(part, accept_changed_code), rounds, horizon_of)
+        part.rename(folder)
+    except UsageError:  # the rounds of this method depend on their number
+        pass
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 __all__ = ["Asked", "Reproduced", "carried_out", "long_ones", "plan", "reproduce"]

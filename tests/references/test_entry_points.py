@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.cli.submitted_code import own_references
+from raffed.cli.submitting import own_references
 from raffed.core.measures.own_metric import own_metric
 from raffed.core.training.own_loss import criterion_of
 from raffed.data.own_data import checked_name, is_own, load_own

@@ -1,0 +1,121 @@
+"""The commands for code of one's own: `raffed new`, `raffed check` and `raffed leakage`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raffed.cli.config import assignments, read_config
+from raffed.cli.numbers import counted, plain
+from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.commands.creating import new_project
+from raffed.results.visible import visible
+
+MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
+
+
+def check(
+    reference: Annotated[
+        str,
+        typer.Argument(
+            metavar="REFERENCE",
+            help="package.module:name, ./file.py:name, data such as csv:FILE?label=y, or a name.",
+        ),
+    ],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Argument of what is checked; repeat.", metavar="NAME=VALUE"),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            help="What it is, such as loss or metric, where that cannot be recognised.",
+            metavar="KIND",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
+    ] = False,
+) -> None:
+    """Check a method, network, data set, split, loss, metric, schedule, selection or table.
+
+    It is recognised by what it is. Exit code 0 if every check holds, 1 if one fails, 2 if the reference is
+    wrong.
+    """
+    from raffed.cli.tables import mark, show
+    from raffed.testing import check as checked
+
+    found = checked(reference, assignments(given or []), kind)
+    if as_json:
+        for one in found:
+            print(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))
+        for note in found.notes:
+            print(json.dumps({"event": "note", "kind": found.kind, "reference": reference, "note": note}))
+    else:
+        rows = [(mark(*MARKS[one.state]), one.name, one.why or one.sentence) for one in found]
+        show(("", "check", "what holds, or what is wrong"), rows, title=f"{reference}, a {found.kind}")
+        for note in found.notes:
+            print(visible(f"note: {note}"))
+        failed, total = len(found.failed), counted(len(found.found), "check")
+        print(
+            visible(
+                f"{reference}: {total}, {failed} failed" if failed else f"{reference}: {total}, none failed"
+            )
+        )
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def new(
+    folder: Annotated[Path, typer.Argument(metavar="NAME", help="New folder; its name is the package's.")],
+) -> None:
+    """Write a small project with a method, a network, data, a run and their tests."""
+    for file in new_project(folder):
+        typer.echo(visible(str(file)))
+    typer.echo(visible(f"next: cd {folder} && pip install -e '.[dev]' && pytest"))
+
+
+USED = ("method", "args", "data.dataset", "data.root", "data.download", "model.name", "model.args", "seed")
+
+
+@run_options(without=[flag.field for flag in FLAGS if flag.field not in USED])
+def leakage(
+    flags: Flags,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="TOML file of a run, of which method, data set, network and seed are used.",
+            metavar="EXPERIMENT.toml",
+        ),
+    ] = None,
+    images: Annotated[
+        int, typer.Option("--images", help="Number of training images that are attacked.", min=1)
+    ] = 4,
+    iterations: Annotated[
+        int, typer.Option("--iterations", help="Iterations of L-BFGS for each start.", min=1)
+    ] = 100,
+    restarts: Annotated[int, typer.Option("--restarts", help="Starts for each image.", min=1)] = 2,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
+    ] = False,
+) -> None:
+    """Attack uploads of a method by deep leakage from gradients, and say how much of the images comes out.
+
+    Every client has one image and makes one step of plain SGD. The attacker knows all weights, the learning
+    rate, and what was sent. An mse near 0 means that the server gets the image. The search needs a network
+    with smooth activations, such as lenet_dlg.
+    """
+    from raffed.attacks.own_leakage import leakage as measured
+    from raffed.cli.tables import show
+
+    config = read_config(file, flags)
+    found = measured(config, images=images, iterations=iterations, restarts=restarts)
+    if as_json:
+        print(json.dumps({"event": "leakage", "method": config.method, **plain(found)}, allow_nan=False))
+        return
+    title = f"{config.method}, {config.model.name}, {config.data.dataset}: {counted(images, 'image')}"
+    show(("metric", "value"), [(name, f"{value:.4g}") for name, value in found.items()], title=visible(title))
