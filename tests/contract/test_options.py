@@ -90,7 +90,10 @@ def test_many_methods_admit_robust_means_and_some_do_not() -> None:
     assert 15 <= len(admitting()) < len(METHODS)
 
 
-@pytest.mark.parametrize("name", admitting())
+@pytest.mark.parametrize(
+    "name",
+    [one if one in OF_EACH_KIND else pytest.param(one, marks=pytest.mark.slow) for one in admitting()],
+)
 def test_a_robust_mean_that_keeps_everything_is_the_mean_and_the_median_is_not(name: str) -> None:
     uniform = with_mean(build_method(name, {}), Federation(weighting="clients"))
     local = replace(PLAIN, momentum=0.0)

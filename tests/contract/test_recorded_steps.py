@@ -26,10 +26,11 @@ from raffed.core.training import recorded_steps
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import GraphRecorder, RecordedSteps
 from raffed.errors import UsageError
+from raffed.methods import METHODS
 from raffed.methods.fedavg import fedavg
 from raffed.runtime.network_setup import recorder_for
 from raffed.testing.federation import PLAIN, clients, module
-from tests.tiny import NOISY, Tiny, over_kinds, over_methods, same_bits, short
+from tests.tiny import NOISY, OF_EACH_KIND, Tiny, over_kinds, same_bits, short
 
 LONG = replace(PLAIN, epochs=4)
 
@@ -118,8 +119,21 @@ def federation(
     return tiny
 
 
-@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
-@over_methods
+def in_turn() -> list[object]:
+    """Every method one by one and in stacks. One of the two is fast, in turn, and both are of each kind."""
+    return [
+        pytest.param(
+            name,
+            cohort,
+            marks=[] if name in OF_EACH_KIND or cohort == bool(place % 2) else [pytest.mark.slow],
+            id=f"{'stacks' if cohort else 'one by one'}-{name}",
+        )
+        for place, name in enumerate(METHODS)
+        for cohort in (False, True)
+    ]
+
+
+@pytest.mark.parametrize(("name", "cohort"), in_turn())
 def test_every_method_has_the_same_bits_with_recorded_steps(name: str, cohort: bool) -> None:
     tape = Tape()
     plain, taped = (
