@@ -18,7 +18,7 @@ from raffed.config.run import Data, Federation, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.results import read_metrics, read_run
 from raffed.results.seal import sealed
-from raffed.runtime.setup import prepare_run
+from raffed.runtime.setup import check_new, prepare_run
 from tests.cli.conftest import QUICK, Cli
 from tests.forging import resealed
 
@@ -41,14 +41,9 @@ REFUSED = [
     ("--participation 1.5", ["participation", "1.5", "1.0]"]),
     ("--lr nan", ["local.lr = nan"]),
     ("--gpu-fraction 0.3", ["gpu_fraction = 0.3", "1/k"]),
-    ("--execution ray --clients-per-actor 9", ["clients_per_actor = 9", "4"]),
     ("--dataset mnist --data-root .", ["train-images-idx3-ubyte", "missing", "md5"]),
     ("gone.toml", ["gone.toml"]),
     ("--actors 3", ["runtime.actors = 3", "serial", "--execution ray"]),
-    (
-        "--execution ray --actors 3 --clients-per-actor 2",
-        ["actors = 3", "clients_per_actor = 2", "4 clients at 2 per actor need 2 actors"],
-    ),
     ("--noise-at client", ["privacy.noise_at = 'client'", "--noise"]),
 ]
 
@@ -62,7 +57,7 @@ def test_impossible_requests_are_refused_in_one_line(
     done = cli("run", *QUICK, "--rounds", "2", *typed.split(), "--out", out)
     assert done.code == 2
     assert [word for word in said if word not in done.err] == []
-    lines = done.err.splitlines()[2 * ("already started Ray" in done.err) :]  # by another test
+    lines = done.err.splitlines()
     assert [line[:8] for line in lines] == ["raffed: "]
     assert not out.exists()
 
@@ -81,6 +76,26 @@ def test_a_gpu_is_refused_where_there_is_none(cli: Cli, tmp_path: Path) -> None:
     assert done.code == 2
     assert "gpu_fraction = 0.5" in done.err
     assert "no GPU" in done.err
+
+
+@pytest.mark.parametrize(
+    ("runtime", "said"),
+    [
+        (
+            Runtime(execution="ray", clients_per_actor=9),
+            "clients_per_actor = 9, but there are only 4",
+        ),
+        (
+            Runtime(execution="ray", actors=3, clients_per_actor=2),
+            "actors = 3 and runtime.clients_per_actor = 2: 4 clients at 2 per actor need 2 actors",
+        ),
+    ],
+    ids=["too many clients", "another number of actors"],
+)
+def test_actors_that_do_not_fit_the_clients_are_refused(runtime: Runtime, said: str) -> None:
+    """Without the command line, which starts Ray while it looks at the configuration."""
+    with pytest.raises(UsageError, match=said):
+        check_new(prepare_run(RunConfig(data=Data(split="p4c5"), runtime=runtime)))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
