@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
 MUTATED = ("raffed", "analysis")  # the folders in which a mutation may be
 OWN_TEST = "test_mutations.py"  # it reads the table, and so it would find every mutation
-QUICK = ("-m", "not slow and not browser and not apart and not extras")
+QUICK = ("-m", "not slow and not browser and not apart")
 FAST = (*QUICK, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")  # as `make test`
 LONGEST = 3600  # seconds of a run of the tests; a fault that makes a test endless is found by that
 
@@ -161,6 +161,8 @@ class Copy:
         if code in (0, 5):  # all passed, or there was nothing to run
             return []
         last = (printed.strip().splitlines() or ["nothing was printed"])[-1]
+        if code == 4:  # pytest did not understand what it was asked, so no test was run
+            raise RuntimeError(f"pytest cannot be called so: {last}")
         return [f"pytest itself: exit code {code}, {last}"]
 
     def finder(self, mutation: Mutation, asked: Sequence[str]) -> str:
