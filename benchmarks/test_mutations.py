@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.mutations import ROOT, Mutation, mutations, sources
+from benchmarks.mutations import QUICK, ROOT, Mutation, mutations, sources
 
 LEAST = {"kernel": 5, "aggregation": 5, "methods": 5, "runs": 5, "search": 5}
 
@@ -32,3 +32,7 @@ def test_an_old_text_that_does_not_stand_once_is_refused(text: str) -> None:
     one = Mutation("a fault", "kernel", "", "import math", "import cmath", ())
     with pytest.raises(ValueError, match=r"a fault: its old text stands [02] times"):
         one.made_in({ROOT / "some.py": text})
+
+
+def test_it_leaves_out_the_tests_that_make_test_leaves_out() -> None:
+    assert f"QUICK := {QUICK[1]}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
