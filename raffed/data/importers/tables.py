@@ -270,6 +270,8 @@ def _doubts(table: Table, columns: Mapping[str, Column], decided: Collection[str
     """Return a note for each feature that may be meant otherwise, except declared categories."""
     notes = []
     for name, column in columns.items():
+        if not column.whole and not column.is_text:
+            continue
         values, found = column.values, len(np.unique(column.values))
         if column.whole and len(values) >= FEW_VALUES and found >= NEARLY_ALL * len(values):
             notes.append(
