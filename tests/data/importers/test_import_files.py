@@ -94,16 +94,6 @@ def test_a_folder_of_pfllib_has_a_client_for_each_file(pfllib: Path) -> None:
     assert found.client_names == ("0", "1", "2")
 
 
-@pytest.mark.parametrize("kind", ["f8", ">f4", "u1", "i4", "?"])
-def test_arrays_of_any_type_and_order_are_read_from_a_pickle_as_numpy_reads_them(
-    pfllib: Path, kind: str
-) -> None:
-    x = np.asfortranarray(X % 2).astype(kind)
-    for part, client in ((part, client) for part in ("train", "test") for client in range(3)):
-        np.savez_compressed(pfllib / part / f"{client}.npz", data=np.array({"x": x, "y": Y}, dtype=object))
-    assert np.array_equal(import_pfllib(pfllib).x[:20].astype(np.float64), (X % 2).astype(np.float64))
-
-
 def _pickled(path: Path, content: object) -> None:
     np.savez_compressed(path, data=np.array(content, dtype=object))
 

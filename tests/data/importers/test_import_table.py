@@ -167,16 +167,6 @@ def test_a_column_that_names_rows_is_refused_as_a_category() -> None:
         import_table(frame, label="y", test=0.0)
 
 
-@pytest.mark.parametrize("word", ["", "NA", "?", "nan", "null"])
-def test_a_missing_value_in_a_csv_file_is_named_by_its_line(tmp_path: Path, word: str) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(f"age,y\n1,a\n2,b\n{word},a\n4,b\n", encoding="utf-8")
-    with pytest.raises(
-        UsageError, match=r"table.csv: column 'age' has 1 missing values, the first in line 4"
-    ):
-        import_table(path, label="y")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
