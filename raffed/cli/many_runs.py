@@ -217,7 +217,7 @@ def seed_process() -> None:
     screen = ProcessScreen()
     with screen, handed_on(lambda text: screen.show({"event": "warning", "text": text})):
         try:
-            execute(begun_or_new(run), run, screen, again="the same command")
+            execute(begun_or_new(run), run, screen, again="")  # the command says how all continue
         except RaffedError as error:
             screen.show(failed_event(run, error))
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
