@@ -1,6 +1,6 @@
 """Compression of what clients upload, and its arguments. This module imports no torch.
 
-The arithmetic is in `raffed.core.aggregation.compression`.
+The arithmetic is in `raffed.core.ingredients.compression`.
 """
 
 from __future__ import annotations

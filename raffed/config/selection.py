@@ -1,6 +1,6 @@
 """The rules that choose the participants of a round, and their arguments. This module imports no torch.
 
-The draws themselves are in `raffed.core.participation.selection`. A rule of one's own is a function, named by
+The draws themselves are in `raffed.federation.selection`. A rule of one's own is a function, named by
 reference.
 """
 

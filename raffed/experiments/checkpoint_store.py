@@ -24,12 +24,12 @@ from raffed.experiments.checkpoint import (
 from raffed.experiments.earlier import EarlierRounds
 from raffed.experiments.run_record import RunRecord
 from raffed.experiments.run_state import RunState
+from raffed.federation.selection import needs_losses
 from raffed.results.atomic import sync_folder, sync_tree
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import write_json
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, rows_until
-from raffed.runtime.own_selection import needs_losses
 from raffed.runtime.record_codec import digest, load_server, save_record
 from raffed.runtime.saved_client_states import restore_client_states, save_client_states
 from raffed.runtime.setup import Setup

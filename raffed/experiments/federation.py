@@ -15,7 +15,6 @@ from raffed.core.messages import ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
 from raffed.experiments.aggregation import RoundAggregator
-from raffed.experiments.attack_rows import attack_rows
 from raffed.experiments.best_model import Validation
 from raffed.experiments.events import RoundEvent, round_event
 from raffed.experiments.final_measures import after_last, before_last, fairness
@@ -25,21 +24,21 @@ from raffed.experiments.hashes import weights_sha256
 from raffed.experiments.idle_terms import IdleTerms
 from raffed.experiments.metric_rows import round_rows, validation_rows
 from raffed.experiments.own_metrics import OwnMeasures
-from raffed.experiments.participation import RoundPlan
+from raffed.experiments.participation import RoundPlan, losses_by
 from raffed.experiments.privacy_accountant import Accountant
 from raffed.experiments.round_phases import RoundInScoring, RoundInTraining
 from raffed.experiments.round_schedule import RoundSchedule, asked_of
 from raffed.experiments.run_state import RunState
-from raffed.experiments.selection import losses_by
 from raffed.experiments.server_data import CleanScore
 from raffed.experiments.server_device import ServerDevice
 from raffed.experiments.survey import ClientSurvey
+from raffed.federation.attacks import attack_rows
+from raffed.federation.selection import needs_losses
 from raffed.references.user_code import user_errors
 from raffed.results.metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
 from raffed.results.row import Row
 from raffed.runtime.api import Backend
 from raffed.runtime.network_setup import make_network, make_spec
-from raffed.runtime.own_selection import needs_losses
 from raffed.runtime.reports import ScoreCounts
 from raffed.runtime.seconds import Stopwatch
 from raffed.runtime.setup import Setup
@@ -262,7 +261,9 @@ class RoundLoop:
                 made.append(metric.row(done, counts.accuracy, n=counts.n))
         made += training.plan.participants.rows(done) if self.setup.config.faults.any else []
         made += self._accountant.rows(done) + self._schedule.rows(training.plan)
-        made += attack_rows(self.setup, done, training.order.participants, scoring.attack)
+        config, clients = self.setup.config, self.setup.partition.num_clients
+        trained = training.order.participants
+        made += attack_rows(config.faults, config.seed, clients, done, trained, scoring.attack)
         if training.plan.surveyed:
             made += self._survey.rows(self.server, self.versions, training.order, whole)
         return made

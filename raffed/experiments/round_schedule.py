@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
 from raffed.core.messages import ServerState
-from raffed.core.participation.selection import Losses
 from raffed.errors import UsageError
-from raffed.experiments.participation import RoundParticipants, RoundPlan
-from raffed.experiments.selection import no_losses
+from raffed.experiments.participation import RoundParticipants, RoundPlan, no_losses
 from raffed.experiments.virtual_clock import Timeline
+from raffed.federation.selection import Losses
 from raffed.results.metrics import STALENESS, VIRTUAL_SECONDS
 from raffed.results.row import Row
 from raffed.runtime.api import Asked, Backend, RoundOrder

@@ -16,8 +16,7 @@ from raffed.core import seeds
 from raffed.core.training.clock import batched
 from raffed.core.training.drawn_epochs import drawn_epochs
 from raffed.core.training.session import completed_steps
-from raffed.experiments.participation import RoundParticipants
-from raffed.experiments.selection import drawn_clients
+from raffed.experiments.participation import RoundParticipants, drawn_clients
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.setup import Setup
 

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from raffed.config.attacks import ON_DATA, PATCH
 from raffed.core import seeds
-from raffed.core.aggregation.modelled_attacks import attackers
 from raffed.data.files import InputArray
+from raffed.federation.attacks import attackers
 from raffed.runtime.setup import Setup
 
 Samples = tuple[InputArray, NDArray[np.int64]]

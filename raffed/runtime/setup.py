@@ -18,12 +18,17 @@ from raffed.data.preparation import with_numbers
 from raffed.errors import UsageError
 from raffed.references.carried import RunCode
 from raffed.runtime.bits import begin_bits
-from raffed.runtime.config_checks import check_no_fork, check_numbers, check_stop_rule
+from raffed.runtime.checks import (
+    check_before_reading,
+    check_new_options,
+    check_no_fork,
+    check_numbers,
+    check_options,
+    check_stop_rule,
+)
 from raffed.runtime.data_source import draw_partition, load_data, part_of
-from raffed.runtime.option_checks import check_new_options, check_options
 from raffed.runtime.own_code import code_of
 from raffed.runtime.run_method import method_of
-from raffed.runtime.setup_checks import check_before_reading
 from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
 from raffed.runtime.unseen import unseen_clients
 

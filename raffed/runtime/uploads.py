@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from raffed.core import seeds
 from raffed.core.aggregation.accumulator import UploadAccumulator
 from raffed.core.aggregation.clip_and_noise import add_noise, clip_update
-from raffed.core.aggregation.fault_injection import damaged, is_refused
 from raffed.core.aggregation.masking import Mask
-from raffed.core.aggregation.modelled_attacks import attacked, attackers
 from raffed.core.messages import Broadcast, Upload
 from raffed.errors import NumericsError, UsageError
+from raffed.federation.attacks import attacked, attackers
+from raffed.federation.faults import damaged, is_refused
 from raffed.runtime.api import ActorShare, ParticipantOrder
 from raffed.runtime.setup import Setup
 

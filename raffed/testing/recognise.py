@@ -13,7 +13,6 @@ from raffed.config.schedules import CLOCK, SCHEDULES
 from raffed.config.selection import SELECTIONS
 from raffed.config.validation import Value
 from raffed.core.method import Method
-from raffed.core.participation.selection import GIVEN
 from raffed.data.array_cache import CACHED
 from raffed.data.catalogue import DATASETS
 from raffed.data.dataset import Dataset
@@ -22,6 +21,7 @@ from raffed.data.split import Split
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError, check_choice
 from raffed.experiments.reproduction.items import Item
+from raffed.federation.selection import GIVEN
 from raffed.methods import METHODS
 from raffed.models import MODELS
 from raffed.references.functions import mark_of

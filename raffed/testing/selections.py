@@ -10,8 +10,14 @@ import numpy as np
 from raffed.config.run import Federation, RunConfig
 from raffed.config.selection import FIXED
 from raffed.config.validation import Value
-from raffed.core.participation.selection import Draw, OwnRule, chosen, chosen_by_own
-from raffed.runtime.own_selection import check_own_arguments, own_selection
+from raffed.federation.selection import (
+    Draw,
+    OwnRule,
+    check_own_arguments,
+    chosen,
+    chosen_by_own,
+    own_selection,
+)
 from raffed.testing.factories import named, typed
 from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
 from raffed.testing.generators import global_draws

@@ -10,8 +10,8 @@ import pytest
 
 from raffed.config.selection import Fixed, PowerOfChoice, RoundRobin, Rule, Size, Uniform
 from raffed.core import seeds
-from raffed.core.participation.selection import Draw, chosen, chosen_by_own
 from raffed.errors import UsageError
+from raffed.federation.selection import Draw, chosen, chosen_by_own
 
 DRAWS = 6000
 

@@ -11,9 +11,9 @@ import raffed
 from raffed.core.training.rates import schedule_of
 from raffed.data.own_data import load_own
 from raffed.errors import RaffedError, UsageError
+from raffed.federation.selection import own_selection
 from raffed.methods import build_method
 from raffed.models.own.factories import factory_of
-from raffed.runtime.own_selection import own_selection
 
 
 @pytest.mark.parametrize(

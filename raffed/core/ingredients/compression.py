@@ -1,10 +1,17 @@
-"""The ingredient that compresses what a client uploads, and keeps what was left out."""
+"""Compression of what a client uploads: the arithmetic, and the ingredient that keeps what was left out.
+
+What a client sends is the downloaded weights, moved by the compressed update. So the server adds up whole
+points, as without compression, and only the count of bytes knows that fewer were sent. A client whose method
+sends an update sends the compressed update.
+"""
 
 from __future__ import annotations
 
-from raffed.config.compression import CompressionRule
+import torch
+from torch import Tensor
+
+from raffed.config.compression import CompressionRule, Quantize, TopK
 from raffed.core import seeds
-from raffed.core.aggregation.compression import compressed
 from raffed.core.context import Context
 from raffed.core.ingredients.base import Ingredient
 from raffed.core.messages import Private, Upload
@@ -61,3 +68,46 @@ class CompressionWithFeedback(Compression):
         wanted = w + left if len(left) else w
         sent, _ = super().compress(wanted, start, k)
         return sent, LeftOut((wanted - sent).clone())
+
+
+def compressed(rule: CompressionRule, w: Params, start: Params, generator: torch.Generator) -> Params:
+    """Return the weights that a client sends.
+
+    Args:
+        rule: The compression.
+        w: The weights that the client would send without it.
+        start: The weights that the client received, with the same names, or 0 if it sends an update.
+        generator: The client's own random stream of this round. Numbers are drawn on the CPU.
+
+    Returns:
+        `w` itself if the rule changes nothing, or if `w` is not finite, so that the server's check finds it.
+    """
+    if rule.changes_nothing or not bool(torch.isfinite(w.flat).all()):
+        return w
+    if isinstance(rule, TopK):
+        return _largest(rule, w, start)
+    return _rounded(rule, w, start, generator)
+
+
+def _largest(rule: TopK, w: Params, start: Params) -> Params:
+    sizes = (w.flat.to(torch.float64) - start.flat.to(torch.float64)).abs()
+    kept = rule.kept(w.numel())
+    smallest = sizes.topk(kept, sorted=True).values[-1]
+    sure, equal = sizes > smallest, sizes == smallest
+    # Of equal numbers the first, so that it does not matter in which order a device finds them
+    chosen = sure | (equal & (equal.cumsum(0) <= kept - sure.sum()))
+    return Params.from_flat(w.layout, torch.where(chosen, w.flat, start.flat))
+
+
+def _rounded(rule: Quantize, w: Params, start: Params, generator: torch.Generator) -> Params:
+    def moved(trained: Tensor, received: Tensor) -> Tensor:
+        begun = received.to(torch.float64)
+        update = trained.to(torch.float64) - begun
+        step = update.abs().max() / rule.levels if update.numel() else update.sum()
+        chance = torch.rand(update.shape, generator=generator, dtype=torch.float64).to(update.device)
+        steps = (update / torch.where(step > 0, step, 1.0) + chance).floor()
+        steps = steps.clamp(-rule.levels, rule.levels)
+        return (begun + steps * step).to(trained.dtype)
+
+    received = start.tensors
+    return Params({name: moved(tensor, received[name]) for name, tensor in w.tensors.items()}).clone()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raffed.config.compression import CompressionRule, Quantize, TopK
-from raffed.core.aggregation.compression import compressed
+from raffed.core.ingredients.compression import compressed
 from raffed.core.params import Params
 from raffed.core.seeds import generator
 

@@ -1,0 +1,221 @@
+"""Draw the participants of a round by a rule (raffed/config/selection.py) or by a function of the user's own.
+
+Every draw has its own generator, made from the run's seed and the round. With one seed, the participants are
+therefore the same for every method, unless the rule looks at losses, which depend on the model.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from raffed.config.run import RunConfig
+from raffed.config.selection import Fixed, PowerOfChoice, RoundRobin, Rule, Size
+from raffed.config.validation import Value
+from raffed.core.method import Method
+from raffed.errors import UnknownNameError, UsageError
+from raffed.references.resolve import load
+from raffed.references.user_code import may_be_called
+
+CLIENTS = (
+    "list[int]",
+    "Sequence[int]",
+)  # what the functions of an installed package must be declared to return
+Losses = Callable[[Sequence[int]], Sequence[float]]
+OwnRule = Callable[..., Sequence[int]]
+GIVEN = ("round", "sizes", "count", "generator", "losses")  # what a rule of one's own may ask for, by name
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a rule knows when it draws the participants of a round.
+
+    Attributes:
+        round: Number of the draw, counted from 0. It is the number of the round, unless several rounds share
+            one draw.
+        sizes: Training samples of each client [N] in this round.
+        count: Number of participants that the run asks for.
+        generator: Random numbers of this draw.
+        losses: Function from clients to the losses of the present model on their training samples.
+    """
+
+    round: int
+    sizes: Sequence[int]
+    count: int
+    generator: np.random.Generator
+    losses: Losses
+
+
+def chosen(rule: Rule, draw: Draw) -> list[int]:
+    """Return the clients that a rule draws. A client that is drawn twice stands there twice.
+
+    Args:
+        rule: The rule with its arguments.
+        draw: What it knows.
+    """
+    clients = len(draw.sizes)
+    if isinstance(rule, Size):
+        return _by_size(draw, draw.count, rule.replacement)
+    if isinstance(rule, PowerOfChoice):
+        candidates = sorted(_by_size(draw, rule.number(draw.count, clients), replacement=False))
+        losses = draw.losses(candidates)
+        order = sorted(range(len(candidates)), key=lambda i: (-losses[i], candidates[i]))
+        return [candidates[i] for i in order[: draw.count]]
+    if isinstance(rule, RoundRobin):
+        return [(draw.round * draw.count + i) % clients for i in range(draw.count)]
+    if isinstance(rule, Fixed):
+        listed = rule.rounds()
+        return list(listed[draw.round % len(listed)])
+    return [int(client) for client in draw.generator.permutation(clients)[: draw.count]]
+
+
+def _by_size(draw: Draw, count: int, replacement: bool) -> list[int]:
+    """Draw clients in proportion to their sizes.
+
+    Without replacement, each next client is drawn among those left. Exponential waiting times at the rates
+    n_k have this order of arrival.
+    """
+    sizes = np.asarray(draw.sizes, np.int64)
+    if replacement:  # in whole numbers, so that no rounding can matter
+        tickets = draw.generator.integers(int(sizes.sum()), size=count)
+        return [int(client) for client in np.searchsorted(np.cumsum(sizes), tickets, side="right")]
+    with np.errstate(divide="ignore"):  # a client without samples arrives last
+        times = draw.generator.standard_exponential(len(sizes)) / sizes
+    return [int(client) for client in np.argsort(times, kind="stable")[:count]]
+
+
+def asks_for_losses(rule: OwnRule) -> bool:
+    """Return whether a function of the user's own has an argument `losses`."""
+    return "losses" in inspect.signature(rule).parameters
+
+
+def chosen_by_own(name: str, rule: OwnRule, args: Mapping[str, Value], draw: Draw) -> list[int]:
+    """Return the clients that a function of the user's own chooses.
+
+    Args:
+        name: Its reference, for messages.
+        rule: The function. It gets those of `round`, `sizes`, `count`, `generator` and `losses` that its
+            signature names.
+        args: Its further arguments.
+        draw: What it knows.
+
+    Raises:
+        UsageError: It did not return at least one client, or a number that is not a client or stands there
+            twice.
+    """
+    asked = inspect.signature(rule).parameters
+    made = rule(**{one: getattr(draw, one) for one in GIVEN if one in asked}, **args)
+    found = [int(client) for client in made]
+    clients = len(draw.sizes)
+    if not found or len(set(found)) < len(found) or not all(0 <= one < clients for one in found):
+        raise UsageError(
+            f"selection {name} returned {found[:10]} in round {draw.round + 1}; it must return one or more "
+            f"different clients, as numbers from 0 to {clients - 1}"
+        )
+    return found
+
+
+def own_selection(config: RunConfig) -> OwnRule:
+    """Return the user's own rule of a selection that is a reference.
+
+    Raises:
+        UsageError: It cannot be found, it is not a function, or it is one of Python or of a library.
+    """
+    found = load(config.federation.selection)
+    if not inspect.isfunction(found):
+        raise UsageError(
+            f"federation.selection = {config.federation.selection!r} is a {type(found).__name__}, but must "
+            "be a function of (round, sizes, count, generator) that returns the numbers of clients"
+        )
+    if not may_be_called(found, *CLIENTS):
+        raise UsageError(
+            f"federation.selection = {config.federation.selection!r} is a function of an installed package "
+            "that is not declared to return list[int]; write a function of yours that calls it"
+        )
+    return found
+
+
+def check_own_arguments(config: RunConfig) -> None:
+    """Check that a rule of the user's own has the arguments that it is given, and no others.
+
+    Raises:
+        UnknownNameError: It has no such argument.
+    """
+    federation = config.federation
+    known = inspect.signature(own_selection(config)).parameters
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
+    for name in federation.selection_args:
+        if name in GIVEN or (name not in known and not takes_all):
+            raise UnknownNameError(
+                f"argument of {federation.selection}", name, [one for one in known if one not in GIVEN]
+            )
+
+
+def needs_losses(config: RunConfig) -> bool:
+    """Return whether the selection looks at the losses of clients, which depend on the present model."""
+    rule = config.federation.rule()
+    if rule is not None:
+        return isinstance(rule, PowerOfChoice)
+    return asks_for_losses(own_selection(config))
+
+
+def check_selection(config: RunConfig, method: Method, trainable: Sequence[int], *, one_draw: bool) -> None:
+    """Check the selection of a run.
+
+    Args:
+        config: The run's configuration.
+        method: Its method, with the mean that the run asks for.
+        trainable: The clients that may train.
+        one_draw: Whether several rounds share one draw, as with stages that are visited in turn.
+
+    Raises:
+        UsageError: It is not possible, or would have no effect.
+    """
+    clients = len(trainable)
+    federation, rule = config.federation, config.federation.rule()
+    what = f"federation.selection = {federation.selection!r}"
+    if rule is None:
+        check_own_arguments(config)
+    else:
+        _check_rule(config, method, rule, trainable)
+    if config.privacy.noise and federation.selection != "uniform":
+        raise UsageError(
+            f"{what}: privacy.noise computes ε for participants drawn uniformly; leave one of them out"
+        )
+    if needs_losses(config) and one_draw:
+        raise UsageError(
+            f"{what} looks at losses in every round, but this split has one draw for all its stages; use "
+            "another selection"
+        )
+    if isinstance(rule, PowerOfChoice):
+        count, number = federation.participants(clients), rule.candidates or clients
+        if not count <= number <= clients:
+            raise UsageError(
+                f"{what}: candidates = {number} must lie between the {count} participants of a round and the "
+                f"{clients} clients"
+            )
+
+
+def _check_rule(config: RunConfig, method: Method, rule: Rule, trainable: Sequence[int]) -> None:
+    federation = config.federation
+    what = f"federation.selection = {federation.selection!r}"
+    if isinstance(rule, Fixed):
+        if others := sorted({client for one in rule.rounds() for client in one} - set(trainable)):
+            raise UsageError(
+                f"{what} names client {others[-1]}, which is not one of those that train; these are "
+                f"{len(trainable)} clients, from {trainable[0]} to {trainable[-1]}"
+            )
+        if federation.participation != 1.0:
+            raise UsageError(
+                f"federation.participation = {federation.participation:g} has no effect with {what}, which "
+                "lists the participants; leave it out"
+            )
+    if rule.repeats() and (method.mean.fixed or method.mean.rule is not None):
+        why = f"{method.name} requires its own weights" if method.mean.fixed else "of the robust mean"
+        raise UsageError(
+            f"{what} may draw a client twice, which is not possible here ({why}); give --selection-arg "
+            "replacement=false, or use another selection"
+        )

@@ -1,0 +1,205 @@
+"""Checks of a configuration against the machine, the data, the method and each other.
+
+They are asked before the data are read, or before training starts. Each rule of a federation refuses for
+itself (raffed/federation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raffed.config.run import RunConfig
+from raffed.config.selection import Fixed
+from raffed.config.stop_rule import read_rule
+from raffed.data.catalogue import DATASETS, dataset_name
+from raffed.data.preparation import check_numbers_given, with_numbers
+from raffed.data.stages import Stages
+from raffed.errors import UsageError
+from raffed.federation.attacks import Images, check_attack
+from raffed.federation.clock import check_clock
+from raffed.federation.selection import check_selection
+from raffed.runtime.setup_model import check_network
+from raffed.runtime.unseen import unseen_count
+
+if TYPE_CHECKING:
+    from raffed.core.method import Method
+    from raffed.data.dataset import Dataset
+    from raffed.data.partition import Partition
+    from raffed.data.splits import Split
+
+
+def check_gpu(config: RunConfig) -> None:
+    """Check that this machine has the requested GPU. For other clusters, only Ray can find out."""
+    runtime = config.runtime
+    if not runtime.gpu_fraction or (runtime.execution == "ray" and runtime.address is not None):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UsageError(
+            f"runtime.gpu_fraction = {runtime.gpu_fraction}: torch {torch.__version__} sees no GPU here; "
+            "set it to 0 for the CPU, or run `raffed doctor`"
+        )
+
+
+def check_numbers(config: RunConfig, clients: int) -> None:
+    """Check the options that contain a number of clients or the number of a client."""
+    unseen_count(config, clients)
+    per_actor = config.runtime.clients_per_actor
+    if per_actor > clients:
+        raise UsageError(
+            f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to "
+            f"at most {clients}"
+        )
+    if config.faults.last_client >= clients:
+        raise UsageError(
+            f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
+        )
+
+
+def check_no_fork(config: RunConfig) -> None:
+    """Refuse a new run that says that it continues another one."""
+    if config.federation.forked_at or config.federation.fork_sha256:
+        raise UsageError(
+            "federation.forked_at and federation.fork_sha256 are set by `raffed fork` only; leave them out, "
+            "or fork that run again"
+        )
+
+
+def check_stop_rule(config: RunConfig, has_global: bool) -> None:
+    """Refuse a rule that could never end the run, or whose last round is measured in a way that must be known
+    beforehand.
+
+    Raises:
+        UsageError: The rule does not fit the run.
+    """
+    rule, federation = read_rule(config.federation.stop_when), config.federation
+    if rule is None:
+        return
+    if not config.data.validation:
+        raise UsageError(
+            "federation.stop_when needs a validation part, because test data may not decide when a run ends; "
+            "also give --validation 0.1"
+        )
+    if rule.measure != "val.personal" and not has_global:
+        raise UsageError(
+            f"federation.stop_when names {rule.measure}, and {config.method} has no global model; use "
+            "val.personal"
+        )
+    if federation.survey or federation.asks("spectrum"):
+        what = "federation.survey" if federation.survey else "federation.measures = spectrum"
+        raise UsageError(
+            f"federation.stop_when with {what}: the last rounds are measured, and which these are is not "
+            "known before the run ends; leave one of the two out"
+        )
+
+
+def check_before_reading(config: RunConfig, split: Split) -> None:
+    """Check what can be checked from the configuration and the catalogue entry of the data set.
+
+    Raises:
+        UsageError: Something is invalid.
+    """
+    from raffed.data.own_data import is_own
+
+    Stages.check_rounds(split.stage_count, config.federation.rounds)
+    if split.client_count is not None:
+        check_numbers(config, split.client_count)
+    check_gpu(config)
+    check_numbers_given(config.data.transform_args)
+    if not is_own(config.data.dataset):
+        _check_published(config, split)
+
+
+def _check_published(config: RunConfig, split: Split) -> None:
+    """Check what the catalogue knows about a data set."""
+    from raffed.data.transforms import transform_for
+
+    name = dataset_name(config.data.dataset)
+    info, data, clients = DATASETS[name], config.data, split.client_count
+    style = split.style_of_auto().style if data.transform == "auto" else data.transform
+    transform = with_numbers(transform_for(name, style), data.transform_args)
+    pool = info.num_train + (info.num_test if data.pool == "joined" else 0)
+    transform.check_fits(name, info.shape)
+    if data.samples % info.num_classes:
+        raise UsageError(
+            f"data.samples = {data.samples} for {name}: it must be a multiple of its {info.num_classes} "
+            "classes"
+        )
+    if data.samples > pool > 0:
+        raise UsageError(f"data.samples = {data.samples} for {name}, which has only {pool} training samples")
+    split.check_data(name, info.num_classes)
+    if clients is not None and clients > (data.samples or pool) > 0:
+        raise UsageError(
+            f"{split.text}: {data.samples or pool} samples cannot give {clients} clients one each"
+        )
+    check_network(config, transform.prepared_shape(info.shape), info.num_classes)
+
+
+def check_options(
+    config: RunConfig, method: Method, partition: Partition, dataset: Dataset, trainable: Sequence[int]
+) -> None:
+    """Check the drawn epochs, the selection, the robust mean and the attack of a run.
+
+    Args:
+        config: The run's configuration.
+        method: Its method, with the mean that the run asks for.
+        partition: Who has which samples.
+        dataset: The data.
+        trainable: The clients that may train.
+
+    Raises:
+        UsageError: One of them is not possible, or would have no effect.
+    """
+    _check_epochs(config, method)
+    stages, clients = partition.stages, partition.num_clients
+    one_draw = stages is not None and stages.rounds_per_cycle > 1
+    check_selection(config, method, trainable, one_draw=one_draw)
+    _check_mean(config, method, len(trainable))
+    check_clock(config, method, clients, trainable, in_stages=stages is not None)
+    images = Images(dataset.input_shape, dataset.x.dtype.kind, dataset.num_classes)
+    check_attack(config.faults, method, clients, images)
+
+
+def check_new_options(config: RunConfig, clients: int) -> None:
+    """Reject a participation that comes to no client. Older runs have trained one client in each round.
+
+    Raises:
+        UsageError: It does.
+    """
+    federation = config.federation
+    if not isinstance(federation.rule(), Fixed) and not round(federation.participation * clients):
+        raise UsageError(
+            f"federation.participation = {federation.participation:g} of {clients} clients comes to none of "
+            f"them; it must be above {0.5 / clients:.4g}, such as {1 / clients:.4g} for one client a round"
+        )
+
+
+def _check_epochs(config: RunConfig, method: Method) -> None:
+    low, high = config.local.epochs, config.local.epochs_to
+    if high and (low != int(low) or not 1 <= low <= high):
+        raise UsageError(
+            f"local.epochs_to = {high}: epochs are drawn from local.epochs = {low:g}, which must be a whole "
+            f"number from 1 to {high}"
+        )
+    if high and all(one.epochs is not None for one in method.passes):
+        raise UsageError(
+            f"local.epochs_to = {high} has no effect on {method.name}, whose arguments set the epochs of "
+            "every pass; leave it out"
+        )
+
+
+def _check_mean(config: RunConfig, method: Method, clients: int) -> None:
+    rule, privacy = method.mean.rule, config.privacy
+    if rule is None:
+        return
+    what = f"federation.mean = {config.federation.mean!r}"
+    if privacy.masks or privacy.clip is not None:
+        other = "privacy.masks: masks reveal" if privacy.masks else "privacy.clip: it protects"
+        raise UsageError(f"{what} needs every upload, but {other} only their sum; leave one of them out")
+    selection = config.federation.rule()
+    rounds = selection.rounds() if isinstance(selection, Fixed) else []
+    count = min(map(len, rounds)) if rounds else config.federation.participants(clients)
+    if why := rule.why_not(count):
+        raise UsageError(f"{what}: {why}; raise federation.participation, or change --mean-arg")
