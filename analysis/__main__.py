@@ -13,7 +13,7 @@ from raffed.results.unpacking import DamagedRecordsError, unpacked
 from raffed.results.visible import visible
 
 from .metrics.summary import summary, to_text
-from .report import unhashed, write_loaded
+from .report import write_loaded
 from .runs.load import NoRunsError, read_runs
 from .sweeps import damaged_sweeps, find_sweeps, trials_of, with_missing
 
@@ -47,8 +47,6 @@ def _report(places: Sequence[Path], out: Path) -> int:
     lost = damaged_sweeps(sweeps)
     for name, reason in {**runs.unreadable, **lost}.items():
         print(visible(f"left out {named(name)}: {reason}"), file=sys.stderr)
-    if runs.unhashed:
-        print(visible(unhashed(runs)), file=sys.stderr)
     try:
         report = write_loaded(runs, out, sweeps=sweeps)
     except NoRunsError as error:

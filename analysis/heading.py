@@ -78,10 +78,9 @@ def listed(names: Sequence[str], what: str, between: str = ", ") -> str:
 
 
 def segments(file: JsonObject) -> list[JsonObject]:
-    """Return the parts in which a run was computed. A run of an early version is one part."""
+    """Return the parts in which a run was computed."""
     found = file.get("segments")
-    parts = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    return parts or [file]
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
 def _version(part: JsonObject, file: JsonObject) -> str:

@@ -119,16 +119,6 @@ def stop_reloading(page: Path) -> None:
     )
 
 
-def unhashed(runs: Runs) -> str:
-    """Return a sentence about the runs whose rows cannot be checked because no hashes were recorded."""
-    count = len(runs.unhashed)
-    begun = "1 run was begun" if count == 1 else f"{count} runs were begun"
-    return (
-        f"{begun} by a raffed that wrote down no hashes of files: whether rows were changed, only `raffed "
-        f"verify` can tell"
-    )
-
-
 def find_items(paths: Iterable[Path | str]) -> list[Reproduction]:
     """Return the reproductions at or below `paths` that have something to show; skip a damaged item.json."""
     found = []
@@ -171,7 +161,6 @@ def _html(
         reload=reload,
         facts=_facts(runs),
         lost=list({**runs.unreadable, **damaged_sweeps(sweeps)}.items()),
-        unhashed=unhashed(runs) if runs.unhashed else "",
         sections=sections,
         runs=[_run(runs, str(name)) for name in ordered],
     )

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raffed.results import SCHEMA, SCHEMA_VERSION, Row, write_json
+from tests.forging import FEWEST, sha256
 
 MODELS = ("global", "local", "personal")
 ROUNDS, CLIENTS, EACH, CLASSES = 150, 100, 20, 10
@@ -116,7 +117,9 @@ def write_tree(folder: Path, runs: int, parts: int) -> None:
             pq.write_table(
                 piece, run / "metrics" / f"part-{first:06d}-{last:06d}.parquet", compression="zstd"
             )
-        write_json(run / "run.json", _about(method, dataset, seed, about["run_id"]))
+        files = {f"metrics/{path.name}": sha256(path) for path in (run / "metrics").iterdir()}
+        contents = _about(method, dataset, seed, about["run_id"])
+        write_json(run / "run.json", {**contents, "files": files})
 
 
 def _about(method: str, dataset: str, seed: int, run_id: str) -> dict[str, object]:
@@ -128,13 +131,13 @@ def _about(method: str, dataset: str, seed: int, run_id: str) -> dict[str, objec
         method, {}, Data(dataset, "incomplete:100"), federation=Federation(ROUNDS, 0.2), seed=seed
     )
     return {
-        "schema": 1,
+        **FEWEST,
         "run_id": run_id,
         "state": "finished",
         "config": dataclasses.asdict(config),
         "rounds_done": ROUNDS,
         "hashes": {"weights": "0" * 64},
-        "versions": {"torch": "2"},
+        "segments": [{**FEWEST["segments"][0], "to": ROUNDS}],
         "seconds": 150.0,
         "partition_sha256": str(seed) * 64,
     }

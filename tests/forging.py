@@ -1,6 +1,4 @@
-"""Changing the folder of a run so that what it says of its files fits again, or so that an older raffed
-could have written it.
-"""
+"""Changing the folder of a run so that what it says of its files fits again."""
 
 from __future__ import annotations
 
@@ -14,16 +12,25 @@ from raffed.references import gate, located
 from raffed.results.runfile import json_text
 from raffed.results.seal import SEAL, sealed
 
-FEWEST = {  # fields that a run's run.json may have
-    "schema": 1,
+FEWEST: dict[str, Any] = {  # fields that a run's run.json may have
+    "schema": 2,
     "run_id": "a",
     "config": {},
     "identity": "0" * 64,
+    "method_revision": 1,
     "state": "running",
     "rounds_done": 3,
     "seconds": 1.5,
     "partition_sha256": "1" * 64,
+    "transform": "plain",
+    "inputs": {"shape": [1, 8, 8], "dtype": "float32"},
     "versions": {"torch": "2.14.1"},
+    "started": "now",
+    "hardware": {"cores": 2},
+    "files": {"metrics/part-000000.parquet": "2" * 64},
+    "segments": [
+        {"from": 1, "to": 3, "started": "now", "versions": {}, "hardware": {"cores": 2}, "said": []},
+    ],
 }
 
 
@@ -63,13 +70,3 @@ def resealed(run: Path) -> None:
     ]
     hashes = {one.relative_to(run).as_posix(): sha256(one) for one in files}
     edited(run / "run.json", lambda about: about["files"].update(hashes))
-
-
-def as_schema_1(run: Path) -> None:
-    """Make run.json that of a raffed that wrote down neither hashes of files nor segments."""
-
-    def older(about: dict[str, Any]) -> None:
-        del about["files"], about["segments"]
-        about["schema"] = 1
-
-    edited(run / "run.json", older)

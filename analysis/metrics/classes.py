@@ -137,7 +137,7 @@ def _views(runs: Runs, name: str) -> dict[str, float]:
 def _said(runs: Runs, name: str, classes: int) -> dict[str, Any]:
     """Return the samples and the holders of every class, from run.json.
 
-    Older runs did not record them. They are also left out if their number is wrong.
+    They are left out if they are not there or their number is wrong.
     """
     found = runs.files[name].get("classes")
     clients = runs.files[name].get("clients")

@@ -245,7 +245,7 @@ def _hash_pairs(runs: Runs, one: Group, other: Group) -> list[tuple[str, str]]:
 
 
 def partition_hashes(runs: Runs, group: Group) -> dict[int, str]:
-    """Map each seed to the SHA-256 of its run's partition; "" in runs that did not record it."""
+    """Map each seed to the SHA-256 of its run's partition; "" in runs that do not say it."""
     seeds, hashes = runs.runs["seed"], runs.runs["partition_sha256"]
     return {int(seeds[name]): str(hashes[name]) for name in group.used if seeds[name] == seeds[name]}
 

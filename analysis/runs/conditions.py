@@ -44,12 +44,8 @@ def conditions(runs: Runs, group: Group) -> dict[str, str]:
             for name, value in config.items()
             if name not in aside and not name.startswith(("args.", "method_args."))
         }
-        if "auto" in file:
-            # Chosen by a probe of the machine; they decide on rounding alone
-            for name in ("numerics.cohort", "numerics.convolutions"):
-                found.pop(name, None)
         found["data.transform"] = _preprocessing(
-            section(section(file, "config"), "data"), file.get("transform")
+            section(section(file, "config"), "data"), str(file.get("transform"))
         )
         return found | hashes_of_data(file)
 
@@ -57,21 +53,10 @@ def conditions(runs: Runs, group: Group) -> dict[str, str]:
     return setting
 
 
-def _preprocessing(data: Mapping[str, object], recorded: object) -> str:
-    """Return how a run preprocessed its images.
-
-    `recorded` is what run.json says. Runs of earlier versions say nothing, and their `auto` is resolved as
-    these versions did. Styles that give the same images of a data set count as one.
+def _preprocessing(data: Mapping[str, object], style: str) -> str:
+    """Return how a run preprocessed its images. Styles that give the same images of a data set count as
+    one.
     """
-    style, split = str(recorded or data.get("transform") or "auto"), str(data.get("split")).lower()
-    if style == "auto":
-        style = (
-            "map"
-            if split.startswith(("incomplete", "dirichlet"))
-            else "fedmr"
-            if split.startswith(("p", "iid"))
-            else "plain"
-        )
     alike = ALIKE.get(str(data.get("dataset")), ())
     return next((one for one in alike if style in one.split()), style)
 

@@ -70,11 +70,6 @@ class Runs:
     names: Mapping[str, str] = field(default_factory=dict)
     _known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
-    @property
-    def unhashed(self) -> list[str]:
-        """The runs whose raffed recorded no hashes of files. Only `raffed verify` can check their rows."""
-        return [name for name, file in self.files.items() if "files" not in file]
-
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what `make` returns, computed once for this object and `key`."""
         if key not in self._known:

@@ -56,7 +56,7 @@ class Origin(NamedTuple):
 
 def origin(file: JsonObject) -> Origin:
     """Return what a run was made of, from its run.json."""
-    return Origin(code_stages(file), hashes_of_data(file), file.get("method_revision", 1))
+    return Origin(code_stages(file), hashes_of_data(file), file.get("method_revision"))
 
 
 def hashes_of_data(file: JsonObject) -> dict[str, str]:

@@ -64,13 +64,11 @@ class Parts(NamedTuple):
 
 
 def read_run_file(folder: Path) -> JsonObject:
-    """Return the contents of a folder's run.json. ValueError if it cannot be read or has a later schema."""
+    """Return the contents of a folder's run.json. ValueError if it cannot be read or has another schema."""
     file = read_object(folder / "run.json")
-    schema = file.get("schema", 1)
-    if not isinstance(schema, int) or not 1 <= schema <= RUN_SCHEMA:
-        raise ValueError(
-            f"it has schema {schema}, but this raffed reads schemas 1 to {RUN_SCHEMA}; update raffed"
-        )
+    schema = file.get("schema", RUN_SCHEMA)
+    if schema != RUN_SCHEMA:
+        raise ValueError(f"it has schema {schema}, but this raffed reads schema {RUN_SCHEMA}")
     if is_broken(file):
         raise ValueError(BROKEN)
     return file
@@ -139,19 +137,14 @@ def _parts(folder: Path) -> list[Path]:
 def _read_part(raw: bytes) -> tuple[pa.Table, JsonDict]:
     # ParquetFile, not read_parquet: a folder named `mu=0.1` above the run would become a column.
     with open_table(raw, WORDS) as file:
-        version = int((file.schema_arrow.metadata or {}).get(b"raffed.schema", SCHEMA_VERSION))
-        if version > SCHEMA_VERSION:
-            raise ValueError(
-                f"it has schema {version}, but this raffed reads schemas up to {SCHEMA_VERSION}; update "
-                "raffed"
-            )
+        about = file.schema_arrow.metadata or {}
+        version = int(about.get(b"raffed.schema", 0))
+        if version != SCHEMA_VERSION:
+            raise ValueError(f"it has schema {version}, but this raffed reads schema {SCHEMA_VERSION}")
         table = file.read(columns=COLUMNS.names, use_threads=False)
-        said = json.loads((file.schema_arrow.metadata or {}).get(b"raffed.run", b"{}"))
-        first = None if said else next(file.iter_batches(1, columns=list(_CONSTANT)), None)
+        said = json.loads(about.get(b"raffed.run", b"{}"))
     if table.schema != COLUMNS:
         table = pa.table(
             {name: table[name].cast(COLUMNS.field(name).type) for name in COLUMNS.names}, schema=COLUMNS
         )
-    if said or first is None:
-        return table, {name: said[name] for name in _CONSTANT if name in said}
-    return table, {name: first[name][0].as_py() for name in _CONSTANT}
+    return table, {name: said[name] for name in _CONSTANT if name in said}

@@ -102,7 +102,7 @@ def reported(
         UsageError: No run can be read, or `out` cannot be written.
     """
     from raffed.analysis.metrics.summary import cells, summary
-    from raffed.analysis.report import find_items, unhashed, without_trials, write_loaded
+    from raffed.analysis.report import find_items, without_trials, write_loaded
     from raffed.analysis.reproduction.verdict_rows import verdict_rows, write_verdicts
     from raffed.analysis.runs.load import NoRunsError, read_runs
     from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, with_missing
@@ -117,8 +117,6 @@ def reported(
     left_out = {named(name): named(str(reason)) for name, reason in {**unreadable, **lost}.items()}
     for name, reason in left_out.items():
         tell(f"left out {name}: {reason}")
-    if loaded.unhashed:
-        tell(unhashed(loaded))
     try:
         with writing(out):
             path = write_loaded(loaded, out, items, sweeps, reload)

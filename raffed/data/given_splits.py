@@ -85,9 +85,7 @@ class FromFile(Split):
         Partition.load(self.path)
 
     def style_of_auto(self) -> AutoStyle:
-        """Return the style that the file records. Files of earlier versions record none, which means
-        plain.
-        """
+        """Return the style that the file records, or "plain" if it records none."""
         recorded = style_in(Partition.load(self.path), self.path)
         if recorded:
             return AutoStyle(recorded, "the style that the file records")

@@ -50,7 +50,7 @@ class Partition:
         reused, doubled            see above; `doubled` is absent if it is 0
         stale                      later stages without a class that is new to their client
         reserved                   samples that the server holds and no client has (data/server_holdout.py)
-        transform                  style in which inputs are prepared; absent in files of earlier versions
+        transform                  style in which inputs are prepared; a file may lack it
     """
 
     train: Lists

@@ -82,7 +82,8 @@ class Validation:
     def kept(self) -> BestModel | None:
         """The best model of all rounds so far.
 
-        It is None for a run that an earlier version began, as long as its best round is one of that time.
+        It is None for a fork whose best round was not the best one for its run, which decided by another
+        measure.
         """
         return self.best if self._complete else None
 

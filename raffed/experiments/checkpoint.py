@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from raffed.core.messages import ClientState, ServerState
+from raffed.core.messages import ServerState
 from raffed.core.method import Method
 from raffed.errors import RunFolderError, check_permitted
 from raffed.experiments.best_model import BEST, BestModel
@@ -17,7 +17,7 @@ from raffed.experiments.integrity import check_file
 from raffed.results.json_files import Json, JsonFileError, read_json
 from raffed.results.remote import STATE_FILE
 from raffed.runtime.record_codec import load_server, saved_digest
-from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states, saved_hashes
+from raffed.runtime.saved_client_states import UNREADABLE, saved_hashes
 
 CLIENT_STATES = "vaults"
 CHECKPOINTS = "checkpoints"
@@ -37,7 +37,7 @@ class BestRecord(TypedDict):
 
 
 class CheckpointState(TypedDict):
-    """The hashes in a checkpoint's state.json. `vaults` maps file → SHA-256; an old checkpoint has none.
+    """The hashes in a checkpoint's state.json. `vaults` maps file → SHA-256.
 
     `versions` maps a client to the number of rounds done when it last took part. It is there if the selection
     looks at losses, so that the participants cannot be drawn again. `past` maps the number of an earlier
@@ -47,7 +47,7 @@ class CheckpointState(TypedDict):
     server_sha256: str
     identity: str
     round_hashes: list[str]
-    vaults: NotRequired[dict[str, str]]
+    vaults: dict[str, str]
     best: NotRequired[BestRecord]
     versions: NotRequired[dict[str, int]]
     past: NotRequired[dict[str, str]]
@@ -62,8 +62,6 @@ def checkpoints(path: Path) -> list[Path]:
 
 def checkpoint_state(checkpoint: Path) -> CheckpointState:
     """Return the contents of a checkpoint's state.json.
-
-    The fields are server_sha256, identity, round_hashes and, unless it is old, vaults: file → SHA-256.
 
     Raises:
         RunFolderError: The file does not have these fields.
@@ -84,22 +82,26 @@ def checkpoint_state(checkpoint: Path) -> CheckpointState:
 def _typed(found: Mapping[str, Json]) -> CheckpointState:
     """Return the fields of a state.json, or raise a KeyError or a TypeError."""
     server, identity = found["server_sha256"], found["identity"]
-    hashes, states = found["round_hashes"], found.get("vaults")
-    if not isinstance(server, str) or not isinstance(identity, str) or not isinstance(hashes, list):
+    hashes, states = found["round_hashes"], found["vaults"]
+    if not isinstance(server, str) or not isinstance(identity, str):
+        raise TypeError(NOT_TEXTS)
+    if not isinstance(hashes, list) or not isinstance(states, dict):
         raise TypeError(NOT_TEXTS)
     texts = [text for text in hashes if isinstance(text, str)]
-    state: CheckpointState = {"server_sha256": server, "identity": identity, "round_hashes": texts}
-    if states is not None:
-        if not isinstance(states, dict):
-            raise TypeError(NOT_TEXTS)
-        state["vaults"] = {name: text for name, text in states.items() if isinstance(text, str)}
+    vaults = {name: text for name, text in states.items() if isinstance(text, str)}
+    state: CheckpointState = {
+        "server_sha256": server,
+        "identity": identity,
+        "round_hashes": texts,
+        "vaults": vaults,
+    }
     last = found.get("versions")
     if isinstance(last, dict):
         state["versions"] = {who: number for who, number in last.items() if isinstance(number, int)}
     past = found.get("past")
     if isinstance(past, dict):
         state["past"] = {number: text for number, text in past.items() if isinstance(text, str)}
-    if len(texts) < len(hashes) or (isinstance(states, dict) and len(state["vaults"]) < len(states)):
+    if len(texts) < len(hashes) or len(vaults) < len(states):
         raise TypeError(NOT_TEXTS)
     if "best" in found:
         state["best"] = _best_record(found["best"])
@@ -122,13 +124,13 @@ def state_name(checkpoint: Path) -> str:
     return f"{CHECKPOINTS}/{checkpoint.name}/{STATE_FILE}"
 
 
-def check_checkpoint(checkpoint: Path, files: Mapping[str, str] | None) -> CheckpointState:
+def check_checkpoint(checkpoint: Path, files: Mapping[str, str]) -> CheckpointState:
     """Return the state.json of a checkpoint whose files all have the hashes in it. No state is made of them.
 
     Args:
         checkpoint: The checkpoint's folder.
-        files: The hashes in run.json, by which state.json is checked; None for an old run without them.
-            state.json holds the hashes of everything else.
+        files: The hashes in run.json, by which state.json is checked. state.json holds the hashes of
+            everything else.
 
     Raises:
         RunFolderError: A state of the server or of a client is damaged.
@@ -173,28 +175,9 @@ def other_states(about: CheckpointState) -> dict[str, str]:
 
 
 def damaged_client_states(checkpoint: Path, about: CheckpointState) -> dict[str, tuple[str, str]]:
-    """Return file → (recorded hash, actual hash) for every client state where the two differ.
-
-    An old state.json has no hashes of client states. Then those that cannot be read are returned.
-    """
-    folder = checkpoint / CLIENT_STATES
-    recorded: Mapping[str, str] | None = about.get("vaults")
-    if recorded is None:
-        return {
-            path.name: ("a client state", UNREADABLE)
-            for path in saved_client_states(folder)
-            if not _is_client_state(path)
-        }
-    found = saved_hashes(folder)
+    """Return file → (recorded hash, actual hash) for every client state where the two differ."""
+    recorded, found = about["vaults"], saved_hashes(checkpoint / CLIENT_STATES)
     pairs = {
         name: (recorded.get(name, MISSING), found.get(name, MISSING)) for name in sorted({*recorded, *found})
     }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _is_client_state(path: Path) -> bool:
-    try:
-        saved_digest(path, ClientState)
-    except RunFolderError:
-        return False
-    return True

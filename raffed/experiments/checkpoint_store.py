@@ -128,7 +128,7 @@ class CheckpointStore:
         until, why = rows_until(self._path) if found and with_rows else (0, "")
         for checkpoint in reversed(found):
             try:
-                about = check_checkpoint(checkpoint, self._record.contents.get("files"))
+                about = check_checkpoint(checkpoint, self._record.contents["files"])
                 server = load_server(checkpoint / SERVER, method)
                 if with_rows and server.round > until:
                     raise RunFolderError(why)

@@ -10,7 +10,7 @@ from raffed.config.run import RunConfig
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.run_contents import EarlierConfig, RunContents
 from raffed.results.runfile import RUN_FILE
-from raffed.results.segments import segments_of, up_to
+from raffed.results.segments import up_to
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def rewound(contents: RunContents, rounds: int) -> RunContents:
     Hashes of files stay, so that what was written before can still be checked.
     """
     kept = contents.copy()
-    for name in ("hashes", "round_hashes", "auto", "best", "ended_early"):
+    for name in ("hashes", "round_hashes", "best", "ended_early"):
         kept.pop(name, None)  # type: ignore[misc]
     kept["state"], kept["error"], kept["rounds_done"] = "stopped", None, rounds
-    segments = segments_of(contents)
+    segments = contents["segments"]
     begun = segments[0].copy()
     begun["to"] = 0
     kept["segments"] = up_to(segments, rounds) or [begun]

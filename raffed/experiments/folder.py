@@ -17,7 +17,6 @@ from raffed.core.messages import ServerState
 from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
 from raffed.experiments.best_model import BEST, BestModel
-from raffed.experiments.checkpoint import checkpoints
 from raffed.experiments.checkpoint_store import CheckpointStore
 from raffed.experiments.code_record import write_notebook
 from raffed.experiments.earlier import EarlierRounds
@@ -29,12 +28,11 @@ from raffed.experiments.run_record import RunRecord
 from raffed.experiments.run_state import RunState
 from raffed.results.atomic import sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
-from raffed.results.remote import STATE_FILE
 from raffed.results.row import Row
 from raffed.results.run_contents import RUN_SCHEMA, Noted
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.tree import file_sha256
-from raffed.results.writer import MetricsWriter, parts_of, read_metrics, rows_sha256
+from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runtime.record_codec import save_record
 from raffed.runtime.setup import Setup
 
@@ -107,7 +105,7 @@ class RunFolder:
             make_folder(path)
         else:
             contents = read_run(path)
-            check_revision(path, contents.get("method_revision", 1), setup.config.method)
+            check_revision(path, contents["method_revision"], setup.config.method)
         self._record = RunRecord(path, contents, quiet=verifies)
         self._checkpoints = CheckpointStore(setup, self._record)
         warnings = self._opened() if resume else []
@@ -257,18 +255,7 @@ class RunFolder:
         contents = self._record.contents
         said = [] if self._verifies else check_partition(self.path, contents, self.setup.partition)
         said += self._checkpoints.restore(with_rows=not self._verifies)
-        if "files" not in contents:
-            contents["schema"], contents["files"] = RUN_SCHEMA, self._adopted()
-            said.append(
-                f"{self.path}: begun by a version of raffed that wrote down no hashes of its files; they "
-                f"have hashes now"
-            )
         return said + self._record.begin_segment(self.rounds_done, self.setup.code)
-
-    def _adopted(self) -> dict[str, str]:
-        """Return the hashes of the files of an old run that recorded none."""
-        files = [*parts_of(self.path), *(one / STATE_FILE for one in checkpoints(self.path))]
-        return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in files if path.is_file()}
 
     def _check_same(self) -> None:
         check_unedited(self.path)

@@ -60,7 +60,7 @@ class RecordedRun:
                 f"{path}: begun by a version of raffed that wrote down no hashes of its files; `raffed "
                 "resume` that run once, or begin a new one"
             )
-        check_revision(path, contents.get("method_revision", 1), config.method)
+        check_revision(path, contents["method_revision"], config.method)
         check_code(path, contents, config, accept_changed_code)
         return RecordedRun(path, contents, config)
 

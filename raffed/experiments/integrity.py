@@ -21,13 +21,11 @@ log = logging.getLogger(__name__)
 PARTITION = "partition.npz"
 
 
-def check_file(path: Path, name: str, files: Mapping[str, str] | None, advice: str) -> None:
+def check_file(path: Path, name: str, files: Mapping[str, str], advice: str) -> None:
     """Raise a RunFolderError unless a file below a run's folder has the hash in run.json.
 
-    `files` holds these hashes. It is None for an old run without them, whose files are accepted as they are.
+    `files` holds these hashes.
     """
-    if files is None:
-        return
     try:
         found = file_sha256(path / name)
     except OSError as error:
@@ -59,12 +57,12 @@ def check_partition(path: Path, about: RunContents, drawn: Partition | None = No
     """
     advice = f"put it back, or delete it: `raffed resume {path}` then writes it again"
     if not (path / PARTITION).exists():
-        if PARTITION not in about.get("files", {PARTITION: ""}):
+        if PARTITION not in about["files"]:
             return []
         again = "the data and the seed give the same split, and it is written again"
         then = "put back a copy" if about["state"] == "finished" else again
         return [f"{path / PARTITION}: is missing; {then}"] if about["rounds_done"] else []
-    files = about.get("files") or {}
+    files = about["files"]
     if PARTITION in files:
         check_file(path, PARTITION, files, advice)
     else:

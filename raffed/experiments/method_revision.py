@@ -19,7 +19,7 @@ def check_revision(path: Path, then: int, method: str) -> None:
 
     Args:
         path: The run's folder, for the message.
-        then: The revision in its run.json; 1 if it records none, as in older runs.
+        then: The revision in its run.json.
         method: Name of the method.
 
     Raises:

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 def row_difference(recorded: pa.Table, again: pa.Table) -> str:
-    """The difference between the rows of one round and the same rows made again, as a text; empty if equal.
-
-    A run of an older version of raffed has no rows of the metrics that came later.
-    """
+    """The difference between the rows of one round and the same rows made again; empty if equal."""
     had, has = _by_metric(recorded), _by_metric(again)
     parts = {
         "other values of": [name for name in had if name in has and had[name] != has[name]],

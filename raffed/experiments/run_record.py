@@ -15,7 +15,7 @@ from raffed.results.code_history import all_files, changed_files, code_before
 from raffed.results.remote import STATE_FILE
 from raffed.results.run_contents import Noted, RunContents
 from raffed.results.runfile import RUN_FILE, write_json
-from raffed.results.segments import difference, segments_of, up_to
+from raffed.results.segments import difference, up_to
 
 # How many hashes of checkpoints' state.json run.json holds. A copy at a URL may lag some checkpoints behind.
 KEPT_STATES = 100
@@ -70,7 +70,7 @@ class RunRecord:
 
         Nothing is written yet. Own code that has changed is recorded with its old and new hashes.
         """
-        before = segments_of(self.contents)
+        before = self.contents["segments"]
         self.contents["rounds_done"] = rounds_done
         kept, records = up_to(before, rounds_done), code_records(code)
         self.contents["segments"] = [*kept, new_segment(rounds_done)]

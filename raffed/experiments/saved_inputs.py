@@ -17,7 +17,7 @@ from raffed.data.importers.tables import encoded_rows
 from raffed.data.preparation import Transform, transform_from, transform_text
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import DataFileError, UsageError
-from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.runfile import read_run
 from raffed.runtime.setup import Setup
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class SavedInputs:
         """Read them from the folder of a run, or from the JSON file that `raffed export` writes.
 
         Raises:
-            UsageError: There is no such file, or the run is of an earlier version, which did not record them.
+            UsageError: There is no such file, or it does not say how inputs were made.
         """
         path = Path(place)
         try:
@@ -69,10 +69,7 @@ class SavedInputs:
             raise DataFileError(f"{path} cannot be read: {error}") from error
         found = about.get("dataset") if isinstance(about, Mapping) else None
         if not isinstance(found, Mapping):
-            raise UsageError(
-                f"{path} does not say how inputs were made, because an earlier version of raffed wrote "
-                f"{RUN_FILE}; run it again"
-            )
+            raise UsageError(f"{path} does not say how inputs were made; give a run's folder")
         try:
             transform = transform_from(json.dumps(found["prepared"]))
             assert transform is not None

@@ -22,7 +22,6 @@ from raffed.core.round import between_rounds, evaluated_broadcast
 from raffed.core.training.network import Network
 from raffed.core.training.sequential import one_by_one
 from raffed.core.training.session import Participant, TrainingSession
-from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.experiments.best_model import BEST
@@ -120,7 +119,7 @@ def export(
     with fetched(run, whole=True) as folder:
         net = _net(folder, client, best, accept_changed_code)
         about = read_run(folder)
-        inputs = _inputs(about, run_config(folder))
+        inputs = _inputs(about)
     module = plain_module(net).eval()
     if out is not None:
         with writing(Path(out)), replacing(Path(out)) as part:
@@ -156,7 +155,7 @@ def _net(folder: Path, client: int | None, best: bool, accept_changed_code: bool
     if best:
         _check_best(folder, about, client)
     name = BEST if best else FINAL
-    check_file(folder, name, about.get("files"), "put it back")
+    check_file(folder, name, about["files"], "put it back")
     method, net = method_of(config), _initial_net(about, config)
     server = load_server(folder / name, method)
     model = _global(config, method, server) if client is None else _personal(folder, config, server, client)
@@ -176,20 +175,14 @@ def _check_best(folder: Path, about: RunContents, client: int | None) -> None:
         )
 
 
-def _inputs(about: RunContents, config: RunConfig) -> ModelInputs:
-    """Return what the inputs looked like. A run of an earlier version used a data set of the catalogue."""
-    if "inputs" in about:
-        return ModelInputs(tuple(about["inputs"]["shape"]), about["inputs"]["dtype"])
-    from raffed.data.transforms import transform_for
-
-    name = dataset_name(config.data.dataset)
-    style = about.get("transform", config.data.transform)
-    return ModelInputs(transform_for(name, style).prepared_shape(DATASETS[name].shape))
+def _inputs(about: RunContents) -> ModelInputs:
+    """Return what the inputs looked like."""
+    return ModelInputs(tuple(about["inputs"]["shape"]), about["inputs"]["dtype"])
 
 
 def _initial_net(about: RunContents, config: RunConfig) -> Net:
     """Return the network with the weights that the run began with."""
-    inputs, model = _inputs(about, config), config.model
+    inputs, model = _inputs(about), config.model
     classes = len(about["classes"]["samples"])
     value = seeds.seed(config.seed, "weights")
     net = build_for(model.name, network_args(config), inputs.shape, classes, value, inputs.dtype)

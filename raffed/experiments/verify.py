@@ -23,15 +23,10 @@ from raffed.experiments.verify_files import check_files, check_recipe, round_of
 from raffed.experiments.verify_rounds import Repetition
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run, versions
-from raffed.results.segments import difference, segments_of
+from raffed.results.segments import difference
 from raffed.results.tree import check_run_tree
 from raffed.runtime.run_method import method_of
 from raffed.runtime.setup import Setup, prepare_run
-
-UNHASHED = (
-    "the run was begun by a version of raffed that wrote down no hashes of its files: they are checked by "
-    "their contents"
-)
 
 PORTABLE_BITS = (
     "these bits hold on every x86-64 processor with AVX2, with the same versions of torch, NumPy and the C "
@@ -75,7 +70,7 @@ def verify(
     check_run_tree(path)
     about, config = read_run(path), run_config(path)
     check_set(config.numerics.bits)
-    check_revision(path, about.get("method_revision", 1), config.method)
+    check_revision(path, about["method_revision"], config.method)
     check_code(path, about, config, accept_changed_code)
     method = method_of(config)
     recorded = recorded_hashes(path, about)
@@ -104,7 +99,6 @@ def verify(
         time.monotonic() - began,
         _segments(about),
         (
-            *(() if "files" in about else (UNHASHED,)),
             *((FORKED.format(until=forked),) if (forked := config.federation.forked_at) else ()),
             *(f"own code changed: {name}" for name in accepted(about, setup.code)),
             *((PORTABLE_BITS,) if config.numerics.bits == PORTABLE else ()),
@@ -142,7 +136,7 @@ def recorded_hashes(path: Path, about: RunContents) -> list[str]:
 
 def _segments(about: RunContents) -> tuple[str, ...]:
     """Return what computed each part of a run that was resumed."""
-    found = [one for one in segments_of(about) if one["from"] <= one["to"]]
+    found = [one for one in about["segments"] if one["from"] <= one["to"]]
     if len(found) < 2:
         return ()
     said = [f"rounds {one['from']}-{one['to']} ({one['started']})" for one in found]

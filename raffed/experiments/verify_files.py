@@ -49,7 +49,7 @@ def check_files(
         f"{RUN_FILE}, file", written, or_unreadable(partial(file_sha256, path / RUN_FILE))
     )
     yield from _bytes(path, about)
-    if (path / PARTITION).exists() or PARTITION in about.get("files", {PARTITION: ""}):
+    if (path / PARTITION).exists() or PARTITION in about["files"]:
         split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
         yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
     for one in checkpoints(path):
@@ -84,9 +84,7 @@ def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
     A part of rows that was joined with others, and a checkpoint that was replaced by a newer one, may be
     missing.
     """
-    files = about.get("files")
-    if files is None:
-        return
+    files = about["files"]
     once = [
         name
         for name in (PARTITION, FINAL, BEST)
@@ -131,7 +129,7 @@ def _checkpoint(
     damaged = damaged_client_states(one, said)
     for name, (hashed, found) in damaged.items():
         yield VerificationCheck(f"{one.name}, {name}", hashed, found)
-    if said.get("vaults") and not damaged:
+    if said["vaults"] and not damaged:
         yield VerificationCheck(
             f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes"
         )
@@ -142,7 +140,7 @@ def _store(path: Path) -> Iterator[VerificationCheck]:
     known: dict[str, str] = {}
     for one in checkpoints(path):
         with contextlib.suppress(RaffedError):  # an unreadable checkpoint is reported by its own check
-            known |= checkpoint_state(one).get("vaults", {})
+            known |= checkpoint_state(one)["vaults"]
     for folder in sorted((path / CLIENT_STATES).glob("clients-*")):
         for name, sha256 in saved_hashes(folder).items():
             if name in known and known[name] != sha256:

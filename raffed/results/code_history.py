@@ -64,7 +64,7 @@ def code_stages(about: Mapping[str, Any]) -> list[tuple[int, Files]]:
         if segment["from"] <= segment["to"]:
             stages.append((segment["from"], files))
         files = code_before(files, segment.get("accepted", {}))
-    if not stages:  # no round is done, or an early version wrote no segments
+    if not stages:  # no round is done
         return [(1, newest)]
     found: list[tuple[int, Files]] = []
     for first, files in reversed(stages):

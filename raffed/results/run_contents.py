@@ -7,23 +7,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeGuard, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeGuard
 
 from typing_extensions import TypedDict
 
 from raffed.config.validation import Doc, Form, Json, Range, Shape, check_json
 
-RUN_SCHEMA = 2  # the newest version that this raffed writes and reads
+RUN_SCHEMA = 2  # the version that this raffed writes and reads
+REQUIRED = (  # what every run.json has
+    "schema",
+    "run_id",
+    "config",
+    "identity",
+    "method_revision",
+    "state",
+    "rounds_done",
+    "seconds",
+    "partition_sha256",
+    "transform",
+    "inputs",
+    "versions",
+    "started",
+    "hardware",
+    "files",
+    "segments",
+)
 _ADVICE = "the file was edited or damaged: put back a copy of it"
 LONGEST_SECONDS = 1e11  # three thousand years
-
-
-@dataclass(frozen=True)
-class Since:
-    """Marks a field that every run.json of this schema or a later one has."""
-
-    schema: int
 
 
 def _stays_below(name: str) -> bool:
@@ -52,9 +62,7 @@ Segment = TypedDict(
         "hardware": Hardware,
         "said": Annotated[list[str], Doc("Warnings about the folder.")],
         "command": NotRequired[
-            Annotated[
-                Name, Doc("The command that computed it; absent where Python did, or an earlier version.")
-            ]
+            Annotated[Name, Doc("The command that computed it; absent where Python did.")]
         ],
         "accepted": NotRequired[
             Annotated[dict[str, list[str]], Doc("Own code that had changed: file → [old hash, new hash].")]
@@ -124,28 +132,24 @@ class Hashes(TypedDict):
 
 
 class RunContents(TypedDict, total=False):
-    """The fields of run.json. Those of older versions, and of runs that are not finished, are fewer."""
+    """The fields of run.json. Every run has those of `REQUIRED`."""
 
-    schema: Annotated[Count, Since(1), Doc("1, or 2: version 2 added `files` and `segments`.")]
-    run_id: Annotated[Name, Since(1), Doc("The run's name.")]
+    schema: Annotated[Count, Doc("2, the version of this format.")]
+    run_id: Annotated[Name, Doc("The run's name.")]
     config: Annotated[
         dict[str, Any],
-        Since(1),
         Doc("The whole configuration. RunConfig.from_dict checks its fields."),
     ]
-    identity: Annotated[
-        Sha256, Since(1), Doc("Hash of the part of the configuration that decides the result.")
-    ]
-    method_revision: Annotated[Count, Doc("Revision of the method; absent in runs of earlier versions.")]
-    state: Annotated[str, Shape(State), Since(1), Doc("Whether the run goes on, and how it ended.")]
-    rounds_done: Annotated[Count, Since(1), Doc("Rounds that are complete.")]
+    identity: Annotated[Sha256, Doc("Hash of the part of the configuration that decides the result.")]
+    method_revision: Annotated[Count, Doc("Revision of the method.")]
+    state: Annotated[str, Shape(State), Doc("Whether the run goes on, and how it ended.")]
+    rounds_done: Annotated[Count, Doc("Rounds that are complete.")]
     seconds: Annotated[
         float,
-        Since(1),
         Range(0.0, LONGEST_SECONDS),
         Doc("How long all segments together have worked."),
     ]
-    partition_sha256: Annotated[Sha256, Since(1), Doc("Hash of the partition's lists.")]
+    partition_sha256: Annotated[Sha256, Doc("Hash of the partition's lists.")]
     lists_sha256: Annotated[
         Sha256, Doc("Hash of the training lists alone: their lengths, then all indices, little-endian int64.")
     ]
@@ -154,23 +158,19 @@ class RunContents(TypedDict, total=False):
     ]
     transform: Annotated[
         Name,
-        Doc(
-            "Style in which inputs were prepared, which is what `data.transform = auto` meant. Absent in "
-            "runs of earlier versions."
-        ),
+        Doc("Style in which inputs were prepared, which is what `data.transform = auto` meant."),
     ]
-    versions: Annotated[Versions, Since(1), Doc("Libraries of the process that began the run.")]
+    versions: Annotated[Versions, Doc("Libraries of the process that began the run.")]
     started: Annotated[Name, Doc("When the run began.")]
     hardware: Annotated[Hardware, Doc("Machine of the process that began the run.")]
     commit: Annotated[str | None, Doc("Commit of raffed with which the run began.")]
     error: Annotated[str | None, Doc("Why the run failed or was stopped.")]
-    inputs: Annotated[Inputs, Doc("One prepared input of the network; absent in runs of earlier versions.")]
+    inputs: Annotated[Inputs, Doc("One prepared input of the network.")]
     dataset: Annotated[
         Noted,
         Doc(
             "What new data need to become inputs of the model: names of the classes, the columns of a table "
-            "with their encoding, and the preparation; also the names of the clients. Absent in runs of "
-            "earlier versions."
+            "with their encoding, and the preparation; also the names of the clients. Bundles leave it out."
         ),
     ]
     effective: Annotated[
@@ -178,24 +178,21 @@ class RunContents(TypedDict, total=False):
         Doc(
             "How clients really train. `shared` has a table for each pass, `private` is one for private "
             "training, and `overridden` holds the settings that the method does not follow. `network` has "
-            "the network's arguments if the method requires some. Absent in runs of earlier versions."
+            "the network's arguments if the method requires some."
         ),
     ]
     clients: Annotated[Count, Doc("Number of clients of the partition.")]
     classes: Annotated[dict[str, list[int]], Shape(Classes), Doc("Classes of the partition.")]
     placement: Annotated[Noted, Doc("Where the work was done.")]
-    auto: Annotated[Noted, Doc("What a probe chose, in a run of an earlier version.")]
     hashes: Annotated[dict[str, str], Shape(Hashes), Doc("Of a finished run.")]
     round_hashes: Annotated[list[Sha256], Doc("Of a finished run: hashes of the weights after every round.")]
-    contents_sha256: Annotated[Sha256, Doc("Hash of the other fields. Absent in runs of earlier versions.")]
+    contents_sha256: Annotated[Sha256, Doc("Hash of the other fields.")]
     files: Annotated[
         dict[File, Sha256],
-        Since(2),
         Doc("Hashes of the bytes of the run's files, recorded before a file gets its name."),
     ]
     segments: Annotated[
         list[Segment],
-        Since(2),
         Doc("One entry for each time that the run was begun or resumed."),
     ]
     code: Annotated[
@@ -224,10 +221,9 @@ def is_run(found: Mapping[str, Json]) -> TypeGuard[RunContents]:
 def problem(found: Mapping[str, Json]) -> str:
     """Return why `found` is not what a run writes into run.json, and what to do; empty if it is."""
     schema = found.get("schema", RUN_SCHEMA)
-    if isinstance(schema, int) and not isinstance(schema, bool) and not 1 <= schema <= RUN_SCHEMA:
+    if isinstance(schema, int) and schema != RUN_SCHEMA:
         return (
-            f"schema {schema}, and this version of raffed reads 1 to {RUN_SCHEMA}; use the version that "
-            f"wrote it"
+            f"schema {schema}, and this version of raffed reads {RUN_SCHEMA}; use the version that wrote it"
         )
     why = _wrong(found) or _missing(found) or _unfinished(found) or _gap(found)
     return f"{why}; {_ADVICE}" if why else ""
@@ -242,14 +238,8 @@ def _wrong(found: Mapping[str, Json]) -> str:
 
 
 def _missing(found: Mapping[str, Json]) -> str:
-    """Return which fields are missing that every run.json of its schema has; empty if none is."""
-    schema = found.get("schema", RUN_SCHEMA)
-    lacking = [
-        name
-        for name, kind in get_type_hints(RunContents, include_extras=True).items()
-        for one in get_args(kind)
-        if name not in found and isinstance(one, Since) and isinstance(schema, int) and one.schema <= schema
-    ]
+    """Return which fields are missing that every run.json has; empty if none is."""
+    lacking = [name for name in REQUIRED if name not in found]
     return f"has no {', '.join(lacking)}" if lacking else ""
 
 
@@ -266,8 +256,8 @@ def _unfinished(found: Mapping[str, Json]) -> str:
 
 
 def _gap(found: Mapping[str, Json]) -> str:
-    """Return why the segments do not fit the rounds done; empty if they do, or if there are none."""
-    segments = found.get("segments", [])
+    """Return why the segments do not fit the rounds done; empty if they do."""
+    segments = found["segments"]
     spans = (
         [(one["from"], one["to"]) for one in segments if isinstance(one, dict)]
         if isinstance(segments, list)

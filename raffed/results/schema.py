@@ -5,7 +5,7 @@ The files are in long form: one row is one measurement. SCHEMA describes the col
 both. A row without a client belongs to the server or is a mean over clients. Accuracies are fractions in
 [0, 1]. Seconds are the only column in which two equal runs differ.
 
-SCHEMA_VERSION is raised for a new column, unit or meaning. Parts of a later version are refused with an error
+SCHEMA_VERSION is raised for a new column, unit or meaning. Parts of another version are refused with an error
 that names the file.
 """
 
@@ -18,12 +18,6 @@ from raffed.results.row import Row
 
 __all__ = ["MODELS", "SCHEMA", "SCHEMA_VERSION", "SPLITS", "Row"]
 
-# What each version added:
-# 2: the split val
-# 3: accuracy_observed, macro_f1, accuracy_stageJ, accuracy_between, accuracy_oracle, eigenvalue_variance and
-#    its two variants, floats_model, floats_training, floats_kept
-# 4: dropped, late, refused, straggling, epsilon, epsilon_poisson
-# 5: accuracy_private, accuracy_clean, accuracy_broadcast, never_selected
 SCHEMA_VERSION = 5
 
 _WORD = pa.dictionary(pa.int32(), pa.string())

@@ -33,5 +33,5 @@ def sealed(contents: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def is_broken(contents: Mapping[str, Json]) -> bool:
-    """Return whether a JSON object holds a seal that does not fit. Files of earlier versions hold none."""
+    """Return whether a JSON object holds a seal that does not fit."""
     return SEAL in contents and contents[SEAL] != seal_of(contents)

@@ -20,21 +20,6 @@ DECIDE = (
 )  # the parts of the hardware that may change bits
 
 
-def segments_of(about: RunContents) -> list[Segment]:
-    """Return the segments in run.json. A run of a version without segments is one segment."""
-    if "segments" in about:
-        return list(about["segments"])
-    only: Segment = {
-        "from": 1,
-        "to": about["rounds_done"],
-        "started": about.get("started", "unknown"),
-        "versions": about["versions"],
-        "hardware": about.get("hardware", {}),
-        "said": [],
-    }
-    return [only]
-
-
 def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
     """Return the segments of a run's first `done` rounds. Rounds after that will be computed again.
 
@@ -72,7 +57,7 @@ def said_in(about: RunContents) -> list[tuple[str, str]]:
     """Return the warnings about a run's folder from each time that the run was resumed: when, and
     the line.
     """
-    return [(one["started"], text) for one in segments_of(about) for text in one["said"]]
+    return [(one["started"], text) for one in about["segments"] for text in one["said"]]
 
 
 def warn_anew(about: RunContents, told: list[tuple[str, str]]) -> None:

@@ -163,7 +163,7 @@ def check_options(
 
 
 def check_new_options(config: RunConfig, clients: int) -> None:
-    """Reject a participation that comes to no client. Older runs have trained one client in each round.
+    """Reject a participation that comes to no client.
 
     Raises:
         UsageError: It does.

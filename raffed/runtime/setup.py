@@ -90,7 +90,7 @@ class Setup:
     def style(self) -> str:
         """The style of preparation: what was asked for or, for "auto", what the partition records.
 
-        A partition of an earlier version records none; then it is the style of the split's class.
+        For a partition that records none it is the style of the split's class.
         """
         from raffed.data.splits import parse_split, style_in
 
@@ -234,10 +234,7 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
 
 
 def check_new(setup: Setup) -> None:
-    """Reject settings that would have no effect.
-
-    It is applied to new runs only, so that older runs can still be resumed.
-    """
+    """Reject settings of a new run that would have no effect."""
     config, clients = setup.config, setup.partition.num_clients
     check_no_fork(config)
     actors, each = config.runtime.actors, config.runtime.clients_per_actor

@@ -16,6 +16,7 @@ from raffed.results import MetricsWriter, Row, write_json
 
 WriteRun = Callable[..., Path]
 SERVER_BYTES = (2_000_000, 4_000_000)
+STARTED, VERSIONS = "2026-11-20T10:00:00+00:00", {"torch": "2.11.0", "ray": "2.54.0"}
 
 
 def rows_of_round(
@@ -81,7 +82,9 @@ def runs_into(parent: Path) -> WriteRun:
         **more: Any,
     ) -> Path:
         folder = parent / name
-        writer = MetricsWriter(folder, name, method, dataset, split, seed)
+        started, versions = more.get("started", STARTED), more.get("versions", VERSIONS)
+        files: dict[str, str] = {}
+        writer = MetricsWriter(folder, name, method, dataset, split, seed, files.update)
         for round, accuracy in enumerate(accuracies, start=1):
             writer.add(
                 rows_of_round(round, accuracy, personal[round - 1] if personal else None, classes, seconds)
@@ -100,13 +103,28 @@ def runs_into(parent: Path) -> WriteRun:
             "runtime": {"actors": seed},
         }
         run = {
-            "schema": 1,
+            "schema": 2,
             "run_id": name,
             "state": state,
             "config": config,
-            "versions": {"torch": "2.11.0", "ray": "2.54.0"},
+            "versions": versions,
             "hashes": {"weights": "ab" * 32, "metrics": "cd" * 32},
             "rounds_done": len(accuracies),
+            "method_revision": 1,
+            "transform": "fedmr",
+            "inputs": {"shape": [1, 8, 8], "dtype": "float32"},
+            "started": started,
+            "files": files,
+            "segments": [
+                {
+                    "from": 1,
+                    "to": len(accuracies),
+                    "started": started,
+                    "versions": versions,
+                    "hardware": {"cpus": 2},
+                    "said": [],
+                }
+            ],
             "seconds": 12.3,
             "commit": "0123abc",
             "partition_sha256": "ef" * 32,

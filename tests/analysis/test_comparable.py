@@ -157,15 +157,6 @@ def test_what_changes_rounding_only_is_named_and_the_rows_are_compared(
     assert told.endswith("): this changes rounding only")
 
 
-def test_a_cohort_that_a_probe_of_the_machine_chose_is_no_difference(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    pair(write_run, "config.numerics.cohort", 8)
-    for seed in range(3):
-        change(tmp_path / f"fedprox{seed}", "auto", {"cohort": 8})
-    assert "comparable" not in summary(load_runs([tmp_path]))
-
-
 def test_a_stopped_run_is_not_compared_with_finished_ones(tmp_path: Path, write_run: WriteRun) -> None:
     pair(write_run)
     for seed in range(3):

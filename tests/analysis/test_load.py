@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 from raffed.analysis import load_runs
 from raffed.analysis.__main__ import main
 from raffed.analysis.runs.groups import groups
+
+from raffed.results.seal import sealed
+from tests.analysis.changed_run import change
+from tests.forging import sha256
 
 WriteRun = Callable[..., Path]
 
@@ -90,6 +95,7 @@ def test_lost_parts_are_told_by_their_rounds_and_the_others_are_read(
 def test_a_part_of_a_later_schema_is_named_with_its_number(tmp_path: Path, write_run: WriteRun) -> None:
     (part,) = (write_run("a", [0.5]) / "metrics").iterdir()
     pq.write_table(pq.ParquetFile(part).read().replace_schema_metadata({b"raffed.schema": b"99"}), part)
+    change(tmp_path / "a", "files", {f"metrics/{part.name}": sha256(part)})
     assert "schema 99" in load_runs([tmp_path]).unreadable[str(part)]
 
 

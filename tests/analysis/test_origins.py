@@ -92,7 +92,6 @@ def test_seeds_of_other_data_are_a_row_that_is_not_comparable(tmp_path: Path, wr
 
 
 def test_another_revision_of_a_method_is_another_experiment(tmp_path: Path, write_run: WriteRun) -> None:
-    """Runs of versions that recorded no revision are of the first one."""
     revisions: list[dict[str, Any]] = [{}, {"method_revision": 1}, {"method_revision": 2}]
     for seed, about in enumerate(revisions):
         write_run(f"s{seed}", [0.5], seed=seed, **about)

@@ -94,6 +94,6 @@ def test_a_digit_that_changed_in_run_json_is_noticed_and_another_layout_is_not(t
         read_run(tmp_path)
 
 
-def test_a_run_of_an_earlier_version_that_holds_no_hash_of_its_contents_is_read(tmp_path: Path) -> None:
+def test_a_run_json_that_holds_no_hash_of_its_contents_is_read(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(FEWEST))
     assert read_run(tmp_path) == FEWEST

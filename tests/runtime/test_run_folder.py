@@ -5,7 +5,6 @@ and damage.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import platform
 import re
@@ -28,7 +27,6 @@ from raffed.runtime import saved_client_states
 from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
-from tests.forging import as_schema_1
 from tests.runtime.conftest import small
 
 SMALL = """method = "scamap"
@@ -113,13 +111,6 @@ def truncated(path: Path) -> None:
     path.write_bytes(raw[:100])
 
 
-def undated(path: Path) -> None:
-    """The state.json of a checkpoint as it was before vaults had hashes there."""
-    about = json.loads((path / "state.json").read_text())
-    assert len(about.pop("vaults")) == len(list((path / "vaults").iterdir())) > 0
-    (path / "state.json").write_text(json.dumps(about))
-
-
 def newest_vault(run: Path) -> Path:
     """A vault in the newest checkpoint that the one before does not hold."""
     return sorted((run / "checkpoints" / "round-000003" / "vaults").glob("*@000003.safetensors"))[0]
@@ -134,20 +125,6 @@ def test_behind_a_damaged_vault_a_run_goes_on_from_the_checkpoint_before_to_the_
     assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
     assert client_state.name in caplog.text
     assert "Going on from the checkpoint before it" in caplog.text
-
-
-def test_checkpoints_from_before_vaults_had_hashes_are_resumed_and_their_unreadable_vaults_found(
-    stopped: Path,
-) -> None:
-    shutil.copytree(stopped, stopped.with_name("cut"))
-    for run in (stopped, stopped.with_name("cut")):
-        for checkpoint in checkpoints(run):
-            undated(checkpoint)
-        as_schema_1(run)
-    truncated(newest_vault(stopped.with_name("cut")))
-    whole = raffed.run(small()).hashes
-    assert raffed.resume(stopped).hashes == whole
-    assert raffed.resume(stopped.with_name("cut")).hashes == whole
 
 
 def test_a_vault_that_is_damaged_in_every_checkpoint_is_named_and_nothing_is_touched(stopped: Path) -> None:

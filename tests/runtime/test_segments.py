@@ -14,8 +14,8 @@ import pytest
 import raffed
 from raffed.experiments.provenance import gpus
 from raffed.results import read_run
-from raffed.results.segments import difference, segments_of, up_to
-from tests.forging import as_schema_1, edited
+from raffed.results.segments import difference, up_to
+from tests.forging import edited
 from tests.runtime.conftest import small
 
 HERE = {"versions": {"torch": "2.14.1", "numpy": "2.4.6"}, "hardware": {"processor": "A", "gpu": "H100"}}
@@ -76,15 +76,6 @@ def test_a_run_that_begins_again_has_one_segment(stopped: Path) -> None:
     shutil.rmtree(stopped / "checkpoints")
     raffed.resume(stopped)
     assert spans(stopped) == [(1, 4)]
-
-
-def test_a_run_from_before_there_were_segments_is_one(stopped: Path) -> None:
-    versions = read_run(stopped)["versions"]
-    as_schema_1(stopped)
-    (one,) = segments_of(read_run(stopped))
-    assert (one["from"], one["to"], one["versions"]) == (1, 3, versions)
-    raffed.resume(stopped)
-    assert spans(stopped) == [(1, 3), (4, 4)]
 
 
 def test_what_was_said_while_resuming_is_kept_beside_the_rounds_that_it_is_about(stopped: Path) -> None:

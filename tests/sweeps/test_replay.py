@@ -194,7 +194,9 @@ def test_a_pruned_trial_has_the_rounds_that_it_reported_also_where_its_process_w
     request = Request(RunConfig(data=Data(validation=0.2)), ("fedprox",), scheduler="asha")
     known = Trial("mu=0.5", {"mu": 0.5}, "pruned", number=4, reports=((1, 0.25), (3, 0.5)))
     (tmp_path / "metrics").mkdir()
-    (tmp_path / "run.json").write_text(json.dumps(FEWEST | {"state": "stopped", "rounds_done": 0}))
+    (tmp_path / "run.json").write_text(
+        json.dumps(FEWEST | {"state": "stopped", "rounds_done": 0, "segments": []})
+    )
     found = read_trial(request, tmp_path, known.settings, known)
     assert (found.state, found.rounds, found.reports) == ("pruned", 3, known.reports)
     assert reported(request, tmp_path, found) == {1: 0.25, 3: 0.5}

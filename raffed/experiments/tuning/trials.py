@@ -157,10 +157,10 @@ def damage(folder: Path) -> str:
         recorded(folder)
     except UsageError as error:
         return str(error)
-    return "" if about["state"] == FINISHED else _lost_checkpoints(folder, about.get("files"))
+    return "" if about["state"] == FINISHED else _lost_checkpoints(folder, about["files"])
 
 
-def _lost_checkpoints(folder: Path, files: Mapping[str, str] | None) -> str:
+def _lost_checkpoints(folder: Path, files: Mapping[str, str]) -> str:
     """Return why a run that wrote checkpoints has none to resume from; empty if it has one, or wrote
     none yet.
     """
