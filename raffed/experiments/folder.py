@@ -29,7 +29,7 @@ from raffed.experiments.run_state import RunState
 from raffed.results.atomic import sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
 from raffed.results.row import Row
-from raffed.results.run_contents import RUN_SCHEMA, Noted
+from raffed.results.run_contents import Noted
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.tree import file_sha256
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256

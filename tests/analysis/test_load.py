@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from raffed.analysis import load_runs
 from raffed.analysis.__main__ import main
 from raffed.analysis.runs.groups import groups
 
-from raffed.results.seal import sealed
 from tests.analysis.changed_run import change
 from tests.forging import sha256
 
