@@ -14,8 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raffed.core.layout import Layout
-from raffed.core.params import Params, State
+from raffed.core.params import Layout, Params, State
 from tests.tiny import same_bits
 
 SHAPES = {"body.w": (3, 4), "body.b": (3,), "head.s": (), "head.w": (5, 7)}

@@ -28,9 +28,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from raffed.core.layout import Layout
 from raffed.core.losses import cross_entropy
-from raffed.core.params import Params, State
+from raffed.core.params import Layout, Params, State
 from raffed.core.stacked.forward import StackedForward
 from raffed.core.stacked.records import (
     Leaf,

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.core.layout import Layout
-from raffed.core.params import Params, State
+from raffed.core.params import Layout, Params, State
 from raffed.core.training.task import Views
 from raffed.errors import UsageError
 

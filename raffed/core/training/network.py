@@ -14,8 +14,7 @@ from torch.func import functional_call
 
 from raffed.core.context import Forward
 from raffed.core.kernels import optimise
-from raffed.core.layout import Layout
-from raffed.core.params import Params, State
+from raffed.core.params import Layout, Params, State
 from raffed.core.parts import Part, in_part
 from raffed.core.training.functional import FunctionalNetwork
 from raffed.core.training.recorded_steps import KeptPhases, StepRecorder
