@@ -12,7 +12,9 @@ from raffed.analysis.metrics.measures import measures
 from raffed.results import MetricsWriter, Row
 from raffed.results.by_samples import by_samples
 from raffed.results.writer import read_metrics
+from tests.analysis.changed_run import change
 from tests.analysis.conftest import WriteRun
+from tests.forging import sha256
 
 # Round, client → right answers of so many samples. Client 2 has no test samples.
 RIGHT = {
@@ -80,6 +82,7 @@ def test_the_measures_of_a_run_have_the_last_and_the_best_round(tmp_path: Path, 
             *(Row(r, "global", "train", "accuracy", 1 - r / 10, n=2) for r in (1, 2, 3)),
         ],
     )
+    change(folder, "files", {f"metrics/{part.name}": sha256(part) for part in (folder / "metrics").iterdir()})
     found = measures(load_runs([tmp_path])).loc["run"]
     assert (found["personal_weighted_last"], found["personal_weighted_best"]) == (0.7, 10 / 14)
     assert (found["between_weighted_last"], found["between_weighted_best"]) == (0.7, 10 / 14)
