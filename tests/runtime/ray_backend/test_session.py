@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -241,23 +242,33 @@ def test_an_own_ray_that_never_starts_is_an_error(monkeypatch: pytest.MonkeyPatc
 def test_processes_of_ray_s_lead_sessions_and_their_death_is_noticed_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal to the group of the command does not reach another session."""
+    """A signal to the group of the command does not reach another session. The Ray of other tests is a child
+    of another thread.
+    """
     program = tmp_path / "gcs_server"
     shutil.copy(shutil.which("sleep") or "", program)
-    monkeypatch.setattr(own_ray._starting, "here", True)
-    with subprocess.Popen([program, "300"], preexec_fn=lambda: None) as head:
-        monkeypatch.undo()
-        other = subprocess.Popen(["sleep", "300"], preexec_fn=lambda: None)
-        assert os.getsid(head.pid) == head.pid != os.getsid(0) == os.getsid(other.pid)
+
+    def started() -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes], dict[int, str]]:
+        own_ray._starting.here = True
+        head = subprocess.Popen([program, "300"], preexec_fn=lambda: None)
+        own_ray._starting.here = False
+        return head, subprocess.Popen(["sleep", "300"], preexec_fn=lambda: None), own_ray._vital()
+
+    with ThreadPoolExecutor(1) as thread:
+        head, other, vital = thread.submit(started).result()
         here = OwnRay()
-        here.vital = own_ray._vital()
-        assert here.vital == {head.pid: "gcs_server"}
+        here.vital = vital
         monkeypatch.setattr(OwnRay, "up", here)
-        assert own_ray.lost() is None
-        for process in (other, head):
-            process.kill()
-        assert os.waitid(os.P_PID, head.pid, os.WEXITED | os.WNOWAIT) is not None
-        said = f"Ray's head process (gcs_server), process {head.pid},"
-        assert own_ray.lost() == said
+        try:
+            assert os.getsid(head.pid) == head.pid != os.getsid(0) == os.getsid(other.pid)
+            assert vital == {head.pid: "gcs_server"}
+            assert own_ray.lost() is None
+        finally:
+            head.kill()
+            other.kill()
     other.wait()
+    assert os.waitid(os.P_PID, head.pid, os.WEXITED | os.WNOWAIT) is not None
+    said = f"Ray's head process (gcs_server), process {head.pid},"
+    assert own_ray.lost() == said
+    head.wait()
     assert own_ray.lost() == said  # also where Ray's library has asked for its exit code
