@@ -78,15 +78,6 @@ def vault_of(run: Path, round: int) -> Path:
     return sorted((run / f"checkpoints/round-{round:06d}/vaults").glob("*"))[0]
 
 
-def _cut_without_hashes(run: Path) -> None:
-    """As a checkpoint was before state.json had the vaults' hashes."""
-    edited(run / "checkpoints/round-000004/state.json", lambda about: about.pop("vaults"))
-    client_state = vault_of(run, 4)
-    raw = client_state.read_bytes()
-    client_state.unlink()
-    client_state.write_bytes(raw[:100])
-
-
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "learning rate": (
         lambda run: edited(run / "run.json", lambda a: a["config"]["local"].update(lr=0.5)),
@@ -115,7 +106,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         lambda run: shutil.copy(vault_of(run, 4), vault_of(run, 4).with_name("client-77@000004.safetensors")),
         "round-000004, client-77",
     ),
-    "a cut vault of an old checkpoint": (lambda run: _cut_without_hashes(run), "round-000004, client-"),
+    "a checkpoint without the hashes of its vaults": (
+        lambda run: edited(run / "checkpoints/round-000004/state.json", lambda about: about.pop("vaults")),
+        "round-000004",
+    ),
     "partition": (lambda run: (run / "partition.npz").write_bytes(b"PK"), "partition.npz"),
     "a round's hash": (
         lambda run: edited(run / "run.json", lambda a: a["round_hashes"].__setitem__(2, "0" * 64)),
