@@ -203,8 +203,12 @@ def test_a_request_to_stop_begins_no_other_run_and_a_second_one_ends_a_deaf_proc
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         return ready
 
-    with pytest.raises(KeyboardInterrupt):
-        execute_at_once(runs, shown, stop, [{}])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest-xdist's processes ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            execute_at_once(runs, shown, stop, [{}])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert shown.events[-2:] == ["ready 0", "failed 0"]
 
 

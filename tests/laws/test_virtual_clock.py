@@ -270,7 +270,7 @@ def test_fields_that_contradict_each_other_are_refused(fields: dict, message: st
         ("who\n0\n", "line 2"),
         ("client,factor\n0,1\n", "no line for client 1"),
         ("client,factor\n0,1\n\n\n1,x\n", "line 5"),
-        (f"client,factor\n0,{'1' * 200_000}\n", "cannot be read as a table .field larger"),
+        (f"client,factor\n0,{'1' * 200_000}\n", "(field larger|factor inf)"),
         ("client,factor\n0,1\n1,2 \u00fc\n", "cannot be read as a table .*UTF-8"),
     ],
 )
