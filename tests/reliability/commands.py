@@ -139,7 +139,7 @@ class Command:
         """What comes of a strike that ends the command."""
         known, began = {one.pid for one in self.family()}, time.monotonic()
         strike()
-        code = self.wait(180)
+        code = self.wait()
         seconds = time.monotonic() - began
         return Ended(code, seconds, self.errors.read_text(), self.left(known))
 

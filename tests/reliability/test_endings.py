@@ -102,7 +102,7 @@ def test_an_early_signal_leaves_nothing_that_seems_to_run(
 
 
 CONFIG = RunConfig(
-    local=Local(epochs=50),
+    local=Local(epochs=10),
     federation=Federation(rounds=12),
     runtime=Runtime(execution="serial", checkpoint_every=2),
 )
@@ -119,7 +119,7 @@ def hashes() -> dict[str, str]:
 def test_a_process_that_is_killed_changes_no_bit_of_the_run_that_is_continued(
     begin: Begin, tmp_path: Path, target: str, hashes: dict[str, str]
 ) -> None:
-    out, words = tmp_path / "run", ["--epochs", "50", "--rounds", "12", "--checkpoint-every", "2"]
+    out, words = tmp_path / "run", ["--epochs", "10", "--rounds", "12", "--checkpoint-every", "2"]
     command = begin(["run", *words, "--execution", "ray", "--actors", "2", "--out", str(out)])
     command.until("^round +4")
     ended = command.ended(lambda: strike(found(command, target)[:1], signal.SIGKILL) and None)
