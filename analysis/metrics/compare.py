@@ -223,14 +223,6 @@ def _mean(values: Collection[float]) -> float:
     return sum(values) / len(values)
 
 
-def established(runs: Runs, members: Sequence[Group], measure: str) -> bool:
-    """Return whether the best method is above every other one that may be compared with it.
-
-    `established_best` returns which method that is.
-    """
-    return bool(established_best(runs, members, measure))
-
-
 def established_best(runs: Runs, members: Sequence[Group], measure: str) -> frozenset[str]:
     """Return the label of the best method of each set that may be compared, if it is above every other one.
 

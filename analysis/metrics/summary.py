@@ -190,7 +190,7 @@ def to_html(table: pd.DataFrame, hide: Collection[str] = (), best: Collection[st
         table: a table from `summary`.
         hide: names of columns to leave out.
         best: titles of columns in which a difference is established, such as "Aggregation, last %". A table
-            alone does not tell; `analysis.metrics.compare.established` tests it.
+            alone does not tell; `analysis.metrics.compare.established_best` tests it.
 
     Returns:
         A <table> of class `summary` in which every name is escaped. The best mean of the columns of `best` is

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.numbers import counted, percent
+from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
 from raffed.results.visible import visible, visible_lines
@@ -30,7 +31,6 @@ def methods(
     ] = None,
 ) -> None:
     """List the methods, those of installed packages too, or show the arguments of one."""
-    from raffed.cli.tables import show
     from raffed.methods import METHODS, method_name
     from raffed.methods.own import GROUP
 
@@ -52,7 +52,6 @@ def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
 
 def show_installed(group: str, known: Collection[str], title: str) -> None:
     """Show the short names of installed packages, if there are any."""
-    from raffed.cli.tables import show
 
     rows = [(one.name, one.reference, one.package) for one in _installed(group, known)]
     if rows:
@@ -76,7 +75,6 @@ def _show_method(name: str) -> None:
 
 
 def _show_arguments(arguments: Sequence[Declaration]) -> None:
-    from raffed.cli.tables import show
 
     rows = [(one.name, one.shown_kind, str(one.range or ""), one.shown_default, one.doc) for one in arguments]
     show(("argument", "type or choices", "range", "default", "meaning"), rows)
@@ -91,7 +89,6 @@ def datasets(
 
     Data of your own are read, and their classes, clients, test part and columns are shown.
     """
-    from raffed.cli.tables import show, show_pairs
     from raffed.data.catalogue import ALIASES, DATASETS, GROUP
     from raffed.data.importers.reference import KINDS
 
@@ -131,7 +128,6 @@ def datasets(
 
 def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] = None) -> None:
     """List the networks and their layers, or show one."""
-    from raffed.cli.tables import show, show_pairs
     from raffed.models import MODELS
     from raffed.models.info import GROUP
 
@@ -167,7 +163,6 @@ def metrics(
     ] = None,
 ) -> None:
     """List what runs measure, or show one metric: unit, rows and meaning."""
-    from raffed.cli.tables import show, show_pairs
     from raffed.core.measures.own_metric import GROUP
     from raffed.references.resolve import is_reference
     from raffed.results.metrics import METRICS, metric_lines
@@ -188,7 +183,6 @@ def metrics(
 
 
 def _show_own_metric(reference: str) -> None:
-    from raffed.cli.tables import show_pairs
     from raffed.core.measures.own_metric import own_metric
 
     show_pairs(own_metric(reference).described().items())
@@ -205,7 +199,6 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy."""
-    from raffed.cli.tables import show
     from raffed.results.run_list import run_lines
 
     found = list(run_lines(folder))

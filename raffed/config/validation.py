@@ -4,15 +4,13 @@
 
 The type says which kind of value an argument takes. `Range`, `Length`, `Words` and `Doc` say the rest. A
 `Literal` type is a choice. Sections of the configuration are dataclasses whose fields are declared in the
-same way. The contents of run.json and sweep.json are a `TypedDict` (`check_json`). The listings and
-options of the command line read the same declarations. This module imports neither torch nor Ray, and
-pydantic, which takes 0.1 seconds, only when something is checked.
+same way. The listings and options of the command line read the same declarations. This module imports
+neither torch nor Ray, and pydantic, which takes 0.1 seconds, only when something is checked.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import math
@@ -43,7 +41,7 @@ from raffed.errors import UnknownNameError, UsageError
 # names them is read when it runs, where a recursive alias could not be evaluated.
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, TypeAdapter, ValidationError
-    from pydantic_core import CoreSchema, ErrorDetails
+    from pydantic_core import CoreSchema
 
     Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
     Value: TypeAlias = "Mapping[str, Value] | Sequence[Value] | str | int | float | bool | None"
@@ -56,7 +54,6 @@ V = TypeVar("V")
 NO_DEFAULT: Final = dataclasses.MISSING
 LIST, TABLE = "list of int", "table"
 KINDS = ("bool", "int", "float", "str", "None", LIST, TABLE)  # of other types nothing is checked
-_SHOWN = 60  # characters of a value or a name in a file that a message shows
 
 
 @dataclass(frozen=True)
@@ -140,39 +137,6 @@ class Doc:
 @dataclass(frozen=True)
 class Strength:
     """Marks a coefficient that makes steps larger, so that it may be the reason if training diverges."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """A text of a certain form, in a file.
-
-    Attributes:
-        words: What the text must be, as messages say it.
-        accepts: Whether a text has the form.
-    """
-
-    words: str
-    accepts: Callable[[str], bool]
-
-    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import no_info_after_validator_function
-
-        return no_info_after_validator_function(self._checked, handler(kind))
-
-    def _checked(self, text: str) -> str:
-        if not self.accepts(text):
-            raise ValueError(f"must be {self.words}")
-        return text
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Marks JSON that the program takes as it is, although its type is known: `kind`."""
-
-    kind: Any
-
-    def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return handler.generate_schema(self.kind)
 
 
 Marker: TypeAlias = Range | Length | Choices | Doc | Strength
@@ -459,72 +423,14 @@ def checked(factory: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def check_json(kind: type[Mapping[str, Any]], value: Mapping[str, Json]) -> None:
-    """Check what a file holds.
-
-    Args:
-        kind: A `TypedDict`. Fields that it does not declare are refused.
-        value: The contents of a file.
-
-    Raises:
-        ValueError: The message names the place, such as `segments[0].from`, the value and what it must be.
-    """
-    from pydantic import ValidationError
-
-    try:
-        _file_adapter(kind).validate_python(value)
-    except ValidationError as error:
-        raise ValueError(_one_line(error.errors(include_url=False), value, get_type_hints(kind))) from None
-
-
-@functools.cache
-def _file_adapter(kind: type[Mapping[str, Any]]) -> TypeAdapter[Any]:
-    from pydantic import ConfigDict, TypeAdapter, with_config
-
-    return TypeAdapter(with_config(ConfigDict(strict=True, extra="forbid"))(kind))
-
-
-def _one_line(errors: Sequence[ErrorDetails], value: Mapping[str, Json], known: Collection[str]) -> str:
-    """Return what the first error of pydantic says about the contents of a file."""
-    place, first = _place(errors[0], value), errors[0]
-    if first["type"] == "missing":
-        return f"{place} is missing"
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(place, known, n=1, cutoff=0.5) if len(first["loc"]) == 1 else []
-        return f"{place} is not a field that raffed writes{f' (did you mean {near[0]!r}?)' if near else ''}"
-    needs = [
-        re.sub("^Value error, |^(Input|List) should(?= )", lambda m: "must" if m[1] else "", one["msg"])
-        for one in errors  # one for each type of a union
-        if _place(one, value) == place
-    ]
-    return (
-        f"{place or 'the file'} is {ascii(first['input'])[:_SHOWN]}, but {' or '.join(dict.fromkeys(needs))}"
-    )
-
-
-def _place(error: ErrorDetails, value: Any) -> str:
-    """Return where an error is, without the names that pydantic gives to the types of a union."""
-    place = ""
-    for key in error["loc"]:
-        if isinstance(value, list) and isinstance(key, int):
-            value, place = value[key], f"{place}[{key}]"
-        elif isinstance(value, dict) and (key in value or error["type"] == "missing"):
-            shown = str(key) if str(key).isprintable() else ascii(key)
-            value, place = value.get(str(key)), f"{place}.{shown[:_SHOWN]}"
-    return place.removeprefix(".")
-
-
 __all__ = [
-    "KINDS",
     "Choices",
     "Declaration",
     "Doc",
-    "Form",
     "Json",
     "Length",
     "Marker",
     "Range",
-    "Shape",
     "Strength",
     "Value",
     "Words",
@@ -532,7 +438,6 @@ __all__ = [
     "check_call",
     "check_defaults",
     "check_fields",
-    "check_json",
     "check_values",
     "checked",
     "declarations",

@@ -235,8 +235,3 @@ class MetricTable:
     def named(self, name: str) -> list[Metric]:
         """Return the metrics of a name, for all models and splits."""
         return [one for one in self if one.name == name]
-
-    def of_unit(self, unit: Unit) -> tuple[set[str], set[str]]:
-        """Return the names of a unit: those that are whole words, and those that a number follows."""
-        found = [one for one in self if one.unit == unit]
-        return {one.name for one in found if not one.numbered}, {one.name for one in found if one.numbered}

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeGuard
 
 from typing_extensions import TypedDict
 
-from raffed.config.validation import Doc, Form, Json, Range, Shape, check_json
+from raffed.config.validation import Doc, Range
+from raffed.results.json_files import Form, Json, Shape, check_json
 
 RUN_SCHEMA = 2  # the version that this raffed writes and reads
 REQUIRED = (  # what every run.json has

@@ -11,11 +11,11 @@ from typing import Annotated, Literal, NotRequired, Required, TypeAlias, TypeGua
 
 from typing_extensions import TypedDict
 
-from raffed.config.validation import Length, Range, Shape, check_json
+from raffed.config.validation import Length, Range
 from raffed.errors import RunFolderError
 from raffed.results.folder_names import SWEEP_FILE as SWEEP_FILE
 from raffed.results.folder_names import folder_name
-from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, read_json
+from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, Shape, check_json, read_json
 from raffed.results.packed_records import check_unpacked
 from raffed.results.seal import BROKEN, is_broken
 

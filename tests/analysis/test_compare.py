@@ -15,7 +15,7 @@ from raffed.analysis.metrics.compare import (
     Ranking,
     comparison_table,
     critical_difference,
-    established,
+    established_best,
     paired,
     range_quantile,
     ranking,
@@ -140,7 +140,7 @@ def test_a_method_is_not_the_best_because_others_have_hard_seeds_more(
     assert table is not None
     assert table.titles[2] == "Difference to fedprox, points"
     assert table.rows[0][0] == "fedavg"
-    assert established(runs, groups(runs), "accuracy_last")
+    assert established_best(runs, groups(runs), "accuracy_last")
 
 
 def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(
@@ -151,10 +151,10 @@ def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(
             write_run(f"{method}{seed}", [level], method=method, seed=seed)
     write_run("map9", [0.1], method="map", seed=9, state="failed")
     runs = load_runs([tmp_path])
-    assert not established(runs, groups(runs), "accuracy_last")
+    assert not established_best(runs, groups(runs), "accuracy_last")
     assert ("map", "its numbers lack seed 9, whose run failed") in notices(runs, groups(runs))
     whole = runs.without(["map9"])
-    assert established(whole, groups(whole), "accuracy_last")
+    assert established_best(whole, groups(whole), "accuracy_last")
 
 
 def test_a_method_that_ran_on_one_task_more_does_not_take_the_ranking_away(

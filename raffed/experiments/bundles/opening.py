@@ -13,7 +13,6 @@ from typing import Annotated, TypeGuard
 from typing_extensions import TypedDict
 
 from raffed.config.run import RunConfig
-from raffed.config.validation import Json, Shape, check_json
 from raffed.data.array_cache import CACHED
 from raffed.data.importers.reference import parse_reference
 from raffed.data.own_data import is_own
@@ -25,6 +24,7 @@ from raffed.experiments.bundles.sources import check_code_files
 from raffed.experiments.folder import check_unedited, run_config
 from raffed.experiments.integrity import PARTITION, check_finished
 from raffed.references.gate import note_read, within
+from raffed.results.json_files import Json, Shape, check_json
 from raffed.results.run_contents import Name, RunContents, Sha256
 from raffed.results.runfile import read_run
 from raffed.results.sweep_file import SWEEP_FILE, read_sweep

@@ -164,9 +164,8 @@ def test_ray_s_own_error_is_one_line_with_where_to_look(monkeypatch: pytest.Monk
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(own_ray, "_read_again", lambda: None)
-    monkeypatch.setattr(
-        OwnRay, "up", OwnRay.up
-    )  # a start that fails leaves none, and that may be another test's
+    # A start that fails leaves no Ray in `up`, where that of another test may stand
+    monkeypatch.setattr(OwnRay, "up", OwnRay.up)
     with pytest.raises(UsageError, match=r"^Ray could not start: too few of something [^\n]*doctor --ray"):
         OwnRay().start()
 
