@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raffed.references.gate import within
+from raffed.own.gate import within
 from raffed.results.parquet import open_table
 
 from .reproduction.item_runs import Reproduction

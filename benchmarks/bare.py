@@ -16,7 +16,7 @@ from benchmarks.contestant import Contestant
 from benchmarks.workloads import initial_net
 from raffed.config.training import Local
 from raffed.data.transforms import prepare_images
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
 
 

@@ -31,7 +31,7 @@ from benchmarks.bare import client_tensors
 from benchmarks.checkouts import AbsentError
 from benchmarks.contestant import Contestant, Lines, serve
 from benchmarks.workloads import Workload, initial_net
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
 
 WORKERS = 2

@@ -25,9 +25,9 @@ from rich.table import Table
 
 from benchmarks.memory import tree
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.experiments.conduct import conduct_at
-from raffed.runtime.ray_backend.launch import launched
-from raffed.runtime.ray_backend.session import RaySession
+from raffed.runs.conduct import conduct_at
+from raffed.runtime.ray.launch import launched
+from raffed.runtime.ray.session import RaySession
 from raffed.runtime.setup import prepare_run
 
 WARM = 0.2  # of all rounds

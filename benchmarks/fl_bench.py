@@ -23,7 +23,7 @@ from benchmarks.checkouts import checkout
 from benchmarks.contestant import Contestant, Lines, serve
 from benchmarks.workloads import Workload, initial_net
 from raffed.data.transforms import prepare_images
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
 
 NAME = "benchmark"  # of the data set, in FL-bench's words

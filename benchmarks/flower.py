@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from benchmarks.bare import client_tensors, train
 from benchmarks.contestant import Contestant, Lines, serve
 from benchmarks.workloads import Workload, initial_net, workload
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
 
 CPUS = 2

@@ -21,7 +21,7 @@ from benchmarks.bare import client_tensors
 from benchmarks.contestant import Contestant, Lines, serve
 from benchmarks.counted import Counted
 from benchmarks.workloads import Workload, initial_net
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.setup import Setup
 
 

@@ -48,7 +48,7 @@ from benchmarks.report import plot
 from benchmarks.round_time import machine
 from benchmarks.workloads import WORKLOADS, BenchmarkSetup, Workload, initial_net, started
 from raffed import Data, Model, Numerics
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.machine import GRAPHS
 from raffed.runtime.setup import Setup
 

@@ -34,7 +34,7 @@ from benchmarks.workloads import WORKLOADS, Workload, initial_net
 from raffed.config.run import Numerics
 from raffed.core.training.optimizers import fused_step
 from raffed.core.training.stepping import Solver
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.machine import begin_training
 from raffed.runtime.setup import Setup
 

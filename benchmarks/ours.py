@@ -15,10 +15,10 @@ from benchmarks.contestant import Contestant
 from benchmarks.workloads import BenchmarkSetup
 from raffed.config.run import Numerics
 from raffed.core.aggregation.accumulator import PartialSum
-from raffed.experiments.checkpoint import CLIENT_STATES
-from raffed.experiments.events import RoundEvent
-from raffed.experiments.federation import RoundLoop
-from raffed.experiments.folder import RunFolder
+from raffed.runs.checkpoint import CLIENT_STATES
+from raffed.runs.events import RoundEvent
+from raffed.runs.federation import RoundLoop
+from raffed.runs.folder import RunFolder
 from raffed.runtime.api import Asked, RoundOrder, ServerWork
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.reports import Report
@@ -107,9 +107,9 @@ def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
     """
     import ray
 
-    from raffed.runtime.ray_backend.actor_pool import RayPool
-    from raffed.runtime.ray_backend.driver import start_actor
-    from raffed.runtime.ray_backend.own_ray import OwnRay
+    from raffed.runtime.ray.actor_pool import RayPool
+    from raffed.runtime.ray.driver import start_actor
+    from raffed.runtime.ray.own_ray import OwnRay
 
     gpus = 1 if setup.config.runtime.gpu_fraction else 0
     if not ray.is_initialized():  # as `raffed run` starts it

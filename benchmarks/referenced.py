@@ -20,7 +20,7 @@ from pathlib import Path
 
 import raffed
 import raffed.methods.fedprox
-from raffed.commands.running import one_ray
+from raffed.api.running import one_ray
 from raffed.config.run import RunConfig
 
 NAMES = ("fedprox", "./copied.py:fedprox")

@@ -92,8 +92,8 @@ FIRST = "_begun"  # the method of the round loop that is called when everything 
 def step(what: str, data: Path, clients: int, rounds: int, cohort: int, out: Path) -> dict[str, Any]:
     """Return what one process of the benchmark measured of itself."""
     import raffed
-    from raffed.experiments.federation import RoundLoop
-    from raffed.experiments.folder import RunFolder
+    from raffed.runs.federation import RoundLoop
+    from raffed.runs.folder import RunFolder
 
     saved: list[tuple[float, float]] = []
     trained: list[tuple[float, float]] = []

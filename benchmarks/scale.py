@@ -73,8 +73,8 @@ def synthetic(
 
 def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -> dict[str, Any]:
     """Median seconds of a round after two, and this process's peak memory."""
-    from raffed.experiments.federation import RoundLoop as Run
-    from raffed.experiments.folder import RunFolder
+    from raffed.runs.federation import RoundLoop as Run
+    from raffed.runs.folder import RunFolder
     from raffed.runtime.serial import SerialBackend
 
     setup = synthetic(clients, drawn, model, cohort)
@@ -101,9 +101,9 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
     from benchmarks.memory import sampled
-    from raffed.experiments.conduct import conduct_at
-    from raffed.runtime.ray_backend.launch import launched
-    from raffed.runtime.ray_backend.session import RaySession
+    from raffed.runs.conduct import conduct_at
+    from raffed.runtime.ray.launch import launched
+    from raffed.runtime.ray.session import RaySession
 
     model, side, classes = (SMALL, 8, 10) if small else (Model("femnist_cnn"), 28, 62)
     setup = synthetic(

@@ -22,12 +22,12 @@ __version__ = "0.1.0"
 _checkout.install()
 
 if TYPE_CHECKING:
-    from raffed.commands.branching import extend, fork
-    from raffed.commands.bundling import bundle, replay, verify
-    from raffed.commands.comparing import compare
-    from raffed.commands.reporting import report
-    from raffed.commands.reproducing import reproduce
-    from raffed.commands.tuning import tune
+    from raffed.api.branching import extend, fork
+    from raffed.api.bundling import bundle, replay, verify
+    from raffed.api.comparing import compare
+    from raffed.api.reporting import report
+    from raffed.api.reproducing import reproduce
+    from raffed.api.tuning import tune
     from raffed.config.clock import Clock
     from raffed.config.faults import Faults
     from raffed.config.portable import portable
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from raffed.core.training.own_loss import loss
     from raffed.data.dataset import Dataset
     from raffed.data.own_split import split
-    from raffed.experiments.iterating import iterate
-    from raffed.experiments.reproduction.items import Claim
-    from raffed.experiments.reproduction.own_tables import table
-    from raffed.experiments.result import RunResult
-    from raffed.experiments.run import resume, run
-    from raffed.experiments.saved_model import export, load_model
     from raffed.methods.own import method
     from raffed.models.own.wrapping import as_net
+    from raffed.runs.iterating import iterate
+    from raffed.runs.result import RunResult
+    from raffed.runs.run import resume, run
+    from raffed.runs.saved_model import export, load_model
+    from raffed.tables.items import Claim
+    from raffed.tables.own_tables import table
 
 __all__ = [
     "Assign",
@@ -128,12 +128,12 @@ __all__ = [
 ]
 
 _NAMES = {
-    "raffed.commands.branching": ("extend", "fork"),
-    "raffed.commands.bundling": ("bundle", "replay", "verify"),
-    "raffed.commands.comparing": ("compare",),
-    "raffed.commands.reporting": ("report",),
-    "raffed.commands.reproducing": ("reproduce",),
-    "raffed.commands.tuning": ("tune",),
+    "raffed.api.branching": ("extend", "fork"),
+    "raffed.api.bundling": ("bundle", "replay", "verify"),
+    "raffed.api.comparing": ("compare",),
+    "raffed.api.reporting": ("report",),
+    "raffed.api.reproducing": ("reproduce",),
+    "raffed.api.tuning": ("tune",),
     "raffed.config.clock": ("Clock",),
     "raffed.config.faults": ("Faults",),
     "raffed.config.portable": ("portable",),
@@ -199,12 +199,12 @@ _NAMES = {
     "raffed.core.training.own_loss": ("loss",),
     "raffed.data.dataset": ("Dataset",),
     "raffed.data.own_split": ("split",),
-    "raffed.experiments.iterating": ("iterate",),
-    "raffed.experiments.reproduction.items": ("Claim",),
-    "raffed.experiments.reproduction.own_tables": ("table",),
-    "raffed.experiments.result": ("RunResult",),
-    "raffed.experiments.saved_model": ("export", "load_model"),
-    "raffed.experiments.run": (
+    "raffed.runs.iterating": ("iterate",),
+    "raffed.tables.items": ("Claim",),
+    "raffed.tables.own_tables": ("table",),
+    "raffed.runs.result": ("RunResult",),
+    "raffed.runs.saved_model": ("export", "load_model"),
+    "raffed.runs.run": (
         "resume",
         "run",
     ),

@@ -26,7 +26,7 @@ START_RAY = tuple(
         "cli/test_cli_ray.py",
         "cluster/test_nodes.py",
         "devices/test_actors_elsewhere.py",
-        "runtime/ray_backend/",
+        "runtime/ray/",
         "runtime/test_observed.py",
         "runtime/test_run_in_stages.py",
         "runtime/test_validation_rows.py",
@@ -108,7 +108,7 @@ FSYNC, SYNC = os.fsync, os.sync
 @pytest.fixture(autouse=True)
 def nothing_read_or_said_before() -> None:
     """What files have named in earlier tests, and where code was found, a new process would not know."""
-    if "raffed.references.gate" in sys.modules:
+    if "raffed.own.gate" in sys.modules:
         from tests.forging import forget_references
 
         forget_references()

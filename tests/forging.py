@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from raffed.references import gate, located
+from raffed.own import gate, located
 from raffed.results.runfile import json_text
 from raffed.results.seal import SEAL, sealed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from raffed.experiments.reproduction.catalogue import items_of
-from raffed.experiments.reproduction.items import Item
+from raffed.tables.catalogue import items_of
+from raffed.tables.items import Item
 
 PAPERS = ("fedmr", "map", "gldp", "mpfedcon")
 

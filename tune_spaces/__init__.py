@@ -2,7 +2,7 @@
 values.
 
 A method without hyper-parameters has an empty SPACE. Spaces are grids: the same points whoever searches, so
-that methods can be given equal budgets. They are plain data and import nothing; `raffed.experiments.tuning`
+that methods can be given equal budgets. They are plain data and import nothing; `raffed.search`
 gives them to Ray Tune.
 
     python -m tune_spaces fedmr --dataset digits --split p10c2 --out sweeps/fedmr      # = raffed tune

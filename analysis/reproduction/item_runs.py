@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from raffed.references.gate import within
+from raffed.own.gate import within
 
 from ..metrics.measures import measures
 from ..runs.comparable import PREFIX, classes, differences

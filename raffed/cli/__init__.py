@@ -18,7 +18,7 @@ from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
 from raffed.cli.warned import repeated_warnings
 from raffed.config.portable import BitsTooLateError
 from raffed.errors import RaffedError, UsageError
-from raffed.references.gate import note_typed
+from raffed.own.gate import note_typed
 from raffed.results.atomic import is_full
 from raffed.results.command_line import commanded
 from raffed.results.visible import visible

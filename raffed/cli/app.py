@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from raffed import __version__
+from raffed.api.many_runs import COMMAND
 from raffed.cli import (
     branching,
     bundling,
@@ -23,7 +24,6 @@ from raffed.cli import (
     user_code,
 )
 from raffed.cli.hints import Hinting
-from raffed.commands.many_runs import COMMAND
 
 EPILOG = """[bold]Examples[/bold]
 

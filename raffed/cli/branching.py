@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
+from raffed.api.callbacks import callbacks
+from raffed.api.running import Run
 from raffed.cli.config import Tables, canonical, check_used, merged, placed
 from raffed.cli.execution import beginning, execute
 from raffed.cli.options import AcceptChangedCode, Flags, TrustCode, run_options
 from raffed.cli.running import NOT_RUNTIME, Json, OnRound, Quiet
 from raffed.cli.screen import make_screen
-from raffed.commands.callbacks import callbacks
-from raffed.commands.running import Run
 from raffed.config.run import RunConfig
 from raffed.results.storage import fetched, mirrored
 
@@ -41,7 +41,7 @@ def extend(
             folder = stack.enter_context(mirrored(place))
             own = callbacks(on_round or [])
             import raffed
-            from raffed.experiments.folder import run_config
+            from raffed.runs.folder import run_config
 
             config = run_config(folder).changed({"federation.rounds": rounds})
             runtime = placed(config.runtime, flags)
@@ -79,7 +79,7 @@ def fork(
             folder: Path = stack.enter_context(mirrored(out))
             own = callbacks(on_round or [])
             import raffed
-            from raffed.experiments.folder import run_config
+            from raffed.runs.folder import run_config
 
             tables = merged(tables_of(run_config(source)), flags)
             canonical(tables)

@@ -17,8 +17,8 @@ from raffed.results.storage import fetched, named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    from raffed.experiments.bundles.replaying import Replay, ReplayedRun, Watch
-    from raffed.experiments.events import RoundEvent
+    from raffed.bundles.replaying import Replay, ReplayedRun, Watch
+    from raffed.runs.events import RoundEvent
 
 SHORT = 16
 Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
@@ -42,7 +42,7 @@ def bundle(
     weights. Texts are not searched for names or secrets, so read it before you publish it. The same results
     give the same bytes.
     """
-    from raffed.experiments.bundles.making import bundle as bundled
+    from raffed.bundles.making import bundle as bundled
 
     with fetched(place, whole=True) as folder:
         found = bundled(folder, out, license)
@@ -79,7 +79,7 @@ def replay(
     The exit code is 0 if everything has the recorded bits, 1 if something differs, and 2 if the bundle is
     refused. It may come from a stranger: it is checked before anything is written, and nothing is downloaded.
     """
-    from raffed.experiments.bundles.replaying import replay as replayed
+    from raffed.bundles.replaying import replay as replayed
 
     with _counting(as_json) as watch:
         found = replayed(archive, out, rounds, run or (), data_root, trust_code, watch)

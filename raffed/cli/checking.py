@@ -21,7 +21,7 @@ from raffed.results.storage import fetched, mirrored, named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    from raffed.experiments.certificate import Certificate, VerificationCheck
+    from raffed.runs.certificate import Certificate, VerificationCheck
 
 SHORT = 16
 MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}
@@ -43,7 +43,7 @@ def verify(
     """
     with fetched(place, whole=True) as run_folder:
         set_as_recorded(run_folder)
-        from raffed.experiments.verify import verify as verified
+        from raffed.runs.verify import verify as verified
 
         with _counting(as_json) as watch:
             certificate = verified(run_folder, rounds, watch, accept)
@@ -151,7 +151,7 @@ def report(
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
     if a sweep.json is damaged. With --watch an open page loads itself again every 5 seconds.
     """
-    from raffed.commands.reporting import unpacked_records
+    from raffed.api.reporting import unpacked_records
 
     if watch:
         from raffed.cli.watching import watch_report
@@ -172,7 +172,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
     Returns whether every sweep could be read.
     """
-    from raffed.commands.reporting import reported
+    from raffed.api.reporting import reported
 
     found = reported(runs, out, lambda text: print(visible(f"raffed: {text}"), file=sys.stderr))
     screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
@@ -184,7 +184,7 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
 def write_paper_item(path: Path, screen: Screen) -> None:
     """Write the table of a reproduction beside its item.json, and show it."""
-    from raffed.commands.reporting import write_item_tables
+    from raffed.api.reporting import write_item_tables
 
     found = write_item_tables(path)
     if isinstance(found, str):
@@ -219,7 +219,7 @@ def doctor(
     costs and how to place them. The exit code is 1 if something essential is broken, or 2 if only Ray is.
     """
     from raffed.cli.tables import console, line
-    from raffed.experiments.diagnostics import RAY_STARTS, examine, sized
+    from raffed.runs.diagnostics import RAY_STARTS, examine, sized
 
     findings = examine(data_root, ray, text_of(flags, "runtime.address"))
     if file or flags.keys() - {"runtime.address"}:
@@ -267,7 +267,7 @@ def export(
     trust: TrustCode = False,
 ) -> None:
     """Write a run's final weights, by the names of your own class."""
-    from raffed.experiments.saved_model import export as exported
+    from raffed.runs.saved_model import export as exported
 
     for path in exported(place, out, onnx, client, best, accept):
         typer.echo(str(path))

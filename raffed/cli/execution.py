@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from raffed.api.progress import Event, finished_event
+from raffed.api.running import Run, holds_run
 from raffed.cli.numbers import counted
 from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals
-from raffed.commands.progress import Event, finished_event
-from raffed.commands.running import Run, holds_run
 from raffed.config.run import RunConfig
 from raffed.results.storage import named
 
 if TYPE_CHECKING:
-    from raffed.experiments.events import RoundEvent
-    from raffed.experiments.result import RunResult
-    from raffed.experiments.run import RoundWatcher
+    from raffed.runs.events import RoundEvent
+    from raffed.runs.result import RunResult
+    from raffed.runs.run import RoundWatcher
 
 Work = Callable[..., "RunResult"]  # takes watch, stop and begun, as `raffed.run` does
 

@@ -30,7 +30,7 @@ def jobs(address: Address = None) -> None:
     """List the jobs of a Ray cluster, the newest first: id, state, time and command."""
     check_address(address)
     from raffed.cli.tables import show
-    from raffed.runtime.ray_backend.jobs import Jobs
+    from raffed.runtime.ray.jobs import Jobs
 
     found = Jobs(address).listed()
     if not found:
@@ -54,7 +54,7 @@ def logs(
     """Print the log of a job; with --follow until the job ends, with its exit code."""
     check_address(address)
     from raffed.cli.submitting import followed
-    from raffed.runtime.ray_backend.jobs import Jobs
+    from raffed.runtime.ray.jobs import Jobs
 
     server = Jobs(address)
     if follow:
@@ -66,7 +66,7 @@ def logs(
 def stop(name: Id, address: Address = None) -> None:
     """Stop a job. Its runs get a signal, write a checkpoint and can be resumed."""
     check_address(address)
-    from raffed.runtime.ray_backend.jobs import Jobs
+    from raffed.runtime.ray.jobs import Jobs
 
     server = Jobs(address)
     said = f"job {name} was asked to stop" if server.stop(name) else f"job {name} had ended already"

@@ -21,7 +21,7 @@ from raffed.results.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.config.validation import Declaration
-    from raffed.references.names import EntryPoint
+    from raffed.own.names import EntryPoint
     from raffed.results.run_list import RunLine
 
 
@@ -45,7 +45,7 @@ def methods(
 
 def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
     """Return the short names of installed packages that do not stand for something of raffed's."""
-    from raffed.references.names import entry_points
+    from raffed.own.names import entry_points
 
     return [one for one in entry_points(group).values() if one.name not in known]
 
@@ -164,7 +164,7 @@ def metrics(
 ) -> None:
     """List what runs measure, or show one metric: unit, rows and meaning."""
     from raffed.core.measures.own_metric import GROUP
-    from raffed.references.resolve import is_reference
+    from raffed.own.resolve import is_reference
     from raffed.results.metrics import METRICS, metric_lines
 
     titles = ("name", "model", "split", "rows", "unit", "better", "when", "meaning")

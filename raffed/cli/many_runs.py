@@ -17,6 +17,9 @@ from typing import Annotated
 
 import typer
 
+from raffed.api.many_runs import MOST, Ending, execute_at_once, in_processes, with_one_process
+from raffed.api.progress import finished_event
+from raffed.api.running import Run, holds_run, one_ray, start_or_continue
 from raffed.cli.config import Tables, read_local
 from raffed.cli.execution import Work, beginning, execute, stopped_event
 from raffed.cli.numbers import counted
@@ -24,14 +27,11 @@ from raffed.cli.options import Flags
 from raffed.cli.profile import RoundTimes
 from raffed.cli.screen import JsonScreen, Overall, Screen
 from raffed.cli.signals import StopSignals
-from raffed.commands.many_runs import MOST, Ending, execute_at_once, in_processes, with_one_process
-from raffed.commands.progress import finished_event
-from raffed.commands.running import Run, holds_run, one_ray, start_or_continue
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import NumericsError, RaffedError, UsageError, check_range
-from raffed.experiments.handing_on import handed_on
-from raffed.references import gate
+from raffed.own import gate
+from raffed.runs.handing_on import handed_on
 
 Seeds = Annotated[
     int | None,

@@ -18,7 +18,7 @@ from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
 from raffed.methods.arguments import Variant
 from raffed.models import MODELS
-from raffed.references.gate import trust_typed
+from raffed.own.gate import trust_typed
 
 Typed: TypeAlias = str | int | float | bool | list[str] | None  # what typer makes of an option
 Flags: TypeAlias = Mapping[str, Typed]  # dotted field of RunConfig → value, for options that were typed

@@ -22,9 +22,9 @@ from raffed.results.storage import named
 from raffed.results.visible import visible
 
 if TYPE_CHECKING:
-    from raffed.commands.running import Run
-    from raffed.experiments.reproduction.planner import Planned
-    from raffed.experiments.tuning.request import Request
+    from raffed.api.running import Run
+    from raffed.search.request import Request
+    from raffed.tables.planner import Planned
 
 Row = Mapping[str, str]
 
@@ -70,7 +70,7 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
         done: The folders of those that are finished.
         brief: Whether a few words are said of what is left out, or the whole reason.
     """
-    from raffed.experiments.reproduction.planner import PlannedRun
+    from raffed.tables.planner import PlannedRun
 
     said = of_cell if brief else whole_of_cell
     cells: dict[tuple[str, str], list[Planned]] = {}
@@ -94,7 +94,7 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
 
 def run_rows(runs: Sequence[Run]) -> list[Row]:
     """Return a row for each run."""
-    from raffed.experiments.reproduction.planner import state_of
+    from raffed.tables.planner import state_of
 
     return [
         {
@@ -110,8 +110,8 @@ def run_rows(runs: Sequence[Run]) -> list[Row]:
 
 def trial_rows(request: Request) -> list[Row]:
     """Return a row for each trial of a search, or one for each method whose settings Optuna proposes."""
-    from raffed.experiments.tuning.axes import axes_of, budget_of, described, proposed
-    from raffed.experiments.tuning.trials import trial_name
+    from raffed.search.axes import axes_of, budget_of, described, proposed
+    from raffed.search.trials import trial_name
 
     rows: list[Row] = []
     for method in request.methods:
@@ -153,7 +153,7 @@ def kind_of(reason: str) -> str:
 
 def of_cell(jobs: Sequence[Planned], done: Collection[Path]) -> str:
     """Return what is left out of a cell, such as "diverged, 1 trial"."""
-    from raffed.experiments.reproduction.planner import is_trial
+    from raffed.tables.planner import is_trial
 
     numbers: dict[tuple[str, str], int] = {}
     for job in _left_out(jobs, done):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.commands.progress import Shown
+from raffed.api.progress import Shown
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:
-    from raffed.experiments.events import RoundEvent
+    from raffed.runs.events import RoundEvent
     from raffed.runtime.seconds import RoundProfile
 
 Profile = Annotated[

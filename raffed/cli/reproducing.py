@@ -9,6 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raffed.api.reproducing import (
+    Asked,
+    as_run,
+    carried_out,
+    check_possible,
+    diverged,
+    elsewhere,
+    execute_planned,
+    in_stages,
+    item_of,
+    long_ones,
+    written,
+)
+from raffed.api.reproducing import plan as make_plan
+from raffed.api.tuning import seconds_of
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
 from raffed.cli.many_runs import begun_or_new, execute_stoppable
@@ -23,31 +38,16 @@ from raffed.cli.planning import (
     without_collector,
 )
 from raffed.cli.screen import Overall, Screen, make_screen
-from raffed.commands.reproducing import (
-    Asked,
-    as_run,
-    carried_out,
-    check_possible,
-    diverged,
-    elsewhere,
-    execute_planned,
-    in_stages,
-    item_of,
-    long_ones,
-    written,
-)
-from raffed.commands.reproducing import plan as make_plan
-from raffed.commands.tuning import seconds_of
 from raffed.config.portable import set_where_possible
 from raffed.config.run import Runtime
 from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
-from raffed.experiments.reproduction.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.visible import visible, visible_lines
+from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
 
 if TYPE_CHECKING:
-    from raffed.experiments.reproduction.items import Item
+    from raffed.tables.items import Item
 
 KEPT = ("data.root", "numerics.cohort", "numerics.bits", "numerics.convolutions")
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field not in KEPT]
@@ -115,8 +115,8 @@ def reproduce(
     command to continue where it stopped.
     """
     set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
-    from raffed.experiments.reproduction.released import as_released
-    from raffed.experiments.reproduction.scales import SCALES
+    from raffed.tables.released import as_released
+    from raffed.tables.scales import SCALES
 
     if listed or (item is None and own is None):
         with fetched(place) as out:
@@ -147,7 +147,7 @@ def reproduce(
 
 def _computed(found: Item, flags: Flags) -> Item:
     """Return the item with the arithmetic that the flags ask for."""
-    from raffed.experiments.reproduction.arithmetic import computed
+    from raffed.tables.arithmetic import computed
 
     cohort = text_of(flags, "numerics.cohort")
     return computed(
@@ -200,7 +200,7 @@ def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
 
     A study that was interrupted starts again from its beginning the next time.
     """
-    from raffed.experiments.reproduction.studies import studies
+    from raffed.tables.studies import studies
 
     def tell(what: str, share: float) -> None:
         screen.show({"event": "study", "what": what, "share": share})
@@ -265,9 +265,9 @@ def _placed(small: bool, flags: Flags) -> Runtime:
 def _list(out: Path, own: str | None, asked: str | None) -> None:
     """List the tables and figures, those of a paper, or one, with their states."""
     from raffed.cli.tables import show
-    from raffed.experiments.reproduction.catalogue import all_items
-    from raffed.experiments.reproduction.own_tables import own_items
-    from raffed.experiments.reproduction.planner import state
+    from raffed.tables.catalogue import all_items
+    from raffed.tables.own_tables import own_items
+    from raffed.tables.planner import state
 
     check_unpacked(out)
     items = all_items() if own is None else own_items(own)

@@ -12,6 +12,10 @@ from typing import Annotated
 
 import typer
 
+from raffed.api.callbacks import callbacks
+from raffed.api.many_runs import method_runs, seed_runs
+from raffed.api.method_settings import ComparedMethod, by_label, separated
+from raffed.api.running import Run
 from raffed.cli.bits import set_as_recorded
 from raffed.cli.config import (
     Tables,
@@ -31,19 +35,15 @@ from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode,
 from raffed.cli.planning import run_rows, show_plan
 from raffed.cli.profile import Profile, RoundTimes, check_profile
 from raffed.cli.screen import make_screen
-from raffed.commands.callbacks import callbacks
-from raffed.commands.many_runs import method_runs, seed_runs
-from raffed.commands.method_settings import ComparedMethod, by_label, separated
-from raffed.commands.running import Run
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import UsageError
-from raffed.experiments.trackers.base import Guarded, Sink
-from raffed.experiments.trackers.mlflow import MLflow
-from raffed.experiments.trackers.tensorboard import TensorBoard
-from raffed.experiments.trackers.wandb import WeightsAndBiases
 from raffed.methods import method_name
 from raffed.results.storage import mirrored
+from raffed.trackers.base import Guarded, Sink
+from raffed.trackers.mlflow import MLflow
+from raffed.trackers.tensorboard import TensorBoard
+from raffed.trackers.wandb import WeightsAndBiases
 
 File = Annotated[
     Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
@@ -150,8 +150,8 @@ def resume(
             own = callbacks(on_round or [])
             shown = stack.enter_context(sinks(run_folder, board, tracker, project))
             import raffed
-            from raffed.experiments.folder import run_config
             from raffed.results.runfile import read_run
+            from raffed.runs.folder import run_config
 
             config = run_config(run_folder)
             config = replace(config, runtime=placed(config.runtime, flags))

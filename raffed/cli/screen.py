@@ -1,6 +1,6 @@
 """What a person, a log or a program sees of runs and searches while they execute.
 
-Everything is an event (raffed/commands/progress.py), and there are three renderers of it: JSON for programs,
+Everything is an event (raffed/api/progress.py), and there are three renderers of it: JSON for programs,
 lines for a log or a pipe, and bars on a terminal. --quiet is what all of them have in common.
 """
 
@@ -17,10 +17,10 @@ from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from raffed.api.progress import Event, Shown, measured
 from raffed.cli.numbers import counted, duration, percent, plain
 from raffed.cli.signals import NOTHING
 from raffed.cli.warned import count_warning
-from raffed.commands.progress import Event, Shown, measured
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.visible import visible
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.table import Table
 
-    from raffed.commands.reporting import SweepTables
-    from raffed.commands.running import Run
-    from raffed.experiments.result import RunResult
-    from raffed.experiments.tuning.request import Request
+    from raffed.api.reporting import SweepTables
+    from raffed.api.running import Run
+    from raffed.runs.result import RunResult
     from raffed.runtime.seconds import RoundProfile
+    from raffed.search.request import Request
 
 ROOMY = 100  # columns of a terminal that has room for a bar and a text
 RECENT = 10  # number of last rounds from which speed and time left are computed

@@ -17,16 +17,16 @@ import typer
 from raffed.cli.numbers import counted
 from raffed.config.toml import read_toml
 from raffed.errors import UsageError, check_choice
-from raffed.references.gate import handed_on, texts_of
-from raffed.references.located import CodeLocation, is_file, is_reference, located
-from raffed.references.source_files import files_of
+from raffed.own.gate import handed_on, texts_of
+from raffed.own.located import CodeLocation, is_file, is_reference, located
+from raffed.own.source_files import files_of
 from raffed.results.storage import is_url
 from raffed.results.url import check_url
 from raffed.results.visible import visible
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from raffed.runtime.ray_backend.jobs import Jobs
+    from raffed.runtime.ray.jobs import Jobs
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
 PLACES = {"resume": "place", "run": "out"}  # parameter that says where results go; "place" for other commands
@@ -116,7 +116,7 @@ def submit(
         return
     _check_size(sizes, yes)
     with scratch_folder() as scratch:
-        from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
+        from raffed.runtime.ray.jobs import JobOrder, Jobs
 
         folder = _gathered(parcel.files, scratch / "job") if parcel.files else parcel.folder
         jobs = Jobs(address)
@@ -155,7 +155,7 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
     """
     from raffed.cli.config import read_config
     from raffed.cli.options import typed_flags
-    from raffed.experiments.checks import check_names
+    from raffed.runs.checks import check_names
 
     context = group.commands[command].make_context(command, list(arguments))
     given: dict[str, Any] = context.params
@@ -189,7 +189,7 @@ def parcel_of(working_dir: Path | None, words: Sequence[str]) -> tuple[Parcel, l
         raise UsageError(
             f"{outside[0]} is not in --working-dir {working_dir}, so it would not be sent; copy it there"
         )
-    from raffed.runtime.ray_backend.jobs import excluded
+    from raffed.runtime.ray.jobs import excluded
 
     names = {word: Path(word).resolve().relative_to(root).as_posix() for word in files}
     return Parcel({}, root, [*excluded(), *_linked_folders(root)]), [names.get(word, word) for word in words]

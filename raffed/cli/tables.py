@@ -23,7 +23,7 @@ from raffed.results.storage import named
 from raffed.results.visible import visible, visible_lines
 
 if TYPE_CHECKING:
-    from raffed.experiments.result import RunResult
+    from raffed.runs.result import RunResult
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")

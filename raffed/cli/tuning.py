@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.models import OptionInfo
 
+from raffed.api.method_settings import ComparedMethod, by_label
+from raffed.api.running import PLACED
+from raffed.api.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
 from raffed.cli.config import (
     args_for,
     assignments,
@@ -39,19 +42,16 @@ from raffed.cli.options import (
 from raffed.cli.planning import show_plan, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.commands.method_settings import ComparedMethod, by_label
-from raffed.commands.running import PLACED
-from raffed.commands.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
 from raffed.config.number_range import POINTS
 from raffed.config.run import RunConfig, Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
-from raffed.experiments.tuning.request import Request
 from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
+from raffed.search.request import Request
 
 if TYPE_CHECKING:
-    from raffed.experiments.tuning.folder import SweepFolder
+    from raffed.search.folder import SweepFolder
 
 # Like the fields of [runtime], these are not part of what a sweep asks for
 HERE = (
@@ -144,9 +144,9 @@ def tune(
         else:
             request = requested(methods or [], file, flags, grid or [], asked)
         if plan:
-            from raffed.experiments.tuning.folder import check_place
-            from raffed.experiments.tuning.own_code import check_trials
-            from raffed.experiments.tuning.space import check
+            from raffed.search.folder import check_place
+            from raffed.search.own_code import check_trials
+            from raffed.search.space import check
 
             check_place(out, request, resume)
             check_trials(out, accept)
@@ -164,7 +164,7 @@ def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
     Where it continues, and where its data are, must be given again. The address of a cluster and the
     permission to download are never taken from a folder, because a stranger may have written it.
     """
-    from raffed.experiments.tuning.folder import stored_request
+    from raffed.search.folder import stored_request
 
     spelled = {flag.field: flag.flag.partition("/")[0] for flag in FLAGS}
     other = [spelled[name] for name in flags if not name.startswith("runtime.") and name not in HERE]
@@ -222,7 +222,7 @@ def requested(
     names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Mapping[str, str | int]
 ) -> Request:
     """Return the sweep that flags and a file ask for."""
-    from raffed.experiments.checks import check_space
+    from raffed.runs.checks import check_space
 
     tables = read_local(file) if file else {}
     if "seeds" in tables:

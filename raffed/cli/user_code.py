@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
 from raffed.cli.numbers import counted, plain
 from raffed.cli.options import FLAGS, Flags, run_options
-from raffed.commands.creating import new_project
 from raffed.results.visible import visible
 
 MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}

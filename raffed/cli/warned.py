@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from raffed.cli.numbers import counted
-from raffed.experiments.handing_on import LOGGER
 from raffed.results.visible import visible
+from raffed.runs.handing_on import LOGGER
 
 REPEATED = ("run", "resume", "compare", "tune", "reproduce", "extend", "fork")  # commands that end with them
 

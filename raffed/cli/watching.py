@@ -60,7 +60,7 @@ class _Writer:
         self._said = ""
 
     def write(self) -> None:
-        from raffed.commands.reporting import reported, unpacked_records
+        from raffed.api.reporting import reported, unpacked_records
 
         try:
             with unpacked_records(self._places) as here:

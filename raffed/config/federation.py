@@ -26,7 +26,7 @@ from raffed.config.selection import (
     settled_selection,
 )
 from raffed.config.validation import Doc, Range, Words
-from raffed.references.names import as_name
+from raffed.own.names import as_name
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from raffed.config.sections import (
 from raffed.config.training import Local
 from raffed.config.validation import Declaration, Doc, Range, Value, check_fields, declarations
 from raffed.errors import UnknownNameError, UsageError
-from raffed.references.names import as_name
+from raffed.own.names import as_name
 
 V = TypeVar("V")
 PLACES = (

@@ -23,7 +23,7 @@ from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value
 from raffed.config.weights_file import weights_bytes
 from raffed.errors import UsageError
-from raffed.references.names import as_name
+from raffed.own.names import as_name
 
 Execution: TypeAlias = Literal["ray", "serial"]
 Convolutions: TypeAlias = Literal["torch", "compiled"]

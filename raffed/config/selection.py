@@ -16,7 +16,7 @@ from raffed.budget import check_file
 from raffed.config.client_numbers import client_numbers
 from raffed.config.validation import Declaration, Doc, Range, Value, check_values, declarations
 from raffed.errors import UnknownNameError, UsageError
-from raffed.references.resolve import is_reference
+from raffed.own.resolve import is_reference
 
 UNIFORM = "uniform"
 FIXED = "fixed"

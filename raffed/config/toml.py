@@ -10,7 +10,7 @@ from pathlib import Path
 
 from raffed.config.validation import Json
 from raffed.errors import UsageError
-from raffed.references.gate import note_toml
+from raffed.own.gate import note_toml
 
 MARKS = (  # The marks of UTF-32 come first, because they begin like those of UTF-16.
     (codecs.BOM_UTF8, "utf-8-sig"),

@@ -10,8 +10,8 @@ from raffed.config.optimizers import OPTIMIZERS
 from raffed.config.schedules import SCHEDULES, schedule_arguments
 from raffed.config.validation import Declaration, Doc, Range, Value, check_values, declarations
 from raffed.errors import UnknownNameError, UsageError
-from raffed.references.names import as_name
-from raffed.references.resolve import is_reference
+from raffed.own.names import as_name
+from raffed.own.resolve import is_reference
 
 CONSTANT = "constant"  # the schedule that changes nothing
 USUAL_MOMENTUM = 0.9

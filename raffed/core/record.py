@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from torch.utils import _pytree as pytree
 from typing_extensions import dataclass_transform
 
-from raffed.references.resolve import stored_module
+from raffed.own.resolve import stored_module
 
 REGISTRY: dict[str, type[Record]] = {}
 """Every record class by its stored name.

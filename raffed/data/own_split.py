@@ -19,9 +19,9 @@ from raffed.data.files import IntArray
 from raffed.data.randomness import generator
 from raffed.data.split import SMALL_CLIENTS, LabelPool, Split
 from raffed.errors import UsageError
-from raffed.references.functions import OwnFunction, mark_of, marked, own_function
-from raffed.references.resolve import load
-from raffed.references.user_code import user_errors
+from raffed.own.functions import OwnFunction, mark_of, marked, own_function
+from raffed.own.resolve import load
+from raffed.own.user_code import user_errors
 
 GROUP: Final = "raffed.splits"  # of entry points
 KIND: Final = "split"

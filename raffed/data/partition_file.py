@@ -17,7 +17,7 @@ import numpy.typing as npt
 from raffed.data.files import IntArray, read_npz
 from raffed.data.stages import ORDERS, Stages
 from raffed.errors import UsageError, check_choice, check_range
-from raffed.references.gate import note_read
+from raffed.own.gate import note_read
 
 Recipe = dict[str, str | int | float | None]
 Lists = tuple[IntArray, ...]

@@ -15,8 +15,8 @@ from raffed.data.partition_file import Recipe, repeats
 from raffed.data.partition_record import Partition, labels_sha256
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
-from raffed.references.naming import reference_to
-from raffed.references.user_code import place_of
+from raffed.own.naming import reference_to
+from raffed.own.user_code import place_of
 
 MAX_CLIENTS = 1_000_000
 SMALL_CLIENTS, SMALL_NUMBER = 10, 5  # the most that `shrunk` leaves of a number of clients, and of others

@@ -17,8 +17,8 @@ from raffed.config.selection import Fixed, PowerOfChoice, RoundRobin, Rule, Size
 from raffed.config.validation import Value
 from raffed.core.method import Method
 from raffed.errors import UnknownNameError, UsageError
-from raffed.references.resolve import load
-from raffed.references.user_code import may_be_called
+from raffed.own.resolve import load
+from raffed.own.user_code import may_be_called
 
 CLIENTS = (
     "list[int]",

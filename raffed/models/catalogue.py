@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raffed.models.info import GROUP, ModelInfo
-from raffed.references.names import reference_of, spelled
+from raffed.own.names import reference_of, spelled
 
 
 def is_own(name: str) -> bool:

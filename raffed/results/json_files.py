@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError
-from raffed.references.gate import check_inside, note_read
+from raffed.own.gate import check_inside, note_read
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, TypeAdapter

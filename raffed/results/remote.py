@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from raffed.errors import UsageError
-from raffed.references.gate import within
+from raffed.own.gate import within
 from raffed.results.runfile import RUN_FILE
 from raffed.results.tree import check_tree
 from raffed.results.url import check_url, one_line, opened

@@ -77,7 +77,7 @@ class MethodRecord(TypedDict, total=False):
 
 
 class RequestRecord(TypedDict, total=False):
-    """The description of a raffed.experiments.tuning.request.Request, which checks its values."""
+    """The description of a raffed.search.request.Request, which checks its values."""
 
     base: Required[dict[str, Json]]
     methods: Required[list[str]]

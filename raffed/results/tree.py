@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from raffed.errors import RunFolderError
-from raffed.references.gate import check_inside
+from raffed.own.gate import check_inside
 from raffed.results.json_files import KINDS
 
 FILES = ("run.json", "partition.npz", "final.safetensors", "best.safetensors")  # the names of a run's files

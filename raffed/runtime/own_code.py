@@ -11,9 +11,9 @@ from raffed.methods.own import GROUP
 from raffed.models.catalogue import MODELS
 from raffed.models.info import GROUP as MODEL_GROUP
 from raffed.models.info import TORCHVISION
-from raffed.references.carried import RunCode, packed
-from raffed.references.names import reference_of
-from raffed.references.resolve import is_reference
+from raffed.own.carried import RunCode, packed
+from raffed.own.names import reference_of
+from raffed.own.resolve import is_reference
 
 
 def references_in(config: RunConfig) -> dict[str, str]:

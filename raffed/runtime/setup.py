@@ -16,7 +16,7 @@ from raffed.core.measures.own_metric import OwnMetric, own_metrics
 from raffed.data.catalogue import DATASETS
 from raffed.data.preparation import with_numbers
 from raffed.errors import UsageError
-from raffed.references.carried import RunCode
+from raffed.own.carried import RunCode
 from raffed.runtime.bits import begin_bits
 from raffed.runtime.checks import (
     check_before_reading,

@@ -31,7 +31,7 @@ from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
 from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
-from raffed.references.user_code import user_errors
+from raffed.own.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder, ServerWork
 from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.client_state_store import ClientStateStore

@@ -16,7 +16,7 @@ from raffed.data.split import LabelPool
 from raffed.data.splits import parse_split
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
-from raffed.references.resolve import load
+from raffed.own.resolve import load
 from raffed.testing.factories import is_code, named, resolved
 from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
 

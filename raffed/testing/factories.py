@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from raffed.errors import UsageError
-from raffed.references.located import is_file
-from raffed.references.naming import reference_to
-from raffed.references.resolve import is_reference, load
+from raffed.own.located import is_file
+from raffed.own.naming import reference_to
+from raffed.own.resolve import is_reference, load
 
 T = TypeVar("T")
 

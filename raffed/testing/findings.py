@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from raffed.errors import RaffedError
-from raffed.references.user_code import where_raised
+from raffed.own.user_code import where_raised
 
 if TYPE_CHECKING:
     import pandas as pd

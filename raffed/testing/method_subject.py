@@ -10,7 +10,7 @@ from functools import cached_property
 
 from raffed.config.validation import Value
 from raffed.core.method import Factory, Method
-from raffed.references.user_code import is_user_code
+from raffed.own.user_code import is_user_code
 from raffed.testing.federation import TinyFederation, network
 from raffed.testing.module_variables import ModuleVariables
 

@@ -20,13 +20,13 @@ from raffed.data.importers.reference import guessed, parse_reference
 from raffed.data.split import Split
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError, check_choice
-from raffed.experiments.reproduction.items import Item
 from raffed.federation.selection import GIVEN
 from raffed.methods import METHODS
 from raffed.models import MODELS
-from raffed.references.functions import mark_of
-from raffed.references.names import entry_points
-from raffed.references.resolve import load
+from raffed.own.functions import mark_of
+from raffed.own.names import entry_points
+from raffed.own.resolve import load
+from raffed.tables.items import Item
 from raffed.testing.datasets import check_dataset
 from raffed.testing.factories import is_code
 from raffed.testing.findings import Findings, Kind

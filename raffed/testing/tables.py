@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from raffed.config.run import RunConfig
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError
-from raffed.experiments.reproduction.items import Cell, Claim, Item, lacking
-from raffed.experiments.reproduction.measures import MEASURES
-from raffed.experiments.reproduction.own_tables import own_items
-from raffed.experiments.reproduction.scales import SCALES
 from raffed.runtime.run_method import method_of
+from raffed.tables.items import Cell, Claim, Item, lacking
+from raffed.tables.measures import MEASURES
+from raffed.tables.own_tables import own_items
+from raffed.tables.scales import SCALES
 from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
 from raffed.testing.generators import global_draws
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from raffed import Data, Federation, Local, Model, RunConfig
 from raffed.config.validation import Value
-from raffed.experiments.reproduction.items import Cell
+from raffed.tables.items import Cell
 
 CHECKER = "checker"  # the paper of all these items
 GLOBAL, PERSONAL = "aggregation_accuracy", "personalization_accuracy"  # metrics of the csv

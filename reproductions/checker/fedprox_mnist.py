@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raffed import Claim, Data, Faults, Local, Model, RunConfig
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Cell, Item
+from raffed.tables.published import Published
 
 from .common import CHECKER, Printed, TableRow, base, cells
 from .lr_mnist import SPLIT

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from raffed import Claim, Data, Model
 from raffed.config.validation import Value
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Cell, Item
+from raffed.tables.published import Published
 
 from .common import CHECKER, SGD, Printed, base, cells
 from .fedvls import ABSENT, DEFECTS, MAY_DIFFER, ROWS, SOURCE, headline

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raffed.config.validation import Value
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Cell, Item
+from raffed.tables.published import Published
 
 from .common import CHECKER, Printed, TableRow, cells
 from .niid_bench import FLBENCH, SPLITS, column_base

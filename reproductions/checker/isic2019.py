@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Item
+from raffed.tables.published import Published
 
 from .common import CHECKER, Printed, TableRow, cells
 
 # Of raffed, because the name is part of what its runs are identified by
-LOSS = "raffed.experiments.checker.losses:weighted_focal"
+LOSS = "raffed.runs.checker.losses:weighted_focal"
 RUN = RunConfig(
     "fedavg",
     {},

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 from raffed import Claim, Data, Model, RunConfig
 from raffed.config.validation import Value
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Cell, Item
+from raffed.tables.published import Published
 
 from .common import (
     CHECKER,

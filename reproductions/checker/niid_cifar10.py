@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from raffed import Claim
 from raffed.config.validation import Value
-from raffed.experiments.reproduction.items import Cell
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Cell
+from raffed.tables.published import Published
 
 from .common import Printed, TableRow, cells
 from .niid_bench import (

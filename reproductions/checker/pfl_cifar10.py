@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Cell, Item
+from raffed.tables.published import Published
 
 from .common import CHECKER
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.experiments.reproduction.items import Cell
+from raffed.tables.items import Cell
 
 from .common import GLOBAL, PERSONAL, Printed, TableRow, cells
 

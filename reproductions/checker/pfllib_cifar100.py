@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raffed import Claim
-from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Item
+from raffed.tables.published import Published
 
 from .common import CHECKER, HALVED
 from .pfllib import (

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from raffed import Claim, Data, Federation, Model, RunConfig
-from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Item
+from raffed.tables.published import Published
 
 from .common import CHECKER, Printed, TableRow, cells
 from .pfllib import LOCAL

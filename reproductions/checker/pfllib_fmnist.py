@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raffed import Claim, RunConfig
-from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.published import Published
-from raffed.experiments.reproduction.scales import shortened
+from raffed.tables.items import Item
+from raffed.tables.published import Published
+from raffed.tables.scales import shortened
 
 from .common import CHECKER
 from .pfllib import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raffed import Data, Local, Model
-from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.published import Published
+from raffed.tables.items import Item
+from raffed.tables.published import Published
 
 from .common import CHECKER, Printed, TableRow, base, cells
 from .fedprox_mnist import NORMALISED

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from raffed import Claim, Federation
-from raffed.experiments.reproduction.catalogue import Argument
-from raffed.experiments.reproduction.items import Cell, Item
+from raffed.tables.catalogue import Argument
+from raffed.tables.items import Cell, Item
 
 from . import claims as fedmr_claims
 from . import strength

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from raffed import Claim, Data, Federation, Local, Model, RunConfig
-from raffed.experiments.reproduction.catalogue import Argument
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.scales import shortened
+from raffed.tables.catalogue import Argument
+from raffed.tables.items import Cell, Item
+from raffed.tables.scales import shortened
 
 from .settings import LOCAL, NETS_TESTED, config
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raffed import Claim
-from raffed.experiments.reproduction.catalogue import Argument
-from raffed.experiments.reproduction.items import Cell
+from raffed.tables.catalogue import Argument
+from raffed.tables.items import Cell
 
 from .settings import METHODS, Way, config, item
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from typing_extensions import Unpack
 
 from raffed import Federation, Local, Model, RunConfig
-from raffed.experiments.reproduction.catalogue import Argument, run_of
-from raffed.experiments.reproduction.items import Cell, Item, ItemOptions
-from raffed.experiments.reproduction.scales import shortened, stages_of
+from raffed.tables.catalogue import Argument, run_of
+from raffed.tables.items import Cell, Item, ItemOptions
+from raffed.tables.scales import shortened, stages_of
 
 NAMES = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "TinyImageNet": "tiny-imagenet"}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from raffed import Claim, Federation, Local
-from raffed.experiments.reproduction.catalogue import Argument, run_of
-from raffed.experiments.reproduction.items import Average, Cell, Item
+from raffed.tables.catalogue import Argument, run_of
+from raffed.tables.items import Average, Cell, Item
 
 from . import claims as map_claims
 from .released import released

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Literal
 
 from raffed import Model, RunConfig
-from raffed.experiments.reproduction.catalogue import Argument
+from raffed.tables.catalogue import Argument
 
 WARM_UP = 5
 SMALL_BATCH = 32  # batch size on Fashion-MNIST

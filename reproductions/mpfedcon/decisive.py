@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from raffed import Claim, RunConfig
-from raffed.experiments.reproduction.catalogue import Argument
-from raffed.experiments.reproduction.items import Cell, Item
+from raffed.tables.catalogue import Argument
+from raffed.tables.items import Cell, Item
 
 from .settings import config, proxy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from raffed import Claim
-from raffed.experiments.reproduction.catalogue import Argument
-from raffed.experiments.reproduction.items import Cell, Item
+from raffed.tables.catalogue import Argument
+from raffed.tables.items import Cell, Item
 
 from . import claims as mpfedcon_claims
 from . import decisive

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.experiments.reproduction.catalogue import Argument
-from raffed.experiments.reproduction.items import Cell
-from raffed.experiments.reproduction.scales import shortened
+from raffed.tables.catalogue import Argument
+from raffed.tables.items import Cell
+from raffed.tables.scales import shortened
 
 METHODS = {
     "SOLO": "solo",

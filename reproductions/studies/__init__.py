@@ -7,7 +7,7 @@ and a painter in `figures`, which makes figures and tables of what was written.
 
 from __future__ import annotations
 
-from raffed.experiments.reproduction.studies import StudyInfo
+from raffed.tables.studies import StudyInfo
 
 STUDIES: dict[str, StudyInfo] = {
     "averaged_classifiers": StudyInfo(

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from raffed.experiments.reproduction.studies import Work
+from raffed.tables.studies import Work
 
 from .record import Recorder
 

@@ -22,8 +22,8 @@ from raffed.core.training.sgd import SgdPhase, batch_stream
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, Views
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import Transform, augment_by, augment_draws, prepare_images, transform_for
-from raffed.experiments.reproduction.studies import Work
 from raffed.models import build
+from raffed.tables.studies import Work
 
 CHUNK = 500  # images in one forward pass without gradient
 Watch = Callable[[int, Tensor, Tensor], None]

@@ -24,8 +24,8 @@ from torch import Tensor
 from raffed import Federation, Local, State
 from raffed.core import seeds
 from raffed.core.training.network import Network
-from raffed.experiments.reproduction.studies import Work
 from raffed.methods import build_method
+from raffed.tables.studies import Work
 
 from .central import Pool, features, load_pool, network, train
 from .metrics import spreads

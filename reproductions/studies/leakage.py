@@ -31,8 +31,8 @@ from raffed.attacks.protocol import MARKS, AttackOutcome, attack, chosen_images,
 from raffed.attacks.settings import FIGURE_10, TABLE_4, Setting
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_images, transform_for
-from raffed.experiments.reproduction.studies import Work
 from raffed.runtime.machine import usable_cores
+from raffed.tables.studies import Work
 
 from .record import Recorder
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raffed import Federation, Local, Method, State
-from raffed.experiments.reproduction.studies import Work
 from raffed.methods import build_method
+from raffed.tables.studies import Work
 
 from .central import Pool, accuracy, features, load_pool, network
 from .metrics import proxy_norm

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from raffed import Model, RunConfig
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.scales import shortened
-from raffed.experiments.reproduction.search import RUNGS, RowSearch
 from raffed.methods import METHODS
+from raffed.tables.items import Cell, Item
+from raffed.tables.scales import shortened
+from raffed.tables.search import RUNGS, RowSearch
 
 from .protocol import EPOCHS, POINTS, RATES, ROUNDS, SAMPLES, config, settings
 from .rows import (

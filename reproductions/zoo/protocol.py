@@ -11,7 +11,7 @@ A method is tried with SETTINGS settings, which are pairs of a learning rate and
 
 The rate is `local.lr`. A method that steps at a rate of its own has it in the argument that RATE_ARGUMENTS
 names. Arguments that count epochs of a method's own passes are at most MOST_EPOCHS, because all others have
-EPOCHS epochs in a round. How settings are chosen is said in `raffed.experiments.reproduction.search`.
+EPOCHS epochs in a round. How settings are chosen is said in `raffed.tables.search`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.config.search_axis import RATE_ARGUMENTS
 from raffed.config.validation import Value
 from raffed.errors import UsageError
-from raffed.experiments.reproduction.search import RUNGS, Setting
 from raffed.methods import METHODS
+from raffed.tables.search import RUNGS, Setting
 
 SETTINGS, POINTS = RUNGS[0].settings, 3
 RATES = (0.1, 0.033, 0.33, 0.01)

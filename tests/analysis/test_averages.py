@@ -11,10 +11,10 @@ from raffed.analysis.reproduction.averages import ScorePair, averages_view, fron
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
 from raffed.analysis.reproduction.item_views import showable
 
-from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.item_file import write_item
-from raffed.experiments.reproduction.planner import planned_runs
 from raffed.results import MetricsWriter, Row, write_json
+from raffed.tables.catalogue import find_item
+from raffed.tables.item_file import write_item
+from raffed.tables.planner import planned_runs
 
 
 def written(parent: Path, name: str, accuracy: float, personal: float) -> Path:

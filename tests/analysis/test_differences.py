@@ -15,10 +15,10 @@ from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable
 
-from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.item_file import write_item
-from raffed.experiments.reproduction.planner import planned_runs
 from raffed.results import MetricsWriter, Row, write_json
+from raffed.tables.catalogue import find_item
+from raffed.tables.item_file import write_item
+from raffed.tables.planner import planned_runs
 
 NO_RUN = "–"
 

@@ -17,8 +17,8 @@ from raffed.reproductions.pages.zoo.cells import command
 from raffed.reproductions.pages.zoo.page import item_page, where_it_holds
 from raffed.reproductions.pages.zoo.rows import against, seen, trial_rounds
 
-from raffed.experiments.reproduction.catalogue import chosen, find_item
 from raffed.results import MetricsWriter, Row
+from raffed.tables.catalogue import chosen, find_item
 from tests.analysis.written_item import written_item
 
 BASE = {1: 0.50, 2: 0.52, 3: 0.48, 4: 0.51, 5: 0.49}

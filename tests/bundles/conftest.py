@@ -12,7 +12,7 @@ import pytest
 
 import raffed
 from tests.cli.conftest import cli
-from tests.references.conftest import lab
+from tests.own.conftest import lab
 from tests.runtime.conftest import small
 
 __all__ = ["cli", "lab"]

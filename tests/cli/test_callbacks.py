@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import raffed
-from raffed.commands.callbacks import callbacks
+from raffed.api.callbacks import callbacks
 from raffed.errors import UsageError
 from tests.cli.conftest import Cli
 
@@ -29,7 +29,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_function_receives_each_round_and_changes_no_bit(cli: Cli, file: Path) -> None:
     assert cli("run", *QUICK, "--on-round", "./watch.py:note", "--out", "a").code == 0
     assert cli("run", *QUICK, "--out", "b").code == 0
-    from raffed.references import resolve
+    from raffed.own import resolve
 
     assert resolve.load("./watch.py:seen") == [1, 2, 3]
     one, other = (json.loads((file.parent / name / "run.json").read_text()) for name in "ab")

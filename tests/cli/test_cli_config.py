@@ -311,7 +311,7 @@ def test_one_method_may_be_compared_with_several_settings() -> None:
 
 
 def test_lists_and_references_keep_their_commas() -> None:
-    from raffed.commands.method_settings import separated
+    from raffed.api.method_settings import separated
 
     assert separated("./a.py:own") == ("./a.py:own", [])
     assert separated("m.n:own,weights=[1, 2, 3],kind=fast") == ("m.n:own", ["weights=[1, 2, 3]", "kind=fast"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raffed.data.catalogue import DATASETS
-from raffed.experiments import diagnostics
+from raffed.runs import diagnostics
 from tests.cli.conftest import Cli
 from tests.docs.code_blocks import ROOT
 

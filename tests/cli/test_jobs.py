@@ -9,7 +9,7 @@ import pytest
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus
 
-from raffed.runtime.ray_backend import jobs
+from raffed.runtime.ray import jobs
 from tests.cli.conftest import Cli
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Cli
-from tests.references.conftest import lab
+from tests.own.conftest import lab
 
 __all__ = ["lab"]
 QUICK = ("--model", "lenet_dlg", "--images", 1, "--iterations", 1, "--restarts", 1)

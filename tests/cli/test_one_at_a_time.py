@@ -22,9 +22,9 @@ import pytest
 
 import raffed
 from raffed.errors import RunFolderError
-from raffed.experiments.endings import mark_interrupted
 from raffed.results import lock, read_run
 from raffed.results.runfile import write_json
+from raffed.runs.endings import mark_interrupted
 from tests.cli.conftest import QUICK, Cli
 from tests.forging import FEWEST
 from tests.live_output import lines

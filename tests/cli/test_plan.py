@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.experiments.reproduction import estimates
+from raffed.tables import estimates
 from tests.cli.conftest import Cli
 
 

@@ -12,11 +12,13 @@ import pytest
 import raffed
 from raffed.config.run import RunConfig, Runtime
 from raffed.errors import NumericsError
-from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.estimates import Speed, seconds_left, sizes_of
-from raffed.experiments.reproduction.item_file import write_item
-from raffed.experiments.reproduction.measured import corrected
-from raffed.experiments.reproduction.planner import (
+from raffed.methods import METHODS
+from raffed.results.seal import sealed
+from raffed.tables.catalogue import find_item
+from raffed.tables.estimates import Speed, seconds_left, sizes_of
+from raffed.tables.item_file import write_item
+from raffed.tables.measured import corrected
+from raffed.tables.planner import (
     PlannedRun,
     execute_runs,
     finished,
@@ -24,8 +26,6 @@ from raffed.experiments.reproduction.planner import (
     state,
     within_budget,
 )
-from raffed.methods import METHODS
-from raffed.results.seal import sealed
 from tests.cli.conftest import Cli, shell
 
 
@@ -55,7 +55,7 @@ def test_a_method_that_is_not_there_is_found_missing_by_asking_the_registry(
     only = ["famnist lenet", "fedavg,fedrs"]
     assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == ["", ""]
     without = {name: method for name, method in METHODS.items() if name != "fedrs"}
-    monkeypatch.setattr("raffed.experiments.reproduction.items.METHODS", without)
+    monkeypatch.setattr("raffed.tables.items.METHODS", without)
     assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == [
         "",
         "missing: method fedrs",
@@ -134,9 +134,7 @@ def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
 def test_tables_of_what_is_finished_run_and_probe_nothing(
     reproduced: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "raffed.experiments.reproduction.estimates._probed", lambda config: pytest.fail("probed")
-    )
+    monkeypatch.setattr("raffed.tables.estimates._probed", lambda config: pytest.fail("probed"))
     done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--tables", "--out", reproduced)
     assert done.code == 0, done.err
     assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.err
@@ -165,7 +163,7 @@ def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(
 ) -> None:
     """Each of four is estimated at 10 s and takes 30: of 45 s, one is all that fits."""
     clock = [0.0]
-    monkeypatch.setattr("raffed.experiments.reproduction.planner.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("raffed.tables.planner.time.monotonic", lambda: clock[0])
     found = [
         replace(job, seconds=10.0)
         for job in planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
@@ -194,7 +192,7 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
             raise NumericsError("the loss of client 3 is nan")
         return run(config, *args, **named)
 
-    monkeypatch.setattr("raffed.experiments.run.run", diverging)
+    monkeypatch.setattr("raffed.runs.run.run", diverging)
     done = cli(
         "reproduce",
         "map/table2",

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from raffed.reproductions.studies import STUDIES
 
-from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.items import Item
-from raffed.experiments.reproduction.planner import planned_studies, state, study_folder, within_budget
-from raffed.experiments.reproduction.studies import StudyInfo
+from raffed.tables.catalogue import find_item
+from raffed.tables.items import Item
+from raffed.tables.planner import planned_studies, state, study_folder, within_budget
+from raffed.tables.studies import StudyInfo
 from tests.cli.conftest import Cli
 
 FIGURE = "fedmr/fig2"

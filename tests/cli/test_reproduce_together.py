@@ -8,9 +8,9 @@ import pytest
 
 from raffed.config.run import Runtime
 from raffed.errors import RunFolderError
-from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.planner import PlannedRun, execute_runs, planned_runs
 from raffed.results import lock
+from raffed.tables.catalogue import find_item
+from raffed.tables.planner import PlannedRun, execute_runs, planned_runs
 from tests.cli.conftest import Cli
 
 

@@ -274,7 +274,7 @@ def test_an_unexpected_error_keeps_its_traceback(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("raffed.experiments.run._execute", broken)
+    monkeypatch.setattr("raffed.runs.run._execute", broken)
     from raffed.cli import main
 
     with pytest.raises(ZeroDivisionError):

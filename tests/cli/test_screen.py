@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from raffed.api.running import Run
 from raffed.cli.screen import BarScreen, LineScreen, Overall, Screen, make_screen
-from raffed.commands.running import Run
 from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
 

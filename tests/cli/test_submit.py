@@ -18,9 +18,9 @@ import pytest
 from ray.job_submission import JobStatus
 
 from raffed.errors import UsageError
-from raffed.references import gate
-from raffed.runtime.ray_backend import jobs
-from raffed.runtime.ray_backend.jobs import JobOrder, Jobs
+from raffed.own import gate
+from raffed.runtime.ray import jobs
+from raffed.runtime.ray.jobs import JobOrder, Jobs
 from tests.cli.conftest import Cli
 
 OUT = ["--out", "s3://bucket/runs/a"]
@@ -167,9 +167,7 @@ def test_a_job_goes_on_with_code_that_its_user_has_trusted(
     gate.trust([hashlib.sha256(b"VALUE = 5\n").hexdigest()])
     assert cli("submit", "resume", "s3://bucket/runs/a").code == 0
     handed = server.taken["runtime_env"]["env_vars"]
-    reads = (
-        "from raffed.references import gate; gate.note_read('./own.py:VALUE'); gate.check('./own.py:VALUE')"
-    )
+    reads = "from raffed.own import gate; gate.note_read('./own.py:VALUE'); gate.check('./own.py:VALUE')"
     for given, code in (({}, 1), (handed, 0)):
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "there"), **given}
         done = subprocess.run([sys.executable, "-c", reads], env=environment, capture_output=True, text=True)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raffed.experiments.verify import verify
-from raffed.experiments.verify_rounds import sampled
 from raffed.results import read_run
+from raffed.runs.verify import verify
+from raffed.runs.verify_rounds import sampled
 from tests.cli.conftest import Cli
 from tests.forging import edited, resealed
 

@@ -10,10 +10,10 @@ from collections import Counter
 import pytest
 
 from raffed.cli.warned import count_warning, repeated_warnings, summary
-from raffed.experiments.handing_on import handed_on
+from raffed.runs.handing_on import handed_on
 from tests.cli.conftest import Cli
 
-log = logging.getLogger("raffed.experiments.run")
+log = logging.getLogger("raffed.runs.run")
 # SCAFFOLD has its own weight decay
 SMALL = (
     "--method",

@@ -87,7 +87,7 @@ COPIES = """
 import json
 from raffed import Data, RunConfig
 from raffed.runtime.setup import prepare_run
-from raffed.runtime.ray_backend.client_actor import ClientActor
+from raffed.runtime.ray.client_actor import ClientActor
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
 def where(actor):

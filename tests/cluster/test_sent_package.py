@@ -12,7 +12,7 @@ import pytest
 from raffed.results import read_run
 from tests.cli.conftest import shell
 from tests.cluster.nodes import Cluster
-from tests.references.conftest import PROX
+from tests.own.conftest import PROX
 
 pytestmark = pytest.mark.slow
 SAYS_WHERE = """

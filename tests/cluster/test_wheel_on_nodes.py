@@ -74,7 +74,7 @@ def points() -> Dataset:
 HIDE = """
 import pathlib, sys
 from raffed.cli import main
-from raffed.runtime.ray_backend import launch
+from raffed.runtime.ray import launch
 
 planned = launch.make_plan
 

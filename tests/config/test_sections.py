@@ -14,7 +14,7 @@ from raffed.config.toml import parse_toml
 from raffed.config.validation import Declaration, Value, declarations
 from raffed.data.preparation import STYLES
 from raffed.errors import UnknownNameError, UsageError
-from raffed.experiments.tuning.request import PROTOCOLS, Request
+from raffed.search.request import PROTOCOLS, Request
 from tests.fuzz.cases import toml
 from tests.golden.configurations import CONFIGURATIONS
 

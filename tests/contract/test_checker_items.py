@@ -10,11 +10,11 @@ from raffed.analysis.reproduction.printed import printed_spread, printed_value, 
 from raffed.reproductions.checker.items import ITEMS
 
 from raffed.data.splits import parse_split
-from raffed.experiments.checker.losses import CLASS_WEIGHTS, weighted_focal
-from raffed.experiments.reproduction.catalogue import all_items, find_item
-from raffed.experiments.reproduction.items import Cell, Item
-from raffed.experiments.reproduction.scales import SCALES
 from raffed.methods import build_method
+from raffed.runs.checker.losses import CLASS_WEIGHTS, weighted_focal
+from raffed.tables.catalogue import all_items, find_item
+from raffed.tables.items import Cell, Item
+from raffed.tables.scales import SCALES
 
 BY_NAME = {item.name: item for item in ITEMS}
 

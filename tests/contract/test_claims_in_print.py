@@ -12,9 +12,9 @@ import pytest
 from raffed.analysis.reproduction.printed import printed_value, printed_values
 from raffed.reproductions.fedmr.claims import AHEAD, FEW_MANY, NOT_KEPT
 
-from raffed.experiments.reproduction.item_file import write_item
-from raffed.experiments.reproduction.items import ClaimTerm, Item
-from raffed.experiments.reproduction.planner import planned_runs
+from raffed.tables.item_file import write_item
+from raffed.tables.items import ClaimTerm, Item
+from raffed.tables.planner import planned_runs
 from tests.papers import items
 
 OF_FEDMR = ("fedmr/table1", "fedmr/table5", "fedmr/table6", "fedmr/table7")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.items import Cell
+from raffed.tables.catalogue import find_item
+from raffed.tables.items import Cell
 
 Place = tuple[str, str]
 WHERE = {  # §E1: data set → name here, network

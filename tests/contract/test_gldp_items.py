@@ -21,11 +21,11 @@ from raffed.config.training import Local
 from raffed.data.splits import parse_split
 from raffed.data.stages import Stages
 from raffed.data.transforms import transform_for
-from raffed.experiments.reproduction.catalogue import find_item
-from raffed.experiments.reproduction.items import Cell
-from raffed.experiments.reproduction.scales import SCALES
 from raffed.methods.fedic import fedic
 from raffed.methods.gldp import LocalForm
+from raffed.tables.catalogue import find_item
+from raffed.tables.items import Cell
+from raffed.tables.scales import SCALES
 
 Place = tuple[str, str]
 TASKS = "CIFAR10 [20,4,5] IF50", "CIFAR100 [20,20,5] IF50"

@@ -19,51 +19,46 @@ ROOT = Path(__file__).parents[2]
 # Raffed.analysis and so on, which stand beside raffed/ in the repository
 BESIDE = ("analysis", "cluster", "reproductions", "tune_spaces")
 FOUNDATION = {"errors", "config.validation", "core.seeds"}  # free of torch when imported
+ABOVE_RUNS = {
+    *("errors", "own", "config", "core", "federation", "methods", "models", "data", "results"),
+    *("runtime", "tune_spaces", "runs"),
+}
 BELOW: dict[
     str, set[str]
 ] = {  # layer → the layers that it may import; a dotted name is one module of a layer
     "errors": set(),
-    "references": {"errors"},
-    "config": {"errors", "references"},
-    "core": {"errors", "references", "config"},
-    "federation": {"errors", "references", "config", "core", "results"},
-    "methods": {"errors", "references", "config", "core"},
-    "models": {"errors", "references", "config", "core"},
-    "data": FOUNDATION | {"references"},
-    "results": FOUNDATION | {"references.gate"},
-    "runtime": {"errors", "references", "config", "core", "federation", "methods", "models", "data"},
+    "own": {"errors"},
+    "config": {"errors", "own"},
+    "core": {"errors", "own", "config"},
+    "federation": {"errors", "own", "config", "core", "results"},
+    "methods": {"errors", "own", "config", "core"},
+    "models": {"errors", "own", "config", "core"},
+    "data": FOUNDATION | {"own"},
+    "results": FOUNDATION | {"own.gate"},
+    "runtime": {"errors", "own", "config", "core", "federation", "methods", "models", "data"},
     "attacks": {"errors", "config", "core", "methods", "models", "data", "runtime"},
     "tune_spaces": {"errors", "config"},
-    "experiments": {
-        "errors",
-        "references",
-        "config",
-        "core",
-        "federation",
-        "methods",
-        "models",
-        "data",
-        "results",
-        "runtime",
-        "tune_spaces",
-    },
-    "commands": {  # everything but the command line
-        "references",
-        *("errors", "config", "core", "federation", "methods", "models", "data", "results", "runtime"),
-        *("tune_spaces", "experiments", "analysis", "testing"),
+    "trackers": {"errors", "results", "runs"},
+    "runs": {
+        *("errors", "own", "config", "core", "federation", "methods", "models", "data", "results"),
+        *("runtime", "tune_spaces"),
     },
     "testing": {
-        *("errors", "references", "config", "core", "federation", "methods", "models", "data"),
-        *("results", "runtime", "experiments"),
+        *("errors", "own", "config", "core", "federation", "methods", "models", "data"),
+        *("results", "runtime", "runs", "tables"),
     },
-    "analysis": {"results", "references.gate"},
+    "search": ABOVE_RUNS,
+    "tables": ABOVE_RUNS | {"search"},
+    "bundles": ABOVE_RUNS | {"search", "tables"},
+    "api": ABOVE_RUNS | {"search", "tables", "bundles", "analysis", "testing"},  # all but the command line
+    "analysis": {"results", "own.gate"},
     "cluster": set(),
     "budget": {"errors"},
     "scratch": set(),
 }
 for _name in BELOW.keys() - {"errors", "cluster", "budget", "scratch"}:
     BELOW[_name] = BELOW[_name] | {"budget", "scratch"}
-RAY_PACKAGES = ("raffed.runtime.ray_backend", "raffed.experiments.tuning")
+RAY_PACKAGES = ("raffed.runtime.ray", "raffed.search")
 
 
 def name_of(path: Path) -> str:
@@ -223,7 +218,7 @@ def test_nothing_seeds_a_global_generator_or_reads_it() -> None:
         "raffed.models",
         "raffed.config.run",
         "raffed.errors",
-        "raffed.experiments.run",  # so that Ray starts while torch is imported
+        "raffed.runs.run",  # so that Ray starts while torch is imported
         "raffed.reproductions.studies",
         "raffed.tune_spaces",
     ],

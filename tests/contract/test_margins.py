@@ -7,8 +7,8 @@ import math
 import pytest
 from raffed.analysis.reproduction.printed import printed_spread, printed_value
 
-from raffed.experiments.reproduction.catalogue import all_items
-from raffed.experiments.reproduction.items import Cell, Item
+from raffed.tables.catalogue import all_items
+from raffed.tables.items import Cell, Item
 
 NO_SPREAD = ("map", "checker/fednova-cifar10")  # ± is over settings, and half an interval of unknown seeds
 COUNTED = ("fedmr/table3", "fedmr/table4", "fedmr/table7", "mpfedcon/table3")  # not points

@@ -18,8 +18,8 @@ from raffed import Data, Faults, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.means import MEANS
 from raffed.core.method import Method
 from raffed.errors import UsageError
-from raffed.experiments.folder import run_config
 from raffed.methods import METHODS, build_method
+from raffed.runs.folder import run_config
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of, with_mean
 from tests.golden.regenerate import WIRE

@@ -18,13 +18,13 @@ from raffed.reproductions.checker.common import CHECKER
 
 from raffed import Data, RunConfig
 from raffed.errors import UnknownNameError, UsageError
-from raffed.experiments.reproduction.catalogue import chosen, find_item
-from raffed.experiments.reproduction.item_file import write_item
-from raffed.experiments.reproduction.items import Item, lacking
-from raffed.experiments.reproduction.measures import MEASURES
-from raffed.experiments.reproduction.planner import planned_runs
-from raffed.experiments.reproduction.scales import SCALES, smoke, stages_of
 from raffed.methods import METHODS, build_method
+from raffed.tables.catalogue import chosen, find_item
+from raffed.tables.item_file import write_item
+from raffed.tables.items import Item, lacking
+from raffed.tables.measures import MEASURES
+from raffed.tables.planner import planned_runs
+from raffed.tables.scales import SCALES, smoke, stages_of
 from tests.papers import PAPERS, items
 
 KEYS = sorted(items())

@@ -10,8 +10,8 @@ from raffed.tune_spaces import load_space, points, values
 from ray import tune
 
 from raffed.errors import UsageError
-from raffed.experiments.tuning.grid import continuous
 from raffed.methods import METHODS, build_method
+from raffed.search.grid import continuous
 from tests.tiny import over_methods
 
 FOLDER = Path(__file__).parents[2] / "tune_spaces"

@@ -11,9 +11,9 @@ NOT_YET_PUBLIC = """
 attacks.leakage attacks.protocol attacks.settings config.portable config.search_axis config.validation
 core.aggregation.accumulator core.losses core.measures.accuracy core.messages core.round core.seeds
 core.training.network core.training.session core.training.sgd core.training.task core.transfer
-data.splits data.transforms errors experiments.reproduction.catalogue experiments.reproduction.items
-experiments.reproduction.published experiments.reproduction.scales experiments.reproduction.search
-experiments.reproduction.studies methods models references.gate results.atomic results.canonical
+data.splits data.transforms errors tables.catalogue tables.items
+tables.published tables.scales tables.search
+tables.studies methods models own.gate results.atomic results.canonical
 results.metrics_part results.packed_records results.parquet results.run_contents results.runfile
 results.schema results.seal results.unpacking results.visible runtime.machine runtime.network_setup
 runtime.setup tune_spaces

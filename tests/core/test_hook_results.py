@@ -15,7 +15,7 @@ from raffed.core.params import Params, State
 from raffed.core.parts import Budget, Pass
 from raffed.core.server import Mean, Reweighting, ServerRule
 from raffed.errors import NumericsError, UsageError
-from raffed.references.user_code import UserCodeError
+from raffed.own.user_code import UserCodeError
 from raffed.testing import check_method, tiny_federation
 from raffed.testing.federation import same_bits
 

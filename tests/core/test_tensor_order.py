@@ -22,7 +22,7 @@ from raffed.core.parts import Budget
 from raffed.core.record import Record
 from raffed.core.server import ServerRule
 from raffed.errors import UsageError
-from raffed.references.user_code import UserCodeError
+from raffed.own.user_code import UserCodeError
 from tests.tiny import PLAIN, Tiny, leaves, network
 
 ALL = (0, 1, 2, 3)

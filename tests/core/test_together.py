@@ -20,7 +20,7 @@ from raffed.core.parts import Budget, Pass
 from raffed.core.server import ServerRule
 from raffed.core.training.overrides import with_optimizer
 from raffed.errors import UsageError
-from raffed.references.user_code import UserCodeError
+from raffed.own.user_code import UserCodeError
 from raffed.testing.federation import PLAIN, TinyFederation, tiny_federation
 
 EVERYBODY = (0, 1, 2, 3)

@@ -16,8 +16,8 @@ from raffed.data.partition import make_partition, parse_split
 from raffed.data.preparation import AS_IT_IS, STYLES, Transform
 from raffed.data.transforms import prepare_inputs, transform_for
 from raffed.errors import UsageError
-from raffed.experiments.conduct import conduct_at
 from raffed.models.net import Net
+from raffed.runs.conduct import conduct_at
 from raffed.runtime import network_setup
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, check_before_reading

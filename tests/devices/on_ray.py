@@ -17,12 +17,12 @@ from typing import Any
 import ray
 from ray.runtime_env import RuntimeEnv
 
-from raffed.experiments.conduct import conduct_at
 from raffed.results.runfile import read_run
+from raffed.runs.conduct import conduct_at
 from raffed.runtime.placement import Resources, make_plan
-from raffed.runtime.ray_backend import client_actor, driver
-from raffed.runtime.ray_backend.actor_pool import RayPool
-from raffed.runtime.ray_backend.own_ray import QUIET_RAY
+from raffed.runtime.ray import client_actor, driver
+from raffed.runtime.ray.actor_pool import RayPool
+from raffed.runtime.ray.own_ray import QUIET_RAY
 from raffed.runtime.setup import prepare_run
 from tests.runtime.conftest import on, small
 

@@ -26,14 +26,14 @@ from raffed.core.context import ClientData
 from raffed.core.messages import ClientState, Upload, Wire
 from raffed.core.params import Params
 from raffed.core.training.network import Network
-from raffed.experiments import federation
-from raffed.experiments.folder import RunFolder
-from raffed.experiments.reproduction.studies import Work, execute_study
 from raffed.methods import METHODS, build_method
+from raffed.runs import federation
+from raffed.runs.folder import RunFolder
 from raffed.runtime.api import ActorShare, ParticipantOrder, RoundOrder
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.runtime.worker import ClientWorker
+from raffed.tables.studies import Work, execute_study
 from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError
 from tests.tiny import NOISY, OF_EACH_KIND, SHORT, Tiny, clients, leaves, module, same_bits, short

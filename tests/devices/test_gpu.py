@@ -21,8 +21,8 @@ from raffed.core.context import ClientData
 from raffed.core.training import recorded_steps
 from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import GraphRecorder, Repeat
-from raffed.experiments.events import RoundEvent
 from raffed.methods import build_method
+from raffed.runs.events import RoundEvent
 from raffed.runtime.machine import deterministic_kernels
 from raffed.testing.federation import PLAIN, SIZES
 from tests.tiny import NOISY, Tiny, clients, module, over_methods, same_bits

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from raffed.reproductions.checker.items import ITEMS
 
-from raffed.experiments.reproduction.items import Item
+from raffed.tables.items import Item
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checker.md"
 HEAD = """# Other people's tables, checked

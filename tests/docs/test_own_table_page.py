@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raffed.cli.app import app
-from raffed.experiments.reproduction.measures import MEASURES
-from raffed.experiments.reproduction.own_tables import own_item
+from raffed.tables.measures import MEASURES
+from raffed.tables.own_tables import own_item
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_table.md").read_text(encoding="utf-8")
 TABLE, PROGRAM = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

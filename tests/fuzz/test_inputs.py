@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raffed.core.messages import ClientState
-from raffed.experiments.folder import check_unedited, run_config
-from raffed.experiments.tuning.folder import SweepFolder, stored_request
 from raffed.methods import build_method
 from raffed.results.seal import sealed
+from raffed.runs.folder import check_unedited, run_config
 from raffed.runtime.record_codec import load_record, load_server
+from raffed.search.folder import SweepFolder, stored_request
 from tests.fuzz.cases import (
     LEAF,
     archives,

@@ -13,7 +13,7 @@ from tests.warm import python
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {  # folders that have another end: beside what they replace, held by Ray, or in a user's own test
-    "raffed/references/carried.py",
+    "raffed/own/carried.py",
     "raffed/results/storage.py",
     "raffed/testing/method_boundaries.py",
 }

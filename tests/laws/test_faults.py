@@ -13,9 +13,9 @@ import raffed
 from raffed import Data, Faults, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.faults import ParticipantFault
 from raffed.errors import UsageError
-from raffed.experiments.result import RunResult
 from raffed.federation.faults import damaged, draw_faults, is_refused
 from raffed.methods import build_method
+from raffed.runs.result import RunResult
 from tests.tiny import PLAIN, Tiny
 
 

@@ -14,8 +14,8 @@ import torch
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.experiments.federation import RoundLoop as Rounds
-from raffed.experiments.folder import RunFolder
+from raffed.runs.federation import RoundLoop as Rounds
+from raffed.runs.folder import RunFolder
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.reports import ScoreCounts
 from raffed.runtime.serial import SerialBackend

@@ -14,8 +14,8 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.method import Method
 from raffed.core.server import Mean, Reweighting
 from raffed.errors import UsageError
-from raffed.experiments.participation import RoundPlan
 from raffed.methods.fedavg import fedavg
+from raffed.runs.participation import RoundPlan
 from raffed.runtime.setup import prepare_run
 from tests.tiny import Tiny, network, same_bits
 

@@ -10,8 +10,8 @@ import pytest
 import raffed
 from raffed import Federation, Model, RunConfig, Runtime
 from raffed.errors import UsageError
-from raffed.experiments.participation import RoundPlan
-from raffed.experiments.result import RunResult
+from raffed.runs.participation import RoundPlan
+from raffed.runs.result import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config as usual
 

@@ -14,8 +14,8 @@ import raffed
 from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.params import Params
-from raffed.experiments.survey import ClientSurvey
 from raffed.methods.fedrep import fedrep
+from raffed.runs.survey import ClientSurvey
 from raffed.runtime.api import RoundOrder
 from tests.tiny import SHORT, Tiny
 

@@ -220,7 +220,7 @@ def whole_run(method: str, **args: int) -> RunConfig:
 
 def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
     """(5); and methods that ask for nothing have the split that they always had."""
-    from raffed.experiments.server_data import labelled_images
+    from raffed.runs.server_data import labelled_images
     from raffed.runtime.setup import prepare_run
 
     setup, plain = prepare_run(whole_run("fedic", labelled=7)), prepare_run(whole_run("fedavg"))

@@ -19,7 +19,7 @@ from raffed.core.seeds import generator
 from raffed.core.training.sgd import batch_stream
 from raffed.errors import UsageError
 from raffed.methods.scaffold import scaffold
-from raffed.references.user_code import UserCodeError
+from raffed.own.user_code import UserCodeError
 from raffed.runtime.run_method import with_mean
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.methods.test_scaffold import control

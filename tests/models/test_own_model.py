@@ -16,7 +16,7 @@ from raffed.errors import RaffedError, UnknownNameError, UsageError
 from raffed.models import build, is_own, model_name
 from raffed.models.net import Net
 from raffed.models.own.weights import plain_module, start_from
-from raffed.references.user_code import UserCodeError
+from raffed.own.user_code import UserCodeError
 from tests.models.own_nets import CLASSES, FEATURES, SmallNet, Trap, chain
 
 HOME = "tests.models.own_nets"

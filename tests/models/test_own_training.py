@@ -18,8 +18,8 @@ from raffed.cli.app import app
 from raffed.core.seeds import forked, seed
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError
-from raffed.experiments.result import RunResult
 from raffed.results.runfile import read_run
+from raffed.runs.result import RunResult
 from raffed.runtime.setup import Setup, prepare_run
 from tests.models.own_nets import SmallNet, chain
 

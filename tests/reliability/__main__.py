@@ -31,9 +31,9 @@ from tests.warm import MORE
 USED = (  # by the commands that are forked by the hundred
     "matplotlib.pyplot",
     "raffed.analysis.report",
-    "raffed.commands.reporting",
+    "raffed.api.reporting",
     "raffed.data.datasets",
-    "raffed.experiments.verify",
+    "raffed.runs.verify",
     "raffed.methods.map",
     "sklearn.datasets",
 )

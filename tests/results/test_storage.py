@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import raffed
 from raffed.errors import RaffedError, UsageError
-from raffed.references.gate import within
+from raffed.own.gate import within
 from raffed.results import remote as remotes
 from raffed.results import storage
 from raffed.results import url as urls

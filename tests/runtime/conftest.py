@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def ray_here() -> Iterator[None]:
     import ray
 
-    from raffed.runtime.ray_backend.own_ray import OwnRay
+    from raffed.runtime.ray.own_ray import OwnRay
 
     # Another folder's tests use this fixture too, and pytest then makes it once for each
     if ray.is_initialized():
@@ -65,7 +65,7 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     and with every array in shared memory.
     """
     if request.param == "shared memory":
-        monkeypatch.setattr("raffed.runtime.ray_backend.shared_memory.ASIDE", 1)
+        monkeypatch.setattr("raffed.runtime.ray.shared_memory.ASIDE", 1)
     return "ray" if request.param == "ray" else "socket"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 
-from raffed.runtime.ray_backend.serving import Serving
+from raffed.runtime.ray.serving import Serving
 
 
 class Plain(Serving):
@@ -64,7 +64,7 @@ class FarActor(Plain):
         self.sign = f"{vaults}-died"
 
     def add_here(self, asked: list[Any]) -> Any:
-        from raffed.runtime.ray_backend.node_sums import add_here
+        from raffed.runtime.ray.node_sums import add_here
 
         found = add_here(asked)
         with open(f"{self.sign}-added", "a") as file:

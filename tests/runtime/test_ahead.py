@@ -15,10 +15,10 @@ import raffed
 from raffed.core.messages import Broadcast, ClientState
 from raffed.core.params import Params
 from raffed.errors import ActorsLostError, RunFolderError
-from raffed.experiments.checkpoint import checkpoints
-from raffed.experiments.conduct import conduct_at
 from raffed.methods import build_method
 from raffed.results.writer import read_metrics
+from raffed.runs.checkpoint import checkpoints
+from raffed.runs.conduct import conduct_at
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.client_state_store import ClientStateStore
 from raffed.runtime.saved_client_states import save_client_states

@@ -17,11 +17,11 @@ import pytest
 
 import raffed
 from raffed.errors import UsageError
-from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers import mlflow, wandb
-from raffed.experiments.trackers.base import Guarded, together
-from raffed.experiments.trackers.wandb import WeightsAndBiases
 from raffed.results.runfile import read_run
+from raffed.runs.events import RoundEvent
+from raffed.trackers import mlflow, wandb
+from raffed.trackers.base import Guarded, together
+from raffed.trackers.wandb import WeightsAndBiases
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
 from tests.runtime.conftest import small
 

@@ -12,9 +12,9 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.errors import UnknownNameError
-from raffed.experiments.events import RoundEvent
-from raffed.experiments.result import RunResult
 from raffed.results.runfile import read_run
+from raffed.runs.events import RoundEvent
+from raffed.runs.result import RunResult
 
 CONFIG = RunConfig(
     method="map",

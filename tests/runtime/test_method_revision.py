@@ -10,10 +10,10 @@ import pytest
 
 import raffed
 from raffed.errors import RunFolderError
-from raffed.experiments.verify import verify
 from raffed.methods import METHODS
 from raffed.results.runfile import read_run
 from raffed.results.seal import sealed
+from raffed.runs.verify import verify
 from tests.runtime.conftest import small
 
 

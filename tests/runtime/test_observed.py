@@ -11,12 +11,12 @@ import pytest
 
 import raffed
 from raffed.errors import UsageError
-from raffed.experiments.events import RoundEvent
-from raffed.experiments.trackers.base import Sink, together, tracked_id
-from raffed.experiments.trackers.mlflow import MLflow
-from raffed.experiments.trackers.tensorboard import TensorBoard
-from raffed.experiments.trackers.wandb import WeightsAndBiases
 from raffed.results.runfile import read_run
+from raffed.runs.events import RoundEvent
+from raffed.trackers.base import Sink, together, tracked_id
+from raffed.trackers.mlflow import MLflow
+from raffed.trackers.tensorboard import TensorBoard
+from raffed.trackers.wandb import WeightsAndBiases
 from tests.runtime.conftest import small
 
 EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)

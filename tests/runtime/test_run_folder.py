@@ -19,10 +19,10 @@ import torch
 import raffed
 from raffed.cli import main
 from raffed.errors import ActorsLostError, RaffedError, RunFolderError, UsageError
-from raffed.experiments.checkpoint import checkpoints
-from raffed.experiments.conduct import conduct_at
-from raffed.experiments.folder import RunFolder
 from raffed.results.runfile import read_run
+from raffed.runs.checkpoint import checkpoints
+from raffed.runs.conduct import conduct_at
+from raffed.runs.folder import RunFolder
 from raffed.runtime import saved_client_states
 from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend

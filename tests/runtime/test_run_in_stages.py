@@ -13,7 +13,7 @@ import raffed
 from raffed import Data, Federation, RunConfig
 from raffed.core.round import server_init
 from raffed.errors import StagePassedError, UsageError
-from raffed.experiments.participation import draw_participants
+from raffed.runs.participation import draw_participants
 from raffed.runtime.api import RoundOrder
 from raffed.runtime.client_data import ClientDataCache
 from raffed.runtime.network_setup import make_network, make_spec

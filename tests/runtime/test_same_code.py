@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from raffed.errors import UsageError
-from raffed.runtime.ray_backend import same_code
-from raffed.runtime.ray_backend.own_ray import OwnRay
-from raffed.runtime.ray_backend.same_code import (
+from raffed.runtime.ray import same_code
+from raffed.runtime.ray.own_ray import OwnRay
+from raffed.runtime.ray.same_code import (
     CodeVersions,
     check_same,
     code_versions,

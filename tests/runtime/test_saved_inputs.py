@@ -14,8 +14,8 @@ from PIL import Image
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.errors import UsageError
-from raffed.experiments.saved_inputs import SavedInputs
 from raffed.results import read_run
+from raffed.runs.saved_inputs import SavedInputs
 
 CONFIG = RunConfig(
     model=Model("mlp", {"hidden": [4]}),

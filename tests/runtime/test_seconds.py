@@ -8,7 +8,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Model, RunConfig, Runtime
-from raffed.experiments.events import RoundEvent
+from raffed.runs.events import RoundEvent
 from raffed.runtime.seconds import NOT_TIMED, ShareSeconds, Stopwatch, slowest_worker
 
 ELSEWHERE = os.getpid() + 1

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.experiments.provenance import gpus
 from raffed.results import read_run
 from raffed.results.segments import difference, up_to
+from raffed.runs.provenance import gpus
 from tests.forging import edited
 from tests.runtime.conftest import small
 

@@ -16,7 +16,7 @@ from tests.runtime.conftest import on, small
 @pytest.fixture(scope="module")
 def validated(
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, list[raffed.experiments.federation.RoundEvent]]:
+) -> tuple[Path, list[raffed.runs.federation.RoundEvent]]:
     folder, events = tmp_path_factory.mktemp("validated") / "run", []
     config = small("map", rounds=3)
     raffed.run(replace(config, data=replace(config.data, validation=0.2)), folder, watch=events.append)
@@ -24,7 +24,7 @@ def validated(
 
 
 def test_each_evaluated_round_has_five_participants_their_mean_and_the_global_model_on_the_validation_part(
-    validated: tuple[Path, list[raffed.experiments.federation.RoundEvent]],
+    validated: tuple[Path, list[raffed.runs.federation.RoundEvent]],
 ) -> None:
     folder, events = validated
     rows = read_metrics(folder).to_pandas()
@@ -43,7 +43,7 @@ def test_each_evaluated_round_has_five_participants_their_mean_and_the_global_mo
 
 
 def test_the_global_model_is_scored_on_every_client_s_validation_part(
-    validated: tuple[Path, list[raffed.experiments.federation.RoundEvent]],
+    validated: tuple[Path, list[raffed.runs.federation.RoundEvent]],
 ) -> None:
     folder, _ = validated
     from raffed.data.partition import Partition
@@ -61,7 +61,7 @@ def test_the_global_model_is_scored_on_every_client_s_validation_part(
 
 @pytest.mark.slow
 def test_ray_gives_the_serial_rows_of_the_validation_part(
-    validated: tuple[Path, list[raffed.experiments.federation.RoundEvent]], ray_here: None, tmp_path: Path
+    validated: tuple[Path, list[raffed.runs.federation.RoundEvent]], ray_here: None, tmp_path: Path
 ) -> None:
     config = small("map", rounds=3)
     config = replace(config, data=replace(config.data, validation=0.2))

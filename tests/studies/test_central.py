@@ -14,13 +14,13 @@ from raffed.config.run import Data, Federation, Model, RunConfig, Runtime
 from raffed.config.training import Local
 from raffed.core.training.network import Network
 from raffed.data.transforms import Transform
-from raffed.experiments.hashes import weights_sha256
-from raffed.experiments.reproduction.studies import Work
-from raffed.experiments.run import run
 from raffed.methods import build_method
+from raffed.runs.hashes import weights_sha256
+from raffed.runs.run import run
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.setup import prepare_run
 from raffed.runtime.worker import ClientWorker
+from raffed.tables.studies import Work
 from tests.tiny import client_data, module, same_bits
 
 PLAIN = Local(lr=0.1, momentum=0.0, weight_decay=0.0, batch_size=4, epochs=3)

@@ -15,7 +15,7 @@ from raffed.reproductions.studies.averaged_classifiers import LOCAL, angle
 from raffed.reproductions.studies.record import Recorder, rows_sha256
 
 from raffed.errors import UnknownNameError
-from raffed.experiments.reproduction.studies import Work, execute_study
+from raffed.tables.studies import Work, execute_study
 
 
 def work(folder: Path, study: str = "averaged_classifiers", seed: int = 0) -> Work:

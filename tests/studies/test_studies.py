@@ -14,8 +14,8 @@ from raffed.analysis.studies import check_table, load_study, painted, painters
 from raffed.reproductions.studies import STUDIES
 
 from raffed.core.training.network import Network
-from raffed.experiments.reproduction.studies import Work, execute_study
 from raffed.models import build
+from raffed.tables.studies import Work, execute_study
 from tests.papers import items
 
 SLOW = ("features_tsne", "leakage")  # scikit-learn takes seconds to import, 18 attacks take ten

@@ -22,8 +22,8 @@ from raffed.config.schedules import CLOCK, SCHEDULES, Schedule, schedule_argumen
 from raffed.config.training import CONSTANT, Local
 from raffed.config.validation import check_values
 from raffed.errors import UsageError
-from raffed.references.resolve import load
-from raffed.references.user_code import may_be_called, user_errors
+from raffed.own.resolve import load
+from raffed.own.user_code import may_be_called, user_errors
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from raffed.data.importers.imported import Imported
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.errors import DataFileError, UnknownNameError, UsageError
-from raffed.references.gate import check_download, is_said
+from raffed.own.gate import check_download, is_said
 
 Value = str | int | float | tuple[str, ...]
 TABLE = ("label", "client", "features", "drop", "categorical", "test", "seed")

@@ -17,9 +17,9 @@ from raffed.models.net import Net
 from raffed.models.own.heads import ModelInputs, own_errors
 from raffed.models.own.pretrained import load_pretrained
 from raffed.models.own.wrapping import wrapped
-from raffed.references.names import reference_of
-from raffed.references.resolve import load
-from raffed.references.user_code import may_be_called
+from raffed.own.names import reference_of
+from raffed.own.resolve import load
+from raffed.own.user_code import may_be_called
 
 Factory: TypeAlias = Callable[..., nn.Module]
 GIVEN = ("in_shape", "num_classes")  # what a factory receives if its signature names it

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
-from raffed.references.user_code import UserCodeError, where_raised
+from raffed.own.user_code import UserCodeError, where_raised
 
 
 @dataclass(frozen=True)

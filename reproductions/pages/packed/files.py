@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.runs.files import read_bytes, read_object, replacing, write_text
 
-from raffed.references.gate import UnsafeNameError, within
+from raffed.own.gate import UnsafeNameError, within
 from raffed.results.metrics_part import write_part
 from raffed.results.packed_records import RECORDS_FILE
 from raffed.results.parquet import open_table

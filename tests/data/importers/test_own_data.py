@@ -23,12 +23,12 @@ from raffed.data.dataset import Dataset
 from raffed.data.own_data import checked_name, is_own, load_own, short_name
 from raffed.data.preparation import Transform
 from raffed.errors import DataFileError, UsageError
-from raffed.experiments.verify import verify
 from raffed.models import MODELS, ModelInfo
 from raffed.models.net import Net
-from raffed.references.gate import note_read
+from raffed.own.gate import note_read
 from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
+from raffed.runs.verify import verify
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,0 +1,206 @@
+"""The code of a run's references on its way to other processes: where it lies, and the files themselves.
+
+A process that unpickles a `RunCode` can resolve the run's references from then on. It imports them from the
+place where they were found, if the same files lie there; otherwise, as on another node of a cluster, from a
+private folder of this user in which the files are written.
+
+This module imports neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from raffed.own import gate
+from raffed.own.located import NOTEBOOK, CodeLocation, is_file
+from raffed.own.notebook_cells import module_source
+from raffed.own.resolve import admit, install, main_file, sources_of
+from raffed.own.source_files import Sources
+
+NOTEBOOK_FILE: Final = "notebook.py"
+_OWN: set[str] = set()  # homes of code that was packed in this process, which therefore needs no other
+
+
+@dataclass(frozen=True)
+class CarriedCode:
+    """The code of one reference.
+
+    Attributes:
+        role: What the reference is in the run, such as "method".
+        sources: The reference, its package, its place and the hashes of its files.
+        contents: Path of each file, relative to the place's root → its bytes. The files of all references
+            with the same root are among them, since a package can be imported from one folder only.
+    """
+
+    role: str
+    sources: Sources
+    contents: Mapping[str, bytes]
+
+    def settle(self) -> None:
+        """Make the reference resolvable in this process, and by the same code."""
+        place, text = self.sources.place, self.sources.reference
+        if place.home in _OWN:
+            return
+        if not gate.is_said(text):  # then only these files are importable
+            install(self._at(self._root()), text)
+            admit(text)
+            return
+        if is_file(place.home) or place.home == NOTEBOOK:
+            install(self._at(self._root()))
+            return
+        found = _importable_from(place.home)
+        if found is not None and self._lies_in(found):
+            return
+        root = str(self._root())
+        install(self._at(Path(root)))
+        if found is not None:  # other code of this name would be found first
+            sys.path.insert(0, root)
+
+    def _at(self, root: Path) -> CodeLocation:
+        place = self.sources.place
+        file = root / Path(place.file).relative_to(place.root)
+        return CodeLocation(place.home, str(file), str(root))
+
+    def _root(self) -> Path:
+        """Return a folder that holds exactly these files: the original one, or a private copy."""
+        original = Path(self.sources.place.root)
+        return original if original.is_absolute() and self._lies_in(original) else unpacked(self.contents)
+
+    def _lies_in(self, root: Path) -> bool:
+        return all(_content(root / name) == data for name, data in self.contents.items())
+
+
+class RunCode:
+    """The code of all references of a run, installed in every process that unpickles it.
+
+    Args:
+        parts: The code of each reference.
+    """
+
+    def __init__(self, parts: tuple[CarriedCode, ...] = ()) -> None:
+        self.parts = parts
+
+    def __reduce__(
+        self,
+    ) -> tuple[
+        Callable[[tuple[CarriedCode, ...], gate.Knowledge], RunCode],
+        tuple[tuple[CarriedCode, ...], gate.Knowledge],
+    ]:
+        return _arrived, (self.parts, gate.state())
+
+
+def _arrived(parts: tuple[CarriedCode, ...], known: gate.Knowledge) -> RunCode:
+    gate.inherit(known)
+    for one in parts:
+        one.settle()
+    return RunCode(parts)
+
+
+def packed(references: Mapping[str, str]) -> RunCode:
+    """Return the code of references that can be resolved in this process.
+
+    Args:
+        references: Role, such as "method" → reference.
+
+    Raises:
+        UsageError: A reference cannot be resolved, or its code has no source.
+    """
+    cells = {role: text for role, text in references.items() if defined_here(text)}
+    from_cells = _from_cells(cells) if cells else {}
+    parts = []
+    for role, text in references.items():
+        found = from_cells.get(role) or _from_files(role, text)
+        _OWN.add(found.sources.place.home)
+        parts.append(found)
+    roots: dict[str, dict[str, bytes]] = {}
+    for one in parts:
+        roots.setdefault(one.sources.place.root, {}).update(one.contents)
+    return RunCode(tuple(replace(one, contents=roots[one.sources.place.root]) for one in parts))
+
+
+def defined_here(text: str) -> bool:
+    """Return whether a reference names what this process's own notebook or prompt defines."""
+    home, _, name = text.rpartition(":")
+    main = sys.modules.get("__main__")
+    return home == NOTEBOOK and main_file() is None and hasattr(main, name.partition(".")[0])
+
+
+def _from_files(role: str, text: str) -> CarriedCode:
+    sources = sources_of(text)
+    root = Path(sources.place.root)
+    return CarriedCode(role, sources, {name: (root / name).read_bytes() for name in sources.files})
+
+
+def _from_cells(references: Mapping[str, str]) -> dict[str, CarriedCode]:
+    """Return the code of functions and classes of this notebook, as one file that defines them all."""
+    main = vars(sys.modules["__main__"])
+    values = [main[text.rpartition(":")[2].partition(".")[0]] for text in references.values()]
+    defined = [one for one in values if isinstance(one, types.FunctionType | type)]
+    text = module_source(list(dict.fromkeys(defined)), main)
+    data = text.encode()
+    files = {NOTEBOOK_FILE: hashlib.sha256(data).hexdigest()}
+    place = CodeLocation(NOTEBOOK, f"code/{NOTEBOOK_FILE}", "code")  # below the run's folder
+    return {
+        role: CarriedCode(role, Sources(name, "", files, place), {NOTEBOOK_FILE: data})
+        for role, name in references.items()
+    }
+
+
+def unpacked(contents: Mapping[str, bytes]) -> Path:
+    """Return a folder of this user that holds these files, written if it is not there yet.
+
+    Nobody else can write there. Processes of one machine share it.
+
+    Args:
+        contents: Path relative to the folder → bytes.
+    """
+    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + data for name, data in contents.items()))
+    folder = _private_folder() / digest.hexdigest()[:32]
+    if not all(_content(folder / name) == data for name, data in contents.items()):
+        part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
+        for name, data in contents.items():
+            target = gate.within(part, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        try:
+            part.rename(folder)
+        except OSError:  # another process was first, or what lies there was changed
+            return folder if all(_content(folder / n) == d for n, d in contents.items()) else part
+    return folder
+
+
+def _private_folder() -> Path:
+    """Return a folder for temporary files that only this user can enter."""
+    shared = Path(tempfile.gettempdir()) / f"raffed-code-{os.getuid()}"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    found = shared.lstat()
+    safe = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return shared if safe else Path(tempfile.mkdtemp(prefix="raffed-code-"))
+
+
+def _importable_from(home: str) -> Path | None:
+    """Return the folder from which Python would import the top package of a module, or None."""
+    top = home.partition(".")[0]
+    for folder in map(Path, sys.path):
+        if (folder / top).is_dir() or (folder / f"{top}.py").is_file():
+            return folder
+    return None
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+__all__ = ["CarriedCode", "RunCode", "defined_here", "packed", "unpacked"]

@@ -1,0 +1,177 @@
+"""The user's own code in run.json: what a run was made with, and whether the code is still the same."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from raffed.config.run import RunConfig
+from raffed.data.own_data import code_of
+from raffed.errors import RunFolderError
+from raffed.own import gate
+from raffed.own.carried import CarriedCode, RunCode, defined_here, packed
+from raffed.own.located import NOTEBOOK, CodeLocation, located
+from raffed.own.resolve import install
+from raffed.own.source_files import Sources, changed, hashes_at, sources_at
+from raffed.results.atomic import write_text
+from raffed.results.code_history import all_files, changed_files
+from raffed.results.run_contents import CodeRecord, RunContents
+from raffed.runtime.own_code import references_in
+
+GO_ON = "put the earlier version back, or go on with --accept-changed-code, which run.json records"
+
+
+def code_records(code: RunCode) -> list[CodeRecord]:
+    """Return what run.json records about the code of a run."""
+    return [_record(part) for part in code.parts]
+
+
+def _record(part: CarriedCode) -> CodeRecord:
+    found = part.sources
+    return {
+        "role": part.role,
+        "reference": found.reference,
+        "package": found.package,
+        "file": found.place.file,
+        "root": found.place.root,
+        "files": dict(found.files),
+    }
+
+
+def changes(before: Sequence[CodeRecord], now: Sequence[CodeRecord]) -> dict[str, list[str]]:
+    """Return the files that differ between two records of a run's code: name → [old hash, new hash]."""
+    return changed_files(all_files(before), all_files(now))
+
+
+def check_code(path: Path, about: RunContents, config: RunConfig, accept: bool) -> None:
+    """Make the code of a recorded run resolvable in this process, and refuse it if it has changed.
+
+    Which code that is the configuration says, and not the record. The code is compared before any of it is
+    executed, and the gate says whether it may be.
+
+    Args:
+        path: The run's folder, for messages.
+        about: What its run.json holds.
+        config: The run's configuration.
+        accept: Whether changed code is taken, which is also the user's word for it.
+
+    Raises:
+        RunFolderError: The code is missing, or has changed and `accept` is false. The message names the file.
+        UntrustedCodeError: The user has neither named nor trusted it.
+    """
+    wanted = references_in(config)
+    records = {record["role"]: record for record in about.get("code", [])}
+    for role, reference in wanted.items():
+        record = records.get(role)
+        if record is None:
+            if not gate.is_said(reference):
+                raise RunFolderError(
+                    f"{path}: {role} is {reference}, and run.json holds no record of its code, so it is not "
+                    "executed; put back a copy of run.json"
+                )
+        elif reference != record["reference"]:
+            raise RunFolderError(
+                f"{path}: {role} was {record['reference']}, and its name now stands for {reference}; install "
+                f"{record['package'] or 'the earlier package'} again"
+            )
+        else:
+            _check_same(path, record, accept)
+
+
+def _check_same(path: Path, record: CodeRecord, accept: bool) -> None:
+    """Check the code of one reference against its record, and make it resolvable if it may be executed."""
+    known = _sources(path, record)
+    find = _in_notebook if known.place.home == NOTEBOOK else _found
+    now = find(path, record, known)
+    if differing := [] if accept else changed(known, now):
+        raise RunFolderError(
+            f"{path}: {_listed(differing)} changed since the run was begun with {known.reference}; {GO_ON}"
+        )
+    if gate.is_said(known.reference):
+        return
+    if accept:
+        gate.trust(gate.hashes_of(known.reference, now.place, now.files))
+    gate.check_trusted(known.reference, now.place, now.files)
+    if defined_here(known.reference):
+        gate.allow(known.reference)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
+    return f"{shown} {'has' if len(names) == 1 else 'have'}"
+
+
+def _sources(path: Path, record: CodeRecord) -> Sources:
+    """Return what was recorded. The code of a notebook lies in the run's folder, wherever that is now."""
+    file, root = str(path / record["file"]), str(path / record["root"])  # absolute ones stay as they are
+    place = CodeLocation(record["reference"].rpartition(":")[0], file, root)
+    return Sources(record["reference"], record["package"], record["files"], place)
+
+
+def _in_notebook(path: Path, record: CodeRecord, known: Sources) -> Sources:
+    """Return the notebook's code: of this notebook if it defines the name, or else of the run's folder."""
+    if defined_here(known.reference):
+        return packed({record["role"]: known.reference}).parts[0].sources
+    if not Path(known.place.file).is_file():
+        raise RunFolderError(
+            f"{path}: {record['file']}, the code of {known.reference}, is missing; put it back"
+        )
+    install(known.place, known.reference)
+    return sources_at(known.reference, known.place)
+
+
+def write_notebook(path: Path, code: RunCode) -> None:
+    """Write the code of a notebook, which lies nowhere else, into the folder of a run."""
+    for part in code.parts:
+        root = part.sources.place.root
+        for name, data in part.contents.items() if not Path(root).is_absolute() else ():
+            target = gate.within(gate.within(path, root), name)
+            target.parent.mkdir(exist_ok=True)
+            write_text(target, data.decode())
+
+
+def trust_own(code: RunCode, config: RunConfig) -> None:
+    """Note the code of a run as this user's own, so that the run can be resumed."""
+    for part in code.parts:
+        one = part.sources
+        gate.trust(gate.hashes_of(one.reference, one.place, one.files))
+    data = code_of(config.data.dataset)
+    place = located(data.rpartition(":")[0]) if data is not None else None
+    if data is not None and place is not None and gate.is_said(data):
+        gate.trust(gate.hashes_of(data, place, hashes_at(place)))
+
+
+def _found(path: Path, record: CodeRecord, known: Sources) -> Sources:
+    """Return the code as it is now: where the run found it, or else where the reference leads from here."""
+    here = located(known.place.home)
+    said = here is not None and gate.is_said(known.reference)  # then a record does not say where it lies
+    recorded = known.place if not said and Path(known.place.file).is_file() else None
+    candidates = [one for one in (recorded, here) if one is not None]
+    if not candidates:
+        raise RunFolderError(
+            f"{path}: {record['role']} is {known.reference}, which was the file {known.place.file}"
+            f"{_of(record['package'])}; it is not there and cannot be found from here; put it back, "
+            f"install its package, or start raffed in the folder that holds it"
+        )
+    every = [sources_at(known.reference, one) for one in candidates]
+    chosen = next((one for one in every if not changed(known, one)), every[0])
+    if chosen.place != here:
+        install(chosen.place, known.reference)
+    return chosen
+
+
+def _of(package: str) -> str:
+    if not package:
+        return ""
+    name = package.rpartition(" ")[0]
+    try:
+        here = f"{name} {importlib.metadata.version(name)} is installed"
+    except importlib.metadata.PackageNotFoundError:
+        here = f"{name} is not installed"
+    return f" of the package {package} ({here})"
+
+
+def accepted(contents: RunContents, code: RunCode) -> Mapping[str, list[str]]:
+    """Return the changes between the code that run.json records and that with which the run goes on."""
+    return changes(contents.get("code", []), code_records(code))

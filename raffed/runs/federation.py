@@ -1,0 +1,280 @@
+"""The loop over the rounds of a run: draw participants, train them, aggregate, measure and record.
+
+This module does not use Ray; a backend does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from raffed.core.messages import ServerState
+from raffed.core.params import State
+from raffed.core.round import evaluated_broadcast, server_init
+from raffed.federation.attacks import attack_rows
+from raffed.federation.selection import needs_losses
+from raffed.own.user_code import user_errors
+from raffed.results.metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
+from raffed.results.row import Row
+from raffed.runs.aggregation import RoundAggregator
+from raffed.runs.best_model import Validation
+from raffed.runs.events import RoundEvent, round_event
+from raffed.runs.final_measures import after_last, before_last, fairness
+from raffed.runs.folder import RunFolder
+from raffed.runs.folder_place import of_folder
+from raffed.runs.hashes import weights_sha256
+from raffed.runs.idle_terms import IdleTerms
+from raffed.runs.metric_rows import round_rows, validation_rows
+from raffed.runs.own_metrics import OwnMeasures
+from raffed.runs.participation import RoundPlan, losses_by
+from raffed.runs.privacy_accountant import Accountant
+from raffed.runs.round_phases import RoundInScoring, RoundInTraining
+from raffed.runs.round_schedule import RoundSchedule, asked_of
+from raffed.runs.run_state import RunState
+from raffed.runs.server_data import CleanScore
+from raffed.runs.server_device import ServerDevice
+from raffed.runs.survey import ClientSurvey
+from raffed.runtime.api import Backend
+from raffed.runtime.network_setup import make_network, make_spec
+from raffed.runtime.reports import ScoreCounts
+from raffed.runtime.seconds import Stopwatch
+from raffed.runtime.setup import Setup
+from raffed.runtime.torch_settings import check_unchanged
+
+log = logging.getLogger(__name__)
+
+
+class RoundLoop:
+    """The rounds of one run, from the first to the last.
+
+    `versions` maps a client to the number of rounds done when it last took part. The seconds of a round count
+    from its beginning, or from the scoring of the previous round if that was later. `ends` is the round after
+    which `federation.stop_when` is known to have ended the run, 0 if it did not; with None the rule decides.
+    """
+
+    def __init__(self, setup: Setup, runtime: Backend, folder: RunFolder, ends: int | None = None) -> None:
+        self.setup, self.runtime, self.folder = setup, runtime, folder
+        self.method = setup.method
+        network = make_network(setup)
+        self.spec = make_spec(setup, network.feature_dim, network.norm_names)
+        self._network = network
+        device = ServerDevice(setup, network, runtime)
+        self.aggregator = RoundAggregator(setup, device, self.spec)
+        self._survey = ClientSurvey(setup, runtime, network.initial, self.spec.norms)
+        public = self.aggregator.public
+        self._own = OwnMeasures(setup, device)
+        self._idle = IdleTerms(setup.method)
+        self._clean = None if public is None else CleanScore(setup, device, public)
+        with user_errors():
+            self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
+        self.round_hashes: list[str] = list(folder.round_hashes)
+        self.versions: dict[int, int] = {}
+        self._last = 0.0  # the time when a round was last scored
+        self._ahead: RoundPlan | None = None  # plan of the coming round, made while the previous one trains
+        self._accountant = Accountant(setup.config.privacy)
+        present = weakref.proxy(self)  # a cycle would keep the data of a finished run in memory
+        self._losses = losses_by(runtime, lambda: present.server, self.versions)
+        self._by_loss = needs_losses(setup.config)
+        self._schedule = RoundSchedule(setup, self._losses, folder.past)
+        self.versions.update(folder.versions)
+        for number in () if folder.versions else range(self.server.round):
+            then = folder.earlier.config_at(number, setup.config)
+            past = setup if then is setup.config else replace(setup, config=then)
+            for clients, start in self._schedule.trained(number, past):
+                self._took_part(clients, start, past)
+        has_global = self.method.has_global
+        self.validation = Validation(setup.config, has_global, folder.recorded_rows(), folder.best)
+        self._ends = ends
+        self.ended_early = self._reason_to_end() if self.server.round else ""
+        # The last server whose round has its rows, and the versions and the best model at that time. After a
+        # failure, saving any other server would leave a gap in the rows.
+        self._safe = self._reached()
+        self._watch = Stopwatch()
+
+    def _took_part(self, clients: tuple[int, ...], round: int, setup: Setup) -> None:
+        """Note the participants of a round under the setup that it was executed with."""
+        self.versions.update(dict.fromkeys(clients, round + 1))
+        federation, everyone = setup.config.federation, len(setup.trainable)
+        self._accountant.add(clients, federation.participants(everyone) / everyone)
+
+    def _reason_to_end(self) -> str:
+        """Return why the run ends before its last round, with the rounds done; empty if it goes on."""
+        done = self.server.round
+        if done >= self.setup.config.federation.rounds:
+            return ""
+        if self._ends is not None:
+            return "as recorded" if done == self._ends else ""
+        return self.validation.reason_to_end(done)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has come to its end."""
+        return bool(self.ended_early) or self.server.round >= self.setup.config.federation.rounds
+
+    @property
+    def state(self) -> State:
+        return State(self.server.w, self.server.b)
+
+    def rounds(self, stop: Callable[[], bool] = lambda: False) -> Iterator[RoundEvent]:
+        """Execute the remaining rounds and yield an event for each.
+
+        `stop()` is called after every round. What is done is always recorded.
+        """
+        config = self.setup.config
+        try:
+            for event in self.next(config.federation.rounds - self.server.round):
+                yield event
+                # Called once, because a signal between two calls would skip the checkpoint
+                done, halt = (
+                    self.server.round,
+                    stop(),
+                )
+                if halt or done % config.runtime.checkpoint_every == 0 or self.over:
+                    with self._watch.part("disk"):
+                        self.folder.checkpoint(self._reached())
+                if halt:
+                    break  # training ahead is dropped; it has changed nothing that a checkpoint holds
+        except BaseException:
+            try:
+                self.folder.rescue(self._safe)
+            except Exception as second:  # noqa: BLE001 (the first error is the one to tell)
+                # The first error already says so
+                level = logging.INFO if of_folder(second) else logging.WARNING
+                log.log(level, "the rounds since the last checkpoint could not be kept: %s", second)
+            raise
+
+    def _reached(self) -> RunState:
+        """Return where the run stands, for a checkpoint."""
+        hashes = self.round_hashes[: self.server.round]
+        return RunState(self.server, hashes, dict(self.versions), self.validation.kept, self._schedule.past)
+
+    def next(self, count: int) -> Iterator[RoundEvent]:
+        """Execute the next `count` rounds without checkpoints and yield an event for each.
+
+        Actors train a round while the previous one is scored and recorded. They do not do so during a survey,
+        because it reads what clients keep, nor if the scores may end the run.
+        """
+        ahead: RoundInTraining | None = None
+        decides = self.validation.rule is not None
+        for left in reversed(range(0 if self.over else count)):
+            ended = self._trained(ahead or self._begun())
+            ahead = None if not left or decides or ended.training.plan.surveyed else self._begun()
+            yield self._recorded(ended, ahead is not None)
+            if self.over:
+                return
+
+    def step(self) -> RoundEvent:
+        """Execute one round, with nothing in parallel."""
+        [event] = self.next(1)
+        return event
+
+    def _begun(self) -> RoundInTraining:
+        """Request the training of the next round."""
+        number, ahead = self.server.round, self._ahead
+        plan = ahead if ahead is not None and ahead.number == number else self._schedule.plan(number)
+        order = self._schedule.order(self.server, plan, self.versions)
+        pieces = self._schedule.pieces(self.server, plan, order)
+        with self._watch.part("messages"):
+            asked = asked_of(self.runtime, order, pieces)
+        return RoundInTraining(plan, order, time.perf_counter(), asked, pieces)
+
+    def _trained(self, training: RoundInTraining) -> RoundInScoring:
+        """Aggregate a round and request its scores."""
+        order, plan = training.order, training.plan
+        waits = time.perf_counter()
+        partial, reports = training.asked()
+        self._watch.waited(time.perf_counter() - waits, (report.share for report in reports))
+        check_unchanged()
+        self._idle.note(reports, self.server.round + 1 == self.setup.config.federation.rounds)
+        for piece in training.pieces or [order]:
+            self._took_part(piece.participants, piece.round, self.setup)
+        before, past = self.server, self._schedule.past
+        with self._watch.part("sums"):
+            self.server = self.aggregator.next_server(before, partial, plan, past)
+        self._schedule.advance(before, self.server)
+        whole = evaluated_broadcast(self.method, self.server) if self.method.has_global else None
+        scored = whole if plan.measure else None
+        apart = scored is not None and scored.w is not self.server.w
+        with self._watch.part("scoring"):
+            asked = {
+                part: self.runtime.evaluate(scored, part)
+                for part in self.setup.scored_rows
+                if scored is not None and (part != "val" or self.setup.partition.val)
+            }
+            sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
+        test, val = asked.get("test"), asked.get("val")
+        return RoundInScoring(
+            training, reports, whole, test, val, sent, asked.get("attack"), asked.get("train")
+        )
+
+    def _recorded(self, scoring: RoundInScoring, ahead: bool) -> RoundEvent:
+        """Record the rows of a round when its scores have arrived.
+
+        `ahead` says whether the next round trains meanwhile.
+        """
+        training, reports = scoring.training, scoring.reports
+        participants, order = training.plan.participants, training.order
+        self.round_hashes.append(
+            weights_sha256(self.state)
+        )  # at this point, because the next round trains meanwhile
+        later = ahead and self.server.round + 1 < self.setup.config.federation.rounds
+        if later and not self._by_loss:
+            self._ahead = self._schedule.plan(self.server.round + 1, losses=False)
+        with self._watch.part("scoring"):
+            test = scoring.test() if scoring.test is not None else None
+            val = scoring.val() if scoring.val is not None else None
+        now = time.perf_counter()
+        seconds, self._last = now - max(training.began, self._last), now
+        stage, done = self.setup.stage(order.round), self.server.round
+        made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
+        with self._watch.part("scoring"):
+            made += self._further_rows(scoring, test)
+        self.validation.add(done, made, self.server)
+        self.ended_early = self._reason_to_end()
+        with self._watch.part("scoring"):
+            made += self._closing_rows(scoring)
+        rows = made if stage is None else [row._replace(stage=stage) for row in made]
+        with self._watch.part("disk"):
+            self.folder.rows(rows)
+        self._safe = self._reached()
+        event = round_event(done, self.setup.config.federation.rounds, reports, rows, seconds)
+        return replace(
+            event,
+            straggling=participants.straggling,
+            metrics=self._own.means(rows),
+            profile=self._watch.lap(),
+        )
+
+    def _further_rows(self, scoring: RoundInScoring, test: ScoreCounts | None) -> list[Row]:
+        """Return the rows of a round beside those of its reports and of its scores on test data."""
+        training, whole, done = scoring.training, scoring.whole, self.server.round
+        made: list[Row] = []
+        if self._clean is not None and test is not None and whole is not None:
+            made += self._clean.rows(done, whole, test)
+        made += self._own.rows(done, whole if training.plan.measure else None, scoring.reports)
+        for metric, asked in ((BROADCAST_ACCURACY, scoring.sent), (TRAINING_ACCURACY, scoring.train)):
+            if asked is not None:
+                counts = asked()
+                made.append(metric.row(done, counts.accuracy, n=counts.n))
+        made += training.plan.participants.rows(done) if self.setup.config.faults.any else []
+        made += self._accountant.rows(done) + self._schedule.rows(training.plan)
+        config, clients = self.setup.config, self.setup.partition.num_clients
+        trained = training.order.participants
+        made += attack_rows(config.faults, config.seed, clients, done, trained, scoring.attack)
+        if training.plan.surveyed:
+            made += self._survey.rows(self.server, self.versions, training.order, whole)
+        return made
+
+    def _closing_rows(self, scoring: RoundInScoring) -> list[Row]:
+        """Return the rows that depend on whether this was the last round."""
+        made: list[Row] = []
+        if scoring.training.plan.surveyed or self.over:
+            made += self._survey.unseen_rows(self.server, scoring.whole)
+        if self.over:
+            made += before_last(self.setup, self._network, self.spec, scoring.training.order.broadcast)
+            made += after_last(self.setup, self._network, scoring.whole)
+            made += fairness(self.setup, self.server.round, scoring.reports)
+        return made

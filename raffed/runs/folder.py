@@ -1,0 +1,271 @@
+"""The folder of a run (docs/design.md §5): run.json, partition.npz, metrics, checkpoints and final weights.
+
+Only the driver uses it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from raffed.config.run import RunConfig
+from raffed.core.messages import ServerState
+from raffed.data.splits import parse_split
+from raffed.errors import RunFolderError, UsageError
+from raffed.results.atomic import sync_file
+from raffed.results.lock import LOCK_FILE, make_folder
+from raffed.results.row import Row
+from raffed.results.run_contents import Noted
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.tree import file_sha256
+from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
+from raffed.runs.best_model import BEST, BestModel
+from raffed.runs.checkpoint_store import CheckpointStore
+from raffed.runs.code_record import write_notebook
+from raffed.runs.earlier import EarlierRounds
+from raffed.runs.hashes import client_states_sha256
+from raffed.runs.integrity import PARTITION, check_drawn, check_partition, check_rows
+from raffed.runs.method_revision import check_revision
+from raffed.runs.provenance import new_run
+from raffed.runs.run_record import RunRecord
+from raffed.runs.run_state import RunState
+from raffed.runtime.record_codec import save_record
+from raffed.runtime.setup import Setup
+
+FINAL = "final.safetensors"
+
+
+def run_config(path: Path) -> RunConfig:
+    """Return the configuration of the run in a folder.
+
+    The address of a Ray cluster is not taken from the file: a cluster could run code here, and is sent the
+    user's token. Nor is it a word for a download. Whoever resumes the run gives both again.
+
+    Raises:
+        RunFolderError: There is no run.
+    """
+    found = read_run(path)
+    try:
+        config = RunConfig.from_dict(found["config"])
+        data, runtime = replace(config.data, download=False), replace(config.runtime, address=None)
+        return replace(config, data=data, runtime=runtime)
+    except (UsageError, OverflowError) as error:
+        raise RunFolderError(
+            f"{path / RUN_FILE}: its configuration cannot be read: {error}; put back a copy of it"
+        ) from error
+
+
+def check_unedited(path: Path) -> None:
+    """Refuse a run whose configuration in run.json was edited. Its results would mix two runs."""
+    recorded, found = read_run(path).get("identity"), run_config(path).identity()
+    if recorded != found:
+        raise RunFolderError(
+            f"{path / RUN_FILE}: its configuration was edited (identity {found[:12]}, recorded "
+            f"{str(recorded)[:12]}); "
+            "put it back, or start a new run with another --out"
+        )
+    EarlierRounds.of(read_run(path)).check(path)
+
+
+def check_free(path: Path, config: RunConfig) -> None:
+    """Refuse a folder that already holds a run or something else."""
+    if (path / RUN_FILE).exists():
+        same, state = run_config(path).identity() == config.identity(), read_run(path).get("state")
+        advice = "its configuration differs; choose another --out"
+        if same and state == "finished":
+            advice = (
+                f"`raffed report {path}` shows it and `raffed verify {path}` checks it; to run it again, "
+                "choose another --out"
+            )
+        elif same:
+            advice = f"`raffed resume {path}` continues it"
+        if same and state == "running":  # it was killed, or it is running and the file system has no locks
+            advice = f"if nothing works on it any more, {advice}"
+        raise RunFolderError(f"{path} already holds a run ({state}); {advice}")
+    if path.exists() and (not path.is_dir() or any(one.name != LOCK_FILE for one in path.iterdir())):
+        raise RunFolderError(f"{path} exists and is not an empty folder; choose another --out")
+
+
+class RunFolder:
+    """The folder of a run, opened anew or, with `resume=True`, at its last checkpoint.
+
+    `verifies` says that the folder is a copy in which rounds are executed again: it has no metric rows, and
+    no warnings are given about it.
+    """
+
+    def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
+        self.path, self.setup, self._verifies = path, setup, verifies
+        if not resume:
+            check_free(path, setup.config)
+            contents = new_run(setup)
+            make_folder(path)
+        else:
+            contents = read_run(path)
+            check_revision(path, contents["method_revision"], setup.config.method)
+        self._record = RunRecord(path, contents, quiet=verifies)
+        self._checkpoints = CheckpointStore(setup, self._record)
+        warnings = self._opened() if resume else []
+        if not resume:
+            self._record.write({"state": "running", "error": None})  # from here on the run can be resumed
+        write_notebook(path, setup.code)
+        if not verifies:  # it was compared with the one that is drawn, and nothing reads a copy
+            self._save_partition()
+        self._writer = MetricsWriter(
+            path,
+            self._record.contents["run_id"],
+            setup.config.method,
+            setup.dataset.name,
+            setup.config.data.split,
+            setup.config.seed,
+            self._record.add_files,
+        )
+        if resume:
+            self._checkpoints.thaw()
+            self._writer.drop_after(self.rounds_done)
+            self._record.warn(warnings)
+            self._record.write({"state": "running", "error": None})
+
+    @property
+    def states_folder(self) -> Path:
+        """Where the clients' states are kept between rounds."""
+        return self._checkpoints.states_folder
+
+    @property
+    def resumed(self) -> ServerState | None:
+        """The server's state from which the run continues, or None if it begins."""
+        return self._checkpoints.resumed
+
+    @property
+    def round_hashes(self) -> list[str]:
+        """The hashes of the weights after every round that was done when the folder was opened."""
+        return self._checkpoints.round_hashes
+
+    @property
+    def versions(self) -> dict[int, int]:
+        """Client → number of rounds done when it last took part, if the checkpoint records it."""
+        return self._checkpoints.versions
+
+    @property
+    def rounds_done(self) -> int:
+        return self._checkpoints.rounds_done
+
+    @property
+    def earlier(self) -> EarlierRounds:
+        """The configurations under which the first rounds of an extended or forked run were computed."""
+        return EarlierRounds.of(self._record.contents)
+
+    @property
+    def best(self) -> BestModel | None:
+        """The best model of the rounds that were done when the folder was opened."""
+        return self._checkpoints.best
+
+    @property
+    def past(self) -> dict[int, ServerState]:
+        """The server's earlier states from which clients still train, by number (config/clock.py)."""
+        return self._checkpoints.past
+
+    def recorded_rows(self) -> pa.Table | None:
+        """Return the rows of the rounds from which the run continues; None if there are none to go by."""
+        return read_metrics(self.path) if self.rounds_done and not self._verifies else None
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """Keep a round's rows until the next checkpoint."""
+        self._writer.add(rows)
+
+    def note_placement(self, placement: Noted) -> None:
+        """Record where the work is done."""
+        self._record.note_placement(placement)
+
+    def checkpoint(self, state: RunState) -> None:
+        """Write the rows, then the server's state and all client states of its round, completely or not at
+        all.
+        """
+        self._checkpoints.save(state, self._writer)
+
+    def rescue(self, state: RunState) -> None:
+        """Keep the completed rounds, before a failure is reported."""
+        if self._checkpoints.lacks(state.server):
+            self.checkpoint(state)
+
+    def finish(
+        self,
+        server: ServerState,
+        weights_sha256: str,
+        client_state_digests: Mapping[int, str],
+        round_hashes: list[str],
+        best: BestModel | None = None,
+        ended_early: str = "",
+    ) -> dict[str, str]:
+        """Write the final weights, the best ones if there are any, and all hashes; mark the run as finished.
+
+        `ended_early` says why the run ended before its last round.
+        """
+        if best is not None:
+            save_record(best.server, self.path / BEST)
+            sync_file(self.path / BEST)
+            self._record.files[BEST] = file_sha256(self.path / BEST)
+            self._record.contents["best"] = best.described()
+        if ended_early:
+            self._record.contents["ended_early"] = ended_early
+        save_record(server, self.path / FINAL)
+        sync_file(self.path / FINAL)
+        self._record.files[FINAL] = file_sha256(self.path / FINAL)
+        check_rows(self.path, server.round)  # before their hash is recorded
+        self._writer.join()
+        hashes = {
+            "weights": weights_sha256,
+            "vaults": client_states_sha256(client_state_digests),
+            "metrics": rows_sha256(read_metrics(self.path)),
+        }
+        self._record.write(
+            {
+                "state": "finished",
+                "rounds_done": server.round,
+                "hashes": hashes,
+                "round_hashes": round_hashes,
+            }
+        )
+        shutil.rmtree(self.states_folder, ignore_errors=True)  # the last checkpoint holds them
+        return hashes
+
+    def end(self, state: str, error: str | None) -> None:
+        """Mark a run that is not finished as "stopped" (on request) or "failed" (with a message)."""
+        self._record.write({"state": state, "error": error})
+
+    def _save_partition(self) -> None:
+        files = self._record.files
+        if not (self.path / PARTITION).exists():
+            self.setup.partition.save(self.path / PARTITION)
+            files.pop(PARTITION, None)
+        if PARTITION not in files:
+            files[PARTITION] = file_sha256(self.path / PARTITION)
+            self._record.write({})
+
+    def _opened(self) -> list[str]:
+        """Check everything that the run continues from, before anything is changed, and read the last sound
+        checkpoint.
+
+        Returns the warnings.
+        """
+        self._check_same()
+        contents = self._record.contents
+        said = [] if self._verifies else check_partition(self.path, contents, self.setup.partition)
+        said += self._checkpoints.restore(with_rows=not self._verifies)
+        return said + self._record.begin_segment(self.rounds_done, self.setup.code)
+
+    def _check_same(self) -> None:
+        check_unedited(self.path)
+        contents = self._record.contents
+        if contents["identity"] != self.setup.config.identity():
+            raise RunFolderError(
+                f"{self.path}: the run there has another configuration; resume accepts neither a new one "
+                f"nor another number of threads (there {run_config(self.path).runtime.threads}) or kind "
+                "of device, because these would change its results"
+            )
+        data = self.setup.config.data
+        split = parse_split(data.split, data.split_args)
+        check_drawn(self.path, contents, self.setup.partition, split)

@@ -1,0 +1,173 @@
+"""Compare the files in the folder of a run with the hashes recorded for them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from raffed.core.messages import ClientState, ServerState
+from raffed.core.method import Method
+from raffed.core.params import State
+from raffed.data.partition import Partition
+from raffed.errors import RaffedError
+from raffed.results.remote import STATE_FILE
+from raffed.results.run_contents import RunContents
+from raffed.results.runfile import RUN_FILE, json_text
+from raffed.results.tree import file_sha256
+from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
+from raffed.runs.best_model import BEST
+from raffed.runs.certificate import VerificationCheck
+from raffed.runs.checkpoint import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    SERVER,
+    checkpoint_state,
+    checkpoints,
+    damaged_client_states,
+    other_states,
+)
+from raffed.runs.earlier import EarlierRounds
+from raffed.runs.folder import FINAL
+from raffed.runs.hashes import client_states_sha256, weights_sha256
+from raffed.runs.integrity import PARTITION, same_recipe
+from raffed.runtime.record_codec import digest, load_server, saved_digest
+from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states, saved_hashes
+
+
+def check_files(
+    path: Path, about: RunContents, recorded: list[str], method: Method
+) -> Iterator[VerificationCheck]:
+    """Compare the files in the folder of a run with the hashes recorded for them.
+
+    `recorded` holds the hashes of the weights after every round, and `method` is the run's.
+    """
+    written = hashlib.sha256(json_text(about).encode()).hexdigest()
+    yield VerificationCheck(
+        f"{RUN_FILE}, file", written, or_unreadable(partial(file_sha256, path / RUN_FILE))
+    )
+    yield from _bytes(path, about)
+    if (path / PARTITION).exists() or PARTITION in about["files"]:
+        split = lambda: Partition.load(path / PARTITION).sha256()  # noqa: E731
+        yield VerificationCheck(PARTITION, str(about.get("partition_sha256")), or_unreadable(split))
+    for one in checkpoints(path):
+        yield from _checkpoint(one, recorded, str(about.get("identity")), EarlierRounds.of(about), method)
+    yield from _store(path)
+    if not recorded and about.get("rounds_done"):
+        yield VerificationCheck("rounds done that a checkpoint holds", str(about["rounds_done"]), "0")
+    until = lambda: str(min(rows_until(path)[0], len(recorded)))  # noqa: E731
+    yield VerificationCheck("rounds with metric rows", str(len(recorded)), or_unreadable(until))
+    if "hashes" in about:
+        yield from _results(path, about["hashes"], recorded, method)
+
+
+def _results(
+    path: Path, hashes: Mapping[str, str], recorded: list[str], method: Method
+) -> Iterator[VerificationCheck]:
+    """Compare the results of a finished run with its three hashes."""
+    final = lambda: _weights(path / FINAL, method)  # noqa: E731
+    yield VerificationCheck(FINAL, hashes["weights"], or_unreadable(final))
+    last = recorded[-1] if recorded else "no round"
+    yield VerificationCheck("final weights, last round", last, hashes["weights"])
+    rows = lambda: rows_sha256(read_metrics(path))  # noqa: E731
+    yield VerificationCheck("metric rows", hashes["metrics"], or_unreadable(rows))
+    checkpoint = path / CHECKPOINTS / f"round-{len(recorded):06d}"
+    states = lambda: client_states_sha256(client_state_hashes(checkpoint))  # noqa: E731
+    yield VerificationCheck("vaults of the clients", hashes["vaults"], or_unreadable(states))
+
+
+def _bytes(path: Path, about: RunContents) -> Iterator[VerificationCheck]:
+    """Check every file with a recorded hash, of those that a reader of the folder reads.
+
+    A part of rows that was joined with others, and a checkpoint that was replaced by a newer one, may be
+    missing.
+    """
+    files = about["files"]
+    once = [
+        name
+        for name in (PARTITION, FINAL, BEST)
+        if name in files and (about["state"] == "finished" or (path / name).exists())
+    ]
+    read = [*parts_of(path), *(one / STATE_FILE for one in checkpoints(path))]
+    there = [one.relative_to(path).as_posix() for one in read]
+    for name in sorted({*there, *once}):
+        yield VerificationCheck(
+            f"{name}, file",
+            files.get(name, "not the run's"),
+            or_unreadable(partial(file_sha256, path / name)),
+        )
+
+
+def check_recipe(path: Path, drawn: Partition) -> Iterator[VerificationCheck]:
+    """Compare what partition.npz says about how the split was made. The hash of its lists does not
+    cover that.
+    """
+    with contextlib.suppress(RaffedError):  # an unreadable file is reported by its own check
+        ok = same_recipe(Partition.load(path / PARTITION), drawn)
+        yield VerificationCheck(f"{PARTITION}, recipe", "this split's", "this split's" if ok else "another's")
+
+
+def _checkpoint(
+    one: Path, recorded: list[str], identity: str, earlier: EarlierRounds, method: Method
+) -> Iterator[VerificationCheck]:
+    try:
+        said, server = checkpoint_state(one), load_server(one / SERVER, method)
+    except RaffedError:
+        yield VerificationCheck(one.name, "a checkpoint", UNREADABLE)
+        return
+    yield VerificationCheck(one.name, str(said.get("server_sha256")), digest(server))
+    weights = recorded[server.round - 1] if 0 < server.round <= len(recorded) else "no such round"
+    yield VerificationCheck(f"{one.name}, weights", weights, weights_sha256(State(server.w, server.b)))
+    ours = said["identity"] == identity or earlier.accepts(said["identity"], round_of(one))
+    if not ours or said.get("round_hashes") != recorded[: round_of(one)]:
+        yield VerificationCheck(f"{one.name}, state.json", "this run's", "another's")
+    for name, sha256 in other_states(said).items():
+        state = partial(saved_digest, one / name, ServerState)
+        yield VerificationCheck(f"{one.name}, {name}", sha256, or_unreadable(state))
+    damaged = damaged_client_states(one, said)
+    for name, (hashed, found) in damaged.items():
+        yield VerificationCheck(f"{one.name}, {name}", hashed, found)
+    if said["vaults"] and not damaged:
+        yield VerificationCheck(
+            f"{one.name}, vaults", f"{len(said['vaults'])} hashes", f"{len(said['vaults'])} hashes"
+        )
+
+
+def _store(path: Path) -> Iterator[VerificationCheck]:
+    """Compare the client states that a run works with with those of its checkpoints, which are the same."""
+    known: dict[str, str] = {}
+    for one in checkpoints(path):
+        with contextlib.suppress(RaffedError):  # an unreadable checkpoint is reported by its own check
+            known |= checkpoint_state(one)["vaults"]
+    for folder in sorted((path / CLIENT_STATES).glob("clients-*")):
+        for name, sha256 in saved_hashes(folder).items():
+            if name in known and known[name] != sha256:
+                yield VerificationCheck(f"{CLIENT_STATES}/{name}", known[name], sha256)
+
+
+def client_state_hashes(checkpoint: Path) -> dict[int, str]:
+    """Return client → hash of its state in a checkpoint."""
+    files = saved_client_states(checkpoint / CLIENT_STATES)
+    return {
+        int(one.name.split("@")[0].removeprefix("client-")): saved_digest(one, ClientState) for one in files
+    }
+
+
+def _weights(path: Path, method: Method) -> str:
+    server = load_server(path, method)
+    return weights_sha256(State(server.w, server.b))
+
+
+def round_of(checkpoint: Path) -> int:
+    """Return the number of rounds that were done at a checkpoint."""
+    return int(checkpoint.name.removeprefix("round-"))
+
+
+def or_unreadable(read: Callable[[], str]) -> str:
+    """Return what `read` returns, or a word for a file that cannot be read."""
+    try:
+        return read()
+    except (RaffedError, OSError):
+        return UNREADABLE

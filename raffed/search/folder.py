@@ -1,0 +1,170 @@
+"""The folder of a sweep: sweep.json, which one process writes, and the places of the runs. Does not
+use Ray.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from raffed.config.validation import Json
+from raffed.errors import RunFolderError, UsageError, writing
+from raffed.own.gate import check_inside
+from raffed.results.folder_names import folder_name
+from raffed.results.lock import make_folder
+from raffed.results.runfile import write_json
+from raffed.results.sweep_file import (
+    ADVICE,
+    DAMAGED,
+    FINALS,
+    SWEEP_FILE,
+    SWEEP_SCHEMA,
+    TRIALS,
+    MethodRecord,
+    SweepRecord,
+    read_sweep,
+)
+from raffed.runs.folder_place import Place
+from raffed.search.request import PROTOCOLS, MethodSettings, Request
+from raffed.search.trials import Trial, trial_name
+
+log = logging.getLogger(__name__)
+
+
+def stored_request(path: Path) -> Request:
+    """Return what the sweep in a folder was asked to do.
+
+    Raises:
+        RunFolderError: The folder does not say so.
+    """
+    try:
+        return Request.from_dict(read_sweep(path)["request"])
+    except RunFolderError:
+        raise
+    except UsageError as error:
+        raise RunFolderError(f"{path / SWEEP_FILE}: {error}; {ADVICE}") from error
+
+
+def check_place(path: Path, request: Request, resume: bool) -> None:
+    """Refuse a folder that cannot take this sweep.
+
+    A new sweep needs a free folder, and a resumed one needs its own. Links through which the sweep would
+    write outside the folder are refused too. Nothing is written.
+    """
+    if resume:
+        if not stored_request(path).same(request):
+            raise RunFolderError(
+                f"{path / SWEEP_FILE}: holds another sweep; --resume needs the same request, or none"
+            )
+        _check_links(path, request.methods)
+    elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        advice = "--resume continues it" if (path / SWEEP_FILE).exists() else "choose another --out"
+        raise RunFolderError(f"{path} is not an empty folder; {advice}")
+
+
+def _check_links(path: Path, methods: Sequence[str]) -> None:
+    for method in methods:
+        own = path / folder_name(method)
+        check_inside(path, own)
+        for name in (TRIALS, FINALS, DAMAGED):
+            folder = own / name
+            check_inside(path, folder)
+            for run in folder.iterdir() if folder.is_dir() else ():
+                check_inside(path, run)
+
+
+class SweepFolder:
+    """The folder OUT of a sweep.
+
+    A new sweep needs a free folder. With `resume`, the folder must hold the sweep that is asked for.
+    """
+
+    def __init__(self, path: Path, request: Request, resume: bool) -> None:
+        check_place(path, request, resume)
+        self.path, self.request = path, request
+        self._about: SweepRecord = {
+            "schema": SWEEP_SCHEMA,
+            "request": request.as_dict(),
+            "meaning": PROTOCOLS[request.protocol],
+            "methods": {},
+            "state": "running",
+        }
+        if resume:
+            self._about = read_sweep(path)
+            self._about["state"] = "running"
+        make_folder(path)
+        self._place = Place(path)
+        with writing(path):
+            self.write()
+
+    def of(self, method: str) -> Path:
+        """Return the folder of a method's runs."""
+        return self.path / folder_name(method)
+
+    def trial(self, method: str, settings: Mapping[str, Json]) -> Path:
+        """Return the folder of a trial's run."""
+        return self.of(method) / TRIALS / trial_name(settings)
+
+    def final(self, method: str, seed: int) -> Path:
+        """Return the folder of a final run."""
+        return self.of(method) / FINALS / f"seed-{seed}"
+
+    def note(self, method: str, changes: MethodRecord) -> None:
+        """Record changes about a method. If another setting is chosen, the final runs of the old choice no
+        longer count.
+        """
+        before = self._method(method)
+        after: MethodRecord = {**before, **changes}
+        if settings_of(after) != settings_of(before) and "final" not in changes:
+            after.pop("final", None)
+        self._about["methods"][method] = after
+        self.write()
+
+    def trials(self, method: str) -> list[Trial]:
+        """Return the known trials of a method, in the order of their numbers."""
+        found = [Trial.from_dict(one) for one in self._method(method).get("trials", [])]
+        return sorted(found, key=lambda trial: trial.number)
+
+    def record(self, method: str, trial: Trial) -> None:
+        """Record the state of a trial, in place of its earlier record."""
+        others = [one for one in self.trials(method) if one.number != trial.number]
+        every = sorted([*others, trial], key=lambda one: one.number)
+        self.note(method, {"trials": [one.as_dict() for one in every]})
+
+    def chosen(self, method: str) -> MethodSettings | None:
+        """Return the setting that was chosen for a method; None if there is none."""
+        return settings_of(self._method(method))
+
+    def warn_of_lost(self, method: str) -> None:
+        """Warn of each finished final run whose folder is not there any more, because it is run again."""
+        for one in self._method(method).get("final", []):
+            if one["state"] == "finished" and not self.final(method, one["seed"]).exists():
+                log.warning(
+                    "%s: not there, although %s says that this run is finished; it is run again",
+                    self.final(method, one["seed"]),
+                    SWEEP_FILE,
+                )
+
+    def end(self, state: str) -> SweepRecord:
+        """Mark the sweep as finished or stopped, and return the contents of sweep.json."""
+        self._about["state"] = state
+        self.write()
+        return self._about
+
+    def write(self) -> None:
+        """Bring sweep.json up to date, in one step.
+
+        Raises:
+            OSError: The folder cannot be written, or another folder has its name now.
+        """
+        self._place.check()
+        write_json(self.path / SWEEP_FILE, self._about)
+
+    def _method(self, method: str) -> MethodRecord:
+        return self._about["methods"].get(method, {})
+
+
+def settings_of(about: MethodRecord) -> MethodSettings | None:
+    found = about.get("chosen")
+    return dict(found["settings"]) if found else None

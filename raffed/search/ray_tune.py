@@ -1,0 +1,314 @@
+"""Search with Ray Tune: one Tuner for each method, then one for the final runs of the chosen setting."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.error import TuneError
+
+from raffed.config.run import Runtime
+from raffed.config.validation import Json
+from raffed.errors import RaffedError, UsageError
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
+from raffed.runs.endings import mark_pruned
+from raffed.runtime.own_code import code_of
+from raffed.runtime.ray.nodes import check_shared
+from raffed.runtime.ray.same_code import versions_to_send
+from raffed.scratch import scratch_folder
+from raffed.search.axes import Axes, axes_of, budget_of, described, proposed
+from raffed.search.choice import choose, cost
+from raffed.search.events import Listener, Progress, Report, TunedTrial, listening
+from raffed.search.folder import SweepFolder
+from raffed.search.grid import continuous
+from raffed.search.ledger import Ledger, known_trials, recordable, shown
+from raffed.search.replay import Halving, Suggestions
+from raffed.search.request import PRUNED, Request
+from raffed.search.trainable import (
+    NUMBER,
+    SEED,
+    SETTINGS,
+    TRIAL,
+    TrialTask,
+    federation,
+    make_room,
+)
+from raffed.search.trial_tables import write_rows, write_trials
+from raffed.search.trials import SweepWatcher, Trial, read_trial
+
+QUIET_TUNE = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files
+    "TUNE_GLOBAL_CHECKPOINT_S": "5",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    # Tune would treat Ctrl-C as the end of a search, and a setting would be chosen
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where and how the trials run.
+
+    `at_once` is the number of trials that run at the same time, 0 for as many as fit. `seconds` is the limit
+    for all methods together. `accept_changed_code` says that own code may have changed since trials began.
+    """
+
+    request: Request
+    folder: SweepFolder
+    watch: SweepWatcher
+    clients: int
+    at_once: int = 0
+    seconds: float | None = None
+    accept_changed_code: bool = False
+
+    def task(self, method: str, folder: Path, settings: Mapping[str, Json] | None = None) -> TrialTask:
+        """Return what the trials of one method share."""
+        code = code_of(self.request.config(method, {}))
+        return TrialTask(
+            self.request,
+            method,
+            str(folder),
+            settings,
+            code,
+            self.accept_changed_code,
+            sent=versions_to_send(),
+        )
+
+
+def check_cluster(out: Path, runtime: Runtime, clients: int) -> None:
+    """Check that the cluster can execute a sweep, before the folder of the sweep is made.
+
+    Ray must be running.
+
+    Args:
+        out: The folder of the sweep, which need not be there yet.
+        runtime: How the clients of a trial are placed.
+        clients: Number of clients of a trial.
+
+    Raises:
+        RunFolderError: A node does not see the folder.
+        UsageError: A trial needs more GPUs than there are.
+    """
+    placement(runtime, clients)
+    check_shared(out.resolve(), "a sweep, whose trials run anywhere,")
+
+
+def execute_sweep(search: Search) -> bool:
+    """Search and choose for each method, then repeat the choices. Return whether everything was done.
+
+    Ray must be running.
+    """
+    os.environ.update(QUIET_TUNE)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # raffed reports each failure in one line
+    left, methods = search.seconds, search.request.methods
+    for number, method in enumerate(methods):
+        # The time that one method leaves is available to the next ones
+        share = None if left is None else left / (len(methods) - number)
+        spent = _tuned(search, method, share)
+        left = None if left is None else max(left - spent, 1.0)
+    done = [_repeated(search, method) for method in methods]
+    return all(done)
+
+
+def _tuned(search: Search, method: str, seconds: float | None) -> float:
+    """Try the settings of a method, record what was chosen, and return the seconds that this took."""
+    request, folder = search.request, search.folder
+    space, budget = axes_of(request, method), budget_of(request)
+    folder.note(method, {"space": described(space, request.search), "budget": budget})
+    settings = None if _models(request, space) else proposed(request, method)
+    before = known_trials(folder, method, settings, list(space))
+    learns = settings is None or request.scheduler == "asha"
+    folder.note(method, {"trials": [recordable(trial, request, learns).as_dict() for trial in before]})
+    for trial in before:
+        if trial.ended:
+            state = trial.state if trial.diverged else "done"
+            search.watch(method, replace(trial, state=state), request.base.federation.rounds)
+    task = search.task(method, folder.of(method).resolve() / TRIALS)
+    ledger = Ledger(folder, method, search.watch, learns)
+    with listening(ledger.heard) as time:
+        errors = _fit(search, task, _proposals(request, space, budget, before), seconds)
+    trials = []
+    for known in folder.trials(method):
+        where = folder.trial(method, known.settings)
+        trials.append(read_trial(request, where, known.settings, known, errors.get(known.number)))
+        if trials[-1].state == PRUNED:
+            mark_pruned(where)
+    write_rows(folder, method, trials)
+    write_trials(folder, method, trials)
+    folder.note(method, outcome(trials))
+    return time.seconds
+
+
+def outcome(trials: list[Trial]) -> MethodRecord:
+    """Return the entry of sweep.json for a method's trials."""
+    chosen = choose(trials)
+    return {
+        "trials": [trial.as_dict() for trial in trials],
+        "cost": cost(trials),
+        "chosen": chosen.as_dict() if chosen else None,
+    }
+
+
+def _repeated(search: Search, method: str) -> bool:
+    """Repeat the chosen setting with new seeds.
+
+    Returns whether there is a choice and every run came to its end.
+    """
+    request, folder = search.request, search.folder
+    chosen, seeds = folder.chosen(method), request.final_seeds()
+    if chosen is None or not seeds:
+        return chosen is not None
+    task = search.task(method, folder.of(method).resolve() / FINALS, chosen)
+    folder.warn_of_lost(method)
+    left = []
+    for seed in seeds:
+        make_room(folder.final(method, seed), request.config(method, chosen, seed), final=True)
+        if _state(folder.final(method, seed)) != "finished":
+            left.append(seed)
+    with listening(_heard(search, task)):
+        _fit(search, task, {"param_space": {SEED: tune.grid_search(left)}} if left else {}, None)
+    found: list[FinalRecord] = []
+    for seed in seeds:
+        where = folder.final(method, seed)
+        found.append(
+            {"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": _state(where)}
+        )
+    folder.note(method, {"final": found})
+    return all(one["state"] == "finished" for one in found)
+
+
+def _state(folder: Path) -> str:
+    return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else "failed"
+
+
+def _models(request: Request, space: Axes) -> bool:
+    """Return whether a model of the scores proposes the settings. Otherwise they are listed beforehand."""
+    return request.search == "optuna" and bool(space)
+
+
+def _proposals(request: Request, space: Axes, budget: int, before: Sequence[Trial]) -> dict[str, Any]:
+    """Return what is still to be tried, as Tune's `param_space` and arguments of TuneConfig; empty if nothing
+    is.
+
+    Neither ASHA nor Optuna reads anything that Tune wrote. Both learn again from the trials' records.
+    """
+    found: dict[str, Any] = {}
+    if _models(request, space):
+        last = {trial.number: trial.reports[-1][1] for trial in before if trial.reports}
+        proposals = Suggestions(continuous(space), request.base.seed, budget, before, last)
+        if not proposals.left:
+            return {}
+        found = {"param_space": {}, "search_alg": proposals, "num_samples": proposals.left}
+    else:
+        left = [{NUMBER: trial.number, SETTINGS: trial.settings} for trial in before if not trial.ended]
+        if not left:
+            return {}
+        found = {"param_space": {TRIAL: tune.grid_search(left)}}
+    if request.scheduler == "asha":
+        found["scheduler"] = Halving(request.base.federation.rounds)
+        for trial in before:
+            if trial.ended:
+                found["scheduler"].replay(trial.number, dict(trial.reports))
+    return found
+
+
+def _fit(
+    search: Search, task: TrialTask, proposals: Mapping[str, Any], seconds: float | None
+) -> dict[int, str]:
+    """Run the proposed trials. Return number → error message for trials of a search that failed.
+
+    Tune writes its own state as pickles. They lie in a temporary folder of this process, which is deleted at
+    the end. So the folder of a sweep never holds any, and a search is resumed from the trials' records.
+    """
+    if not proposals:
+        return {}
+    runtime = search.request.base.runtime
+    trainable = tune.with_resources(
+        tune.with_parameters(federation, task=task), placement(runtime, search.clients)
+    )
+    config = tune.TuneConfig(
+        metric="score",
+        mode="max",
+        max_concurrent_trials=search.at_once or None,
+        time_budget_s=seconds,
+        reuse_actors=runtime.execution == "serial",
+        **{name: given for name, given in proposals.items() if name != "param_space"},
+    )
+    with scratch_folder() as storage:
+        failures = tune.FailureConfig(max_failures=0, fail_fast=False)
+        run = tune.RunConfig(
+            name="tune", storage_path=str(storage), verbose=0, callbacks=[Progress()], failure_config=failures
+        )
+        tuner = tune.Tuner(
+            trainable, param_space=proposals["param_space"], tune_config=config, run_config=run
+        )
+        with _listeners_errors():
+            grid = tuner.fit()
+        results = [grid[index] for index in range(len(grid))]
+    failed = [(result.config or {}, str(result.error)) for result in results if result.error is not None]
+    return {config[TRIAL][NUMBER]: error for config, error in failed if TRIAL in config}
+
+
+@contextlib.contextmanager
+def _listeners_errors() -> Iterator[None]:
+    """Raise what a listener raised, such as an error of the sweep's folder, in place of Tune's own error."""
+    try:
+        yield
+    except TuneError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError | RaffedError):
+            cause = cause.__context__
+        raise (error if cause is None else cause) from None
+
+
+def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
+    """Return the resources that a trial reserves.
+
+    A federation in the trial's own process reserves a core and a share of a GPU, if asked. Otherwise the
+    trial itself reserves nothing, and its client actors reserve a core each, or whole GPUs that they share.
+    """
+    share = runtime.gpu_fraction
+    if runtime.execution == "serial":
+        return tune.PlacementGroupFactory([{"CPU": 1, "GPU": share} if share else {"CPU": 1}])
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    cores, gpus = float(found.get("CPU", 1)), float(found.get("GPU", 0))
+    actors = actors_of(runtime, clients)
+    if not share:
+        each = min(1.0, int(cores / actors * 1e4) / 1e4)
+        return tune.PlacementGroupFactory([{}, *({"CPU": each} for _ in range(actors))], strategy="PACK")
+    on_one = round(1 / share)
+    wanted = math.ceil(actors / on_one)
+    if wanted > gpus:
+        raise UsageError(
+            f"a trial of {actors} actors with {share} GPU each needs {wanted} GPUs, but there are only "
+            f"{gpus:g}"
+        )
+    bundle = {"CPU": min(float(on_one), int(cores / gpus * 1e4) / 1e4), "GPU": 1}
+    return tune.PlacementGroupFactory([{}, *(bundle for _ in range(wanted))], strategy="PACK")
+
+
+def actors_of(runtime: Runtime, clients: int) -> int:
+    """Return the number of client actors of a trial: as asked, or as many as share one GPU, or one."""
+    if runtime.clients_per_actor:
+        return -(-clients // runtime.clients_per_actor)
+    return runtime.actors or (round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
+
+
+def _heard(search: Search, task: TrialTask) -> Listener:
+    """Return a listener that treats Tune's events as final runs of this sweep."""
+
+    def heard(state: str, trial: TunedTrial, report: Report) -> None:
+        seed = trial.config[SEED]
+        final = shown(f"seed {seed}", {**dict(task.settings or {}), SEED: seed}, state, report)
+        search.watch(task.method, final, search.request.base.federation.rounds)
+
+    return heard

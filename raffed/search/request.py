@@ -1,0 +1,268 @@
+"""A sweep as plain data: what is asked, and the run behind each trial. Does not use Ray.
+
+The files of a sweep:
+
+    OUT/sweep.json                  the request, every trial with settings, state, score and cost, the choices
+                                    and the final runs
+    OUT/METHOD/trials/SETTINGS/     the run of each trial (raffed/runs/folder.py)
+    OUT/METHOD/trials.parquet       one row a trial: state, score, rounds, seconds, a column for each argument
+    OUT/METHOD/trial_rows.parquet   the metric rows of all trials, with the columns trial and settings
+    OUT/METHOD/final/seed-N/        the chosen setting, run again with a seed that tuning never saw
+    OUT/METHOD/damaged/NAME/        unreadable runs of trials, which were run again
+
+raffed/results/sweep_file.py reads sweep.json, and raffed/search/folder.py writes the folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Literal, TypeAlias
+
+from raffed.config.number_range import number_range
+from raffed.config.run import SECTIONS, RunConfig, Runtime
+from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
+from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
+from raffed.errors import UsageError, check_choice
+from raffed.methods import method_info
+from raffed.results.sweep_file import SEED_AXIS as SEED_AXIS
+from raffed.results.sweep_file import Protocol, Select
+
+PROTOCOLS: dict[Protocol, str] = {
+    "validation": (
+        "settings chosen on a validation part of the clients' training data; reported: fresh seeds, all "
+        "training data"
+    ),
+    "paper": (
+        "settings chosen by test accuracy and that accuracy reported, as the papers do: optimistic, not "
+        "comparable"
+    ),
+}
+ACCURACY = "accuracy"  # the score, if nobody asks for another
+LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
+# States of a trial, in addition to those of its run
+NEVER_RUN, RUNNING, PRUNED, FINISHED, FAILED = (
+    "never run",
+    "running",
+    "pruned",
+    "finished",
+    "failed",
+)
+NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
+MethodSettings: TypeAlias = dict[str, Json]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a sweep is asked to do."""
+
+    base: Annotated[RunConfig, Doc("The configuration of the runs; its method and args are not used.")]
+    methods: Annotated[tuple[str, ...], Doc("The methods to tune.")]
+    args: Annotated[
+        Mapping[str, Mapping[str, Value]], Doc("Method → arguments that are fixed and not searched.")
+    ] = field(default_factory=dict)
+    grid: Annotated[
+        Mapping[str, Sequence[Value]],
+        Doc(
+            "Axis → values, in addition to the method's space. An axis is an argument, a dotted field of "
+            "the configuration such as local.lr or model.args.hidden, or seed; the last two are searched for "
+            "every method. A single text such as 1e-4..1:log is a range (raffed/config/number_range.py)."
+        ),
+    ] = field(default_factory=dict)
+    trials: Annotated[
+        int | None,
+        Range(1),
+        Doc(
+            "Number of settings tried per method; without it: as many as the largest grid has, or 5 if there "
+            "is none."
+        ),
+    ] = None
+    seeds: Annotated[
+        int, Range(1, 10_000), Doc("Number of final runs per method, with seeds that tuning never saw.")
+    ] = 3
+    protocol: Annotated[
+        Protocol, Doc("Data that settings are chosen by: a validation part, or test data as in the papers.")
+    ] = "validation"
+    select: Annotated[
+        Select, Doc("Models whose accuracy decides; `mean` is the mean of global and personal.")
+    ] = "global"
+    scheduler: Annotated[
+        Literal["fifo", "asha"], Doc("Whether bad trials end early (asha) or all run to the end (fifo).")
+    ] = "fifo"
+    search: Annotated[
+        Literal["grid", "random", "optuna"],
+        Doc(
+            "Source of settings: the points of the grid, random draws from its values and ranges, or Optuna "
+            "over its ranges."
+        ),
+    ] = "grid"
+
+    score: Annotated[
+        str,
+        Doc(
+            "Metric by which settings are chosen: accuracy, or the name of one of --metric whose unit is a "
+            "fraction. Of one that should be low, 1 minus its value counts."
+        ),
+    ] = ACCURACY
+    fill: Annotated[
+        Literal["rate", "none"],
+        Doc(
+            "What a method with fewer settings than the others tries in addition: learning rates around "
+            "--lr, so that all have the same number of trials, or nothing."
+        ),
+    ] = "rate"
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise UsageError("there is nothing to tune; give --method at least once")
+        for method in self.methods:
+            method_info(method)
+        for name in self.grid:
+            if "." in name and name.rpartition(".")[0] not in self.methods:
+                check_section(name)
+        check_fields("", self)
+        self._check_seeds()
+        if self.protocol == "validation" and not self.base.data.validation:
+            raise UsageError(
+                "the protocol validation needs a validation part; set data.validation above 0, such as 0.2"
+            )
+        if self.protocol == "paper" and self.base.data.validation:
+            raise UsageError("the protocol paper chooses on test data; leave data.validation at 0")
+
+    def _check_seeds(self) -> None:
+        """Refuse an axis of seeds where settings cannot be compared by their means over the seeds."""
+        if SEED_AXIS not in self.grid:
+            return
+        for seed in expanded(self.grid[SEED_AXIS]):
+            if not isinstance(seed, int) or isinstance(seed, bool):
+                raise UsageError(f"--grid {SEED_AXIS}={seed}: it must be a whole number")
+        for name, given, usual in (
+            ("protocol", self.protocol, "validation"),
+            ("scheduler", self.scheduler, "fifo"),
+            ("search", self.search, "grid"),
+        ):
+            if given != usual:
+                raise UsageError(
+                    f"--grid {SEED_AXIS}=… compares settings by their means over these seeds, which needs "
+                    f"--{name} {usual}, not {given}; leave the seeds out, or that option"
+                )
+
+    def check_score(self) -> None:
+        """Refuse a score that cannot choose. It imports the user's code, which must have been compared.
+
+        Raises:
+            UsageError: There is no such metric, or it is not a fraction that should be high or low.
+        """
+        own = self.own_score
+        if own is not None and (own.unit != FRACTION or own.better == "neither"):
+            raise UsageError(
+                f"score = {self.score!r}: its unit is {own.unit!r} and better is {own.better!r}; settings "
+                f"are chosen by a fraction in [0, 1] that should be high or low: "
+                f'@raffed.metric(unit="fraction", better=...)'
+            )
+
+    def as_dict(self) -> dict[str, Json]:
+        """Return plain JSON. Of the runtime it holds only what may change bits, and only if that is not the
+        default.
+        """
+        found: dict[str, Json] = json.loads(json.dumps(dataclasses.asdict(self)))
+        base = {name: value for name, value in table_of(found["base"]).items() if name not in NOT_ASKED}
+        if runtime := _deciding(self.base.runtime):
+            base["runtime"] = runtime
+        if self.score == ACCURACY:  # as in the sweeps of before it could be another
+            del found["score"]
+        if self.fill == "none":  # as in the sweeps of before methods could try rates in addition
+            del found["fill"]
+        return {**found, "base": base}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Json]) -> Request:
+        """Return the request that `as_dict` described.
+
+        Raises:
+            UsageError: No request could have this description, or it says where to run.
+        """
+        tables, methods = table_of(values["base"]), values["methods"]
+        base = RunConfig.from_dict(tables)
+        named = table_of(tables.get("runtime"))
+        strange = {"method", "args"} & set(tables) or set(named) - set(_deciding(base.runtime))
+        if strange:
+            raise UsageError(f"request.base holds {min(strange)!r}, which raffed does not write there")
+        made: Callable[..., Request] = Request
+        return made(
+            **{
+                "fill": "none",
+                **values,
+                "base": base,
+                "methods": tuple(methods if isinstance(methods, list) else ()),
+            }
+        )
+
+    def same(self, other: Request) -> bool:
+        """Return whether both ask for the same results, wherever the data are and the trials run."""
+        mine, theirs = (replace(one, base=_anywhere(one.base)).as_dict() for one in (self, other))
+        return mine == theirs
+
+    def config(self, method: str, settings: Mapping[str, Value], seed: int | None = None) -> RunConfig:
+        """Return the run of a trial. With a `seed`, return the final run of a chosen setting.
+
+        A final run trains on all training data.
+        """
+        fields = {name: value for name, value in settings.items() if "." in name or name == SEED_AXIS}
+        fixed = {name: value for name, value in settings.items() if name not in fields}
+        last = {} if seed is None else {"seed": seed, "data.validation": 0.0}
+        args = {**self.args.get(method, {}), **fixed}
+        return self.base.changed({**fields, "method": method, "args": args, **last})
+
+    @cached_property
+    def own_score(self) -> OwnMetric | None:
+        """The user's own metric by which settings are chosen, or None for the accuracy."""
+        if self.score == ACCURACY:
+            return None
+        known = {one.name: one for one in own_metrics(self.base.federation.metrics)}
+        check_choice("score", self.score, [ACCURACY, *known])
+        return known[self.score]
+
+    def final_seeds(self) -> list[int]:
+        """Return seeds that tuning did not see. They give another split, other weights and other batches."""
+        seen = max([self.base.seed, *(int(str(seed)) for seed in expanded(self.grid.get(SEED_AXIS, ())))])
+        return [] if self.protocol == "paper" else [seen + i for i in range(1, self.seeds + 1)]
+
+
+def _deciding(runtime: Runtime) -> dict[str, Json]:
+    """Return the part of the runtime that may change bits, if it is not the default; see
+    RunConfig.identity.
+    """
+    found: dict[str, Json] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
+    return {name: value for name, value in found.items() if value != getattr(Runtime(), name)}
+
+
+def _anywhere(base: RunConfig) -> RunConfig:
+    """Return the same run without the place of its data and with any share of a GPU."""
+    runtime = replace(base.runtime, gpu_fraction=1.0 if base.runtime.gpu_fraction else 0.0)
+    return replace(base, data=replace(base.data, root=None, download=False), runtime=runtime)
+
+
+def check_section(name: str) -> None:
+    """Refuse an axis such as runtime.address. A search varies what is computed, not where."""
+    check_choice(f"section of the axis {name!r}", name.partition(".")[0], set(SECTIONS) - {"runtime"})
+
+
+def expanded(among: Sequence[Value]) -> list[Value]:
+    """Return the values of an axis, those of a range as a grid takes them."""
+    found = number_range(among[0]) if len(among) == 1 else None
+    return list(among) if found is None else [*found.values()]
+
+
+def within_budget(points: Sequence[MethodSettings], budget: int, seed: int) -> list[MethodSettings]:
+    """Return all points, or `budget` of them drawn by `seed` without replacement, in the order of
+    the grid.
+    """
+    if budget >= len(points):
+        return list(points)
+    kept = random.Random(seed).sample(range(len(points)), budget)
+    return [points[index] for index in sorted(kept)]

@@ -1,0 +1,287 @@
+"""The runs of a sweep's trials on the disk: their scores, whether they can be counted or resumed.
+
+Runs that can be neither counted nor resumed are moved aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raffed.config.run import RunConfig
+from raffed.config.validation import Json
+from raffed.errors import RunFolderError, UsageError
+from raffed.own.gate import check_inside
+from raffed.results.lock import LOCK_FILE, check_unused
+from raffed.results.runfile import RUN_FILE, has_diverged, read_run
+from raffed.results.sweep_file import DAMAGED, TrialRecord
+from raffed.results.tree import check_run_tree
+from raffed.search.request import (
+    ACCURACY,
+    FAILED,
+    FINISHED,
+    LONGEST_NAME,
+    NEVER_RUN,
+    PRUNED,
+    RUNNING,
+    MethodSettings,
+    Request,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+Values = Mapping[tuple[str, str], float | None]  # (model, split) → accuracy
+
+
+def recorded(
+    folder: Path, upto: int | None = None, metric: str = ACCURACY
+) -> dict[int, dict[tuple[str, str], float | None]]:
+    """Return round → {(model, split): value of the server's row} for the evaluated rounds that are written.
+
+    Args:
+        folder: The run's folder.
+        upto: The last round that counts; None for all.
+        metric: Whose values: the accuracy, or a metric of the user's own.
+    """
+    import pyarrow.compute as pc
+
+    from raffed.results.canonical import sorted_rows
+    from raffed.results.writer import read_rows
+
+    def of_server(table: pa.Table) -> pa.Table:
+        return table.filter(pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"])))
+
+    rows = read_rows(folder, of_server)
+    found, several = _by_round(rows, metric)
+    if several:  # rows of several stages: the last one counts
+        found, _ = _by_round(sorted_rows(rows), metric)
+    return {number: values for number, values in found.items() if upto is None or number <= upto}
+
+
+def _by_round(rows: pa.Table, metric: str) -> tuple[dict[int, dict[tuple[str, str], float | None]], bool]:
+    """Return the values of a metric by round, and whether a place has several.
+
+    Lists are read in place of sorting and selecting within the table, which would load pandas.
+    """
+    rounds: dict[int, dict[tuple[str, str], float | None]] = {}
+    several = False
+    words = (rows[name].cast("string").to_pylist() for name in ("model", "split", "metric"))
+    for number, value, model, split, name in zip(
+        rows["round"].to_pylist(), rows["value"].to_pylist(), *words, strict=True
+    ):
+        if name == metric:
+            values = rounds.setdefault(number, {})
+            several = several or (model, split) in values
+            values[model, split] = value
+    return rounds, several
+
+
+def read_trial(
+    request: Request,
+    folder: Path,
+    settings: MethodSettings,
+    known: Trial | None = None,
+    error: str | None = None,
+) -> Trial:
+    """Return the outcome of a trial's run; its state is "never run" if there is none.
+
+    `known` is the trial as sweep.json records it. `error` says what went wrong when it was run just now.
+    """
+    trial = Trial(trial_name(settings), settings, NEVER_RUN)
+    if known is not None:
+        trial = replace(trial, number=known.number, reports=known.reports)
+    if not (folder / RUN_FILE).exists():
+        return replace(trial, state=FAILED if error else NEVER_RUN, error=error)
+    about = read_run(folder)
+    rounds = recorded(folder, metric=request.score)
+    done = about.get("state") == FINISHED and bool(rounds)
+    trial = replace(trial, rounds=max(rounds, default=0), seconds=float(about.get("seconds", 0.0)))
+    if known is not None and known.state == PRUNED and not done:
+        # The search ended this run on purpose, which the run records as an interruption. Its last rounds may
+        # have no rows.
+        return replace(trial, state=PRUNED, rounds=max([trial.rounds, *dict(trial.reports)]))
+    last = score(request, rounds[max(rounds)]) if done else math.nan
+    state = str(about.get("state"))
+    if state == RUNNING and (error or (known is not None and known.state == FAILED)):
+        state = FAILED  # its process died before it could write this
+    return replace(trial, state=state, score=last, error=about.get("error") or error)
+
+
+def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
+    """Return round → score as an ended trial reported them.
+
+    They are read from its metric rows, or from sweep.json if the rows were lost with the process.
+    """
+    found = dict(trial.reports)
+    for number, values in recorded(folder, metric=request.score).items():
+        value = score(request, values)
+        found[number] = -1.0 if math.isnan(value) else value
+    return dict(sorted(found.items()))
+
+
+def is_run_of(folder: Path, asked: RunConfig) -> bool:
+    """Return whether a folder holds the run that is asked for. Where it was computed does not count."""
+    from raffed.runs.folder import run_config
+
+    return run_config(folder).identity() == asked.identity()
+
+
+def damage(folder: Path) -> str:
+    """Return why the run in a folder can be neither counted nor resumed; empty if it can, or
+    without a run.
+    """
+    from raffed.runs.folder import check_unedited, run_config
+    from raffed.runs.integrity import check_finished
+
+    if not os.path.lexists(folder / RUN_FILE):
+        rest = folder.is_dir() and any(one.name != LOCK_FILE for one in folder.iterdir())
+        return f"{folder}: holds files and no {RUN_FILE}" if rest else ""
+    try:
+        check_run_tree(folder)
+        check_unedited(folder)
+        about = read_run(folder)
+        if about["state"] == FINISHED:
+            done, wanted = about["rounds_done"], run_config(folder).federation.rounds
+            if done != wanted and "ended_early" not in about:
+                return f"{folder / RUN_FILE}: finished after {done} of {wanted} rounds"
+            check_finished(folder, about)
+        recorded(folder)
+    except UsageError as error:
+        return str(error)
+    return "" if about["state"] == FINISHED else _lost_checkpoints(folder, about["files"])
+
+
+def _lost_checkpoints(folder: Path, files: Mapping[str, str]) -> str:
+    """Return why a run that wrote checkpoints has none to resume from; empty if it has one, or wrote
+    none yet.
+    """
+    from raffed.runs.checkpoint import check_checkpoint, checkpoints
+
+    why = ""
+    for checkpoint in reversed(checkpoints(folder)):
+        try:
+            check_checkpoint(checkpoint, files)
+        except RunFolderError as error:
+            why = why or str(error)
+        else:
+            return ""
+    return why
+
+
+def put_aside(folder: Path, why: str) -> Path:
+    """Move a damaged run from OUT/METHOD/trials/NAME to OUT/METHOD/damaged/NAME and return its new place.
+
+    Nothing is deleted.
+    """
+    if not (folder / LOCK_FILE).is_symlink():  # a link made by a stranger is moved with the rest
+        check_unused(folder)
+    place = folder.parents[1] / DAMAGED
+    check_inside(folder.parents[1], place)
+    place.mkdir(exist_ok=True)
+    names = (folder.name if number == 1 else f"{folder.name}-{number}" for number in range(1, 10_000))
+    target = next(place / name for name in names if not os.path.lexists(place / name))
+    folder.rename(target)
+    log.warning("%s. The run was put aside as %s and is run again", why, target)
+    return target
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting with the state, rounds and seconds of its run, and its score.
+
+    The score is a fraction, NaN unless the run is finished. `number` is its place in the order of proposals.
+    `reports` holds (round, score) of what a search has learned from it once it ended. `warnings` are those
+    that its process gave since it was last shown; they are not recorded.
+    """
+
+    name: str
+    settings: MethodSettings
+    state: str
+    rounds: int = 0
+    seconds: float = 0.0
+    score: float = math.nan
+    error: str | None = None
+    number: int = 0
+    reports: tuple[tuple[int, float], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Return whether there is nothing left to do for it."""
+        return self.state in (FINISHED, PRUNED) or self.diverged
+
+    @property
+    def diverged(self) -> bool:
+        """Return whether its training diverged, as it would each time."""
+        return has_diverged(self.state, self.error)
+
+    def as_dict(self) -> TrialRecord:
+        """Return plain JSON, with null for a missing score, and reports only if there are any."""
+        found = TrialRecord(
+            number=self.number,
+            name=self.name,
+            settings=self.settings,
+            state=self.state,
+            rounds=self.rounds,
+            seconds=self.seconds,
+            score=None if math.isnan(self.score) else self.score,
+            error=self.error,
+        )
+        if self.reports:
+            found["reports"] = [[number, value] for number, value in self.reports]
+        return found
+
+    @staticmethod
+    def from_dict(values: TrialRecord) -> Trial:
+        """Return the trial that `as_dict` described."""
+        score, reports = (
+            values.get("score"),
+            tuple((int(number), value) for number, value in values.get("reports", [])),
+        )
+        return Trial(
+            values["name"],
+            dict(values["settings"]),
+            values["state"],
+            values.get("rounds", 0),
+            values.get("seconds", 0.0),
+            math.nan if score is None else score,
+            values.get("error"),
+            values.get("number", 0),
+            reports,
+        )
+
+
+def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> float:
+    """Return the number that is maximised, from {(model, split): value}; NaN if it was not measured.
+
+    It is a fraction: the accuracy, a metric of the user's own, or 1 minus it if it should be low.
+    """
+    splits = ("val", "val") if request.protocol == "validation" else ("test", "local_test")
+    both = [values.get(("global", splits[0])), values.get(("personal", splits[1]))]
+    wanted = {"global": both[:1], "personal": both[1:], "mean": both}[request.select]
+    known = [math.nan if value is None else value for value in wanted]
+    mean, own = sum(known) / len(known), request.own_score
+    return 1.0 - mean if own is not None and own.better == "lower" else mean
+
+
+def trial_name(settings: Mapping[str, Json]) -> str:
+    """Return the name of a trial and of its folder: its settings, in their order.
+
+    A name that is too long ends with its hash.
+    """
+    text = ",".join(f"{name}={value}" for name, value in settings.items()) or "defaults"
+    name = re.sub(r"[^A-Za-z0-9.,=_+-]+", "-", text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 13]}-{digest}"
+
+
+SweepWatcher = Callable[[str, Trial, int], None]  # method, trial in its present state, rounds of a whole run

@@ -1,0 +1,169 @@
+"""Estimate how long the runs of an item take, from a few steps on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from raffed.config.faults import Faults
+from raffed.config.run import Federation, RunConfig, Runtime
+from raffed.errors import UsageError
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.tables.measured import corrected
+from raffed.tables.planner import PlannedRun
+from raffed.tables.scales import stages_of
+
+START_SECONDS = 12.0  # duration of a run's start, before its first round
+PROBE_STEPS = 4  # per probe; the first step is slower, and a large network needs seconds for each
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that a local training step and a global evaluation take in one process on this machine."""
+
+    step: float
+    evaluation: float
+
+
+class _Probed(NamedTuple):
+    """What decides the speed of a step. Runs that agree in it share a probe."""
+
+    dataset: str
+    split: str
+    transform: str
+    model: str
+    batch_size: int
+    gpu_fraction: float
+
+    @staticmethod
+    def of(config: RunConfig) -> _Probed:
+        data, gpu = config.data, config.runtime.gpu_fraction
+        place = data.dataset, data.split, data.transform
+        return _Probed(*place, config.model.name, config.local.batch_size, gpu)
+
+
+def estimated(found: Iterable[PlannedRun], tell: Callable[[str], None]) -> list[PlannedRun]:
+    """Return the jobs with the seconds they may still take, from a probe of each data set and network.
+
+    A job whose data are missing is marked as left out. A probe trains one client of FedAvg for a few steps,
+    so methods with additional passes take longer. Where runs of the same method are finished here, their
+    measured seconds correct the estimate (`corrected`).
+    """
+    probes = _Probes(tell)
+    return corrected([probes.estimate(job) for job in found], probes.whole)
+
+
+class _Probes:
+    """The speeds that were probed, and the sizes of the clients of each task."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._speeds: dict[_Probed, Speed | str] = {}
+        self._sizes: dict[str, list[int]] = {}
+
+    def estimate(self, job: PlannedRun) -> PlannedRun:
+        """Return a job with its seconds, or marked as left out; a finished one as it is."""
+        if job.left_out or job.done:
+            return job
+        key = _Probed.of(job.config)
+        if key not in self._speeds:
+            self._tell(f"probing {key.dataset}, {key.split}, {key.model}")
+            self._speeds[key] = _probed(job.config)
+        speed = self._speeds[key]
+        if isinstance(speed, str):
+            return replace(job, left_out=speed)
+        return replace(job, seconds=seconds_left(job, speed, self._sizes_of(job.config)))
+
+    def whole(self, job: PlannedRun) -> float:
+        """Return the estimated seconds of a job from its beginning; 0 if its network was not probed."""
+        key = _Probed.of(job.config)
+        like = [one for probed, one in self._speeds.items() if probed._replace(split=key.split) == key]
+        speed = self._speeds.get(key, like[0] if like else "")
+        if isinstance(speed, str):
+            return 0.0
+        return job.config.federation.rounds * seconds_of_round(
+            job.config, speed, self._sizes_of(job.config)
+        ) + start_seconds(job.config)
+
+    def _sizes_of(self, config: RunConfig) -> list[int]:
+        share = repr((config.data, config.seed))  # methods of one task share its sizes
+        if share not in self._sizes:
+            self._sizes[share] = sizes_of(config)
+        return self._sizes[share]
+
+
+def sizes_of(config: RunConfig) -> list[int]:
+    """Return the training samples of every client in the first round. All stages have the same sizes."""
+    from raffed.runtime.setup import prepare_run
+
+    return prepare_run(config).sizes_at(0)
+
+
+def seconds_left(job: PlannedRun, speed: Speed, sizes: list[int]) -> float:
+    """Estimate the seconds that a run still takes.
+
+    The estimate is T·(participants · mean steps · s per step + evaluations · s), divided by the number of
+    actors, plus the time to start. A survey counts as one evaluation, because all clients' test parts
+    together are about as large as the global test set.
+
+    Args:
+        job: The run.
+        speed: Of its data set and network on this machine.
+        sizes: Training samples of every client.
+    """
+    done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
+    rounds = job.config.federation.rounds - done
+    return rounds * seconds_of_round(job.config, speed, sizes) + start_seconds(job.config)
+
+
+def start_seconds(config: RunConfig) -> float:
+    """Return how long a run takes to start."""
+    return START_SECONDS * (config.runtime.execution != "serial")
+
+
+def seconds_of_round(config: RunConfig, speed: Speed, sizes: list[int]) -> float:
+    """Return the estimated seconds of a round. The arguments are those of `seconds_left`."""
+    federation = config.federation
+    together = federation.participants(len(sizes))
+    steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
+    evaluations = (
+        -(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)
+    ) / federation.rounds
+    side_by_side = (
+        1
+        if config.runtime.execution == "serial"
+        else min(config.runtime.actors or os.cpu_count() or 1, together)
+    )
+    return (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
+
+
+def _probed(config: RunConfig) -> Speed | str:
+    """Return the speed of a network on its data here, or why it cannot be run."""
+    from raffed.runs.run import run
+    from raffed.runtime.setup import prepare_run
+
+    local = replace(config.local, epochs=1e-6, epochs_to=0, min_steps=PROBE_STEPS)
+    runtime = Runtime(
+        execution="serial", gpu_fraction=config.runtime.gpu_fraction, threads=config.runtime.threads
+    )
+    federation = Federation(rounds=stages_of(config.data.split))
+    # Without planned faults, because a probe whose only client drops out measures nothing
+    small = replace(
+        config,
+        method="fedavg",
+        args={},
+        local=local,
+        faults=Faults(),
+        runtime=runtime,
+        federation=federation,
+    )
+    try:
+        one = 1 / prepare_run(small).partition.num_clients  # a round
+        rows = run(replace(small, federation=replace(federation, participation=one))).to_pandas()
+    except UsageError as error:
+        return " ".join(str(error).split())
+    timed = rows[rows["seconds"].notna()]
+    server, client = (timed[timed["model"] == model]["seconds"].iloc[0] for model in ("global", "local"))
+    return Speed(float(client) / PROBE_STEPS, max(float(server - client), 0.0))

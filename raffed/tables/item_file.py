@@ -1,0 +1,148 @@
+"""item.json: the cells of a reproduction and the runs behind them. `raffed.analysis` makes tables and figures
+of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+from raffed.results.lock import make_folder
+from raffed.results.run_contents import Noted
+from raffed.results.runfile import write_json
+from raffed.tables.item_source import ITEM_FILE, item_folder, source_record
+from raffed.tables.items import Cell, Item
+from raffed.tables.measures import MEASURES
+from raffed.tables.planner import DIVERGED, Planned, PlannedRun, PlannedStudy
+from raffed.tables.searched import search_record
+
+Place: TypeAlias = tuple[str, str]  # row and column
+Folders: TypeAlias = dict[Place, dict[str, list[str]]]  # place → setting → folders of finished runs
+
+
+def write_item(item: Item, scale: str, out: Path, planned: Sequence[Planned]) -> Path:
+    """Write item.json.
+
+    analysis/reproduction/verdicts.py makes tables from it, and analysis/studies.py figures.
+    """
+    folder = item_folder(item, scale, out)
+    found = [job for job in planned if isinstance(job, PlannedRun)]
+    studies = [job for job in planned if isinstance(job, PlannedStudy)]
+    make_folder(folder)
+    wanted = {(cell.row, cell.column): cell for job in found for cell in job.cells}
+    order = dict.fromkeys((cell.row, cell.column) for cell in item.cells)  # the table's, not that of the runs
+    cells = {place: wanted[place] for place in (*order, *wanted) if place in wanted}
+    columns = {column for _, column in cells}
+    averages = [(one, of) for one, of in item.averaged(scale) if columns >= set(of)]
+    about = {
+        "schema": 1,
+        "paper": item.paper,
+        "name": item.name,
+        "title": item.title,
+        "measure": item.measure,
+        "scale": scale,
+        "meaning": item.meaning(scale),
+        "unit": _unit(item, cells.values()),
+        "margin": item.margin,
+        "baseline": item.baseline,
+        "note": item.note,
+        "cells": _cells(cells, _folders(found, folder)),
+        "averages": [{**asdict(one), "of": list(of), "whole": len(one.of)} for one, of in averages],
+        "claims": _claims(item, scale, cells.keys(), {one.column: of for one, of in averages}),
+        "picture": item.picture,
+        "study": item.study,
+        "studies": [os.path.relpath(job.folder, folder) for job in studies if job.done],
+        "left_out": _left_out([job for job in found if not _settled(job)], studies),
+        **search_record(item, scale, out, found),
+        **source_record(item, folder),
+        **({} if item.published is None else {"published": asdict(item.published)}),
+    }
+    write_json(folder / ITEM_FILE, about)
+    return folder / ITEM_FILE
+
+
+def _folders(found: Iterable[PlannedRun], folder: Path) -> Folders:
+    """Return the folders of the finished runs behind every cell, relative to `folder`."""
+    runs: Folders = {}
+    for job in found:
+        for cell in job.cells:
+            of = runs.setdefault((cell.row, cell.column), {}).setdefault(cell.setting, [])
+            of += [os.path.relpath(job.folder, folder)] if job.done and job.trial is None else []
+    return runs
+
+
+def _cells(kept: Mapping[Place, Cell], runs: Folders) -> list[Noted]:
+    """Return the cells as item.json holds them. What is not special is left out."""
+    return [
+        {
+            "row": place[0],
+            "column": place[1],
+            "printed": dict(cell.printed),
+            "runs": list(chain(*runs[place].values())),
+            **({"measure": cell.measure} if cell.measure else {}),
+            **({} if cell.target else {"target": False}),
+            **({"witnesses": [dict(one) for one in cell.witnesses]} if cell.witnesses else {}),
+            **({"settings": _settings(runs[place])} if cell.setting else {}),
+            **({"chosen_as": cell.chosen_as} if cell.setting and cell.chosen_as else {}),
+        }
+        for place, cell in kept.items()
+    ]
+
+
+def _settled(job: PlannedRun) -> bool:
+    """Return whether a job is a trial that diverged, which is an outcome like another."""
+    return job.trial is not None and job.left_out.startswith(DIVERGED)
+
+
+def _left_out(found: Iterable[PlannedRun], studies: Iterable[PlannedStudy]) -> list[str]:
+    """Return what was not done, and why."""
+    runs = {f"{', '.join(c.place)}: {_why(job)}" for job in found if job.left_out for c in job.cells}
+    return sorted(runs) + [
+        f"study of seed {job.seed}: {job.left_out}" for job in studies if job.left_out and not job.done
+    ]
+
+
+def _why(job: PlannedRun) -> str:
+    """Return why a run was not done. With its seed if it diverged, so that tables can count such runs."""
+    if not job.left_out.startswith(DIVERGED):
+        return job.left_out
+    return f"{DIVERGED}: seed {job.seed}: {job.left_out.removeprefix(f'{DIVERGED}: ')}"
+
+
+def _settings(found: Mapping[str, list[str]]) -> list[Noted]:
+    return [{"setting": setting, "runs": runs} for setting, runs in found.items()]
+
+
+def _claims(
+    item: Item, scale: str, kept: Collection[Place], averages: Mapping[str, Sequence[str]]
+) -> list[Noted]:
+    """Return the claims whose cells were all asked for. Those about sizes are kept at the paper's own scale
+    only.
+
+    An average stands for the cells of its columns.
+    """
+    made = [one for one in item.claims if scale == "full" or not one.sized]
+    behind = [
+        {
+            (row, part)
+            for _, row, column, *_ in (*one.terms, *one.given)
+            for part in averages.get(column, (column,))
+        }
+        for one in made
+    ]
+    return [asdict(one) for one, cells in zip(made, behind, strict=True) if cells <= set(kept)]
+
+
+def _unit(item: Item, cells: Iterable[Cell]) -> str:
+    """Return what the numbers are, each with its name if cells have measures of their own."""
+    names = list(dict.fromkeys([item.measure, *(cell.measure or item.measure for cell in cells)]))
+    said = [MEASURES.get(name, name) for name in names]
+    return (
+        said[0]
+        if len(said) == 1
+        else "; ".join(f"{name}: {text}" for name, text in zip(names, said, strict=True))
+    )

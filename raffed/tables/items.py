@@ -1,0 +1,234 @@
+"""What a table or figure of a paper consists of: cells, averages and claims."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
+
+from raffed.config.run import RunConfig
+from raffed.data.catalogue import ALIASES, DATASETS
+from raffed.methods import METHODS
+from raffed.methods.own import GROUP
+from raffed.models import MODELS
+from raffed.models.catalogue import is_own as is_own_model
+from raffed.own.names import reference_of
+from raffed.own.source_files import Sources
+from raffed.tables.measures import MEASURES
+from raffed.tables.published import Published
+from raffed.tables.scales import SCALES, STUDY_SCALES, known_split, smoke
+from raffed.tables.search import RowSearch
+from raffed.tables.studies import studies
+
+SEEDS = {"smoke": 1, "proxy": 3, "full": 3}  # unless the item's search has a number of its own
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: the run behind it (at full scale, seed 0), and where the paper prints it.
+
+    Attributes:
+        printed: Column → value of the paper's csv under analysis/printed; empty if nothing is printed. In a
+            table of one's own "value" is the number itself.
+        measure: How the number is read, if it differs from the item's other rows.
+        setting: Which of several settings this run has; the number is that of the best.
+        target: False if docs/papers says that the printed number is not to be reproduced. Ours is then shown
+            beside it and not judged.
+        witnesses: Where other sources print the same number. They are shown, and ours is not judged by them.
+        chosen_as: The row whose best setting this row takes, because its runs are the same ones, read in
+            another way. Without it the cell's own measure chooses.
+    """
+
+    row: str
+    column: str
+    config: RunConfig
+    printed: Mapping[str, str]
+    measure: str = ""
+    setting: str = ""
+    target: bool = True
+    witnesses: tuple[Mapping[str, str], ...] = ()
+    chosen_as: str = ""
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """Return row, column and, if there are several, setting."""
+        return (self.row, self.column, self.setting)[: 3 if self.setting else 2]
+
+
+@dataclass(frozen=True)
+class Average:
+    """A column that is the mean of others, row by row.
+
+    At a scale that lacks some of these columns, it is the mean of the rest. `printed` lacks only the method;
+    it is empty if nothing is printed.
+    """
+
+    column: str
+    of: tuple[str, ...]
+    printed: Mapping[str, str]
+
+
+# Factor, row, column, and a measure if it differs from the cell's
+ClaimTerm = tuple[float, str, str] | tuple[float, str, str, str]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement about an item's cells: Σ factor · value of the cell (row, column) − minus > 0.
+
+    It is judged seed by seed, in pairs. A column may be that of an average.
+
+    Attributes:
+        within: If given, the statement is instead that the sum is no farther from 0 than this; with 0 both
+            sides are the same numbers.
+        given: Terms of a premise, whose sum must be above 0 for the claim to say anything, such as a gain of
+            which half is claimed.
+        sized: Whether the claim states a number of points of the paper's own runs. Smaller runs are not
+            judged by it.
+    """
+
+    text: str
+    terms: tuple[ClaimTerm, ...]
+    given: tuple[ClaimTerm, ...] = ()
+    minus: float = 0.0
+    within: float | None = None
+    sized: bool = False
+
+    @staticmethod
+    def above(text: str, better: str, worse: str, column: str) -> Claim:
+        """Claim that one row's value is above another's in a column."""
+        return Claim(text, ((1.0, better, column), (-1.0, worse, column)))
+
+    @staticmethod
+    def near(text: str, one: str, other: str, column: str, within: float, measure: str = "") -> Claim:
+        """Claim that two rows' values differ by at most `within` in a column; with 0 they are equal."""
+        asked = (measure,) if measure else ()
+        return Claim(text, ((1.0, one, column, *asked), (-1.0, other, column, *asked)), within=within)
+
+
+class ItemOptions(TypedDict, total=False):
+    """Arguments of an `Item` that most items leave out."""
+
+    margin: float
+    baseline: str
+    note: str
+    claims: tuple[Claim, ...]
+    picture: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure.
+
+    Attributes:
+        margin: How far from the printed number ours may lie and mean the same, in the measure's unit: the
+            spread over runs that the source prints, √(mean s²) of its numbers that are to be reproduced, or
+            1 point where it prints none. It is no wider than half of the largest printed gain over the
+            baseline, so that the baseline in every row's place does not agree with all of them.
+        picture: A name of PICTURES in analysis/reproduction/item_views.py, drawn beside the table.
+        study: A name of `studies()`, for what is not a table of federated runs. There may then be
+            no cells and no measure.
+        released: The runs that the paper's released code makes for a cell, by setting, if the paper prints
+            the best of them.
+        source: The files that describe a table of one's own.
+        search: How the rows get their settings, if they are tuned. The cells' runs then have the settings
+            that all trials share. Such runs are small, and by default each has one process.
+    """
+
+    paper: str
+    name: str
+    title: str
+    measure: str = ""
+    cells: tuple[Cell, ...] = ()
+    averages: tuple[Average, ...] = ()
+    margin: float = 1.0
+    baseline: str = "FedAvg"
+    note: str = ""
+    proxy: Callable[[RunConfig], RunConfig | None] | None = None
+    study: str = ""
+    claims: tuple[Claim, ...] = ()
+    picture: str = ""
+    released: Callable[[RunConfig], Mapping[str, RunConfig]] | None = None
+    source: Sources | None = field(default=None, compare=False)
+    search: RowSearch | None = field(default=None, compare=False)
+    published: Published | None = field(default=None, compare=False)
+
+    @property
+    def key(self) -> str:
+        return f"{self.paper}/{self.name}"
+
+    def seeds(self, scale: str) -> int:
+        """Return how many runs a cell has at a scale, if nobody asks for another number."""
+        return SEEDS[scale] if self.search is None or scale == "smoke" else self.search.seeds
+
+    def meaning(self, scale: str) -> str:
+        """Return what a scale means for this item."""
+        if self.search is not None and scale == "full":
+            return "every row tuned in the same way, then repeated with fresh seeds"
+        return (STUDY_SCALES if self.study and not self.cells else SCALES)[scale]
+
+    def missing(self, scale: str = "full") -> tuple[str, ...]:
+        """Return the names that this item needs at a scale and no registry has, each once, in order."""
+        found = [f"study {self.study}"] if self.study and self.study not in studies() else []
+        if self.measure not in MEASURES and (self.cells or not self.study):
+            found.append(f"measure {self.measure}")
+        found += [
+            f"measure {cell.measure}" for cell in self.cells if cell.measure and cell.measure not in MEASURES
+        ]
+        for cell in self.cells:
+            config = self.at(cell, scale)
+            found += lacking(config) if config is not None else []
+        return tuple(dict.fromkeys(found))
+
+    def at(self, cell: Cell, scale: str, seed: int = 0) -> RunConfig | None:
+        """Return the run of a cell at a scale; None if the scale leaves it out."""
+        config: RunConfig | None = cell.config
+        if scale == "proxy" and self.proxy is not None:
+            config = self.proxy(cell.config)
+        elif scale == "smoke":
+            config = smoke(cell.config)
+        return config if config is None else replace(config, seed=seed)
+
+    def averaged(self, scale: str) -> list[tuple[Average, tuple[str, ...]]]:
+        """Return the averages, each with those of its columns that the scale has. Averages without any are
+        left out.
+        """
+        there = {cell.column for cell in self.cells if self.at(cell, scale) is not None}
+        parts = [(one, tuple(column for column in one.of if column in there)) for one in self.averages]
+        return [(one, of) for one, of in parts if of]
+
+
+def lacking(config: RunConfig) -> list[str]:
+    """Return the names in a configuration that no registry has and that do not refer to code or data of one's
+    own.
+
+    Examples are `method flda`, `model wrn28`, `data set cinic10` and `split stages:…`.
+    """
+    known = config.method in METHODS
+    own = reference_of(config.method, GROUP, METHODS) is not None
+    found = [] if known or own else [f"method {config.method}"]
+    found += [
+        f"argument {name} of {config.method}"
+        for name in config.args
+        if known and name not in _keywords(config.method)
+    ]
+    data = config.data.dataset
+    if ALIASES.get(data, data) not in DATASETS and not _is_own_data(data):
+        found.append(f"data set {data}")
+    if config.model.name not in MODELS and not is_own_model(config.model.name):
+        found.append(f"model {config.model.name}")
+    return (
+        found if known_split(config.data.split) else [*found, f"split {config.data.split.partition(':')[0]}"]
+    )
+
+
+def _is_own_data(text: str) -> bool:
+    from raffed.data.own_data import is_own  # late, because it loads NumPy
+
+    return is_own(text)
+
+
+@functools.cache
+def _keywords(method: str) -> set[str]:
+    return {one.name for one in METHODS[method].described().arguments}

@@ -1,0 +1,286 @@
+"""Plan and execute a table or figure, cell by cell: what will run, and how long it may take. It can be
+resumed.
+
+OUT/runs/SCALE/METHOD-DATASET-MODEL-IDENTITY/    a run; tables that share a cell share its run
+OUT/runs/SCALE/study-NAME-sSEED/                 a study; figures that show it share it
+OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs behind them, where the paper
+                                                 prints them, and the folders of its study
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from raffed.config.run import RunConfig, Runtime
+from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError
+from raffed.results.runfile import RUN_FILE, has_diverged, read_object
+from raffed.tables.arithmetic import finished_otherwise
+from raffed.tables.catalogue import chosen
+from raffed.tables.items import Cell, Item, lacking
+from raffed.tables.measures import MEASURES
+from raffed.tables.search import Setting
+from raffed.tables.studies import STUDY_FILE, studies
+
+DIVERGED = "diverged"
+ELSEWHERE = "another command works on it"
+OVER_BUDGET = "does not fit into the budget"
+ITEM_FILE = "item.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A run or a study that an item needs.
+
+    `seconds` is the estimated time left. `left_out` says why it will not be done; it is "" if it will.
+    """
+
+    seed: int
+    folder: Path
+    seconds: float = 0.0
+    left_out: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Return whether the run or the study is finished."""
+        return state_of(self.folder) == "finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun(Planned):
+    """A run, and the cells that need it.
+
+    Attributes:
+        trial: The setting of a run that only serves to choose one; None if the run is a result.
+        shorter: Folder of the same trial with fewer rounds, from which this one may go on.
+        decided: Whether it is known which of the trials of this length go on.
+    """
+
+    cells: tuple[Cell, ...]
+    config: RunConfig
+    trial: Setting | None = None
+    shorter: Path | None = None
+    decided: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStudy(Planned):
+    """A study to be executed at a scale."""
+
+    study: str
+    scale: str
+
+
+def is_trial(job: Planned) -> bool:
+    """Return whether a job only serves to choose a setting."""
+    return isinstance(job, PlannedRun) and job.trial is not None
+
+
+def unchosen(jobs: Iterable[Planned]) -> int:
+    """Return the number of cells whose setting is still to be chosen by trials."""
+    places: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    for job in jobs:
+        if isinstance(job, PlannedRun):
+            places[is_trial(job)] |= {(cell.row, cell.column) for cell in job.cells}
+    return len(places[True] - places[False])
+
+
+P = TypeVar("P", bound=Planned)
+
+
+def planned_runs(
+    item: Item, scale: str, out: Path, only: Sequence[str], seeds: int, runtime: Runtime | None = None
+) -> list[PlannedRun]:
+    """Return the runs of an item, one seed after the other, each once. What cannot run says why."""
+    found: dict[Path, PlannedRun] = {}
+    below = out / "runs" / scale
+    there = _names(below)
+    for seed in range(seeds):
+        for cell in chosen(item, only):
+            config = item.at(cell, scale, seed)
+            if config is None:
+                continue
+            config = config if runtime is None else replace(config, runtime=runtime)
+            folder = run_folder(config, below, there)
+            measure = cell.measure or item.measure
+            missing = lacking(config) + ([] if measure in MEASURES else [f"measure {measure}"])
+            reason = f"missing: {', '.join(missing)}" if missing else ""
+            before = found.get(folder)
+            cells = (*before.cells, cell) if before else (cell,)
+            found[folder] = PlannedRun(cells=cells, seed=seed, config=config, folder=folder, left_out=reason)
+    return list(found.values())
+
+
+def run_folder(config: RunConfig, below: Path, there: Sequence[str]) -> Path:
+    """Return the folder of a run among `there`, the names below its scale.
+
+    A run that is finished counts also if it was computed in another way, such as in stacks or on a GPU.
+    """
+    own = below / run_name(config)
+    others = [below / name for name in there if name.startswith(f"{_label(config)}-") and name != own.name]
+    if not others or state_of(own) == "finished":
+        return own
+    return finished_otherwise(config, others) or own
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def run_name(config: RunConfig) -> str:
+    """Return the name of a run's folder below its scale. Equal runs have equal names."""
+    return f"{_label(config)}-{config.identity()[:10]}"
+
+
+def _label(config: RunConfig) -> str:
+    """Return what the name of a run's folder begins with. It takes much less time than the whole name."""
+    text = f"{config.method}-{config.data.dataset}-{config.data.split}-{config.model.name}-s{config.seed}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+
+
+def state_of(folder: Path) -> str:
+    """Return the state in run.json or study.json; "" if there is none."""
+    name = next((name for name in (RUN_FILE, STUDY_FILE) if (folder / name).exists()), None)
+    return str(read_object(folder, name).get("state")) if name else ""
+
+
+def study_folder(study: str, scale: str, out: Path, seed: int) -> Path:
+    """Return the folder of a study with one seed. The scale is the folder above, as for runs."""
+    return out / "runs" / scale / f"study-{study}-s{seed}"
+
+
+def planned_studies(
+    item: Item, scale: str, out: Path, seeds: int, root: str | None = None
+) -> list[PlannedStudy]:
+    """Return the item's study, once for each seed, with the stated estimate of its time; empty without a
+    study.
+
+    What is missing for it says so.
+    """
+    if not item.study:
+        return []
+    folders = {seed: study_folder(item.study, scale, out, seed) for seed in range(seeds)}
+    found = [
+        PlannedStudy(seed=seed, folder=folder, study=item.study, scale=scale)
+        for seed, folder in folders.items()
+    ]
+    if all(job.done for job in found):
+        return found
+    info = studies().get(item.study)
+    reason = f"missing: study {item.study}" if info is None else _unreadable(info.data.get(scale, ()), root)
+    seconds = 0.0 if info is None else info.seconds[scale]
+    return [job if job.done else replace(job, seconds=seconds, left_out=reason) for job in found]
+
+
+def _unreadable(names: Iterable[str], root: str | None) -> str:
+    """Return why a data set cannot be read here; "" if all can."""
+    from raffed.data.datasets import load_dataset
+
+    for name in names:
+        try:
+            load_dataset(name, root)
+        except UsageError as error:
+            return " ".join(str(error).split())
+    return ""
+
+
+def finished(found: Sequence[P]) -> list[P]:
+    """Mark the jobs that are not done as left out, and return all jobs."""
+    return [job if job.done or job.left_out else replace(job, left_out=_unfinished(job)) for job in found]
+
+
+def _unfinished(job: Planned) -> str:
+    """Return why a job is not finished: its training diverged, or it has not come to its end."""
+    about = read_object(job.folder, RUN_FILE) if (job.folder / RUN_FILE).exists() else {}
+    error = str(about.get("error") or "")
+    return f"{DIVERGED}: {error}" if has_diverged(str(about.get("state")), error) else "not finished"
+
+
+def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:
+    """Mark the jobs that no longer fit into the time as left out, and return all jobs in their order.
+
+    A later job that is shorter may still fit.
+    """
+    left: float | None = seconds
+    kept: list[P] = []
+    for job in found:
+        if left is None or job.left_out or job.done:
+            kept.append(job)
+        elif job.seconds <= left:
+            left -= job.seconds
+            kept.append(job)
+        else:
+            kept.append(replace(job, left_out=OVER_BUDGET))
+    return kept
+
+
+def execute_runs(found: Sequence[P], run: Callable[[P], None], seconds: float | None) -> list[P]:
+    """Execute the jobs one after the other, and return all jobs.
+
+    A job is marked as left out if it diverges, if another process works on it, or if it no longer fits
+    because others took longer than estimated.
+    """
+    began, spent, planned = time.monotonic(), 0.0, 0.0
+    after: list[P] = []
+    for job in found:
+        if job.left_out or job.done:
+            after.append(job)
+            continue
+        slower = max(spent / planned, 1.0) if planned else 1.0
+        if seconds is not None and planned and time.monotonic() - began + slower * job.seconds > seconds:
+            after.append(replace(job, left_out="did not fit any more: runs took longer than estimated"))
+            continue
+        start = time.monotonic()
+        try:
+            run(job)
+        except NumericsError as error:  # other runs may still converge
+            job = replace(job, left_out=f"{DIVERGED}: {error}")
+        except FolderInUseError as error:  # a command beside this one makes this run
+            job = replace(job, left_out=f"{ELSEWHERE}: {error}")
+        except RunFolderError:
+            if not job.done:  # else that command has finished it in the meantime
+                raise
+        spent, planned = spent + time.monotonic() - start, planned + job.seconds
+        after.append(job)
+    return after
+
+
+def progress(item: Item, scale: str, out: Path) -> tuple[int, int]:
+    """Return how many cells have a finished run of seed 0, and how many there are, from the folders alone.
+
+    A study counts as a cell. Where nothing was run at this scale, both numbers are 0.
+    """
+    if item.search is not None:
+        return _with_results(item, scale, out)
+    runs = out / "runs" / scale
+    there = _names(runs)
+    if not there:
+        return 0, 0
+    configs = [config for cell in item.cells if (config := item.at(cell, scale)) is not None]
+    begun = [one for one in configs if any(name.startswith(_label(one)) for name in there)]
+    folders = [run_folder(config, runs, there) for config in begun]
+    folders += [study_folder(item.study, scale, out, 0)] if item.study else []
+    return sum(state_of(folder) == "finished" for folder in folders), len(configs) + bool(item.study)
+
+
+def _with_results(item: Item, scale: str, out: Path) -> tuple[int, int]:
+    """Return (cells with a result, cells) of a table whose rows are tuned, as its item.json has them."""
+    folder = out / item.paper / item.name / scale
+    if not (folder / ITEM_FILE).exists():
+        return 0, len(item.cells)
+    cells = read_object(folder, ITEM_FILE).get("cells")
+    runs = [one.get("runs") for one in cells if isinstance(one, dict)] if isinstance(cells, list) else []
+    return sum(bool(one) for one in runs), len(runs)
+
+
+def state(item: Item, out: Path) -> str:
+    """Return "never run", or the largest scale of which anything is finished, with how much of it."""
+    for scale in ("full", "proxy", "smoke"):
+        done, of = progress(item, scale, out)
+        if done:
+            return scale if done == of else f"{scale} {done}/{of}"
+    return "never run"

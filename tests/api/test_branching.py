@@ -1,0 +1,325 @@
+"""`extend` and `fork`: a run goes on to more rounds, or on a branch of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.config.validation import Value
+from raffed.data.array_cache import ArrayCache
+from raffed.errors import DataFileError, RunFolderError, UsageError
+from raffed.results.runfile import read_run
+from raffed.results.seal import sealed
+from raffed.results.writer import read_metrics
+from raffed.runs.privacy_accountant import epsilon, epsilon_of
+from raffed.runtime.setup import prepare_run
+
+BASE = RunConfig(
+    method="scaffold",
+    data=Data(split="dirichlet:4:0.5", samples=200),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, batch_size=32, epochs=1),
+    federation=Federation(rounds=4, participation=0.5),
+    runtime=Runtime(execution="serial", checkpoint_every=2),
+)
+
+
+def of(rounds: int, **changes: Value) -> RunConfig:
+    """The run of this file with another number of rounds and other settings."""
+    names = {name.replace("__", "."): value for name, value in changes.items()}
+    return BASE.changed({"federation.rounds": rounds, **names})
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("branching") / "four"
+    raffed.run(of(4), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def seven() -> raffed.RunResult:
+    return raffed.run(of(7))
+
+
+def copied(run: Path, to: Path) -> Path:
+    shutil.copytree(run, to)
+    return to
+
+
+def verified(run: Path) -> list[str]:
+    """What `verify` finds wrong, all rounds executed again."""
+    return [f"{one.what} {one.round}" for one in raffed.verify(run, 99, progress=False).checks if not one.ok]
+
+
+def test_an_extended_run_has_the_bits_of_a_run_with_all_rounds_from_the_start(
+    four: Path, seven: raffed.RunResult, tmp_path: Path
+) -> None:
+    run = copied(four, tmp_path / "run")
+    found = raffed.extend(run, 7)
+    assert (found.state, found.hashes) == ("finished", seven.hashes)
+    assert verified(run) == []
+
+
+def test_an_extended_run_records_what_it_was(four: Path, tmp_path: Path) -> None:
+    run = copied(four, tmp_path / "run")
+    raffed.extend(run, 5)
+    raffed.extend(run, 6)
+    about, before = read_run(run), read_run(four)
+    assert [one["config"]["federation"]["rounds"] for one in about["earlier"]] == [4, 5]
+    assert about["earlier"][0]["identity"] == before["identity"]
+    assert about["identity"] == of(6).identity()
+    assert about["run_id"] == before["run_id"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"federation.measures": "calibration,fairness"},
+        {"federation.survey": 2},
+        {"federation.unseen_clients": 0.5, "data.local_test": 0.2},
+        {"federation.eval_every": 3},
+        {"federation.measures": "term_strength", "federation.strength_every": 3, "method": "fedprox"},
+        {"method": "finetune"},
+        {"runtime.checkpoint_every": 99, "federation.measures": "fairness"},
+    ],
+    ids=str,
+)
+def test_what_belongs_to_the_end_of_a_run_is_made_where_the_longer_run_ends(
+    changes: Mapping[str, Value], tmp_path: Path
+) -> None:
+    whole = raffed.run(of(6).changed(changes))
+    raffed.run(of(4).changed(changes), tmp_path / "run")
+    assert raffed.extend(tmp_path / "run", 6).hashes == whole.hashes
+
+
+@pytest.mark.parametrize("method", ["fedproc", "fedphp", "map"])
+def test_a_method_whose_terms_depend_on_the_total_is_not_extended(method: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    raffed.run(of(2, method=method), run)
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(UsageError, match="depend on the total number of rounds"):
+        raffed.extend(run, 4)
+    assert (run / "run.json").read_bytes() == before
+
+
+def test_stages_that_divide_the_rounds_are_not_extended(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    raffed.run(of(4, data__split="stages:4:2:2:if1:outer", data__samples=0), run)
+    with pytest.raises(UsageError, match="stages divide the total number of rounds"):
+        raffed.extend(run, 8)
+
+
+@pytest.mark.parametrize("rounds", [3, 4])
+def test_a_run_is_extended_to_more_rounds_only(four: Path, rounds: int) -> None:
+    with pytest.raises(UsageError, match="has 4; give a larger number"):
+        raffed.extend(four, rounds)
+
+
+def test_an_extension_that_is_stopped_goes_on_to_the_same_bits(
+    four: Path, seven: raffed.RunResult, tmp_path: Path
+) -> None:
+    run = copied(four, tmp_path / "run")
+    assert raffed.extend(run, 7, stop=lambda: True).state == "stopped"
+    assert read_run(run)["rounds_done"] == 5
+    assert raffed.resume(run).hashes == seven.hashes
+
+
+def test_a_run_that_was_stopped_can_be_extended(seven: raffed.RunResult, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    raffed.run(of(4), run, stop=lambda: True)
+    assert raffed.extend(run, 7).hashes == seven.hashes
+
+
+def test_a_fork_with_the_same_settings_is_the_run(
+    four: Path, seven: raffed.RunResult, tmp_path: Path
+) -> None:
+    run = copied(four, tmp_path / "run")
+    raffed.extend(run, 7)
+    fork = raffed.fork(run, {}, tmp_path / "fork", at=4)
+    assert {**fork.hashes, "metrics": ""} == {**seven.hashes, "metrics": ""}
+    columns = ["round", "metric", "value", "client", "model", "split", "class"]
+    rows = [one.select(columns).to_pylist() for one in (fork.metrics, seven.metrics)]
+    assert [row for row in rows[0] if row["metric"] != "seconds"] == [
+        row for row in rows[1] if row["metric"] != "seconds"
+    ]
+
+
+def test_a_fork_shares_the_rounds_before_and_differs_after(
+    four: Path, seven: raffed.RunResult, tmp_path: Path
+) -> None:
+    out = tmp_path / "fork"
+    fork = raffed.fork(four, {"local.lr": 0.01, "federation.rounds": 7}, out, at=2)
+    about = read_run(out)
+    assert about["round_hashes"][:2] == read_run(four)["round_hashes"][:2]
+    assert about["round_hashes"][2] != read_run(four)["round_hashes"][2]
+    assert fork.hashes != seven.hashes
+    assert about["config"]["federation"]["forked_at"] == 2
+    assert about["earlier"][0]["run_id"] == read_run(four)["run_id"]
+    assert set(fork.metrics["run_id"].to_pylist()) == {about["run_id"]}
+    assert verified(out) == []
+
+
+def test_a_fork_at_a_round_without_checkpoint_computes_it_again(four: Path, tmp_path: Path) -> None:
+    changes = {"local.lr": 0.01, "federation.rounds": 5}
+    raffed.fork(four, changes, tmp_path / "fork", at=3)
+    about = read_run(tmp_path / "fork")
+    assert about["round_hashes"][:3] == read_run(four)["round_hashes"][:3]
+    assert about["rounds_done"] == 5
+
+
+def test_a_fork_may_change_who_takes_part(four: Path, tmp_path: Path) -> None:
+    out = tmp_path / "fork"
+    changes: dict[str, Value] = {"federation.participation": 1.0, "seed": 3, "federation.rounds": 6}
+    raffed.fork(four, changes, out, at=2)
+    assert verified(out) == []
+
+
+def test_a_fork_does_not_touch_its_run(four: Path, tmp_path: Path) -> None:
+    before = {one: one.read_bytes() for one in four.rglob("*") if one.is_file() and one.name != ".lock"}
+    raffed.fork(four, {"local.lr": 0.01, "federation.rounds": 5}, tmp_path / "fork")
+    assert {one: one.read_bytes() for one in before} == before
+    assert raffed.resume(four).state == "finished"
+
+
+def test_a_fork_of_a_fork_keeps_the_whole_history(four: Path, tmp_path: Path) -> None:
+    raffed.fork(four, {"federation.participation": 1.0, "federation.rounds": 5}, tmp_path / "a", at=2)
+    raffed.fork(tmp_path / "a", {"local.lr": 0.01, "federation.rounds": 6}, tmp_path / "b", at=4)
+    assert [one["until"] for one in read_run(tmp_path / "b")["earlier"]] == [2, 4]
+    assert verified(tmp_path / "b") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "at", "reason"),
+    [
+        ({"method": "fedavg"}, 2, "a fork keeps method"),
+        ({"model.name": "linear"}, 2, "a fork keeps model"),
+        ({"privacy.clip": 1.0}, 2, "a fork keeps privacy"),
+        ({"data.split": "dirichlet:5:0.5", "federation.rounds": 6}, 2, "keeps their number"),
+        ({"federation.unseen_clients": 0.5}, 2, r"a fork keeps federation\.unseen_clients"),
+        ({"federation.rounds": 2}, 2, "needs more; give --rounds"),
+        ({}, 5, "can be forked after rounds 1 to 4"),
+        ({}, 0, "can be forked after rounds 1 to 4"),
+    ],
+    ids=str,
+)
+def test_a_fork_that_cannot_be_continued_is_refused_and_leaves_nothing(
+    four: Path, changes: Mapping[str, Value], at: int, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        raffed.fork(four, changes, tmp_path / "fork", at=at)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_its_own_cannot_claim_an_origin() -> None:
+    config = replace(BASE, federation=replace(BASE.federation, forked_at=2, fork_sha256="0" * 64))
+    with pytest.raises(UsageError, match="set by `raffed fork` only"):
+        raffed.run(config)
+
+
+def test_a_schedule_that_depends_on_the_number_of_rounds_is_not_extended(tmp_path: Path) -> None:
+    """Cosine over 2 rounds has another second round than cosine over 4; γ^t has the same."""
+    raffed.run(of(2, local__schedule="cosine"), tmp_path / "cosine")
+    with pytest.raises(UsageError, match=r"local\.schedule = 'cosine' depends on the total"):
+        raffed.extend(tmp_path / "cosine", 4)
+    raffed.run(of(2, local__schedule="exponential"), tmp_path / "exponential")
+    longer = raffed.extend(tmp_path / "exponential", 4)
+    assert longer.hashes == raffed.run(of(4, local__schedule="exponential")).hashes
+
+
+def test_a_schedule_that_depends_on_the_total_in_its_last_steps_alone_is_not_extended(tmp_path: Path) -> None:
+    """A client of these makes up to 80 steps in 2 rounds; only the last of them has another rate."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "def late(done: int, total: int) -> float:\n    return 0.1 if done >= 0.98 * total else 1.0\n"
+    )
+    more: dict[str, Value] = {"local__schedule": f"{file}:late", "local__schedule_by": "step"}
+    raffed.run(of(2, **more, local__batch_size=1), tmp_path / "run")
+    with pytest.raises(UsageError, match="depends on the total number of rounds"):
+        raffed.extend(tmp_path / "run", 4)
+
+
+def test_a_fork_cannot_keep_a_state_that_its_run_does_not_have(four: Path, tmp_path: Path) -> None:
+    changes: dict[str, Value] = {"local.keep_optimizer": True, "federation.rounds": 5}
+    with pytest.raises(UsageError, match="the checkpoint holds no state of this optimiser"):
+        raffed.fork(four, changes, tmp_path / "fork", at=2)
+
+
+def test_an_edited_earlier_configuration_is_refused(four: Path, tmp_path: Path) -> None:
+    run = copied(four, tmp_path / "run")
+    raffed.extend(run, 5)
+    about = json.loads((run / "run.json").read_text())
+    about["earlier"][0]["config"]["seed"] = 7
+    (run / "run.json").write_text(json.dumps(sealed(about)))
+    with pytest.raises(RunFolderError, match="an earlier configuration was edited"):
+        raffed.resume(run)
+
+
+def test_a_fork_uses_the_data_of_its_run_and_refuses_changed_ones(tmp_path: Path) -> None:
+    """As `resume` does: the arrays in the cache are those of the recorded hash, and so must the file's be."""
+    table = tmp_path / "t.csv"
+    rows = [f"{i % 7},{i * i % 11},{i % 3}" for i in range(90)]
+    table.write_text("\n".join(["a,b,y", *rows]) + "\n")
+    cache = ArrayCache.of_user()
+    run = tmp_path / "run"
+    raffed.run(of(2, data__dataset=f"csv:{table}?label=y", data__samples=0, method="fedavg"), run)
+    changes: dict[str, Value] = {"local.lr": 0.01, "federation.rounds": 3}
+    table.write_text(table.read_text().replace("0,0,0", "5,5,0"))
+    raffed.fork(run, changes, tmp_path / "from the cache")
+    assert read_run(tmp_path / "from the cache")["data_sha256"] == read_run(run)["data_sha256"]
+    shutil.rmtree(cache.folder)
+    with pytest.raises(DataFileError, match="has changed since the run"):
+        raffed.fork(run, changes, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()
+
+
+opacus = pytest.mark.skipif(
+    importlib.util.find_spec("opacus") is None, reason="the extra `privacy` is not installed"
+)
+NOISY: dict[str, Value] = {"privacy__clip": 1.0, "privacy__noise": 2.0}
+
+
+@opacus
+def test_a_fork_counts_the_epsilon_of_the_rounds_before_it_at_their_participation(tmp_path: Path) -> None:
+    """Two rounds of everybody and one of a quarter: RDP adds up, so ε is at least that of the two rounds."""
+    run, out = tmp_path / "run", tmp_path / "fork"
+    raffed.run(of(2, method="fedavg", federation__participation=1.0, **NOISY), run)
+    raffed.fork(run, {"federation.participation": 0.25, "federation.rounds": 3}, out, at=2)
+    found = {
+        row["metric"]: row["value"]
+        for row in read_metrics(out).to_pylist()
+        if row["round"] == 3 and row["metric"] in ("epsilon", "epsilon_poisson")
+    }
+    assert found["epsilon"] == epsilon(2.0, 3, 1e-5)
+    assert found["epsilon_poisson"] == epsilon_of(2.0, {1.0: 2, 0.25: 1}, 1e-5)
+    assert epsilon(2.0, 2, 1e-5) <= found["epsilon_poisson"] < found["epsilon"]
+    assert verified(out) == []
+
+
+def test_noise_is_never_combined_with_a_choice_by_loss_whose_epsilon_nobody_counts(tmp_path: Path) -> None:
+    """Neither in a run, nor by forking one to noise."""
+    by_loss: dict[str, Value] = {"federation__selection": "power_of_choice"}
+    with pytest.raises(UsageError, match="leave one of them out"):
+        prepare_run(of(2, method="fedavg", **by_loss, **NOISY))
+    raffed.run(of(2, method="fedavg", **by_loss), tmp_path / "chosen")
+    noise: dict[str, Value] = {"privacy.clip": 1.0, "privacy.noise": 2.0, "federation.rounds": 3}
+    with pytest.raises(UsageError, match="a fork keeps privacy"):
+        raffed.fork(tmp_path / "chosen", noise, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+@opacus
+def test_a_noisy_run_is_not_forked_to_a_choice_by_loss(tmp_path: Path) -> None:
+    raffed.run(of(2, method="fedavg", **NOISY), tmp_path / "noisy")
+    changes: dict[str, Value] = {"federation.selection": "power_of_choice", "federation.rounds": 3}
+    with pytest.raises(UsageError, match="leave one of them out"):
+        raffed.fork(tmp_path / "noisy", changes, tmp_path / "fork")
+    assert not (tmp_path / "fork").exists()

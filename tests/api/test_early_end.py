@@ -1,0 +1,256 @@
+"""Early stopping and the best model: decided on validation data, recorded, resumable, verifiable."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.config.validation import Value
+from raffed.data.dataset import Dataset
+from raffed.errors import UsageError
+from raffed.results.runfile import read_run
+from raffed.results.seal import sealed
+from raffed.results.writer import read_metrics
+from raffed.runs.best_model import values_in
+from raffed.runtime import setup as setups
+
+RULE = "val.accuracy no better for 3 rounds"
+BASE = RunConfig(
+    data=Data(split="dirichlet:4:0.5", samples=300, validation=0.2),
+    model=Model("mlp", {"hidden": [16]}),
+    local=Local(lr=0.3, batch_size=16, epochs=2),
+    federation=Federation(rounds=40, participation=0.5, stop_when=RULE),
+    runtime=Runtime(execution="serial", checkpoint_every=2),
+)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[raffed.RunResult, Path]:
+    """A run that its rule ended."""
+    out = tmp_path_factory.mktemp("early") / "run"
+    return raffed.run(BASE, out), out
+
+
+def verified(run: Path) -> list[str]:
+    return [f"{one.what} {one.round}" for one in raffed.verify(run, 99, progress=False).checks if not one.ok]
+
+
+def test_the_run_ends_three_rounds_after_its_best_one(ended: tuple[raffed.RunResult, Path]) -> None:
+    result, out = ended
+    about, values = read_run(out), dict(values_in(result.metrics, "val.accuracy"))
+    best = min(round for round, value in values.items() if value == max(values.values()))
+    assert about["state"] == result.state == "finished"
+    assert about["rounds_done"] == best + 3 < 40
+    assert result.best_round == best
+    assert result.ended_early.startswith(f"{RULE} (best ")
+
+
+def test_the_rounds_until_the_end_are_those_of_a_run_without_a_rule(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    _, out = ended
+    done = read_run(out)["rounds_done"]
+    raffed.run(BASE.changed({"federation.stop_when": "", "federation.rounds": done}), tmp_path / "whole")
+    assert read_run(tmp_path / "whole")["round_hashes"] == read_run(out)["round_hashes"]
+
+
+def test_measurements_after_the_last_round_are_made_where_the_run_ends(tmp_path: Path) -> None:
+    config = BASE.changed({"federation.measures": "calibration,fairness"})
+    found = raffed.run(config, tmp_path / "run").to_pandas()
+    last = found[found["metric"].isin(["calibration_error", "ece"])]["round"].unique().tolist()
+    assert last == [read_run(tmp_path / "run")["rounds_done"]]
+
+
+def test_verify_checks_the_end_and_the_best_round(ended: tuple[raffed.RunResult, Path]) -> None:
+    found = [one.what for one in raffed.verify(ended[1], 99, progress=False).checks]
+    assert "end by federation.stop_when" in found
+    assert "best round" in found
+    assert verified(ended[1]) == []
+
+
+@pytest.mark.parametrize(("field", "value"), [("rounds", 1), ("round", 1)])
+def test_another_best_round_in_run_json_is_found_out(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path, field: str, value: int
+) -> None:
+    shutil.copytree(ended[1], tmp_path / "run")
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    if field == "round":
+        about["best"]["round"] = value
+    else:
+        del about["ended_early"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(sealed(about)))
+    assert verified(tmp_path / "run") != []
+
+
+def test_verify_finds_a_bit_that_changed_in_the_best_model_of_any_checkpoint(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    for file in ended[1].glob("checkpoints/*/best.safetensors"):
+        run = Path(shutil.copytree(ended[1], tmp_path / file.parent.name))
+        raw = bytearray(file.read_bytes())
+        raw[-1] ^= 1
+        (run / file.relative_to(ended[1])).write_bytes(raw)
+        failed = [one.what for one in raffed.verify(run, 0, progress=False).checks if not one.ok]
+        assert failed == [f"{file.parent.name}, best.safetensors"]
+
+
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_a_run_that_is_stopped_and_resumed_ends_in_the_same_round_with_the_same_best_model(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path, after: int
+) -> None:
+    result, out = ended
+    rounds = iter(range(1, 99))
+    run = tmp_path / "run"
+    assert raffed.run(BASE, run, stop=lambda: next(rounds) == after).state == "stopped"
+    again = raffed.resume(run)
+    assert (again.hashes, again.best_round, again.ended_early) == (
+        result.hashes,
+        result.best_round,
+        result.ended_early,
+    )
+    assert (run / "best.safetensors").read_bytes() == (out / "best.safetensors").read_bytes()
+
+
+def test_permuted_test_labels_change_neither_the_end_nor_the_best_model(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, out = ended
+    load = setups.load_data
+
+    def permuted(asked: RunConfig, data_sha256: str = "") -> tuple[Dataset, str]:
+        data, found = load(asked, data_sha256)
+        labels = np.random.default_rng(3).permutation(data.y_test)
+        again = copy.copy(data)
+        object.__setattr__(again, "y_test", labels)
+        return again, found
+
+    monkeypatch.setattr(setups, "load_data", permuted)
+    other = raffed.run(BASE, tmp_path / "run")
+    assert other.accuracy != result.accuracy
+    assert (other.ended_early, other.best_round) == (result.ended_early, result.best_round)
+    assert read_run(tmp_path / "run")["round_hashes"] == read_run(out)["round_hashes"]
+    best = (tmp_path / "run" / "best.safetensors").read_bytes()
+    assert best == (out / "best.safetensors").read_bytes()
+
+
+def test_the_exported_best_model_has_the_weights_of_the_best_round(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    result, out = ended
+    assert result.best_round is not None
+    short = BASE.changed({"federation.stop_when": "", "federation.rounds": result.best_round})
+    raffed.run(short, tmp_path / "short")
+    raffed.export(out, tmp_path / "best.pt", best=True)
+    raffed.export(tmp_path / "short", tmp_path / "last.pt")
+    best, last = (torch.load(tmp_path / name, weights_only=True) for name in ("best.pt", "last.pt"))
+    assert best.keys() == last.keys()
+    assert all(torch.equal(best[name], last[name]) for name in best)
+
+
+def test_a_run_with_a_validation_part_keeps_its_best_model_also_without_a_rule(tmp_path: Path) -> None:
+    found = raffed.run(BASE.changed({"federation.stop_when": "", "federation.rounds": 3}), tmp_path / "run")
+    values = dict(values_in(found.metrics, "val.accuracy"))
+    assert found.best_round == min(round for round in values if values[round] == max(values.values()))
+    assert found.ended_early == ""
+
+
+def test_a_run_without_validation_part_has_no_best_model(tmp_path: Path) -> None:
+    changes: dict[str, Value] = {"federation.stop_when": "", "federation.rounds": 1, "data.validation": 0.0}
+    assert raffed.run(BASE.changed(changes), tmp_path / "run").best_round is None
+    with pytest.raises(UsageError, match="no best model was kept"):
+        raffed.export(tmp_path / "run", tmp_path / "best.pt", best=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"data.validation": 0.0}, "also give --validation"),
+        ({"federation.survey": 1}, "federation.survey"),
+        ({"federation.measures": "spectrum"}, "federation.measures = spectrum"),
+        ({"method": "fedrep"}, "has no global model; use val.personal"),
+        ({"federation.stop_when": "accuracy above 0.9"}, "test data may not decide"),
+    ],
+    ids=str,
+)
+def test_a_rule_that_does_not_fit_the_run_is_refused_before_it_begins(
+    changes: Mapping[str, Value], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        raffed.run(BASE.changed(changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_method_without_global_model_can_end_by_its_personal_models(tmp_path: Path) -> None:
+    changes: dict[str, Value] = {"method": "fedrep", "federation.stop_when": "val.personal above 0.01"}
+    assert raffed.run(BASE.changed(changes), tmp_path / "run").ended_early.startswith("val.personal above")
+
+
+def test_a_run_that_its_rule_ended_is_forked_and_not_extended(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    _, out = ended
+    with pytest.raises(UsageError, match="raffed fork"):
+        raffed.extend(out, 50)
+    done = read_run(out)["rounds_done"]
+    changes: dict[str, Value] = {"federation.stop_when": "", "federation.rounds": done + 1}
+    assert raffed.fork(out, changes, tmp_path / "fork").state == "finished"
+    assert read_run(tmp_path / "fork")["rounds_done"] == done + 1
+
+
+def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    """The loss of the first round was above the bound of the rule, and that of the shared last one is not."""
+    losses = dict(values_in(ended[0].metrics, "val.loss"))
+    at = min(losses, key=losses.__getitem__)
+    rule = f"val.loss above {(losses[1] + losses[at]) / 2}"
+    changes: dict[str, Value] = {"federation.stop_when": rule, "federation.rounds": at + 1}
+    raffed.fork(ended[1], changes, tmp_path / "fork", at=at)
+    assert read_run(tmp_path / "fork")["rounds_done"] == at + 1
+    assert verified(tmp_path / "fork") == []
+
+
+def test_a_rule_that_ends_a_fork_before_its_first_round_is_refused(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    done = read_run(ended[1])["rounds_done"]
+    with pytest.raises(UsageError, match=f"ends the fork after the {done} rounds that it shares"):
+        raffed.fork(ended[1], {"local.lr": 0.01}, tmp_path / "fork", at=done)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    """After round 1 the same model is the best one by the accuracy and by the loss. A rate of 0 leaves it."""
+    changes: dict[str, Value] = {
+        "local.lr": 0.0,
+        "federation.stop_when": "val.loss below 1e-9",
+        "federation.rounds": 3,
+    }
+    raffed.fork(ended[1], changes, tmp_path / "fork", at=1)
+    best = read_run(tmp_path / "fork")["best"]
+    values = dict(values_in(read_metrics(tmp_path / "fork"), "val.loss"))
+    assert best == {
+        "measure": "val.loss",
+        "round": min(values, key=values.__getitem__),
+        "value": min(values.values()),
+    }
+
+
+@pytest.mark.slow
+def test_a_run_on_ray_ends_where_the_serial_one_does(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path
+) -> None:
+    again = raffed.run(replace(BASE, runtime=Runtime(execution="ray", actors=2)), tmp_path / "run")
+    assert (again.hashes, again.ended_early) == (ended[0].hashes, ended[0].ended_early)

@@ -1,0 +1,233 @@
+"""`raffed.compare(..., seeds=N)`, and how many runs execute at a time."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.api.comparing import Comparison, SeedMean
+from raffed.api.many_runs import (
+    INSIDE,
+    Ending,
+    execute_at_once,
+    in_processes,
+    places,
+    seed_runs,
+    with_one_process,
+)
+from raffed.api.progress import Event, Shown
+from raffed.api.reproducing import long_ones
+from raffed.api.running import Run
+from raffed.errors import RunFolderError, UsageError
+from raffed.tables.catalogue import find_item
+from raffed.tables.planner import planned_runs
+
+BASE = RunConfig(
+    data=Data(split="dirichlet:4:0.5", samples=200),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, batch_size=32, epochs=1),
+    federation=Federation(rounds=2, participation=0.5),
+    runtime=Runtime(execution="serial"),
+    seed=3,
+)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """One seed after the other in this process, as for a notebook's own method: processes take seconds."""
+    out = tmp_path_factory.mktemp("seeds") / "out"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("raffed.api.comparing.in_processes", lambda runs: False)
+        return raffed.compare(["fedavg"], BASE, out=out, seeds=3, progress=False)
+
+
+def test_every_seed_has_a_result_with_the_bits_of_a_single_run(
+    compared: Comparison,
+) -> None:
+    found = compared.seeds["fedavg"]
+    assert list(found.results) == [3, 4, 5]
+    assert found.failed == {}
+    assert found.results[4].hashes == raffed.run(replace(BASE, seed=4)).hashes
+    assert compared.results["fedavg"].hashes == found.results[3].hashes
+    assert sorted(set(found.to_pandas()["seed"])) == [3, 4, 5]
+
+
+def test_a_mean_over_seeds_has_student_s_interval(compared: Comparison) -> None:
+    """With three seeds the factor is t(2) = 4.3027: half = 4.3027 s / √3."""
+    found = compared.seeds["fedavg"]
+    values = [one.accuracy for one in found.results.values()]
+    mean = sum(values) / 3
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / 2)
+    assert (found.accuracy.mean, found.accuracy.seeds) == (pytest.approx(mean), 3)
+    assert found.accuracy.half == pytest.approx(4.3027 * deviation / math.sqrt(3), rel=1e-4)
+    assert str(found.accuracy).endswith("(95 %, 3 seeds)")
+    assert compared.report.table["accuracy_last_ci"].iloc[0] == pytest.approx(found.accuracy.half)
+    assert str(SeedMean(0.5, math.nan, 2)) == "0.5000 (2 seeds, too few for an interval)"
+
+
+def test_calling_it_again_keeps_what_is_finished(compared: Comparison) -> None:
+    folder = compared.seeds["fedavg"].results[3].folder
+    assert folder is not None
+    before = (folder / "run.json").stat().st_mtime_ns
+    again = raffed.compare(["fedavg"], BASE, out=folder.parents[1], seeds=3, progress=False)  # in processes
+    assert again.seeds["fedavg"].results[3].hashes == compared.seeds["fedavg"].results[3].hashes
+    assert (folder / "run.json").stat().st_mtime_ns == before
+    other = replace(BASE, local=replace(BASE.local, lr=0.5))
+    with pytest.raises(RunFolderError, match="another configuration"):
+        raffed.compare(["fedavg"], other, out=folder.parents[1], seeds=3, progress=False)
+
+
+@pytest.mark.parametrize("seeds", [0, -2])
+def test_a_number_of_seeds_below_one_is_refused(tmp_path: Path, seeds: int) -> None:
+    with pytest.raises(UsageError, match=f"seeds = {seeds} is outside"):
+        raffed.compare(["fedavg"], BASE, out=tmp_path / "out", seeds=seeds, progress=False)
+
+
+def test_the_runs_of_seeds_start_no_further_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script without a guard would otherwise start itself again in each of its processes."""
+    monkeypatch.setenv(INSIDE, "1")
+    with pytest.raises(UsageError, match="__main__"):
+        raffed.compare(["fedavg"], BASE, out=tmp_path / "out", seeds=2, progress=False)
+
+
+def test_seeds_beyond_the_last_one_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="seed = 2147483648 is outside"):
+        seed_runs({"fedavg": replace(BASE, seed=2**31 - 1)}, tmp_path, 2)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
+    """machine(cores, GiB): what the machine offers."""
+
+    def offers(cores: int, memory: float) -> None:
+        monkeypatch.setattr("raffed.runtime.machine.usable_cores", lambda: cores)
+        monkeypatch.setattr("raffed.budget.free_memory", lambda: memory * 2**30)
+
+    return offers
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "threads", "runs", "at_once"),
+    [(8, 64.0, 1, 5, 5), (8, 64.0, 1, 20, 8), (8, 64.0, 3, 20, 2), (8, 1.0, 1, 20, 2), (1, 0.1, 4, 5, 1)],
+)
+def test_never_more_runs_at_a_time_than_cores_and_memory_allow(
+    machine: Callable[[int, float], None], cores: int, memory: float, threads: int, runs: int, at_once: int
+) -> None:
+    machine(cores, memory)
+    assert len(places(Runtime(execution="serial", threads=threads), runs)) == at_once
+
+
+def test_runs_on_gpus_share_them_and_use_all(
+    machine: Callable[[int, float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(16, 64.0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    whole = places(Runtime(execution="serial", gpu_fraction=1.0), 9)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in whole] == ["2", "5"]
+    halves = places(Runtime(execution="serial", gpu_fraction=0.5), 3)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in halves] == ["2", "5", "2"]
+
+
+def test_runs_take_one_process_unless_it_is_said_how_their_clients_are_placed() -> None:
+    assert with_one_process(Runtime()).execution == "serial"
+    assert with_one_process(Runtime(), typed=True).execution == "ray"
+    for placed in (Runtime(actors=2), Runtime(clients_per_actor=1), Runtime(address="auto")):
+        assert with_one_process(placed) == placed
+
+
+def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run("fedavg", BASE, tmp_path, {"method": "fedavg"})
+    assert in_processes([run])
+    assert not in_processes([replace(run, config=replace(BASE, runtime=Runtime(execution="ray")))])
+    monkeypatch.setattr("raffed.api.many_runs.defined_here", lambda text: text == "notebook:mine")
+    monkeypatch.setattr("raffed.runtime.own_code.references_in", lambda config: {"method": "notebook:mine"})
+    assert not in_processes([run])
+
+
+class Heard(Shown):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def show(self, event: Event, **more: Any) -> None:
+        about = event["text"] if event["event"] == "said" else more["run"].config.seed
+        self.events.append(f"{event['event']} {about}")
+
+
+def two_runs(folder: Path) -> list[Run]:
+    return [Run(f"seed {k}", replace(BASE, seed=k), folder / f"seed-{k}", {"seed": k}) for k in range(2)]
+
+
+def test_a_process_that_dies_is_named_and_the_next_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "import os, sys; print('a warning', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
+    monkeypatch.setattr("raffed.api.many_runs.PROGRAM", program)
+    runs = two_runs(tmp_path)
+    shown = Heard()
+    endings = execute_at_once(runs, shown, free=[{}])
+    assert [one.state for one in endings.values()] == ["failed", "failed"]
+    assert "signal 9" in endings[runs[0]].why
+    # Both processes give the same warning, which is shown once
+    assert shown.events == ["begin 0", "said a warning", "failed 0", "begin 1", "failed 1"]
+
+
+def test_a_request_to_stop_begins_no_other_run_and_a_second_one_ends_a_deaf_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); "
+        'print(\'{{"event": "ready"}}\', flush=True); time.sleep(600)'
+    )
+    monkeypatch.setattr("raffed.api.many_runs.PROGRAM", program)
+    monkeypatch.setattr("raffed.api.many_runs.GRACE", 0.5)
+    runs = two_runs(tmp_path)
+    shown = Heard()
+    assert execute_at_once(runs, shown, lambda: True, [{}]) == {}, "nothing begins"
+
+    def stop() -> bool:
+        if ready := "ready 0" in shown.events:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return ready
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # pytest-xdist's processes ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            execute_at_once(runs, shown, stop, [{}])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert shown.events[-2:] == ["ready 0", "failed 0"]
+
+
+def test_a_reproduction_s_long_runs_in_one_process_execute_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raffed.api.reproducing.usable_cores", lambda: 4)
+    serial = Runtime(execution="serial")
+    only = ["famnist lenet", "fedavg,fedrs"]
+    jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, 2, serial)
+    assert len(jobs) == 4
+    jobs = [replace(job, seconds=60.0 if number else 0.1) for number, job in enumerate(jobs)]
+    given: list[Run] = []
+
+    def execute(runs: list[Run]) -> dict[Run, Ending]:
+        given.extend(runs)
+        lost = Ending("failed", "the loss is nan", diverged=True)
+        return {run: lost if run is runs[0] else Ending("finished") for run in runs}
+
+    after = long_ones(jobs, execute)
+    assert [run.folder for run in given] == [job.folder for job in jobs[1:]]
+    assert [job.left_out for job in after] == ["", "diverged: the loss is nan", "", ""]

@@ -1,0 +1,98 @@
+"""A method of a notebook cell runs, is kept in the run's folder, and is resumed from there elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from raffed.results import read_run
+from tests.own.conftest import PROX
+from tests.own.test_notebook_cells import notebook
+from tests.warm import python
+
+RUN = """
+import raffed
+done = []
+config = raffed.RunConfig(
+    method=myprox, args={"mu": 0.5}, data=raffed.Data(split="p4c5"), federation=raffed.Federation(2),
+    local=raffed.Local(epochs=1), runtime=raffed.Runtime(execution="serial", checkpoint_every=1),
+)
+assert config.method == "notebook:myprox"
+raffed.run(config, out="run", watch=done.append, stop=lambda: len(done) == 1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An account of its own, with what it has written."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def raffed(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return python(["-m", "raffed", *words], cwd=cwd)
+
+
+@pytest.fixture
+def stopped(home: Path) -> Path:
+    """A run of a notebook's method after 1 of 2 rounds."""
+    made = notebook(home, PROX, ends=RUN)
+    assert made.returncode == 0, made.stderr
+    return home / "run"
+
+
+def test_the_cell_s_code_lies_in_the_run_s_folder_and_its_hash_in_run_json(stopped: Path) -> None:
+    (code,) = read_run(stopped)["code"]
+    source = (stopped / "code" / "notebook.py").read_bytes()
+    assert code["files"] == {"notebook.py": hashlib.sha256(source).hexdigest()}
+    assert b"class Pull" in source
+    assert b"class Rounds" in source
+
+
+def test_the_run_goes_on_in_another_process_in_another_folder(stopped: Path, home: Path) -> None:
+    (home / "elsewhere").mkdir()
+    done = raffed("resume", str(stopped), "--quiet", cwd=home / "elsewhere")
+    assert done.returncode == 0, done.stderr
+    assert raffed("verify", str(stopped), cwd=home / "elsewhere").returncode == 0
+
+
+def test_code_in_a_folder_that_another_account_wrote_is_not_executed_unasked(
+    stopped: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "other"))
+    for command in ("resume", "verify"):
+        done = raffed(command, str(stopped), cwd=home)
+        assert done.returncode == 2
+        assert "this account has not begun a run with it" in done.stderr
+    assert raffed("resume", str(stopped), "--quiet", "--accept-changed-code", cwd=home).returncode == 0
+
+
+def test_an_edited_copy_in_the_folder_is_refused(stopped: Path, home: Path) -> None:
+    source = stopped / "code" / "notebook.py"
+    source.write_text(source.read_text(encoding="utf-8") + "# edited\n", encoding="utf-8")
+    done = raffed("resume", str(stopped), cwd=home)
+    assert done.returncode == 2
+    assert "notebook.py has changed" in done.stderr
+
+
+@pytest.mark.parametrize(("factor", "code"), [("2", 0), ("3", 1)])
+def test_the_same_notebook_goes_on_and_one_with_another_cell_is_refused(
+    stopped: Path, home: Path, factor: str, code: int
+) -> None:
+    cell = PROX.replace("self.mu / 2", f"self.mu / {factor}")
+    done = notebook(home, cell, ends="import raffed\nraffed.resume('run')\n")
+    assert done.returncode == code, done.stderr
+    assert ("notebook.py has changed" in done.stderr) == bool(code)
+
+
+@pytest.mark.slow
+def test_a_cell_s_method_has_the_same_bits_on_ray(home: Path) -> None:
+    for out, where in (("serial", "execution='serial'"), ("ray", "execution='ray', actors=2")):
+        whole = RUN.replace(", stop=lambda: len(done) == 1", "").replace('out="run"', f'out="{out}"')
+        whole = whole.replace('execution="serial"', where)
+        done = notebook(home, PROX, ends=whole)
+        assert done.returncode == 0, done.stderr
+    assert read_run(home / "serial")["hashes"] == read_run(home / "ray")["hashes"]

@@ -1,0 +1,182 @@
+"""A method of one's own is named by reference, by entry point or as an object, and stored as text."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed.config.run import RunConfig
+from raffed.core.method import Method
+from raffed.errors import UnknownNameError, UsageError
+from raffed.methods import METHODS, build_method, method_info, method_name
+from raffed.methods.own import method
+from raffed.own.names import entry_points
+from raffed.own.resolve import load
+from raffed.results.folder_names import folder_name
+from tests.cli.conftest import QUICK, Cli
+
+
+def test_a_function_in_a_configuration_is_stored_as_its_reference(lab: Path) -> None:
+    config = RunConfig(method=load("./prox.py:myprox"))
+    assert config.method == "./prox.py:myprox"
+    assert RunConfig.from_dict(config.as_dict()) == config
+    assert build_method(config.method, {"mu": 0.5}).terms[0].mu == 0.5
+
+
+def test_a_lambda_in_a_configuration_is_refused_with_the_reason() -> None:
+    with pytest.raises(UsageError, match=r"lambda.*def"):
+        RunConfig(method=lambda: None)
+
+
+def test_a_plain_function_that_returns_a_method_needs_no_decorator(lab: Path) -> None:
+    assert build_method("./prox.py:plain", {"mu": 2.0}).terms[0].mu == 2.0
+
+
+def test_the_decorator_declares_title_source_and_space(lab: Path) -> None:
+    info = method_info("./prox.py:myprox")
+    assert (info.title, info.source, info.idea) == (
+        "MyProx",
+        "my thesis",
+        "My own pull to the downloaded weights",
+    )
+    assert info.space == {"mu": [0.01, 0.1]}
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [({"mu": 11.0}, "outside"), ({"mu": "a"}, "must be a float"), ({"nu": 1.0}, "argument of myprox")],
+)
+def test_arguments_are_checked_by_their_declarations(lab: Path, args: dict[str, float], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        build_method("./prox.py:myprox", args)
+
+
+def test_a_space_that_names_another_argument_is_refused_where_it_is_written() -> None:
+    with pytest.raises(UnknownNameError, match="nu"):
+
+        @method(space={"nu": [1.0]})
+        def own(mu: float = 0.1) -> Method:
+            raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("./nowhere.py:f", "no such file"),
+        ("./prox.py:myproxx", "it has .*myprox"),
+        ("./prox.py", "write ./file.py:NAME"),
+        ("./prox.py:NUMBER", "not known to make a method"),
+        ("./prox.py:Pull", "not known to make a method"),
+        ("os:system", "not known to make a method"),
+        ("subprocess:call", "not known to make a method"),
+        ("no_such_package.x:f", "no module"),
+        ("fedproxx", "nearest: .*fedprox"),
+    ],
+)
+def test_what_is_no_method_is_refused_in_a_line(lab: Path, name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as found:
+        build_method(method_name(name))
+    assert "\n" not in str(found.value)
+
+
+def test_a_missing_argument_is_refused_by_its_name(lab: Path) -> None:
+    (lab / "needs.py").write_text("def own(mu):\n    return 3\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="needs its argument mu"):
+        build_method("./needs.py:own")
+    with pytest.raises(UsageError, match=r"returned a int; it must return a raffed\.Method"):
+        build_method("./needs.py:own", {"mu": 1})
+
+
+class FakePackage(importlib.metadata.DistributionFinder):
+    """An installed package "mylab 0.1" with an entry point `myprox`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._at = folder / "mylab-0.1.dist-info"
+        self._at.mkdir()
+        (self._at / "METADATA").write_text("Name: mylab\nVersion: 0.1\n", encoding="utf-8")
+        (self._at / "entry_points.txt").write_text(
+            "[raffed.methods]\nmyprox = prox:myprox\nfedavg = prox:myprox\n", encoding="utf-8"
+        )
+
+    def find_distributions(self, context=importlib.metadata.DistributionFinder.Context()):  # noqa: B008
+        return [importlib.metadata.PathDistribution(self._at)]
+
+    def find_spec(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture
+def installed(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    entry_points.cache_clear()
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, FakePackage(lab)])
+    yield lab
+    entry_points.cache_clear()
+
+
+def test_an_entry_point_is_a_short_name_and_takes_no_name_of_raffed_s(installed: Path) -> None:
+    info = method_info(method_name("MyProx"))
+    assert (info.name, info.reference, info.package) == ("myprox", "prox:myprox", "mylab 0.1")
+    assert build_method("myprox").name == "MyProx"
+    assert method_info("fedavg") is METHODS["fedavg"]
+    with pytest.raises(UnknownNameError, match="nearest: myprox"):
+        method_name("myproxx")
+
+
+def test_methods_lists_entry_points_with_their_package(installed: Path, cli: Cli) -> None:
+    done = cli("methods")
+    assert done.code == 0
+    assert any("myprox" in line and "mylab 0.1" in line for line in done.out.splitlines())
+
+
+def test_methods_prints_the_arguments_of_a_reference(lab: Path, cli: Cli) -> None:
+    done = cli("methods", "./prox.py:myprox")
+    assert done.code == 0
+    for words in ("MyProx (my thesis)", "Weight of the pull.", "--method ./prox.py:myprox --set mu=0.1"):
+        assert words in done.out
+
+
+@pytest.mark.parametrize("typed", ["flag", "file"])
+def test_a_run_takes_a_reference_from_the_command_line_and_from_a_file(
+    lab: Path, cli: Cli, typed: str
+) -> None:
+    said = ["--rounds", 1, "--quiet", *QUICK]
+    (lab / "a.toml").write_text('method = "./prox.py:myprox"\n[args]\nmu = 0.5\n', encoding="utf-8")
+    asked = {"flag": ["--method", "./prox.py:myprox", "--set", "mu=0.5"], "file": ["a.toml"]}[typed]
+    done = cli("run", *asked, *said)
+    assert (done.code, done.err) == (0, "")
+    assert [path.name for path in (lab / "runs").iterdir()] == ["prox.py-myprox-digits-p4c5-s0"]
+
+
+def test_names_of_folders_are_safe_and_differ() -> None:
+    names = ["fedavg", "./prox.py:f", "prox.py:f", "./a/prox.py:f", "./a-prox.py:f", "/x/../../y.py:f"]
+    folders = [folder_name(name) for name in names]
+    assert folders[0] == "fedavg"
+    assert len(set(folders)) == len(names)
+    assert all("/" not in one and not one.startswith(".") for one in folders)
+
+
+def test_the_facade_shows_what_an_author_needs_and_loads_no_torch_for_it() -> None:
+    shown = set(dir(raffed))
+    assert shown >= {"Method", "Term", "Context", "Forward", "Wire", "Private", "Head", "method", "run"}
+    assert all(getattr(raffed, name) is not None for name in raffed.__all__)
+    code = "import sys, raffed; dir(raffed); raffed.method; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_working_folder_may_change_while_a_run_goes_on(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig(
+        method="./prox.py:myprox",
+        data=raffed.Data(split="p4c5"),
+        federation=raffed.Federation(2),
+        local=raffed.Local(epochs=1),
+        runtime=raffed.Runtime(execution="serial"),
+    )
+    (lab / "elsewhere").mkdir()
+    assert raffed.run(config, watch=lambda _: monkeypatch.chdir(lab / "elsewhere")).state == "finished"

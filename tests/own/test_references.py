@@ -1,0 +1,262 @@
+"""A reference names the same object in every process, and a wrong one is refused in a line that helps."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import raffed
+from raffed import _checkout
+from raffed.errors import UsageError
+from raffed.own.naming import reference_to
+from raffed.own.resolve import (
+    CodeLocation,
+    install,
+    is_reference,
+    load,
+    place_of,
+    sources_of,
+    stored_module,
+)
+from raffed.own.source_files import changed
+from raffed.own.user_code import BESIDE, UserCodeError, is_user_code
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the user's, which is the current folder; what was imported from it is forgotten after."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+def package(root: Path, name: str = "mylab") -> Path:
+    """A package whose `methods` imports `pulls` and, by way of it, `deep.maths`; `other` is not imported."""
+    write(root / name / "__init__.py", "")
+    write(root / name / "methods.py", "from .pulls import pull\n\ndef prox():\n    return pull()\n")
+    write(
+        root / name / "pulls.py",
+        f"import numpy\nimport {name}.deep.maths as maths\n\ndef pull():\n    return 3\n",
+    )
+    write(root / name / "deep" / "__init__.py", "")
+    write(root / name / "deep" / "maths.py", "ONE = 1\n")
+    write(root / name / "other.py", "TWO = 2\n")
+    return root / name
+
+
+def test_the_code_of_a_file_is_that_of_its_source_whatever_python_has_compiled(here: Path) -> None:
+    """Python compares sizes and seconds: an edit within a second that keeps the size goes unnoticed."""
+    file = write(here / "a.py", "def f():\n    return 1\n")
+    py_compile.compile(str(file))
+    before = file.stat()
+    write(file, "def f():\n    return 2\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    found = load("./a.py:f")
+    assert callable(found)
+    assert found() == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["mylab.methods:prox", "mylab:prox", "./a.py:f", "/x/y.py:A.b", "c:\\d.py:f"]
+)
+def test_texts_with_a_module_or_a_file_and_a_name_are_references(text: str) -> None:
+    assert is_reference(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["fedprox", "dirichlet-client:100:1.0", "a b:c", "./a.txt:f", "x:", ":x", "x.y:1"]
+)
+def test_other_texts_are_not_references(text: str) -> None:
+    assert not is_reference(text)
+
+
+def test_a_module_reference_gives_the_attribute_of_the_module(here: Path) -> None:
+    package(here, "lab_a")
+    assert load("lab_a.methods:prox")() == 3
+
+
+def test_a_file_reference_may_import_its_neighbours(here: Path) -> None:
+    write(here / "code" / "neighbour.py", "VALUE = 5\n")
+    write(here / "code" / "prox.py", "import neighbour\n\ndef prox():\n    return neighbour.VALUE\n")
+    assert load("./code/prox.py:prox")() == 5
+
+
+def test_two_files_of_one_name_are_two_modules(here: Path) -> None:
+    for folder, value in (("a", 1), ("b", 2)):
+        write(here / folder / "prox.py", f"def prox():\n    return {value}\n")
+    assert (load("./a/prox.py:prox")(), load("./b/prox.py:prox")()) == (1, 2)
+
+
+def test_the_reference_to_a_loaded_object_is_the_reference_as_typed(here: Path) -> None:
+    package(here, "lab_b")
+    write(here / "prox.py", "def prox():\n    return 1\n")
+    for text in ("lab_b.methods:prox", "./prox.py:prox"):
+        assert reference_to(load(text)) == text
+        assert stored_module(load(text).__module__) == text.rpartition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("./none.py:f", "no such file"),
+        ("nolab.methods:f", "no module 'nolab'"),
+        ("lab_c.nothing:f", "no module 'lab_c.nothing'"),
+        ("lab_c.methods:porx", "it has prox, pull"),
+        ("prox", "not a reference"),
+    ],
+)
+def test_a_wrong_reference_is_refused_with_what_to_do(here: Path, text: str, words: str) -> None:
+    package(here, "lab_c")
+    with pytest.raises(UsageError, match=words):
+        load(text)
+
+
+def test_a_missing_library_of_the_users_module_is_reported_at_the_line_that_imports_it(here: Path) -> None:
+    write(here / "prox.py", "X = 1\nimport not_a_library\n")
+    with pytest.raises(UserCodeError, match=r"prox\.py:2: ModuleNotFoundError: .*not_a_library"):
+        load("./prox.py:f")
+
+
+def test_an_error_while_importing_begins_with_the_users_file_and_line(here: Path) -> None:
+    write(here / "prox.py", "def broken():\n    return 1 / 0\n\nbroken()\n")
+    with pytest.raises(UserCodeError, match=r"^\S*prox\.py:2: ZeroDivisionError"):
+        load("./prox.py:f")
+    write(here / "worse.py", "x = (\n")
+    with pytest.raises(UserCodeError, match=r"^\S*worse\.py:1: SyntaxError"):
+        load("./worse.py:f")
+
+
+def test_a_file_that_failed_is_executed_anew_once_it_is_mended(here: Path) -> None:
+    write(here / "prox.py", "raise ValueError('not yet')\n")
+    with pytest.raises(UserCodeError):
+        load("./prox.py:f")
+    write(here / "prox.py", "def f():\n    return 4\n")
+    assert load("./prox.py:f")() == 4
+
+
+def test_what_no_other_process_can_import_is_refused_with_the_reason() -> None:
+    def inner() -> None: ...
+
+    with pytest.raises(UsageError, match="inside a function"):
+        reference_to(inner)
+    with pytest.raises(UsageError, match="lambda"):
+        reference_to(lambda: 0)
+    with pytest.raises(UsageError, match="is a dict"):
+        reference_to({})
+
+
+def test_another_process_in_another_folder_finds_the_installed_place(here: Path, tmp_path: Path) -> None:
+    package(here, "lab_d")
+    write(here / "prox.py", "def prox():\n    return 7\n")
+    places = [place_of(text) for text in ("lab_d.methods:prox", "./prox.py:prox")]
+    code = f"""
+        from raffed.own.resolve import CodeLocation, install, load
+        for place in {places!r}:
+            install(place)
+        print(load("lab_d.methods:prox")(), load("./prox.py:prox")())
+    """
+    away = tmp_path / "away"
+    away.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=away, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["3", "7"]
+
+
+def test_the_place_of_a_module_is_the_folder_that_holds_its_top_package(here: Path) -> None:
+    package(here, "lab_e")
+    assert place_of("lab_e.deep.maths:ONE") == CodeLocation(
+        "lab_e.deep.maths", str(here / "lab_e" / "deep" / "maths.py"), str(here)
+    )
+    assert place_of("lab_e:x").root == str(here)
+
+
+def test_the_hash_covers_what_the_file_imports_from_its_package_and_nothing_else(here: Path) -> None:
+    package(here, "lab_f")
+    names = set(sources_of("lab_f.methods:prox").files)
+    assert names == {
+        f"lab_f/{name}"
+        for name in ("__init__.py", "methods.py", "pulls.py", "deep/__init__.py", "deep/maths.py")
+    }
+
+
+def test_editing_a_helper_names_that_helper(here: Path) -> None:
+    lab = package(here, "lab_g")
+    before = sources_of("lab_g.methods:prox")
+    write(lab / "other.py", "TWO = 22\n")
+    assert changed(before, sources_of("lab_g.methods:prox")) == []
+    write(lab / "deep" / "maths.py", "ONE = 1.0\n")
+    assert changed(before, sources_of("lab_g.methods:prox")) == ["lab_g/deep/maths.py"]
+
+
+def test_the_neighbours_that_a_file_imports_are_covered(here: Path) -> None:
+    write(here / "helper.py", "VALUE = 5\n")
+    write(here / "unrelated.py", "VALUE = 6\n")
+    write(here / "prox.py", "def prox():\n    from helper import VALUE\n    return VALUE\n")
+    assert set(sources_of("./prox.py:prox").files) == {"prox.py", "helper.py"}
+
+
+def test_a_script_refers_to_its_own_functions_by_its_file(tmp_path: Path) -> None:
+    write(
+        tmp_path / "script.py",
+        """
+        from raffed.own.naming import reference_to
+        from raffed.own.resolve import load, stored_module
+
+        def prox(): ...
+        class Memory: ...
+
+        print(reference_to(prox), reference_to(Memory), stored_module("__main__"))
+        print(load("./script.py:prox") is prox)
+        """,
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["./script.py:prox", "./script.py:Memory", "./script.py", "True"]
+
+
+def test_an_installed_file_is_not_executed_twice(here: Path) -> None:
+    write(here / "count.py", "import pathlib\npathlib.Path('times').open('a').write('x')\n\ndef f(): ...\n")
+    load("./count.py:f")
+    install(place_of("./count.py:f"))
+    load("./count.py:f")
+    assert (here / "times").read_text() == "x"
+
+
+def test_what_lies_beside_raffed_in_a_checkout_is_not_the_user_s_code() -> None:
+    assert BESIDE == _checkout.NAMES
+    root = Path(raffed.__file__).parents[1]
+    assert not any(is_user_code(str(root / name / "x.py")) for name in ("raffed", *BESIDE))
+    assert is_user_code(str(root / "mine.py"))
+
+
+def test_a_request_that_a_decorator_refuses_is_reported_once_by_the_line_of_the_user_s_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another file of the user imports that one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gaps.py").write_text(
+        "import raffed\n\n@raffed.metric(better='best')\ndef gap(logits, labels):\n    return 0.0\n"
+    )
+    (tmp_path / "outer.py").write_text("\n\nfrom gaps import gap\n")
+    for home in ("./gaps.py:gap", "./outer.py:gap"):
+        with pytest.raises(UsageError, match="unknown better 'best'") as refused:
+            load(home)
+        assert str(refused.value).count(".py:") == 1
+        assert str(refused.value).startswith(f"{tmp_path / 'gaps.py'}:3: ")

@@ -1,0 +1,109 @@
+"""Another user of the machine and another network namespace try every port, socket and file of an own Ray.
+
+These tests need root.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from raffed.runtime.ray.serving import Serving
+from tests.runtime.ray.intruders import KNOCK, OUTSIDE, another_network, answers, run
+from tests.runtime.ray.listening import family, listening
+from tests.runtime.ray.test_own_ray import node  # noqa: F401
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("ray_here"),
+    pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becomes another user"),
+]
+
+
+@pytest.fixture
+def network() -> Iterator[list[str]]:
+    with another_network() as prefix:
+        if not prefix:
+            pytest.skip("network namespaces are not permitted here (apt-get install iproute2)")
+        yield prefix
+
+
+@pytest.fixture
+def places() -> Iterator[list[str]]:
+    """Sockets of Ray's and of raffed's, and files that hold the token."""
+    serving = Serving()
+    own = serving.listen()
+    assert own is not None
+    raylet = ray.nodes()[0]["RayletSocketName"]
+    yield [own, raylet, f"{os.path.dirname(raylet)}/plasma_store", *environments()]
+    del serving  # its end removes the socket
+    os.rmdir(os.path.dirname(own))
+
+
+def environments() -> list[str]:
+    """Those of Ray's processes that have the token."""
+    found = []
+    for pid in family(os.getpid())[1:]:
+        try:
+            if b"RAY_AUTH_TOKEN=" in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(f"/proc/{pid}/environ")
+        except OSError:  # it has ended
+            continue
+    assert len(found) >= 2, "the GCS and the raylet"
+    return found
+
+
+def ports() -> list[int]:
+    found = sorted({place.port for place in listening(os.getpid())})
+    assert len(found) >= 5
+    return found
+
+
+def test_another_user_is_refused_by_every_server_that_is_asked_without_the_token(
+    node: dict[str, int],  # noqa: F811
+) -> None:
+    assert {code for _, code in answers(node, as_nobody=True)} == {"UNAUTHENTICATED"}
+
+
+def test_another_user_opens_no_socket_and_reads_no_environment(places: list[str]) -> None:
+    assert {said for _, said in run(KNOCK, *places, as_nobody=True)} == {"PermissionError"}
+
+
+def test_another_network_namespace_reaches_no_port(network: list[str]) -> None:
+    """Neither at this machine's address nor at its own loopback. A server that is open to all is reached."""
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        door = f"{OUTSIDE}:{server.getsockname()[1]}"
+        assert run(KNOCK, door, prefix=network) == [[door, "LET", "IN"]]
+    doors = [f"{host}:{port}" for host in (OUTSIDE, "127.0.0.1") for port in ports()]
+    assert {said for _, said in run(KNOCK, *doors, prefix=network)} == {"ConnectionRefusedError"}
+
+
+def test_another_user_in_another_network_namespace_opens_no_socket(
+    places: list[str], network: list[str]
+) -> None:
+    """A socket in a folder is reached from any namespace, so the folder has to keep others out."""
+    assert {said for _, said in run(KNOCK, *places, as_nobody=True, prefix=network)} == {"PermissionError"}
+
+
+def test_no_process_of_ray_s_listens_at_a_socket_without_a_file() -> None:
+    """Everybody in a network namespace could connect to one. In /proc/net/unix its name begins with @."""
+    named = {}
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        words = line.split()
+        if len(words) > 7 and words[7].startswith("@"):
+            named[words[6]] = words[7]
+    mine = set()
+    for pid in family(os.getpid()):
+        for entry in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                target = os.readlink(entry)
+            except OSError:
+                continue
+            mine |= {target[8:-1]} if target.startswith("socket:[") else set()
+    assert mine
+    assert mine & set(named) == set()

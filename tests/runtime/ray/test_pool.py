@@ -1,0 +1,190 @@
+"""A pool of client actors has the serial bits though actors answer late, die, or run out of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raffed
+from raffed import RunConfig
+from raffed.errors import ActorsLostError, ActorStartError
+from raffed.results.runfile import read_run
+from tests.runtime.conftest import by_every_carrier, on, small
+from tests.runtime.odd_actors import (
+    BrokenActor,
+    BrokenDriver,
+    CrampedActor,
+    FarActor,
+    HungryActor,
+    JudgedActor,
+    SlowActor,
+    TightActor,
+)
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+Hashes = dict[str, dict[str, str]]
+
+
+def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: int = 0) -> dict[str, Any]:
+    """A run on a pool of odd actors; its run.json. Actors that replace others ask for `later` cores."""
+    import ray
+
+    from raffed.runs.conduct import conduct_at
+    from raffed.runtime.placement import Resources, make_plan
+    from raffed.runtime.ray.actor_pool import RayPool
+    from raffed.runtime.setup import prepare_run
+
+    setup = prepare_run(config)
+    plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
+    reference_to_setup = ray.put(setup)
+
+    def start(ref: Any, plan: Any, actor: int, vaults: Path, cores: int = later) -> Any:
+        return kind.options(num_cpus=cores).remote(ref, str(vaults), plan.homes[actor], actor)
+
+    started = [start(reference_to_setup, plan, actor, path / "vaults", 0) for actor in range(actors)]
+    pool = RayPool(setup, reference_to_setup, plan, path / "vaults", started, start)
+    for _ in conduct_at(setup, path, False, pool, lambda: False):
+        pass
+    return read_run(path)
+
+
+def test_a_pool_that_is_closed_holds_no_call_of_an_actor_whose_answers_fold_to_the_same_bits_in_any_order(
+    reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a
+    process shuts Ray down. Of the two actors now the one, now the other answers last.
+    """
+    import ray
+
+    from raffed.runtime.ray.socket_calls import SocketCalls
+
+    calls: list[Any] = []
+    made: list[SocketCalls] = []
+    close = SocketCalls.close
+
+    def seen(self: SocketCalls) -> None:
+        calls.extend(one.reference for one in self._serving.values())
+        close(self)
+        made.append(self)
+        assert len(ray.wait(calls, num_returns=2, timeout=0)[0]) == 2
+
+    monkeypatch.setattr(SocketCalls, "close", seen)
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
+    assert about["hashes"] == reference["scamap"]
+    assert len(calls) == 2
+    assert [channels._serving for channels in made] == [{}]
+
+
+def test_sums_that_are_added_on_another_node_have_the_serial_bits_though_an_actor_there_dies(
+    reference: Hashes, tmp_path: Path
+) -> None:
+    """Three actors of one node answer through Ray, and the first of them adds. In round 2 it adds without the
+    one that died, whose replacement answers the driver.
+    """
+    about = conducted(on(small(), execution="ray", actors=3), tmp_path / "run", FarActor, actors=3)
+    assert about["hashes"] == reference["scamap"]
+    assert about["placement"]["restarts"] == 1
+    added = (tmp_path / "run" / "vaults-died-added").read_text().split("\n")
+    assert added[:2] == ["3 0", "3 1"]
+
+
+@pytest.mark.slow  # the test above has it by sockets
+@pytest.mark.parametrize("carrier", ["shared memory", "ray"], indirect=True)
+def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Hashes, tmp_path: Path) -> None:
+    """Two actors of which now the one, now the other answers last."""
+    about = conducted(on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", SlowActor)
+    assert about["hashes"] == reference["scamap"]
+
+
+@by_every_carrier("shared memory")
+def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
+    carrier: str, reference: Hashes, tmp_path: Path
+) -> None:
+    """It was scoring a round, and the next round's training was asked of it already."""
+    about = conducted(
+        on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", JudgedActor
+    )
+    assert about["hashes"] == reference["scamap"]
+    assert (tmp_path / "run/died").exists()
+    assert about["placement"]["restarts"] == 1
+
+
+@by_every_carrier("socket")
+def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
+    carrier: str, reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    about = conducted(
+        on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", HungryActor
+    )
+    assert about["hashes"] == reference["scamap"]
+    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
+    assert "CUDA out of memory" in caplog.text
+    assert "--actors" in caplog.text
+
+
+def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        ActorStartError,
+        match=r"^client actor 1 could not start: RuntimeError: Found no NVIDIA driver here\.;",
+    ):
+        conducted(on(small(), execution="ray", actors=2), tmp_path / "run", BrokenActor)
+    assert read_run(tmp_path / "run")["state"] == "failed"
+    assert (tmp_path / "starts").read_text() == "1\n"
+
+
+def test_a_driver_that_cannot_start_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raffed.runtime.ray.launch.Driver", BrokenDriver)
+    with pytest.raises(
+        ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"
+    ):
+        raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(CrampedActor, id="amid its data"),
+        pytest.param(TightActor, id="with its first byte", marks=pytest.mark.slow),
+    ],
+)
+def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
+    reference: Hashes, tmp_path: Path, kind: Any
+) -> None:
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", kind)
+    assert about["hashes"] == reference["scamap"]
+    assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
+
+
+@by_every_carrier("socket")
+def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_the_others(
+    carrier: str,
+    reference: Hashes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when its node is lost and the others are full. Ray itself would wait for ever."""
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 1.0})
+    config = on(small(), execution="ray", actors=2, transport=carrier)
+    about = conducted(config, tmp_path / "run", JudgedActor, later=1000)
+    assert about["hashes"] == reference["scamap"]
+    assert len(about["placement"]["retired"]) == 1
+    assert "no node has room for another one; its clients move to the other 1" in caplog.text
+
+
+@by_every_carrier("socket")
+def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
+    carrier: str, reference: Hashes, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"
+    ):
+        conducted(
+            on(small(), execution="ray", actors=1, transport=carrier), tmp_path / "run", HungryActor, actors=1
+        )
+    assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]

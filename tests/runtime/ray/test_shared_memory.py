@@ -1,0 +1,176 @@
+"""Values that travel beside each other's pickles: what is large lies in memory that both sides map, and
+is given back.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from raffed.core.messages import Broadcast
+from raffed.core.params import Params
+from raffed.runtime.ray import shared_memory
+from raffed.runtime.ray.shared_memory import ASIDE, MappedMemory, SocketEnd, packed
+
+pytestmark = pytest.mark.skipif(not shared_memory.SHARES, reason="no memory without a name on this system")
+LARGE = ASIDE // 8 + 3  # int64 numbers
+
+
+def open_files() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
+    small, large = np.arange(5), np.arange(LARGE)
+    value = packed({"small": small, "large": [large, 2 * large], "word": "w"})
+    assert [length for _, length in value.places] == [large.nbytes] * 2
+    assert all(at % 64 == 0 for at, _ in value.places)
+    assert len(value.body) < 2_000
+    there = value.unpacked()
+    assert (there["small"].tolist(), there["word"]) == (small.tolist(), "w")
+    assert np.array_equal(there["large"][0], large)
+    assert np.array_equal(there["large"][1], 2 * large)
+    assert packed(small).memory is None
+
+
+def test_a_broadcast_is_read_in_place_and_cannot_be_written_to() -> None:
+    w = Params({"a": torch.arange(21_000.0).view(300, 70), "b": torch.ones(7)}).clone()
+    value, maps = packed(Broadcast(3, w, Params({}), {})), len(shared_memory.held_maps)
+    received = [value.unpacked() for _ in range(2)]
+    assert len(shared_memory.held_maps) == maps + 2
+    for one in received:
+        assert torch.equal(one.w.flat, w.flat)
+        assert one.w.flat.data_ptr() % 4096 == 0  # the first of its pages: it is no copy
+    with pytest.raises(TypeError, match="read-only"):
+        value.memory.parts(value.places)[0][0] = 1  # type: ignore[index,union-attr]
+
+
+def test_the_memory_is_given_back_with_the_last_that_holds_it() -> None:
+    before = open_files()
+    value = packed(np.arange(LARGE))
+    there = value.unpacked()
+    assert open_files() == before + 2  # the parcel's descriptor, and the map's
+    del value
+    assert there[-1] == LARGE - 1  # it can be read still
+    del there
+    assert open_files() == before
+
+
+def test_whoever_keeps_much_of_what_it_received_runs_out_of_no_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_memory, "MAX_MAPS", len(shared_memory.held_maps) + 3)
+    before, value = open_files(), packed(np.arange(LARGE))
+    kept = [value.unpacked() for _ in range(10)]
+    assert open_files() == before + 1 + 3
+    assert all(np.array_equal(one, kept[0]) for one in kept)
+    assert not any(one.flags.writeable for one in kept)
+
+
+@pytest.fixture
+def ends() -> Any:
+    one, other = (SocketEnd(connection) for connection in Pipe())
+    yield one, other
+    one.close()
+    other.close()
+
+
+def test_messages_with_and_without_memory_arrive_in_order(ends: tuple[SocketEnd, SocketEnd]) -> None:
+    one, other = ends
+    arrays = [np.arange(LARGE) + i for i in range(3)]
+    one.send((1, "none"), [packed("a")])
+    one.send((2, "two"), [packed(arrays[0]), packed("b"), packed(arrays[1:])])
+    one.send((3, "none again"), [])
+    assert [value.unpacked() for value in other.receive()[1]] == ["a"]
+    head, (first, word, rest) = other.receive()
+    assert (head, word.unpacked()) == ((2, "two"), "b")
+    assert all(
+        np.array_equal(a, b) for a, b in zip([first.unpacked(), *rest.unpacked()], arrays, strict=True)
+    )
+    assert other.receive() == ((3, "none again"), [])
+
+
+def test_one_parcel_may_be_sent_to_many_and_is_copied_once(
+    ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = ends
+    made: list[int] = []
+    usual = MappedMemory.holding
+    monkeypatch.setattr(MappedMemory, "holding", staticmethod(lambda *args: made.append(1) or usual(*args)))
+    value = packed(np.arange(LARGE))
+    for _ in range(3):
+        one.send((), [value])
+    assert all(other.receive()[1][0].unpacked()[-1] == LARGE - 1 for _ in range(3))
+    assert len(made) == 1
+
+
+def test_descriptors_that_do_not_arrive_end_the_conversation(
+    ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process with too many open files is handed fewer than were sent."""
+    one, other = ends
+    one.send((), [packed(np.arange(LARGE))])
+    monkeypatch.setattr(socket, "recv_fds", lambda *_: (b".", [], 0, None))
+    with pytest.raises(OSError, match="0 of 1 descriptors"):
+        other.receive()
+
+
+def test_half_a_message_ends_the_conversation_for_both(
+    ends: tuple[SocketEnd, SocketEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system that takes no more descriptors on their way: the head is gone by then, and nobody may wait
+    for the rest.
+    """
+    one, other = ends
+
+    def refuse(*_: Any) -> int:
+        raise OSError(109, "Too many references")
+
+    monkeypatch.setattr(socket, "send_fds", refuse)
+    with pytest.raises(OSError, match="Too many references"):
+        one.send((), [packed(np.arange(LARGE))])
+    with pytest.raises(OSError, match="0 of 1 descriptors"):
+        other.receive()
+
+
+def test_an_end_that_is_gone_says_so(ends: tuple[SocketEnd, SocketEnd]) -> None:
+    one, other = ends
+    other.close()
+    with pytest.raises(OSError, match="Broken pipe"):
+        one.send((), [packed(np.arange(LARGE))])
+    with pytest.raises((EOFError, OSError)):
+        one.receive()
+
+
+def test_a_large_pickle_and_memory_pass_between_threads(ends: tuple[SocketEnd, SocketEnd]) -> None:
+    """The pickle does not fit into the socket: it is read while it is written, and the descriptors come
+    after it.
+    """
+    one, other = ends
+    value = [b"x" * 3_000_000, np.arange(LARGE)]
+    writer = threading.Thread(target=one.send, args=((), [packed(value)]))
+    writer.start()
+    _, [received] = other.receive()
+    writer.join()
+    there = received.unpacked()
+    assert there[0] == value[0]
+    assert np.array_equal(there[1], value[1])
+
+
+def test_no_memory_left_is_an_error_of_the_caller_not_a_lost_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(OSError, match="Too many open files"):
+        packed(np.arange(LARGE))

@@ -1,0 +1,270 @@
+"""The laws of every transport: calls to client actors by socket and through Ray have the same answers, errors
+and ends. Expected values are those of the same call in this process, or of the serial run.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+import raffed
+from raffed.core.params import Params
+from raffed.errors import BoundaryError, NumericsError, UsageError
+from raffed.results.runfile import read_run
+from raffed.runtime.ray.choose_transport import opened
+from raffed.runtime.ray.ray_calls import RayCalls
+from raffed.runtime.ray.remote_error import RemoteError
+from raffed.runtime.ray.socket_calls import SocketCalls
+from raffed.runtime.ray.transport import Call, Shared, Transport
+from tests.runtime.conftest import on, small
+from tests.runtime.ray.echo_actor import ACTOR, Echo
+from tests.runtime.ray.private_record import Secret
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+
+def connected(kind: str) -> Iterator[Transport]:
+    """A transport of a kind to two actors."""
+    actors = {number: ACTOR.remote() for number in range(2)}
+    made = opened(kind, RayCalls(actors), near=range(2), far=())
+    yield made
+    for actor in actors.values():
+        ray.kill(actor, no_restart=True)
+    made.close()
+
+
+@pytest.fixture(scope="module", params=["ray", "socket"])
+def transport(request: pytest.FixtureRequest, ray_here: None) -> Iterator[Transport]:
+    yield from connected(request.param)
+
+
+RAY_S_OWN = pytest.param("ray", marks=pytest.mark.slow)  # the end of an actor as Ray itself tells it
+
+
+@pytest.fixture(params=[RAY_S_OWN, "socket"])
+def mortal(request: pytest.FixtureRequest) -> Iterator[Transport]:
+    """The transport of a test that ends an actor."""
+    yield from connected(request.param)
+
+
+def answer(transport: Transport, actor: int, name: str, *arguments: Any) -> Any:
+    call: Call[Any] = Call(name, arguments)
+    made = transport.call(actor, call)
+    came, outcome = transport.first([made])
+    assert came is made
+    return outcome()
+
+
+def test_answers_belong_to_their_calls_in_whatever_order_they_are_waited_for(transport: Transport) -> None:
+    calls = [transport.call(i % 2, Call[int]("echo", (i,))) for i in range(8)]
+    for sent, call in reversed(list(enumerate(calls))):
+        came, outcome = transport.first([call])
+        assert came is call
+        assert outcome() == sent
+
+
+def test_each_of_several_calls_gets_its_outcome_once(transport: Transport) -> None:
+    waiting = {transport.call(i, Call[int]("echo", (i,))): i for i in (0, 1)}
+    while waiting:
+        call, outcome = transport.first(waiting)
+        assert outcome() == waiting.pop(call)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8", "bool"])
+def test_arrays_arrive_with_their_bits_at_both_ends(transport: Transport, dtype: str) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, 400_000, dtype=np.uint8)
+    sent = (bits % 2 if dtype == "bool" else bits).view(dtype)
+    back = answer(transport, 0, "echo", sent)
+    assert (back.dtype, back.tobytes()) == (sent.dtype, sent.tobytes())
+
+
+def test_a_method_of_an_actor_returns_what_it_returns_in_this_process(transport: Transport) -> None:
+    w = [torch.randn(300, 70, generator=torch.Generator().manual_seed(i)) for i in range(3)]
+    assert torch.equal(answer(transport, 1, "total", *w), Echo().total(*w))
+
+
+def test_messages_larger_than_any_buffer_of_the_system_pass_each_other(transport: Transport) -> None:
+    """The actor sends 8 MB while 8 MB are sent to it. If one waited for the other to read first, both would
+    wait for ever.
+    """
+    block = b"x" * 8_000_000
+    calls = [transport.call(0, Call[bytes]("echo", (block,))) for _ in range(4)]
+    assert all(transport.first([call])[1]() == block for call in calls)
+
+
+def test_a_shared_argument_arrives_as_its_value_at_every_actor(transport: Transport) -> None:
+    w = Params({"w": torch.arange(100_000.0)}).clone()
+    for small_enough in (False, True):
+        sent = Shared(w, small=small_enough)
+        calls = [transport.call(i % 2, Call[Params]("echo", (sent,))) for i in range(4)]
+        assert all(torch.equal(transport.first([call])[1]()["w"], w["w"]) for call in calls)
+
+
+def test_an_error_is_raised_here_as_it_was_there_with_its_traceback_as_the_cause(
+    transport: Transport,
+) -> None:
+    with pytest.raises(NumericsError, match=r"^the loss is nan$") as caught:
+        answer(transport, 0, "diverge")
+    assert type(caught.value) is NumericsError
+    assert isinstance(caught.value.__cause__, RemoteError)
+    assert "in diverge" in str(caught.value.__cause__)
+    assert answer(transport, 0, "echo", 1) == 1  # the actor goes on
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("object", "StubbornError: no"), ("complain", "ParticularError: a knot")]
+)
+def test_an_error_that_cannot_be_sent_is_reported_in_words(
+    name: str, words: str, transport: Transport
+) -> None:
+    with pytest.raises(RemoteError, match=words) as caught:
+        answer(transport, 0, name)
+    assert f"in {name}" in str(caught.value.__cause__)
+
+
+def test_private_state_is_not_sent(transport: Transport) -> None:
+    with pytest.raises((BoundaryError, TypeError), match="Secret is private"):
+        answer(transport, 0, "secret")
+    with pytest.raises((BoundaryError, TypeError), match="Secret is private"):
+        transport.call(0, Call[Secret]("echo", (Secret(Params({})),)))
+    assert answer(transport, 0, "echo", 1) == 1
+
+
+def test_every_call_that_a_killed_actor_owes_raises_and_the_other_actor_goes_on(mortal: Transport) -> None:
+    pid = answer(mortal, 0, "pid")
+    waiting = [mortal.call(0, Call[None]("nap")), mortal.call(0, Call[int]("echo", (1,)))]
+    os.kill(pid, signal.SIGKILL)
+    waiting.append(mortal.call(0, Call[int]("echo", (2,))))
+    for call in waiting:
+        with pytest.raises(ray.exceptions.RayActorError):
+            mortal.first([call])[1]()
+    assert answer(mortal, 1, "echo", 1) == 1
+
+
+def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes_wrong(
+    mortal: Transport,
+) -> None:
+    """More is sent to it than a socket holds, so that the caller waits in the middle of a message."""
+    pid = answer(mortal, 0, "pid")
+    waiting = [mortal.call(0, Call[Any]("nap"))]
+    threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+    waiting.append(mortal.call(0, Call[Any]("echo", (b"x" * 20_000_000,))))
+    for call in waiting:
+        with pytest.raises(ray.exceptions.RayActorError):
+            mortal.first([call])[1]()
+
+
+def test_an_actor_that_leaves_by_itself_counts_as_lost(mortal: Transport) -> None:
+    with pytest.raises(ray.exceptions.RayActorError):
+        answer(mortal, 0, "leave")
+
+
+def test_a_replacement_answers_in_place_of_a_killed_actor(mortal: Transport) -> None:
+    pid = answer(mortal, 0, "pid")
+    owed = mortal.call(0, Call[None]("nap"))
+    os.kill(pid, signal.SIGKILL)
+    other = ACTOR.remote()
+    mortal.replace(0, other)
+    assert answer(mortal, 0, "pid") not in (pid, answer(mortal, 1, "pid"))
+    with pytest.raises(ray.exceptions.RayActorError):
+        mortal.first([owed])[1]()
+    ray.kill(other, no_restart=True)
+
+
+def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Transport) -> None:
+    """It is stopped and not killed, so nothing reports its end. Its answer comes when it goes on."""
+    pid = answer(mortal, 0, "pid")
+    os.kill(pid, signal.SIGSTOP)
+    silent, heard = mortal.call(0, Call[int]("echo", (1,))), mortal.call(1, Call[int]("echo", (2,)))
+    came, outcome = mortal.first([silent, heard])
+    assert came is heard
+    assert outcome() == 2
+    os.kill(pid, signal.SIGCONT)
+    assert mortal.first([silent])[1]() == 1
+
+
+@pytest.mark.parametrize("kind", [RAY_S_OWN, "socket"])
+def test_nothing_is_left_in_this_process_when_a_transport_has_ended(kind: str) -> None:
+    """No thread of its own, no descriptor, no process of an actor."""
+
+    def once() -> list[int]:
+        made = connected(kind)
+        transport = next(made)
+        answer(transport, 0, "total", np.ones(200_000), np.ones(200_000))
+        pids = [answer(transport, i, "pid") for i in range(2)]
+        del transport
+        assert next(made, None) is None
+        return pids
+
+    once()  # what Ray opens for itself at first use
+    gc.collect()
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    pids = once() + once()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and (
+        threading.active_count() > threads
+        or len(os.listdir("/proc/self/fd")) > files
+        or any(Path(f"/proc/{pid}").exists() for pid in pids)
+    ):
+        time.sleep(0.05)
+        gc.collect()
+    assert threading.active_count() <= threads
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_auto_takes_sockets_to_actors_of_this_machine_and_ray_to_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "raffed")
+    actors = {number: ACTOR.remote() for number in range(2)}
+    made = opened("auto", RayCalls(actors), near=[0], far=[1])
+    assert isinstance(made, SocketCalls)
+    assert [made.reaches(actor) for actor in (0, 1)] == [True, False]
+    assert [answer(made, actor, "echo", 7) for actor in (0, 1)] == [7, 7]
+    assert "1 client actors are called by socket, 1 through Ray" in caplog.text
+    for actor in actors.values():
+        ray.kill(actor, no_restart=True)
+    made.close()
+
+
+def test_auto_goes_on_through_ray_where_no_socket_can_be_opened_and_socket_refuses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    actor = ACTOR.remote(None, room=False)
+    made = opened("auto", RayCalls({0: actor}), near=[0], far=())
+    assert answer(made, 0, "echo", 1) == 1
+    assert "no socket could be opened to client actors 0: they are called through Ray" in caplog.text
+    with pytest.raises(UsageError, match=r"--transport socket: no socket could be opened .*--transport auto"):
+        opened("socket", RayCalls({0: actor}), near=[0], far=())
+    with pytest.raises(UsageError, match="1 of 1 client actors are on other machines"):
+        opened("socket", RayCalls({0: actor}), near=(), far=[0])
+    ray.kill(actor, no_restart=True)
+    made.close()
+
+
+@pytest.mark.parametrize("kind", ["ray", pytest.param("socket", marks=pytest.mark.slow)])
+def test_a_run_has_the_serial_bits_by_every_transport(
+    kind: str, reference: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    result = raffed.run(on(small(), execution="ray", actors=2, transport=kind), tmp_path / "run")
+    assert result.hashes == reference["scamap"]
+    assert read_run(tmp_path / "run")["config"]["runtime"]["transport"] == kind
+
+
+def test_the_transport_is_no_part_of_a_run_s_identity() -> None:
+    assert len({on(small(), transport=kind).identity() for kind in ("auto", "ray", "socket")}) == 1
+    with pytest.raises(UsageError, match="transport"):
+        on(small(), transport="pigeon")

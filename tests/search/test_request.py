@@ -1,0 +1,270 @@
+"""A sweep as plain data: budgets are equal, choices come from validation, a request survives its file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from raffed.tune_spaces import has_space, no_space
+
+import raffed
+from raffed import Data, Federation, Method, RunConfig
+from raffed.cli.tuning import axes, seconds_of
+from raffed.data.partition import Partition
+from raffed.errors import RunFolderError, UnknownNameError, UsageError
+from raffed.methods import METHODS
+from raffed.methods.own import method as marked
+from raffed.results.sweep_file import read_sweep
+from raffed.runs.checks import check_space
+from raffed.search.choice import choose, cost
+from raffed.search.folder import SweepFolder
+from raffed.search.request import Request, within_budget
+from raffed.search.space import budget_of, check, check_parts, space_of
+from raffed.search.trials import Trial, score, trial_name
+
+BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
+
+
+def asked(*methods: str, **changes: Any) -> Request:
+    return Request(**{"base": BASE, "methods": methods, **changes})
+
+
+def test_without_a_number_every_method_gets_the_largest_grid_s_budget() -> None:
+    """FedAvg 5 rates, FedRS 3 points, FedMR 9."""
+    assert budget_of(asked("fedavg", "fedrs", "fedmr")) == 9
+    assert budget_of(asked("fedavg", "fedrs")) == 5
+    assert budget_of(asked("fedavg", "fedrs", fill="none")) == 3
+    assert budget_of(asked("fedavg", "fedmr", trials=4)) == 4
+
+
+def test_a_budget_takes_points_without_repetition_in_the_grid_s_order_and_the_seed_decides_which() -> None:
+    points = [{"a": i} for i in range(27)]
+    kept = within_budget(points, 9, seed=0)
+    assert len(kept) == 9
+    assert kept == sorted(kept, key=lambda one: one["a"])
+    assert kept == within_budget(points, 9, seed=0) != within_budget(points, 9, seed=1)
+    assert within_budget(points, 30, seed=0) == points
+
+
+def test_what_set_fixes_is_not_searched_and_grid_replaces_or_adds_an_axis() -> None:
+    request = asked(
+        "fedmr", "fedavg", args={"fedmr": {"mu2": 0.5}}, grid={"mu1": [1.0], "local.lr": [0.1, 0.01]}
+    )
+    assert space_of(request, "fedmr") == {"mu1": [1.0], "local.lr": [0.1, 0.01]}
+    assert space_of(request, "fedavg") == {"local.lr": [0.1, 0.01]}
+    made = request.config("fedmr", {"mu1": 1.0, "local.lr": 0.01})
+    assert (made.args, made.local.lr, made.method) == ({"mu2": 0.5, "mu1": 1.0}, 0.01, "fedmr")
+
+
+def test_an_axis_of_one_method_is_not_one_of_another() -> None:
+    """Both take mu and lam; the axis is MAP's alone."""
+    request = asked("map", "fedphp", grid={"map.mu": [0.9]})
+    assert space_of(request, "map")["mu"] == [0.9]
+    assert "mu" not in space_of(request, "fedphp")
+
+
+def test_a_method_without_a_space_is_searched_over_the_axes_it_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(METHODS, "mine", METHODS["fedrs"])
+    request = asked("mine", grid={"alpha": [0.1, 0.2], "local.lr": [0.1]})
+    assert space_of(request, "mine") == {"alpha": [0.1, 0.2], "local.lr": [0.1]}
+    check(request)
+    with pytest.raises(UsageError, match="mine has no search space: give --grid"):
+        space_of(asked("mine", grid={"local.lr": [0.1]}), "mine")
+
+
+def test_without_ray_the_same_methods_have_something_to_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `raffed tune` asks first, of a file of tune_spaces or of the axes."""
+    monkeypatch.setitem(METHODS, "mine", METHODS["fedrs"])
+    for method, grid in (("fedavg", []), ("mine", ["alpha"]), ("mine", ["mine.alpha", "local.lr"])):
+        check_space(method, grid)
+    for grid in ([], ["local.lr"], ["mu"], ["fedrs.alpha"]):
+        with pytest.raises(UsageError, match="mine has no search space: give --grid"):
+            check_space("mine", grid)
+    assert all(has_space(method) for method in METHODS if method != "mine")
+
+
+def test_an_axis_without_values_or_with_something_else_is_refused_before_anything_starts() -> None:
+    """Such a search would have no trial and so never end."""
+
+    def prox(mu: float = 0.1) -> Method:
+        raise NotImplementedError  # it is only looked at
+
+    for among, said in (([], "mu = \\[\\]: without a value"), (0.1, "mu = 0.1: it must be a list of values")):
+        with pytest.raises(UsageError, match=said):
+            raffed.tune("fedprox", out="nowhere", grid={"mu": among}, progress=False)  # type: ignore[dict-item]
+        with pytest.raises(UsageError, match=said):
+            marked(space={"mu": among})(prox)  # type: ignore[dict-item]
+    assert marked(space={"mu": "1e-3..1:log:4"})(prox)
+    with pytest.raises(UsageError, match="seed = \\[\\]"):
+        raffed.tune("fedprox", out="nowhere", grid={"seed": []}, progress=False)
+    assert not Path("nowhere").exists()
+
+
+def test_who_has_no_space_is_told_where_to_write_one() -> None:
+    assert "write tune_spaces/mine.py" in no_space("mine")
+    own = no_space("./my.py:prox")
+    assert "tune_spaces" not in own
+    assert "@raffed.method(space={'mu': [0.01, 0.1]})" in own
+
+
+def test_settings_whose_folders_would_be_one_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"fedmr: 2 settings of the grid would share the folder mu1=1\.0,mu2=0\.5"
+    ):
+        check(asked("fedmr", grid={"mu1": [1.0, 1.0, 2.0], "mu2": [0.5]}))
+
+
+def test_a_number_written_in_two_ways_is_one_setting() -> None:
+    """`--grid mu1=1,1.0` would train the same run twice, in two folders."""
+    with pytest.raises(UsageError, match=r"fedmr: 2 settings of the grid are equal: mu1=1,mu2=0\.5"):
+        check(asked("fedmr", grid={"mu1": [1, 1.0, 2.0], "mu2": [0.5]}))
+
+
+def test_an_axis_that_nobody_takes_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match="--grid mu3: none of fedmr has this argument"):
+        check(asked("fedmr", grid={"mu3": [1.0]}))
+    with pytest.raises(UsageError, match="lrr"):
+        check(asked("fedmr", grid={"local.lrr": [1.0]}))
+    with pytest.raises(UsageError, match=r"mu1 = -1\.0 is outside"):
+        check(asked("fedmr", grid={"mu1": [-1.0]}))
+
+
+def test_the_final_runs_have_fresh_seeds_all_training_data_and_the_chosen_setting() -> None:
+    request = asked("fedmr", base=replace(BASE, seed=7), seeds=3)
+    assert request.final_seeds() == [8, 9, 10]
+    final = request.config("fedmr", {"mu1": 0.1}, seed=8)
+    assert (final.seed, final.data.validation, final.args) == (8, 0.0, {"mu1": 0.1})
+    assert request.config("fedmr", {"mu1": 0.1}).data.validation == 0.2
+
+
+def test_a_rule_that_could_not_end_the_final_runs_is_refused_before_the_search() -> None:
+    """They have no validation part, without which `raffed run` refuses such a rule."""
+    rule = "val.accuracy no better for 2 rounds"
+    with pytest.raises(UsageError, match="the final runs train on all training data"):
+        check(asked("fedprox", base=BASE.changed({"federation.stop_when": rule})))
+    with pytest.raises(UsageError, match="the final runs train on all training data"):
+        check(asked("fedprox", grid={"federation.stop_when": ["", rule]}))
+
+
+def test_the_validation_protocol_reads_no_test_score_and_the_papers_reads_no_other() -> None:
+    values = {
+        ("global", "val"): 0.5,
+        ("personal", "val"): 0.7,
+        ("global", "test"): 0.1,
+        ("personal", "local_test"): 0.3,
+    }
+    found = [score(asked("map", select=select), values) for select in ("global", "personal", "mean")]
+    assert found == pytest.approx([0.5, 0.7, 0.6])
+    paper = Request(replace(BASE, data=Data()), ("map",), protocol="paper", select="mean")
+    assert score(paper, values) == pytest.approx(0.2)
+    assert paper.final_seeds() == []
+    assert math.isnan(score(asked("map", select="mean"), {("global", "val"): 0.5}))
+
+
+def test_a_protocol_without_the_data_it_needs_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"data\.validation above 0"):
+        Request(RunConfig(), ("map",))
+    with pytest.raises(UsageError, match=r"leave data\.validation at 0"):
+        asked("map", protocol="paper")
+    with pytest.raises(UnknownNameError, match="nearest: global"):
+        asked("map", select="globl")
+
+
+@pytest.mark.parametrize("method", ["solo", "fedrep", "fedproto", "gldp", "mpfedcon"])
+def test_a_method_without_a_global_model_is_not_chosen_by_one(method: str) -> None:
+    for select in ("global", "mean"):
+        with pytest.raises(UsageError, match=f"{method} has no global model: give --select personal"):
+            check(asked("fedavg", method, select=select))
+    check(asked("fedavg", method, select="personal"))
+
+
+def test_personal_models_need_local_test_parts_in_the_papers_protocol() -> None:
+    paper = {"protocol": "paper", "base": replace(BASE, data=Data())}
+    without, own = (Partition((np.arange(4),), (np.arange(4, 4 + n),), 2) for n in (0, 2))
+    for select in ("personal", "mean"):
+        with pytest.raises(
+            UsageError, match=f"--select {select}: no client has a local test part; give --local-test"
+        ):
+            check_parts(asked("map", select=select, **paper), without)
+        check_parts(asked("map", select=select, **paper), own)
+        check_parts(asked("map", select=select), without)  # scored on validation parts
+    check_parts(asked("map", **paper), without)
+
+
+@pytest.mark.parametrize(("name", "said"), [("seeds", r"outside \[1, 10000\]"), ("trials", "below 1")])
+def test_fewer_than_one_seed_or_trial_is_refused(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} = 0 is {said}"):
+        asked("fedmr", **{name: 0})
+    assert getattr(asked("fedmr", **{name: 1}), name) == 1
+
+
+def test_with_another_choice_the_final_runs_of_the_last_one_are_dropped(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "s", asked("fedmr"), resume=False)
+    small, large = (Trial(f"mu1={mu1}", {"mu1": mu1}, "finished", score=0.5).as_dict() for mu1 in (0.1, 1.0))
+    final = [{"seed": 1, "folder": "fedmr/final/seed-1", "state": "finished"}]
+    folder.note("fedmr", {"chosen": small})
+    folder.note("fedmr", {"final": final})
+    folder.note("fedmr", {"chosen": small, "budget": 2})
+    assert read_sweep(tmp_path / "s")["methods"]["fedmr"]["final"] == final
+    folder.note("fedmr", {"chosen": large})
+    assert "final" not in read_sweep(tmp_path / "s")["methods"]["fedmr"]
+    assert folder.chosen("fedmr") == {"mu1": 1.0}
+
+
+def test_the_best_finished_trial_is_chosen_of_equals_the_first_and_failures_never() -> None:
+    trials = [
+        Trial("a", {}, "failed"),
+        Trial("b", {}, "finished", score=0.8),
+        Trial("c", {}, "finished", score=0.8),
+    ]
+    assert choose(trials) == trials[1]
+    assert choose(trials[:1]) is None
+    assert cost([*trials, Trial("d", {}, "never run"), Trial("e", {}, "running", rounds=4, seconds=2.5)]) == {
+        "trials": 4,
+        "rounds": 4,
+        "seconds": 2.5,
+    }
+
+
+def test_a_request_survives_its_file_and_another_one_is_refused_there(tmp_path: Path) -> None:
+    request = asked("fedmr", grid={"mu1": [0.1, 1.0]}, trials=3)
+    SweepFolder(tmp_path / "s", request, resume=False)
+    assert Request.from_dict(read_sweep(tmp_path / "s")["request"]).as_dict() == request.as_dict()
+    SweepFolder(tmp_path / "s", request, resume=True)
+    with pytest.raises(RunFolderError, match="holds another sweep"):
+        SweepFolder(tmp_path / "s", asked("fedmr"), resume=True)
+    with pytest.raises(RunFolderError, match="--resume continues it"):
+        SweepFolder(tmp_path / "s", request, resume=False)
+    with pytest.raises(RunFolderError, match=r"no sweep\.json"):
+        SweepFolder(tmp_path / "t", request, resume=True)
+
+
+def test_names_of_trials_are_names_of_folders() -> None:
+    assert trial_name({"mu1": 0.01, "mode": "counts"}) == "mu1=0.01,mode=counts"
+    assert trial_name({}) == "defaults"
+    assert "/" not in trial_name({"path": "../../etc"})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("2 h", 7200), ("1d", 86400)]
+)
+def test_times_are_read_with_their_unit(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["2", "h", "-1h", "0s", "2 weeks"])
+def test_times_without_a_unit_or_a_length_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="must be a time such as"):
+        seconds_of(text)
+
+
+def test_an_axis_is_read_as_values_of_their_types() -> None:
+    assert axes(["mu1=0.1,1", "transfer=kd,mmd"]) == {"mu1": [0.1, 1], "transfer": ["kd", "mmd"]}
+    with pytest.raises(UsageError, match="must have the form NAME=VALUE"):
+        axes(["mu1="])

@@ -1,0 +1,333 @@
+"""sweep.json of a stranger, or damaged: one line that names the place, exit code 2, before Ray is started
+and nothing joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raffed import Data, Federation, RunConfig, Runtime
+from raffed.errors import RunFolderError
+from raffed.results.seal import sealed
+from raffed.results.sweep_file import read_sweep
+from raffed.runtime.ray import session
+from raffed.search.folder import SweepFolder, stored_request
+from raffed.search.request import Request
+from raffed.search.trials import Trial
+from tests.cli.conftest import Cli
+
+BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """A sweep over two settings of FedMR, of which one is finished and chosen."""
+    path = tmp_path / "sweep"
+    folder = SweepFolder(
+        path, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=False
+    )
+    first = Trial(
+        "mu1=0.1,mu2=0.1", {"mu1": 0.1, "mu2": 0.1}, "finished", 2, 1.5, 0.75, reports=((1, 0.5), (2, 0.75))
+    )
+    second = Trial("mu1=1.0,mu2=0.1", {"mu1": 1.0, "mu2": 0.1}, "failed", error="no", number=1)
+    folder.note(
+        "fedmr",
+        {
+            "space": {"mu1": [0.1, 1.0], "mu2": [0.1]},
+            "budget": 2,
+            "chosen": first.as_dict(),
+            "trials": [first.as_dict(), second.as_dict()],
+            "cost": {"trials": 2, "rounds": 2, "seconds": 1.5},
+            "final": [{"seed": 1, "folder": "fedmr/final/seed-1", "state": "finished"}],
+        },
+    )
+    return path
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that starts Ray or joins one fails the test."""
+
+    def refuse(self: object, address: str | None) -> None:
+        raise AssertionError(f"Ray is started, or joined at {address}")
+
+    monkeypatch.setattr(session.RaySession, "__init__", refuse)
+
+
+def edited(sweep: Path, place: str, value: Any) -> None:
+    """Put another value at a place such as methods.fedmr.trials.0.score into sweep.json; ... leaves the
+    key out.
+    """
+    about = json.loads((sweep / "sweep.json").read_text())
+    *above, last = place.split(".")
+    inner = about
+    for key in above:
+        inner = inner[int(key)] if isinstance(inner, list) else inner[key]
+    if value is ...:
+        del inner[last]
+    else:
+        inner[int(last) if isinstance(inner, list) else last] = value
+    (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
+
+
+def refused(cli: Cli, sweep: Path, why: str) -> None:
+    done = cli("tune", "--resume", "--out", sweep)
+    assert done.code == 2, done.err
+    assert why in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert "Traceback" not in done.err
+
+
+def test_what_raffed_writes_is_read(sweep: Path) -> None:
+    about = read_sweep(sweep)
+    assert about["methods"]["fedmr"]["budget"] == 2
+    assert [Trial.from_dict(one).as_dict() for one in about["methods"]["fedmr"]["trials"]] == about[
+        "methods"
+    ]["fedmr"]["trials"]
+    assert stored_request(sweep).grid == {"mu1": [0.1, 1.0], "mu2": [0.1]}
+
+
+WRONG = {  # place → values that do not belong there
+    "schema": [..., None, "1", 2, 99, 0],
+    "request": [..., [], None, "x"],
+    "request.base": [
+        [],
+        None,
+        7,
+        {},
+        {"data": 3},
+        {"data": {"validation": "a"}},
+        {"method": "fedavg"},
+        {"x": 1},
+    ],
+    "request.methods": [..., [], None, "fedmr", ["../../etc"], ["nothing"], [["fedmr"]], ["fedmr", ""]],
+    "request.args": [None, [], {"fedmr": 3}],
+    "request.grid": [None, [], {"mu1": 3}, {"runtime.address": ["10.0.0.1:6379"]}, {"nothing.at": [1]}],
+    "request.seeds": [0, -1, "3", None, 2.5, 10**9],
+    "request.trials": [0, "3", [], 1e300],
+    "request.protocol": ["papr", 3, []],
+    "request.select": ["x", None, {}],
+    "request.scheduler": ["x", None, ["asha"]],
+    "request.search": ["x", 3],
+    "request.more": [1],
+    "state": ["done", None, 3, []],
+    "methods": [..., None, [], "x", 3],
+    "methods.fedmr": [None, [], "x"],
+    "methods.map": [{}],
+    "methods.fedmr.trials": [None, "x", {}, [None], [[]], [{}]],
+    "methods.fedmr.trials.0.score": ["x", [], True],
+    "methods.fedmr.trials.0.settings": [None, [], "x", {"mu1": {}}, {"mu1": [[]]}],
+    "methods.fedmr.trials.0.reports": [None, [1], [[1]], [["a", "b"]]],
+    "methods.fedmr.trials.0.naem": ["x"],
+    "methods.fedmr.chosen": ["x", [], 3],
+    "methods.fedmr.budget": ["x", None, -1],
+    "methods.fedmr.cost": ["x", [], {"trials": "many"}],
+    "methods.fedmr.space": [[], {"mu1": 3}],
+    "methods.fedmr.final": [None, {}, [{"seed": 1}], [{"seed": 1, "folder": "../../x", "state": "finished"}]],
+    "more": [1],
+}
+
+
+def read_both(sweep: Path) -> None:
+    read_sweep(sweep)
+    stored_request(sweep)
+
+
+@pytest.mark.usefixtures("no_ray")
+@pytest.mark.parametrize("place", WRONG)
+def test_a_value_of_another_kind_is_named_by_its_place(place: str, sweep: Path, cli: Cli) -> None:
+    whole = (sweep / "sweep.json").read_bytes()
+    for value in WRONG[place]:
+        (sweep / "sweep.json").write_bytes(whole)
+        edited(sweep, place, value)
+        with pytest.raises(RunFolderError, match=r"sweep\.json: "):
+            read_both(sweep)
+    refused(cli, sweep, "sweep.json: ")
+
+
+def test_the_message_says_where_what_and_what_is_wanted(sweep: Path) -> None:
+    edited(sweep, "methods.fedmr.trials.1.score", "high")
+    with pytest.raises(RunFolderError) as raised:
+        read_sweep(sweep)
+    assert str(raised.value) == (
+        f"{sweep}/sweep.json: methods.fedmr.trials[1].score is 'high', but must be a valid number"
+        "; put back the file as it was, or start the sweep in a new folder"
+    )
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def link_outside(path: Path) -> None:
+    (path.parents[1] / "other.json").write_text("{}")
+    path.symlink_to(path.parents[1] / "other.json")
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "not there": (lambda path: None, "no sweep.json here"),
+    "a folder": (folder, "is a folder"),
+    "a named pipe": (os.mkfifo, "is a named pipe"),
+    "a link out of the folder": (link_outside, "leads out of"),
+    "a link to itself": (lambda path: path.symlink_to(path), "cannot be followed"),
+    "huge": (huge, "1,099,511,627,776 bytes"),
+    "empty": (lambda path: path.write_bytes(b""), "is not JSON"),
+    "cut off": (lambda path: path.write_bytes(b'{"schema": 1, "req'), "is not JSON"),
+    "not UTF-8": (lambda path: path.write_bytes(b'{"schema": "\xff"}'), "is not UTF-8"),
+    "half a character": (
+        lambda path: path.write_bytes(b'{"schema": 1, "meaning": "\\ud800"}'),
+        "half a character",
+    ),
+    "deeply nested": (lambda path: path.write_bytes(b'{"schema":' + b"[" * 100_000), "nested too deeply"),
+    "nested more than it is written": (
+        lambda p: p.write_bytes(b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"),
+        "nested too deeply",
+    ),
+    "a number of 400 digits": (
+        lambda path: path.write_bytes(b'{"schema": 1' + b"0" * 400 + b"}"),
+        "more than 64 bits",
+    ),
+    "NaN": (lambda path: path.write_bytes(b'{"schema": NaN}'), "not finite"),
+    "a list": (lambda path: path.write_bytes(b"[]"), "holds a list"),
+}
+
+
+@pytest.mark.usefixtures("no_ray")
+@pytest.mark.parametrize("kind", FILES)
+def test_what_is_no_sweep_json_is_refused_in_one_line(kind: str, sweep: Path, cli: Cli) -> None:
+    (sweep / "sweep.json").unlink()
+    make, why = FILES[kind]
+    make(sweep / "sweep.json")
+    refused(cli, sweep, why)
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[tuple[str, socket.socket]]:
+    """The address of a server that nobody should connect to."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield f"127.0.0.1:{server.getsockname()[1]}", server
+
+
+def nobody_came(server: socket.socket) -> bool:
+    try:
+        server.accept()
+    except BlockingIOError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("place", ["request.base.runtime", "request.grid.runtime.address"])
+def test_the_address_of_a_cluster_is_never_taken_from_a_folder(place: str, sweep: Path, cli: Cli) -> None:
+    with listening() as (address, server):
+        about = json.loads((sweep / "sweep.json").read_text())
+        if place == "request.base.runtime":
+            about["request"]["base"]["runtime"] = {"address": address}
+        else:
+            about["request"]["grid"]["runtime.address"] = [address]
+        (sweep / "sweep.json").write_text(json.dumps(sealed(about)))
+        refused(cli, sweep, "request.base holds 'address'" if "base" in place else "runtime")
+        assert nobody_came(server)
+
+
+def test_no_cluster_is_joined_for_a_folder_that_is_refused(sweep: Path, cli: Cli) -> None:
+    """Also not the one that the user names."""
+    edited(sweep, "methods", None)
+    with listening() as (address, server):
+        done = cli("tune", "--resume", "--out", sweep, "--address", address)
+        assert (done.code, nobody_came(server)) == (2, True)
+
+
+def test_of_the_runtime_a_sweep_remembers_what_its_bits_depend_on_and_nothing_else(tmp_path: Path) -> None:
+    """Resumed with other threads its trials would be other runs."""
+    runtime = Runtime(execution="serial", threads=2, address="10.0.0.1:6379", actors=0)
+    request = Request(replace(BASE, runtime=runtime), ("fedmr",))
+    SweepFolder(tmp_path / "a", request, resume=False)
+    stored = stored_request(tmp_path / "a")
+    assert (stored.base.runtime.threads, stored.base.runtime.address) == (2, None)
+    assert "address" not in (tmp_path / "a" / "sweep.json").read_text()
+    assert stored.same(request)
+    assert not stored.same(replace(request, base=BASE))
+
+
+@pytest.mark.usefixtures("no_ray")
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--rounds", 20], "--rounds"),
+        (["--lr", 0.1, "--seeds", 5], "--lr, --seeds"),
+        (["--set", "mu2=1"], "--set"),
+        (["--grid", "mu1=1"], "--grid"),
+        (["--trials", 3], "--trials"),
+        (["--scheduler", "asha"], "--scheduler"),
+        (["--seed", 0], "--seed"),
+        (
+            ["--search", "grid", "--select", "global", "--protocol", "validation"],
+            "--select, --protocol, --search",
+        ),
+    ],
+)
+def test_resume_beside_an_option_that_would_change_the_sweep_is_refused(
+    options: list[object], named: str, sweep: Path, cli: Cli
+) -> None:
+    done = cli("tune", "--resume", "--out", sweep, *options)
+    assert done.code == 2
+    assert f"{named} would change it" in done.err
+
+
+@pytest.mark.usefixtures("no_ray")
+@pytest.mark.parametrize(
+    "link",
+    [
+        "fedmr",
+        "fedmr/trials",
+        "fedmr/final",
+        "fedmr/damaged",
+        "fedmr/trials/mu1=0.1,mu2=0.1",
+        "fedmr/final/seed-1",
+    ],
+)
+def test_links_that_lead_out_of_the_folder_are_refused_and_nothing_there_is_touched(
+    link: str,
+    sweep: Path,
+    tmp_path: Path,
+    cli: Cli,
+) -> None:
+    outside = tmp_path / "precious"
+    (outside / "trials").mkdir(parents=True)
+    (outside / "run.json").write_text("mine")
+    (sweep / link).parent.mkdir(parents=True, exist_ok=True)
+    (sweep / link).symlink_to(outside)
+    refused(cli, sweep, "leads out of")
+    assert (outside / "run.json").read_text() == "mine"
+    assert sorted(path.name for path in outside.rglob("*")) == ["run.json", "trials"]
+
+
+@pytest.mark.parametrize("name", [".sweep.json.tmp", "sweep.json"])
+def test_sweep_json_is_never_written_through_a_link(name: str, sweep: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "precious"
+    if name == "sweep.json":
+        (sweep / name).rename(outside)
+    else:
+        outside.write_text("mine")
+    before = outside.read_bytes()
+    (sweep / name).symlink_to(outside)
+    with contextlib.suppress(RunFolderError):  # what leads out is not read either
+        SweepFolder(
+            sweep, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=True
+        )
+    assert outside.read_bytes() == before

@@ -1,0 +1,335 @@
+"""Sweeps on Ray: what they leave, what a failure costs, and that stopping them changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from raffed.results import SCHEMA, read_metrics, read_run, rows_sha256
+from raffed.results.sweep_file import read_sweep
+from tests.cli.conftest import Cli
+from tests.search.conftest import QUICK
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+
+def test_every_setting_was_tried_and_failed_trials_did_not_end_the_sweep(swept: Path) -> None:
+    about = read_sweep(swept)
+    assert about["state"] == "finished"
+    trials = about["methods"]["fedmr"]["trials"]
+    assert len(trials) == 4
+    assert {trial["settings"]["local.lr"] for trial in trials if trial["state"] == "finished"} >= {0.05}
+    assert about["methods"]["fedmr"]["chosen"]["settings"]["local.lr"] == 0.05
+    assert about["methods"]["fedmr"]["budget"] == about["methods"]["fedavg"]["budget"] == 4
+    assert len(about["methods"]["fedavg"]["trials"]) == 2
+
+
+def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_two_seeds(swept: Path) -> None:
+    for method, about in read_sweep(swept)["methods"].items():
+        finished = [trial for trial in about["trials"] if trial["state"] == "finished"]
+        assert about["chosen"]["score"] == max(trial["score"] for trial in finished)
+        assert [one["seed"] for one in about["final"]] == [1, 2]
+        for one in about["final"]:
+            run = read_run(swept / one["folder"])
+            assert (run["state"], run["config"]["data"]["validation"], run["config"]["seed"]) == (
+                "finished",
+                0.0,
+                one["seed"],
+            )
+            assert run["config"]["method"] == method
+            assert run["config"]["local"]["lr"] == 0.05
+
+
+def test_the_rows_of_all_trials_are_in_one_file_with_their_trial_and_settings(swept: Path) -> None:
+    table = pq.read_table(swept / "fedmr" / "trial_rows.parquet")
+    assert table.column_names == [*SCHEMA.names, "trial", "settings"]
+    rows = table.to_pandas()
+    name = "mu1=0.01,local.lr=0.05"
+    mine = rows[rows["trial"] == name]
+    assert set(map(json.loads, mine["settings"].unique()).__next__()) == {"mu1", "local.lr"}
+    assert len(mine) == read_metrics(swept / "fedmr" / "trials" / name).num_rows
+    assert set(mine["round"]) == {1, 2}
+
+
+def test_the_trials_are_one_row_each_with_score_and_arguments(swept: Path) -> None:
+    rows = pq.read_table(swept / "fedmr" / "trials.parquet").to_pylist()
+    recorded = read_sweep(swept)["methods"]["fedmr"]["trials"]
+    known = ("number", "state", "score", "rounds", "seconds")
+    for row, one in zip(rows, recorded, strict=True):
+        assert row == {"trial": one["name"], **{name: one[name] for name in known}, **one["settings"]}
+
+
+def test_the_cost_of_choosing_counts_every_round_of_every_trial(swept: Path) -> None:
+    about = read_sweep(swept)["methods"]["fedmr"]
+    assert about["cost"]["trials"] == 4
+    assert about["cost"]["rounds"] == sum(trial["rounds"] for trial in about["trials"])
+    assert "Rounds to choose" in (swept / "tuning.md").read_text()
+
+
+def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Path, cli: Cli) -> None:
+    before = {path: path.stat().st_mtime_ns for path in swept.glob("*/trials/*/metrics/*.parquet")}
+    choices = {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()}
+    assert len(before) >= 3
+    assert cli("tune", "--resume", "--out", swept).code == 0
+    kept = [p for p in before if read_run(p.parents[1])["state"] == "finished"]
+    assert all(path.stat().st_mtime_ns == before[path] for path in kept)
+    assert {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()} == choices
+
+
+def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_seed(
+    tmp_path: Path, cli: Cli
+) -> None:
+    assert (
+        cli("tune", "--method", "fedavg", "--trials", 1, "--seeds", 1, *QUICK, "--out", tmp_path / "a").code
+        == 0
+    )
+    about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
+    assert [trial["name"] for trial in about["trials"]] == ["defaults"]
+    assert about["final"] == [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}]
+
+
+@pytest.mark.slow
+def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(
+    swept: Path, tmp_path: Path, cli: Cli
+) -> None:
+    done = cli(
+        "tune",
+        "--method",
+        "fedmr",
+        "--set",
+        "mu2=0.1",
+        "--grid",
+        "mu1=0.01",
+        "--grid",
+        "local.lr=0.05",
+        "--seeds",
+        1,
+        "--local-test",
+        0.2,
+        "--clip-norm",
+        "1e9",
+        "--actors",
+        2,
+        *QUICK,
+        "--out",
+        tmp_path / "b",
+    )
+    assert done.code == 0
+    name = "mu1=0.01,local.lr=0.05"
+    actors, serial = (folder / "fedmr" / "trials" / name for folder in (tmp_path / "b", swept))
+    assert read_run(actors)["placement"]["actors"] == 2
+    assert rows_sha256(read_metrics(actors)) == rows_sha256(read_metrics(serial))
+
+
+@pytest.mark.slow
+def test_asha_ends_bad_trials_early_and_still_chooses_a_finished_one(tmp_path: Path, cli: Cli) -> None:
+    done = cli(
+        "tune",
+        "--method",
+        "fedprox",
+        "--grid",
+        "mu=0.01,1.0,300.0,1000.0",
+        "--scheduler",
+        "asha",
+        "--seeds",
+        1,
+        "--rounds",
+        9,
+        "--at-once",
+        1,
+        *QUICK[:4],
+        *QUICK[6:],
+        "--out",
+        tmp_path / "a",
+    )
+    assert done.code == 0
+    about = read_sweep(tmp_path / "a")["methods"]["fedprox"]
+    assert min(trial["rounds"] for trial in about["trials"]) < 9
+    assert about["chosen"]["rounds"] == 9
+
+
+@pytest.mark.slow
+def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path, cli: Cli) -> None:
+    done = cli("tune", "--method", "fedrs", "--protocol", "paper", *QUICK, "--out", tmp_path / "a")
+    assert done.code == 0
+    assert "Optimistic" in done.out
+    about = read_sweep(tmp_path / "a")
+    best = about["methods"]["fedrs"]["chosen"]
+    rows = read_metrics(tmp_path / "a" / "fedrs" / "trials" / best["name"]).to_pandas()
+    last = rows[
+        (rows["split"] == "test")
+        & rows["class"].isna()
+        & (rows["metric"] == "accuracy")
+        & (rows["round"] == 2)
+    ]
+    assert best["score"] == last["value"].item()
+    assert "final" not in about["methods"]["fedrs"]
+
+
+SEARCH = ["tune", "--method", "fedavg", "--grid", "local.lr=0.01,0.1", "--at-once", "1", "--seeds", "1"]
+ENDLESS = [*SEARCH, *QUICK, "--rounds", "100000"]
+
+
+def wait_for_a_trial(out: Path, over: Callable[[], bool]) -> None:
+    """Return when the first trial of an endless search runs, or when it is over."""
+    first, deadline = out / "fedavg" / "trials" / "local.lr=0.01", time.monotonic() + 120
+    while _state(first) != "running" and time.monotonic() < deadline and not over():
+        time.sleep(0.1)
+
+
+def check_stopped(out: Path, err: str) -> None:
+    assert f"stopped; continue with: raffed tune --resume --out {out}" in err
+    about = read_sweep(out)
+    assert about["state"] == "stopped"
+    assert "chosen" not in about["methods"]["fedavg"]
+    assert not (out / "fedavg" / "final").exists()
+
+
+def test_a_signal_amid_the_search_stops_it_chooses_nothing_and_says_how_to_go_on(
+    tmp_path: Path, cli: Cli
+) -> None:
+    out, over = tmp_path / "a", threading.Event()
+
+    def strike() -> None:
+        wait_for_a_trial(out, over.is_set)
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    done = cli(*ENDLESS, "--out", out)
+    over.set()
+    striker.join()
+    assert done.code == 130, done.err
+    check_stopped(out, done.err)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_signalled_amid_its_search_does_the_same(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    out = tmp_path / "a"
+    words = [sys.executable, "-m", "raffed", *ENDLESS, "--out", str(out)]
+    started = subprocess.Popen(words, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_a_trial(out, lambda: started.poll() is not None)
+    started.send_signal(number)
+    _, err = started.communicate(timeout=120)
+    assert started.returncode == code, err
+    check_stopped(out, err)
+
+
+def command(out: Path, *more: str) -> list[str]:
+    words = [
+        "tune",
+        "--method",
+        "fedmr",
+        "--dataset",
+        "digits",
+        "--split",
+        "p4c5",
+        "--rounds",
+        "6",
+        "--epochs",
+        "2",
+    ]
+    words += ["--checkpoint-every", "2", "--seeds", "1", "--json", *more, "--out", str(out)]
+    return [sys.executable, "-m", "raffed", *words]
+
+
+QUIET: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+ENDED = ("finished", "stopped")  # the second: of a run that ASHA ended
+
+
+def killed_after(count: int, words: list[str], trials: Path) -> set[str]:
+    """Start a sweep, kill it when the runs of `count` trials have ended, and return the names of those
+    that are finished.
+    """
+    started = subprocess.Popen(
+        words, env=QUIET, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 300
+    while sum(_state(path) in ENDED for path in trials.glob("*")) < count and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    time.sleep(3)  # Ray's processes end when they notice
+    return {path.name for path in trials.glob("*") if _state(path) == "finished"}
+
+
+def resume(out: Path) -> None:
+    again = [sys.executable, "-m", "raffed", "tune", "--resume", "--json", "--out", str(out)]
+    subprocess.run(again, check=True, env=QUIET, capture_output=True, timeout=600)
+
+
+def outcomes(about: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What a search found, without its times and the order in which it was found out."""
+    return [
+        tuple(trial[name] for name in ("number", "name", "state", "rounds", "score"))
+        for trial in about["trials"]
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "learner", ["--scheduler asha", "--search optuna", "--search optuna --scheduler asha"]
+)
+def test_a_killed_search_that_learns_goes_on_to_the_trials_and_the_choice_of_one_that_was_not_killed(
+    learner: str, tmp_path: Path
+) -> None:
+    if "optuna" in learner:
+        pytest.importorskip("optuna")
+    more = [*learner.split(), "--trials", "6", "--at-once", "1"]
+    subprocess.run(
+        command(tmp_path / "whole", *more), check=True, env=QUIET, capture_output=True, timeout=600
+    )
+    trials = tmp_path / "s" / "fedmr" / "trials"
+    finished = killed_after(3, command(tmp_path / "s", *more), trials)
+    assert 1 <= len(finished) <= 3
+    assert len(list(trials.iterdir())) < 6
+    written = {name: (trials / name / "run.json").stat().st_mtime_ns for name in finished}
+    resume(tmp_path / "s")
+    assert {name: (trials / name / "run.json").stat().st_mtime_ns for name in finished} == written
+    whole, resumed = (read_sweep(tmp_path / name)["methods"]["fedmr"] for name in ("whole", "s"))
+    assert outcomes(resumed) == outcomes(whole)
+    assert len(outcomes(resumed)) == 6
+    assert resumed["chosen"]["name"] == whole["chosen"]["name"]
+    assert resumed["chosen"]["rounds"] == 6  # never of one that ASHA ended early
+
+
+@pytest.mark.slow
+def test_a_three_by_three_grid_killed_half_way_resumes_to_the_same_choice_and_the_same_rows(
+    tmp_path: Path,
+) -> None:
+    subprocess.run(command(tmp_path / "whole"), check=True, env=QUIET, capture_output=True, timeout=600)
+    trials = tmp_path / "killed" / "fedmr" / "trials"
+    assert 4 <= len(killed_after(4, command(tmp_path / "killed"), trials)) < 9
+    resume(tmp_path / "killed")
+    whole, resumed = (read_sweep(tmp_path / name)["methods"]["fedmr"] for name in ("whole", "killed"))
+    assert resumed["chosen"]["settings"] == whole["chosen"]["settings"]
+    assert resumed["chosen"]["score"] == whole["chosen"]["score"]
+    compared = 0
+    for folder in sorted((tmp_path / "whole" / "fedmr" / "trials").iterdir()):
+        assert rows_sha256(read_metrics(folder)) == rows_sha256(read_metrics(trials / folder.name))
+        compared += 1
+    assert compared == 9
+
+
+def _state(folder: Path) -> str:
+    try:
+        return str(read_run(folder).get("state"))
+    except Exception:  # noqa: BLE001  # being written by another process
+        return ""
