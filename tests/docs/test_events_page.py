@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_lists_the_events_of_the_command_line() -> None:
-    folders = (ROOT / "raffed" / "cli", ROOT / "raffed" / "commands")
+    folders = (ROOT / "raffed" / "cli", ROOT / "raffed" / "api")
     sources = [path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("*.py")]
     emitted = {name for text in sources for name in re.findall(r'(?:_emit\(\s*|"event": )"([a-z_]+)"', text)}
     listed = set(

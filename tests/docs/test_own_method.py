@@ -12,7 +12,7 @@ PAGE = (ROOT / "docs" / "own_method.md").read_text(encoding="utf-8")
 
 
 def test_the_page_s_method_is_that_of_a_new_project() -> None:
-    template = ROOT / "raffed" / "commands" / "project" / "methods.py.in"
+    template = ROOT / "raffed" / "api" / "project" / "methods.py.in"
     assert f"```python\n{template.read_text(encoding='utf-8')}```" in PAGE
 
 
