@@ -40,10 +40,7 @@ from raffed.config.validation import table_of
 from raffed.errors import UsageError
 from raffed.methods import method_name
 from raffed.results.storage import mirrored
-from raffed.trackers.base import Guarded, Sink
-from raffed.trackers.mlflow import MLflow
-from raffed.trackers.tensorboard import TensorBoard
-from raffed.trackers.wandb import WeightsAndBiases
+from raffed.trackers import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases
 
 File = Annotated[
     Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")

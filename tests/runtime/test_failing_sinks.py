@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 
 import raffed
+from raffed import trackers
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
-from raffed.trackers import mlflow, wandb
-from raffed.trackers.base import Guarded, together
-from raffed.trackers.wandb import WeightsAndBiases
+from raffed.trackers import Guarded, WeightsAndBiases, together
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
 from tests.runtime.conftest import small
 
@@ -136,8 +135,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     entities.Metric = entities.Param = lambda *args: args  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", package)
     monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    monkeypatch.setattr(mlflow, "needs", lambda package, title: None)
-    for name in mlflow.MLFLOW:
+    monkeypatch.setattr(trackers, "needs", lambda package, title: None)
+    for name in trackers.MLFLOW:
         monkeypatch.delenv(name, raising=False)
     return made
 
@@ -186,7 +185,7 @@ def test_a_key_of_weights_and_biases_is_checked_first_unless_it_is_offline(
     package.setup = lambda: SimpleNamespace(settings=SimpleNamespace(mode=mode))  # type: ignore[attr-defined]
     package.login = lambda verify: (asked.append(verify), key)[1]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", package)
-    monkeypatch.setattr(wandb, "needs", lambda package, title: None)
+    monkeypatch.setattr(trackers, "needs", lambda package, title: None)
     monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "60")
     if reason is None:
         Guarded("W&B", lambda: WeightsAndBiases("p", tmp_path)).close()

@@ -13,10 +13,7 @@ import raffed
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
-from raffed.trackers.base import Sink, together, tracked_id
-from raffed.trackers.mlflow import MLflow
-from raffed.trackers.tensorboard import TensorBoard
-from raffed.trackers.wandb import WeightsAndBiases
+from raffed.trackers import MLflow, Sink, TensorBoard, WeightsAndBiases, together, tracked_id
 from tests.runtime.conftest import small
 
 EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)
