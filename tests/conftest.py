@@ -30,9 +30,9 @@ START_RAY = tuple(
         "runtime/test_observed.py",
         "runtime/test_run_in_stages.py",
         "runtime/test_validation_rows.py",
-        "sweeps/test_resume.py",
-        "sweeps/test_trial.py",
-        "sweeps/test_tune.py",
+        "search/test_resume.py",
+        "search/test_trial.py",
+        "search/test_tune.py",
     )
 )
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SHARE_ROUNDS, START_RAY
+
 ROOT = Path(__file__).parents[2]
 TOP = {
     *("raffed", "analysis", "benchmarks", "cluster", "reproductions", "tune_spaces", "tests"),
@@ -85,3 +87,8 @@ def test_make_has_at_most_twelve_targets_and_three_environments() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert len(re.findall(r"^[a-z-]+:", makefile, re.MULTILINE)) <= 12
     assert len(set(re.findall(r"\.venv[a-z-]*", makefile))) <= 3
+
+
+def test_what_decides_on_the_process_of_a_test_names_files_that_exist() -> None:
+    """A place that has moved would put a second Ray beside the first, without a failing test."""
+    assert [place for place in (*START_RAY, *SHARE_ROUNDS) if not (ROOT / place).exists()] == []

@@ -34,7 +34,7 @@ def test_the_page_names_tables_that_exist_and_says_something_about_each() -> Non
 
 
 @pytest.mark.parametrize(
-    "file", sorted((ROOT / "analysis" / "prose").glob("*.md")), ids=lambda file: file.stem
+    "file", sorted((ROOT / "reproductions" / "pages" / "prose").glob("*.md")), ids=lambda file: file.stem
 )
 def test_a_measured_number_stands_in_prose_as_an_expression_alone(file: Path) -> None:
     """So the page has it from the records. Settings, and names of rows and columns, may have digits."""
