@@ -12,7 +12,7 @@ import importlib.util
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
 from functools import partial
@@ -144,16 +144,6 @@ def needs(package: str, title: str) -> None:
     """Raise UsageError if the package of an extra is not installed."""
     if importlib.util.find_spec(package) is None:
         raise UsageError(f"the {title} sink needs {package}: pip install 'raffed[{package}]'")
-
-
-def together(watchers: Sequence[Callable[[RoundEvent], None]]) -> Callable[[RoundEvent], None]:
-    """Return one watcher that calls these in order."""
-
-    def watch(event: RoundEvent) -> None:
-        for one in watchers:
-            one(event)
-
-    return watch
 
 
 class TensorBoard:

@@ -39,10 +39,7 @@ BELOW: dict[
     "attacks": {"errors", "config", "core", "methods", "models", "data", "runtime"},
     "tune_spaces": {"errors", "config"},
     "trackers": {"errors", "results", "runs"},
-    "runs": {
-        *("errors", "own", "config", "core", "federation", "methods", "models", "data", "results"),
-        *("runtime", "tune_spaces"),
-    },
+    "runs": ABOVE_RUNS - {"runs"},
     "testing": {
         *("errors", "own", "config", "core", "federation", "methods", "models", "data"),
         *("results", "runtime", "runs", "tables"),

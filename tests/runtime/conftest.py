@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.runs.events import RoundEvent
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +31,11 @@ def ray_here() -> Iterator[None]:
         own.start(num_cpus=2)
     yield
     own.end()
+
+
+def together(watchers: Sequence[Callable[[RoundEvent], None]]) -> Any:
+    """One watcher that calls these in order."""
+    return lambda event: [watcher(event) for watcher in watchers]
 
 
 def small(method: str = "scamap", rounds: int = 4, **runtime: Any) -> RunConfig:

@@ -20,9 +20,9 @@ from raffed import trackers
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
-from raffed.trackers import Guarded, WeightsAndBiases, together
+from raffed.trackers import Guarded, WeightsAndBiases
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
-from tests.runtime.conftest import small
+from tests.runtime.conftest import small, together
 
 
 class Failing:

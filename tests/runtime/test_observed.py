@@ -13,8 +13,8 @@ import raffed
 from raffed.errors import UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.events import RoundEvent
-from raffed.trackers import MLflow, Sink, TensorBoard, WeightsAndBiases, together, tracked_id
-from tests.runtime.conftest import small
+from raffed.trackers import MLflow, Sink, TensorBoard, WeightsAndBiases, tracked_id
+from tests.runtime.conftest import small, together
 
 EVENT = RoundEvent(3, 9, 0.5, None, 0.75, 20, 1000, 2000, 4.0, straggling=2)
 
