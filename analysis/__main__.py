@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raffed.results.storage import named
+from raffed.results.text import visible
 from raffed.results.unpacking import DamagedRecordsError, unpacked
-from raffed.results.visible import visible
 
 from .metrics.summary import summary, to_text
 from .report import write_loaded

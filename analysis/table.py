@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 from .render.cells import for_latex, for_markdown
 

@@ -21,9 +21,9 @@ from threading import Thread
 from typing import Any, Protocol
 
 from raffed.errors import RaffedError, UsageError
-from raffed.results.redact import without_secrets
 from raffed.results.runfile import read_run
 from raffed.results.storage import named
+from raffed.results.text import without_secrets
 from raffed.runs.events import RoundEvent
 
 PATIENCE = 60.0  # seconds that a sink may take to open, for a round, and to close

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 from .theme import LIGHT, percent
 

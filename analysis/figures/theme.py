@@ -18,7 +18,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 from ..runs.comparable import MARK
 

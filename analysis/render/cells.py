@@ -12,7 +12,7 @@ import re
 
 from markupsafe import Markup
 
-from raffed.results.visible import visible, visible_lines
+from raffed.results.text import visible, visible_lines
 
 from .latex_characters import LATEX
 

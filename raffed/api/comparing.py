@@ -23,7 +23,7 @@ from raffed.api.running import Run, one_ray, start_or_continue
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
-from raffed.own.naming import reference_to
+from raffed.own.names import reference_to
 from raffed.results.storage import mirrored
 
 if TYPE_CHECKING:

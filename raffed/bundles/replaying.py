@@ -20,9 +20,8 @@ from raffed.data.array_cache import CACHED
 from raffed.data.own_data import load_own
 from raffed.errors import RunFolderError, UsageError
 from raffed.own import gate
-from raffed.own.located import located
+from raffed.own.located import hashes_at, located
 from raffed.own.resolve import install
-from raffed.own.source_files import hashes_at
 from raffed.results.lock import check_can_be_made, make_folder
 from raffed.results.runfile import versions, write_json
 from raffed.runs.certificate import VerificationCheck

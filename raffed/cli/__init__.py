@@ -21,7 +21,7 @@ from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import note_typed
 from raffed.results.atomic import is_full
 from raffed.results.command_line import commanded
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from raffed.cli.numbers import counted, duration, plain
 from raffed.results.storage import fetched, named
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 if TYPE_CHECKING:
     from raffed.bundles.replaying import Replay, ReplayedRun, Watch

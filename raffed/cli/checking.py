@@ -18,7 +18,7 @@ from raffed.cli.numbers import counted, duration, plain
 from raffed.cli.options import AcceptChangedCode, Flags, TrustCode, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.results.storage import fetched, mirrored, named
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 if TYPE_CHECKING:
     from raffed.runs.certificate import Certificate, VerificationCheck

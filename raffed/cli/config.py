@@ -221,6 +221,6 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
 
 def schema() -> None:
     """Print the JSON schema of a configuration, by which editors complete and check a TOML file."""
-    from raffed.config.json_schema import schema_text
+    from raffed.config.toml import schema_text
 
     print(schema_text(), end="")

@@ -10,8 +10,8 @@ import typer
 
 from raffed.cli.numbers import duration
 from raffed.results.storage import is_url
+from raffed.results.text import visible
 from raffed.results.url import check_url
-from raffed.results.visible import visible
 
 Address = Annotated[
     str | None,

@@ -17,11 +17,11 @@ from raffed.cli.numbers import counted, percent
 from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
-from raffed.results.visible import visible, visible_lines
+from raffed.results.text import visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.config.validation import Declaration
-    from raffed.own.names import EntryPoint
+    from raffed.own.gate import EntryPoint
     from raffed.results.run_list import RunLine
 
 
@@ -45,7 +45,7 @@ def methods(
 
 def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
     """Return the short names of installed packages that do not stand for something of raffed's."""
-    from raffed.own.names import entry_points
+    from raffed.own.gate import entry_points
 
     return [one for one in entry_points(group).values() if one.name not in known]
 

@@ -11,8 +11,8 @@ from typing import Annotated, NamedTuple, TypeAlias
 import typer
 from typer.models import OptionInfo
 
+from raffed.config.optimizers import SCHEDULES
 from raffed.config.run import SECTIONS, RunConfig
-from raffed.config.schedules import SCHEDULES
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS

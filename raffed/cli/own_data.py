@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from raffed.cli.numbers import counted
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 if TYPE_CHECKING:
     from raffed.data.dataset import Dataset

@@ -19,7 +19,7 @@ import typer
 
 from raffed.cli.numbers import counted, plain
 from raffed.results.storage import named
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 if TYPE_CHECKING:
     from raffed.api.running import Run

@@ -43,7 +43,7 @@ from raffed.config.run import Runtime
 from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
 from raffed.results.packed_records import check_unpacked
 from raffed.results.storage import fetched, mirrored
-from raffed.results.visible import visible, visible_lines
+from raffed.results.text import visible, visible_lines
 from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
 
 if TYPE_CHECKING:

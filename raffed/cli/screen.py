@@ -23,7 +23,7 @@ from raffed.cli.signals import NOTHING
 from raffed.cli.warned import count_warning
 from raffed.errors import UsageError
 from raffed.results.storage import named
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -9,7 +9,7 @@ import typer
 
 from raffed.cli.listing import show_installed
 from raffed.errors import UsageError, writing
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 if TYPE_CHECKING:
     import numpy as np

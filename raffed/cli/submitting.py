@@ -18,11 +18,10 @@ from raffed.cli.numbers import counted
 from raffed.config.toml import read_toml
 from raffed.errors import UsageError, check_choice
 from raffed.own.gate import handed_on, texts_of
-from raffed.own.located import CodeLocation, is_file, is_reference, located
-from raffed.own.source_files import files_of
+from raffed.own.located import CodeLocation, files_of, is_file, is_reference, located
 from raffed.results.storage import is_url
+from raffed.results.text import visible
 from raffed.results.url import check_url
-from raffed.results.visible import visible
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:

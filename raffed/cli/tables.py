@@ -20,7 +20,7 @@ from rich.text import Text
 
 from raffed.cli.numbers import duration, percent
 from raffed.results.storage import named
-from raffed.results.visible import visible, visible_lines
+from raffed.results.text import visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.runs.result import RunResult

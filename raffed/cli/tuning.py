@@ -42,8 +42,8 @@ from raffed.cli.options import (
 from raffed.cli.planning import show_plan, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.config.number_range import POINTS
 from raffed.config.run import RunConfig, Runtime
+from raffed.config.search_axis import POINTS
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name

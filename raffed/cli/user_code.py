@@ -12,7 +12,7 @@ from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
 from raffed.cli.numbers import counted, plain
 from raffed.cli.options import FLAGS, Flags, run_options
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from raffed.cli.numbers import counted
-from raffed.results.visible import visible
+from raffed.results.text import visible
 from raffed.runs.handing_on import LOGGER
 
 REPEATED = ("run", "resume", "compare", "tune", "reproduce", "extend", "fork")  # commands that end with them

@@ -15,7 +15,7 @@ from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals
 from raffed.errors import UsageError
 from raffed.results.storage import is_url, named
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 EVERY = 5.0  # seconds between two looks at the files, and after which an open page loads itself again
 NAP = 0.2  # seconds between two looks for a signal

@@ -6,15 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from raffed.config.compression import (
+from raffed.config.aggregation import (
     COMPRESSIONS,
+    MEANS,
     CompressionArgs,
     CompressionName,
     CompressionRule,
+    MeanArgs,
+    MeanName,
+    MeanRule,
     compression_rule,
+    mean_rule,
     settled_compression,
+    settled_mean,
 )
-from raffed.config.means import MEANS, MeanArgs, MeanName, MeanRule, mean_rule, settled_mean
 from raffed.config.names import Importable, Name, keep
 from raffed.config.selection import (
     UNIFORM,

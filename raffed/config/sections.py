@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
+from raffed.budget import check_file
 from raffed.config.clock import Clock
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
@@ -21,9 +22,29 @@ from raffed.config.names import Importable, Name, StoredData, StoredSplit, keep
 from raffed.config.privacy import Privacy
 from raffed.config.training import Local
 from raffed.config.validation import Doc, Range, Value
-from raffed.config.weights_file import weights_bytes
 from raffed.errors import UsageError
 from raffed.own.names import as_name
+
+# The file of weights from which a run starts (`model.init`).
+
+
+def weights_bytes(file: str, advice: str) -> bytes:
+    """Return the contents of the file.
+
+    Args:
+        file: Its name, as in the configuration.
+        advice: What to do if it cannot be read.
+
+    Raises:
+        UsageError: It cannot be read. A named pipe or a device is refused, because reading may never end.
+    """
+    try:
+        check_file(Path(file))
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: the name holds a zero byte, or check_file's
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UsageError(f"model.init = {file!r}: {why}; {advice}") from error
+
 
 Execution: TypeAlias = Literal["ray", "serial"]
 Convolutions: TypeAlias = Literal["torch", "compiled"]

@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from raffed.budget import check_file
-from raffed.config.client_numbers import client_numbers
-from raffed.config.validation import Declaration, Doc, Range, Value, check_values, declarations
+from raffed.config.validation import (
+    Declaration,
+    Doc,
+    Range,
+    Value,
+    check_values,
+    client_numbers,
+    declarations,
+)
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.resolve import is_reference
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from raffed.config.optimizers import OPTIMIZERS
-from raffed.config.schedules import SCHEDULES, schedule_arguments
+from raffed.config.optimizers import OPTIMIZERS, SCHEDULES, schedule_arguments
 from raffed.config.validation import Declaration, Doc, Range, Value, check_values, declarations
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import as_name

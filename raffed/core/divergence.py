@@ -20,7 +20,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.record import Record, fields_of
 from raffed.errors import NumericsError
-from raffed.own.places import place_of
+from raffed.own.user_code import place_of
 
 KEPT = "the rounds before are kept: try a smaller lr, or clip_norm"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal
 
 from torch import Tensor
 
-from raffed.config.means import MeanRule, Median
+from raffed.config.aggregation import MeanRule, Median
 from raffed.config.slots import check_slot
 from raffed.config.validation import Range, check_fields
 from raffed.core.ingredients.results import fault, watch

@@ -16,7 +16,8 @@ from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
 from raffed.data.dataset import Dataset
 from raffed.data.importers.reference import guessed, parse_reference
 from raffed.errors import DataFileError, UnknownNameError, UsageError
-from raffed.own.names import entry_points, reference_of
+from raffed.own.gate import entry_points
+from raffed.own.names import reference_of
 from raffed.own.resolve import load
 from raffed.own.user_code import may_be_called
 

@@ -19,7 +19,7 @@ from raffed.data.files import IntArray
 from raffed.data.randomness import generator
 from raffed.data.split import SMALL_CLIENTS, LabelPool, Split
 from raffed.errors import UsageError
-from raffed.own.functions import OwnFunction, mark_of, marked, own_function
+from raffed.own.names import OwnFunction, mark_of, marked, own_function
 from raffed.own.resolve import load
 from raffed.own.user_code import user_errors
 

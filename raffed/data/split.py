@@ -15,7 +15,7 @@ from raffed.data.partition_file import Recipe, repeats
 from raffed.data.partition_record import Partition, labels_sha256
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
-from raffed.own.naming import reference_to
+from raffed.own.names import reference_to
 from raffed.own.user_code import place_of
 
 MAX_CLIENTS = 1_000_000

@@ -26,7 +26,8 @@ from raffed.data.own_split import GROUP, own_split
 from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount, PowerLaw
 from raffed.data.split import MAX_CLIENTS, LabelPool, Split
 from raffed.errors import UsageError
-from raffed.own.names import entry_points, reference_of
+from raffed.own.gate import entry_points
+from raffed.own.names import reference_of
 
 __all__ = [
     "MAX_CLIENTS",

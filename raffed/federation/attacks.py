@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from raffed.config.attacks import ON_UPLOADS, PATCH
-from raffed.config.faults import Faults
+from raffed.config.faults import ON_UPLOADS, PATCH, Faults
 from raffed.core import seeds
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Upload

@@ -13,7 +13,8 @@ from raffed.config.validation import Declaration, Value, check_arguments, declar
 from raffed.errors import UnknownNameError
 from raffed.methods.own import GROUP, OwnMethod
 from raffed.methods.registry import METHODS, MethodInfo
-from raffed.own.names import entry_points, reference_of, spelled
+from raffed.own.gate import entry_points
+from raffed.own.names import reference_of, spelled
 
 if TYPE_CHECKING:
     from raffed.core.method import Method

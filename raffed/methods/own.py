@@ -16,9 +16,8 @@ from raffed.config.search_axis import axis_values, named_axes
 from raffed.config.source import Described
 from raffed.config.validation import Value, check_arguments, check_defaults, checked, declarations
 from raffed.errors import UsageError
-from raffed.own.places import place_of
 from raffed.own.resolve import load
-from raffed.own.user_code import may_be_called, user_errors
+from raffed.own.user_code import may_be_called, place_of, user_errors
 
 if TYPE_CHECKING:
     from raffed.core.method import Factory, Method

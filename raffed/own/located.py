@@ -5,14 +5,21 @@ This module imports neither torch nor Ray.
 
 from __future__ import annotations
 
+import ast
+import functools
+import hashlib
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import os
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from raffed.errors import UsageError
 
 NOTEBOOK: Final = "notebook"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -106,13 +113,132 @@ def _folders(spec: importlib.machinery.ModuleSpec) -> list[Path]:
     return [Path(spec.origin).absolute().parent] if spec.origin else []
 
 
-__all__ = [
-    "NOTEBOOK",
-    "CodeLocation",
-    "installed",
-    "is_file",
-    "is_reference",
-    "located",
-    "module_at",
-    "place_at",
-]
+# The source files behind a reference, and their hashes, so that a run knows the code that it was made with.
+#
+# The files are the one that defines the object and all files that it imports from the same package,
+# directly or by way of others. For a single file, its neighbours in the same folder count as its package.
+# Imports are read from the source text, so nothing is executed. An import that is computed while the
+# program runs (such as `importlib.import_module(name)`) is not seen.
+
+
+MOST_FILES = 2000  # a package beyond this size is not a project's own code
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What run.json records about the code of one reference.
+
+    Attributes:
+        reference: The text as typed, such as "mylab.methods:myprox".
+        package: The installed distribution that holds it and its version, such as "mylab 0.1"; "" if it is
+            not installed.
+        files: Path of each file, relative to the folder that it is imported from → SHA-256 of its bytes.
+        place: Where the code was found.
+    """
+
+    reference: str
+    package: str
+    files: Mapping[str, str]
+    place: CodeLocation
+
+
+def sources_at(text: str, place: CodeLocation) -> Sources:
+    """Return the hashes of the source files of a reference whose code lies at a known place.
+
+    Nothing is imported.
+    """
+    return Sources(text, _distribution(place), hashes_at(place), place)
+
+
+def hashes_at(place: CodeLocation) -> dict[str, str]:
+    """Return the files of the code at a place: path below its root → SHA-256. Nothing is imported."""
+    root = Path(place.root)
+    files = {path.relative_to(root).as_posix(): _sha256(path, place.home) for path in files_of(place)}
+    return dict(sorted(files.items()))
+
+
+def files_of(place: CodeLocation) -> list[Path]:
+    """Return the defining file and what it imports from the same package, each once.
+
+    Args:
+        place: Where the code of the reference lies.
+    """
+    root = Path(place.root)
+    alone = is_file(place.home) or place.home == NOTEBOOK
+    top = None if alone else place.home.split(".")[0]
+    found: dict[Path, None] = {}
+    waiting = [Path(place.file)]
+    if top is not None:
+        waiting += _packages_above(root, Path(place.file))
+    while waiting and len(found) < MOST_FILES:
+        path = waiting.pop()
+        if path in found or not path.is_file():
+            continue
+        found[path] = None
+        for name in _imported_names(path, root):
+            if top is None or name.split(".")[0] == top:
+                waiting += _files_named(root, name)
+    return list(found)
+
+
+def changed(recorded: Sources, now: Sources) -> list[str]:
+    """Return the files that differ between two records of one reference, sorted; a missing file differs."""
+    names = recorded.files.keys() | now.files.keys()
+    return sorted(name for name in names if recorded.files.get(name) != now.files.get(name))
+
+
+def _packages_above(root: Path, file: Path) -> list[Path]:
+    """Return the `__init__.py` files that Python executes before it imports this file."""
+    parents = [folder for folder in file.parents if root in folder.parents]
+    return [folder / "__init__.py" for folder in parents]
+
+
+def _files_named(root: Path, name: str) -> Iterator[Path]:
+    """Yield the files that `import name` executes below `root`, the packages above it included."""
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        at = root.joinpath(*parts[:depth])
+        yield at / "__init__.py"
+        if not at.is_dir():
+            yield at.with_suffix(".py")
+
+
+def _imported_names(path: Path, root: Path) -> Iterator[str]:
+    """Yield the dotted names that a file imports, relative ones made absolute."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    package = path.relative_to(root).parts[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            kept = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*kept, *([node.module] if node.module else [])])
+            yield from ([base] if base else [])
+            yield from (f"{base}.{one.name}" if base else one.name for one in node.names if one.name != "*")
+
+
+def _sha256(path: Path, text: str) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UsageError(f"{text}: {path} cannot be read ({error.strerror})") from error
+
+
+def _distribution(place: CodeLocation) -> str:
+    """Return name and version of the installed distribution that holds a module; "" if there is none."""
+    if is_file(place.home) or place.home == NOTEBOOK:
+        return ""
+    names = _distributions(tuple(sys.path)).get(place.home.split(".")[0], [])
+    return f"{names[0]} {importlib.metadata.version(names[0])}" if names else ""
+
+
+@functools.cache
+def _distributions(path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return top-level module → the distributions in the folders of `path`, which is Python's own.
+
+    Looking at all of them takes half a second.
+    """
+    return importlib.metadata.packages_distributions()

@@ -8,14 +8,59 @@ This module imports neither torch nor Ray.
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TypeVar
 
 from raffed.errors import UnknownNameError, UsageError
-from raffed.own.entry_points import EntryPoint, entry_points
-from raffed.own.gate import allow, say
+from raffed.own.gate import allow, entry_points, say
 from raffed.own.located import is_reference
-from raffed.own.naming import reference_to
+from raffed.own.resolve import load, stored_module
+from raffed.own.user_code import may_be_called
+
+# From an object to the reference that names it, as other processes can resolve it.
+
+
+def reference_to(value: object) -> str:
+    """Return the reference to a function or class.
+
+    Args:
+        value: A function or class at the top level of a module, a script or a notebook.
+
+    Returns:
+        A text that `load` accepts, in this process and in every other.
+
+    Raises:
+        UsageError: No other process could find the object: it is a lambda, it was defined inside a function,
+            or it is an object that is neither a function nor a class.
+    """
+    value = inspect.unwrap(value) if inspect.isfunction(value) else value
+    name = getattr(value, "__qualname__", None)
+    home = getattr(value, "__module__", None)
+    if not isinstance(name, str) or not isinstance(home, str) or inspect.ismodule(value):
+        raise UsageError(
+            f"{value!r} is a {type(value).__name__}; give a function or a class that other processes can "
+            f"import, or its reference as a text (package.module:name)"
+        )
+    if "<lambda>" in name:
+        raise UsageError(
+            f"a lambda ({_where(value)}) has no name by which other processes could import it; write it as a "
+            f"function with `def` at the top level of a file or cell"
+        )
+    if "<locals>" in name:
+        raise UsageError(
+            f"{name.replace('.<locals>', '')} ({_where(value)}) is defined inside a function, so no other "
+            f"process can import it; define it at the top level and pass what it needs as arguments"
+        )
+    return f"{stored_module(home)}:{name}"
+
+
+def _where(value: object) -> str:
+    code = getattr(value, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else type(value).__name__
+
 
 T = TypeVar("T")
 
@@ -84,4 +129,78 @@ def spelled(kind: str, text: str, group: str, known: Collection[str]) -> str:
     raise UnknownNameError(kind, text, names)
 
 
-__all__ = ["EntryPoint", "as_name", "entry_points", "reference_of", "spelled"]
+# Functions of the user's own that raffed calls itself: splits, losses and metrics by reference.
+
+
+F = TypeVar("F")
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class OwnFunction:
+    """A function outside raffed that a configuration names.
+
+    Attributes:
+        kind: What it is, such as "split"; also the name of its decorator.
+        name: The name in the configuration: an entry point or a reference.
+        reference: Where it is.
+    """
+
+    kind: str
+    name: str
+    reference: str
+
+    def load(self) -> types.FunctionType:
+        """Return the function.
+
+        Raises:
+            UsageError: There is none, or it may not be called. A name may come from a file that a stranger
+                wrote, so only a marked function or one that the user wrote is ever called.
+        """
+        found = load(self.reference)
+        if not isinstance(found, types.FunctionType):
+            kind = "function" if inspect.isroutine(found) else type(found).__name__
+            raise UsageError(f"{self.kind} {self.name!r} is a {kind}; it must be a function of yours")
+        if mark_of(found, self.kind, None) is None and not may_be_called(found):
+            raise UsageError(
+                f"{self.kind} {self.name!r} is a function of an installed package that is not marked with "
+                f"@raffed.{self.kind}; write a function of yours that calls it"
+            )
+        return found
+
+    @property
+    def where(self) -> str:
+        """The file and line at which the function begins."""
+        code = inspect.unwrap(self.load()).__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def own_function(kind: str, name: str, group: str, known: Collection[str] = ()) -> OwnFunction:
+    """Return what a name in a configuration stands for.
+
+    Args:
+        kind: What it should be, such as "split".
+        name: The name as the configuration stores it.
+        group: The group of entry points.
+        known: The names that raffed itself has.
+
+    Raises:
+        UsageError: It is neither an entry point nor a reference.
+    """
+    reference = reference_of(name, group, known)
+    if reference is None:
+        spelled(kind, name, group, known)
+        raise UnknownNameError(kind, name, {*known, *entry_points(group)})
+    return OwnFunction(kind, name, reference)
+
+
+def marked(function: F, kind: str, mark: M) -> F:
+    """Mark a function as a split, a loss or a metric, and return it."""
+    setattr(function, f"__raffed_{kind}__", mark)
+    return function
+
+
+def mark_of(function: types.FunctionType, kind: str, usual: M) -> M:
+    """Return what the decorator of a kind said about a function; `usual` without one."""
+    found: M = getattr(function, f"__raffed_{kind}__", usual)
+    return found

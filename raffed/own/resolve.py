@@ -35,13 +35,14 @@ from raffed.own import gate
 from raffed.own.located import (
     NOTEBOOK,
     CodeLocation,
+    Sources,
     installed,
     is_file,
     is_reference,
     located,
     place_at,
+    sources_at,
 )
-from raffed.own.source_files import Sources, sources_at
 from raffed.own.user_code import user_errors, where_raised
 
 _LOADING: list[str] = []  # the references whose files are being executed, the innermost one last

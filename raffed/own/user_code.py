@@ -9,12 +9,31 @@ import errno
 import inspect
 import os
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from raffed.errors import RaffedError
-from raffed.own.places import place_of
+
+# Where a class or a function of the user's own begins, for messages.
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def place_of(code: Callable[P, T]) -> str:
+    """Return `file:line` at which a class or a function begins; its module and name if it has no file."""
+    found = inspect.unwrap(code)
+    if isinstance(found, types.FunctionType):
+        return f"{found.__code__.co_filename}:{found.__code__.co_firstlineno}"
+    try:
+        kind = found if isinstance(found, type) else type(found)
+        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    except (OSError, TypeError):
+        return f"{found.__module__}.{getattr(found, '__qualname__', '')}".strip(".")
+
 
 # Packages of raffed that lie beside it in a checkout
 BESIDE = ("analysis", "cluster", "reproductions", "tune_spaces")
@@ -95,6 +114,3 @@ def may_be_called(function: types.FunctionType, *makes: str) -> bool:
     inner = inspect.unwrap(function)
     returns = str(getattr(inner, "__annotations__", {}).get("return", ""))
     return returns.rpartition(".")[2].rstrip("'>") in makes or is_user_code(inner.__code__.co_filename)
-
-
-__all__ = ["UserCodeError", "is_user_code", "may_be_called", "place_of", "user_errors", "where_raised"]

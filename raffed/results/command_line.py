@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from raffed.results.redact import without_secrets
-from raffed.results.visible import visible
+from raffed.results.text import visible, without_secrets
 
 VARIABLE = "RAFFED_COMMAND"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from raffed.errors import UsageError
-from raffed.results.redact import names_a_secret, without_secrets
+from raffed.results.text import names_a_secret, without_secrets
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -11,9 +11,8 @@ from raffed.data.own_data import code_of
 from raffed.errors import RunFolderError
 from raffed.own import gate
 from raffed.own.carried import CarriedCode, RunCode, defined_here, packed
-from raffed.own.located import NOTEBOOK, CodeLocation, located
+from raffed.own.located import NOTEBOOK, CodeLocation, Sources, changed, hashes_at, located, sources_at
 from raffed.own.resolve import install
-from raffed.own.source_files import Sources, changed, hashes_at, sources_at
 from raffed.results.atomic import write_text
 from raffed.results.code_history import all_files, changed_files
 from raffed.results.run_contents import CodeRecord, RunContents

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from raffed.core.method import Method
-from raffed.own.places import place_of
+from raffed.own.user_code import place_of
 from raffed.runtime.reports import Report
 
 log = logging.getLogger(__name__)

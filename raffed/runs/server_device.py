@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from raffed.config.validation import Json
 from raffed.core.context import ServerContext
 from raffed.core.messages import Private, Wire
 from raffed.core.method import Method
@@ -18,7 +19,6 @@ from raffed.core.params import Params
 from raffed.core.training.network import Network
 from raffed.core.transfer import moved
 from raffed.runtime.api import Backend, ServerWork
-from raffed.runtime.json_values import Json
 from raffed.runtime.record_codec import Arrays, outline, rebuild
 from raffed.runtime.setup import Setup
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from raffed.config.run import Model
-from raffed.config.weights_file import weights_bytes
+from raffed.config.sections import weights_bytes
 from raffed.errors import UsageError
 from raffed.models.net import Net
 from raffed.models.own.weights import start_from

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from raffed.config.attacks import ON_DATA, PATCH
+from raffed.config.faults import ON_DATA, PATCH
 from raffed.core import seeds
 from raffed.data.files import InputArray
 from raffed.federation.attacks import attackers

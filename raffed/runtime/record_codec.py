@@ -23,12 +23,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load, save
 from torch import Tensor
 
+from raffed.config.validation import Json
 from raffed.core.messages import Private, ServerState
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.record import Record, fields_of, stored_name
 from raffed.errors import RunFolderError, check_permitted
-from raffed.runtime.json_values import Json
 
 K = TypeVar("K", bound=Record)
 Arrays = dict[str, NDArray[Any]]

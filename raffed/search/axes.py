@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from raffed.config.number_range import NumberRange, number_range
 from raffed.config.run import SECTIONS
-from raffed.config.search_axis import RATE_ARGUMENTS
+from raffed.config.search_axis import RATE_ARGUMENTS, NumberRange, number_range
 from raffed.config.validation import Json, Value, declarations
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import method_info

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ray import tune
 from ray.tune.search.sample import Domain
 
-from raffed.config.number_range import NumberRange
+from raffed.config.search_axis import NumberRange
 from raffed.config.validation import Value
 from raffed.search.axes import axis_of
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
-from raffed.config.number_range import number_range
 from raffed.config.run import SECTIONS, RunConfig, Runtime
+from raffed.config.search_axis import number_range
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
 from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
 from raffed.errors import UsageError, check_choice
@@ -70,7 +70,7 @@ class Request:
         Doc(
             "Axis → values, in addition to the method's space. An axis is an argument, a dotted field of "
             "the configuration such as local.lr or model.args.hidden, or seed; the last two are searched for "
-            "every method. A single text such as 1e-4..1:log is a range (raffed/config/number_range.py)."
+            "every method. A single text such as 1e-4..1:log is a range (raffed/config/search_axis.py)."
         ),
     ] = field(default_factory=dict)
     trials: Annotated[

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError
-from raffed.own.source_files import Sources
+from raffed.own.located import Sources
 from raffed.results.run_contents import Noted
 from raffed.results.runfile import read_object, read_run
 from raffed.runs.code_record import check_code

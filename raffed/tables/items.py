@@ -13,8 +13,8 @@ from raffed.methods import METHODS
 from raffed.methods.own import GROUP
 from raffed.models import MODELS
 from raffed.models.catalogue import is_own as is_own_model
+from raffed.own.located import Sources
 from raffed.own.names import reference_of
-from raffed.own.source_files import Sources
 from raffed.tables.measures import MEASURES
 from raffed.tables.published import Published
 from raffed.tables.scales import SCALES, STUDY_SCALES, known_split, smoke

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from raffed.errors import UsageError
 from raffed.own.located import is_file
-from raffed.own.naming import reference_to
+from raffed.own.names import reference_to
 from raffed.own.resolve import is_reference, load
 
 T = TypeVar("T")

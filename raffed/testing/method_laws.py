@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.core.round import ClientRound
 from raffed.core.training.network import Network
-from raffed.own.places import place_of
+from raffed.own.user_code import place_of
 from raffed.testing.federation import TinyFederation, leaves, same_bits
 from raffed.testing.findings import Check, NotApplicableError
 from raffed.testing.generators import global_draws

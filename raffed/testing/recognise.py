@@ -9,7 +9,7 @@ from typing import TypeVar, get_args
 
 from torch import nn
 
-from raffed.config.schedules import CLOCK, SCHEDULES
+from raffed.config.optimizers import CLOCK, SCHEDULES
 from raffed.config.selection import SELECTIONS
 from raffed.config.validation import Value
 from raffed.core.method import Method
@@ -23,8 +23,8 @@ from raffed.errors import UsageError, check_choice
 from raffed.federation.selection import GIVEN
 from raffed.methods import METHODS
 from raffed.models import MODELS
-from raffed.own.functions import mark_of
-from raffed.own.names import entry_points
+from raffed.own.gate import entry_points
+from raffed.own.names import mark_of
 from raffed.own.resolve import load
 from raffed.tables.items import Item
 from raffed.testing.datasets import check_dataset

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from raffed.config.schedules import Schedule
+from raffed.config.optimizers import Schedule
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core.training.rates import schedule_of

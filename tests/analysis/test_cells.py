@@ -17,7 +17,7 @@ from raffed.analysis.render.page import script
 from raffed.analysis.report import write_report
 
 from raffed.cli.tables import show, show_pairs
-from raffed.results.visible import visible
+from raffed.results.text import visible
 
 WriteRun = Callable[..., Path]
 HOSTILE = [

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from raffed.config.json_schema import configuration_schema, schema_text
 from raffed.config.run import RunConfig
-from raffed.config.toml import parse_toml, read_toml
+from raffed.config.toml import configuration_schema, parse_toml, read_toml, schema_text
 from raffed.errors import UsageError
 from tests.cli.conftest import cli
 from tests.golden.configurations import CONFIGURATIONS

@@ -15,7 +15,7 @@ import torch
 
 import raffed
 from raffed import Data, Faults, Federation, Local, Model, RunConfig, Runtime
-from raffed.config.means import MEANS
+from raffed.config.aggregation import MEANS
 from raffed.core.method import Method
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method

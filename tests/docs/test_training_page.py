@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from raffed.cli.options import FLAGS
+from raffed.config.optimizers import SCHEDULES, schedule_arguments
 from raffed.config.run import RunConfig
-from raffed.config.schedules import SCHEDULES, schedule_arguments
 from raffed.config.toml import parse_toml
 from raffed.config.training import Local
 from raffed.config.validation import declarations

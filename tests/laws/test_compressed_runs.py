@@ -10,7 +10,7 @@ import torch
 
 import raffed
 from raffed import Numerics, Privacy, RunConfig
-from raffed.config.compression import TopK
+from raffed.config.aggregation import TopK
 from raffed.core.ingredients import CompressionWithFeedback
 from raffed.core.params import Params
 from raffed.errors import UsageError

@@ -21,8 +21,7 @@ from raffed.bundles.opening import opened
 from raffed.errors import RaffedError
 from raffed.own.carried import CarriedCode, RunCode, unpacked
 from raffed.own.gate import UnsafeNameError, within
-from raffed.own.located import CodeLocation
-from raffed.own.source_files import Sources
+from raffed.own.located import CodeLocation, Sources
 from raffed.results.remote import Remote
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.code_record import write_notebook

@@ -25,7 +25,7 @@ def notebook(folder: Path, *cells: str, ends: str) -> subprocess.CompletedProces
     """Run cells and then a line in a process of its own."""
     texts = [textwrap.dedent(one).lstrip("\n") for one in cells]
     calls = "".join(f"cell({number}, {text!r})\n" for number, text in enumerate(texts))
-    show = "from raffed.own.notebook_cells import module_source\n"
+    show = "from raffed.own.carried import module_source\n"
     return python(["-c", KERNEL + calls + show + ends], cwd=folder)
 
 

@@ -14,7 +14,8 @@ import pytest
 import raffed
 from raffed import _checkout
 from raffed.errors import UsageError
-from raffed.own.naming import reference_to
+from raffed.own.located import changed
+from raffed.own.names import reference_to
 from raffed.own.resolve import (
     CodeLocation,
     install,
@@ -24,7 +25,6 @@ from raffed.own.resolve import (
     sources_of,
     stored_module,
 )
-from raffed.own.source_files import changed
 from raffed.own.user_code import BESIDE, UserCodeError, is_user_code
 
 
@@ -215,7 +215,7 @@ def test_a_script_refers_to_its_own_functions_by_its_file(tmp_path: Path) -> Non
     write(
         tmp_path / "script.py",
         """
-        from raffed.own.naming import reference_to
+        from raffed.own.names import reference_to
         from raffed.own.resolve import load, stored_module
 
         def prox(): ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raffed.results.redact import names_a_secret, without_secrets
+from raffed.results.text import names_a_secret, without_secrets
 
 TOLD = {
     "http://me:hidden@host:5000/x": "http://…@host:5000/x",

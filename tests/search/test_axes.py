@@ -14,7 +14,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, RunConfig
 from raffed.cli.tuning import axes
-from raffed.config.number_range import number_range
+from raffed.config.search_axis import number_range
 from raffed.core.method import Method
 from raffed.errors import UsageError
 from raffed.methods.own import method

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from raffed.config.schedules import SCHEDULES
+from raffed.config.optimizers import SCHEDULES
 from raffed.config.selection import SELECTIONS
 from raffed.errors import UnknownNameError, UsageError
-from raffed.own.naming import reference_to
+from raffed.own.names import reference_to
 from raffed.testing import check, check_loss, check_metric, check_schedule, check_selection, check_table
 from raffed.testing.losses import LOSS_CHECKS
 from raffed.testing.metrics import METRIC_CHECKS

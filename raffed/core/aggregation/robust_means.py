@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from raffed.config.means import GeometricMedian, Krum, MeanRule, MultiKrum, NormBound, Trimmed
+from raffed.config.aggregation import GeometricMedian, Krum, MeanRule, MultiKrum, NormBound, Trimmed
 from raffed.core.aggregation.clip_and_noise import clip_update
 from raffed.core.aggregation.exact_sums import SLICE, PointSum
 from raffed.core.aggregation.plain_sum import plain_sum

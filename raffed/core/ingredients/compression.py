@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from raffed.config.compression import CompressionRule, Quantize, TopK
+from raffed.config.aggregation import CompressionRule, Quantize, TopK
 from raffed.core import seeds
 from raffed.core.context import Context
 from raffed.core.ingredients.base import Ingredient

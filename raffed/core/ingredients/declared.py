@@ -20,7 +20,7 @@ from raffed.core.ingredients.solver import LocalSolver
 from raffed.core.record import Record
 from raffed.core.seeds import PURPOSES
 from raffed.errors import UsageError, check_choice
-from raffed.own.places import place_of
+from raffed.own.user_code import place_of
 
 # Kind of ingredient, hooks of which it must have one, and how the first one is written
 Needed = tuple[tuple[type[Record], tuple[str, ...], str], ...]

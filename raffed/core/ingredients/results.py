@@ -22,8 +22,7 @@ from raffed.core.messages import Private, Wire
 from raffed.core.params import Params, State, arranged_like
 from raffed.core.parts import Budget
 from raffed.core.record import Record
-from raffed.own.places import place_of
-from raffed.own.user_code import UserCodeError
+from raffed.own.user_code import UserCodeError, place_of
 
 _MARK: Final = "__raffed_watched__"
 # A word of an annotation → what a result may be

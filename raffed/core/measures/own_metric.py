@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, overload
 
 from raffed.errors import UsageError, check_choice
-from raffed.own.functions import OwnFunction, mark_of, marked, own_function
+from raffed.own.names import OwnFunction, mark_of, marked, own_function
 from raffed.own.user_code import user_errors
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from raffed.config.validation import Value, check_call
 from raffed.errors import UsageError
-from raffed.own.functions import OwnFunction, marked, own_function
+from raffed.own.names import OwnFunction, marked, own_function
 from raffed.own.user_code import user_errors
 
 if TYPE_CHECKING:

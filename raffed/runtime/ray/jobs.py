@@ -17,8 +17,8 @@ from typing import TypeVar
 from ray.exceptions import AuthenticationError, RayError
 from ray.job_submission import JobStatus, JobSubmissionClient
 
+from raffed.config.validation import Json
 from raffed.errors import RaffedError, UsageError, check_choice
-from raffed.runtime.json_values import Json
 
 ENVIRONMENT = "runtime_env.yaml"
 RECONNECTS = 20  # lost connections to the log that are tolerated, at first a second apart

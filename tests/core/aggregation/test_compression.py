@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from raffed.config.compression import CompressionRule, Quantize, TopK
+from raffed.config.aggregation import CompressionRule, Quantize, TopK
 from raffed.core.ingredients.compression import compressed
 from raffed.core.params import Params
 from raffed.core.seeds import generator

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from raffed.config.means import (
+from raffed.config.aggregation import (
     GeometricMedian,
     Krum,
     MeanRule,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from raffed.config.schedules import SCHEDULES
+from raffed.config.optimizers import SCHEDULES
 from raffed.config.training import Local
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver
