@@ -33,7 +33,7 @@ from benchmarks.ours import Raffed, in_process
 from benchmarks.workloads import WORKLOADS, Workload, initial_net
 from raffed.config.run import Numerics
 from raffed.core.training.optimizers import fused_step
-from raffed.core.training.stepping import Solver
+from raffed.core.training.task import Solver
 from raffed.runs.participation import draw_participants
 from raffed.runtime.machine import begin_training
 from raffed.runtime.setup import Setup

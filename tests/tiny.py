@@ -24,8 +24,7 @@ from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.phases import train_private
 from raffed.core.training.session import Participant
 from raffed.core.training.sgd import SgdPhase
-from raffed.core.training.stepping import Solver
-from raffed.core.training.task import Augmentation, ClientTask, Trained, TrainingPhase
+from raffed.core.training.task import Augmentation, ClientTask, Solver, Trained, TrainingPhase
 from raffed.core.visit import Visit
 from raffed.methods import METHODS, build_method
 from raffed.testing.federation import (

@@ -129,7 +129,7 @@ def datasets(
 def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] = None) -> None:
     """List the networks and their layers, or show one."""
     from raffed.models import MODELS
-    from raffed.models.info import GROUP
+    from raffed.models.catalogue import GROUP
 
     rows = {
         key: (

@@ -16,7 +16,7 @@ from raffed.config.run import SECTIONS, RunConfig
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS
-from raffed.methods.arguments import Variant
+from raffed.methods.registry import Variant
 from raffed.models import MODELS
 from raffed.own.gate import trust_typed
 

@@ -109,7 +109,7 @@ def leakage(
     rate, and what was sent. An mse near 0 means that the server gets the image. The search needs a network
     with smooth activations, such as lenet_dlg.
     """
-    from raffed.attacks.own_leakage import leakage as measured
+    from raffed.attacks.protocol import leakage as measured
     from raffed.cli.tables import show
 
     config = read_config(file, flags)

@@ -18,8 +18,7 @@ from typing_extensions import TypeVar
 from raffed.core import seeds
 from raffed.core.losses import Criterion, cross_entropy
 from raffed.core.messages import Wire
-from raffed.core.params import Params, State
-from raffed.core.record import Record
+from raffed.core.params import Params, Record, State
 
 NOTHING = Params({})
 LogitsLoss = Callable[[Tensor, Tensor], Tensor]  # of logits [B, C] and labels [B]

@@ -31,9 +31,8 @@ from raffed.core.ingredients.base import remembers
 from raffed.core.ingredients.declared import Needed, check_declared
 from raffed.core.losses import Criterion
 from raffed.core.messages import Upload
-from raffed.core.params import Params
+from raffed.core.params import REGISTRY, Params, Record
 from raffed.core.parts import SHARE_ALL, ParameterSplit, Pass
-from raffed.core.record import REGISTRY, Record
 from raffed.core.server import Assign, Mean, Reweighting, ServerRule
 from raffed.core.training.optimizer_state import KeptOptimizer
 from raffed.errors import UsageError

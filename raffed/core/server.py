@@ -11,10 +11,9 @@ from torch import Tensor
 from raffed.config.aggregation import MeanRule, Median
 from raffed.config.slots import check_slot
 from raffed.config.validation import Range, check_fields
-from raffed.core.ingredients.results import fault, watch
+from raffed.core.ingredients.base import fault, watch
 from raffed.core.messages import ServerMemory, Wire
-from raffed.core.params import Params
-from raffed.core.record import Record
+from raffed.core.params import Params, Record
 
 if TYPE_CHECKING:
     from raffed.core.context import ServerContext

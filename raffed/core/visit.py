@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from raffed.core import seeds
-from raffed.core.aggregation.plain_sum import plain_sum
+from raffed.core.aggregation.exact_sums import plain_sum
 from raffed.core.context import NOTHING, Context
-from raffed.core.params import Params, State
-from raffed.core.record import Record
+from raffed.core.params import Params, Record, State
 from raffed.core.training.clock import ClientClock
 from raffed.core.training.optimizer_state import OptimizerMemory
 from raffed.core.training.session import Participant, TrainingSession

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from raffed.config.faults import NO_FAULT, Faults, ParticipantFault
 from raffed.core import seeds
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.messages import Upload
 from raffed.errors import NumericsError
 

@@ -12,7 +12,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.methods.memory import Companion
+from raffed.methods.common import Companion
 
 
 class MixedModel(Personal[Companion]):

@@ -17,7 +17,7 @@ from raffed.core.messages import Private, Summable
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import ServerRule
-from raffed.methods.linear_head import train_head
+from raffed.methods.common import train_head
 
 Covariance = Literal["full", "diagonal", "shared"]
 RETRAIN_BATCH = 64

@@ -18,8 +18,8 @@ from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.parts import Budget
 from raffed.core.server import mean_of
-from raffed.methods.arguments import Variant
 from raffed.methods.fedrs import LeastSamples, LogitFactor, RestrictionOrAuto, restricted
+from raffed.methods.registry import Variant
 
 Pull = Annotated[
     float,

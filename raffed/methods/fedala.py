@@ -12,8 +12,7 @@ from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, Opening
 from raffed.core.messages import Private
 from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.record import Record
+from raffed.core.params import Params, Record, State
 
 LastModel = Literal["download", "initial"]
 

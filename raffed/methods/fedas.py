@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.aggregation.exact_sums import PointSum
-from raffed.core.aggregation.plain_sum import plain_sum
+from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Gradient, Ingredient, Opening
 from raffed.core.losses import one_hot
@@ -19,7 +18,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import ParameterSplit, in_part
 from raffed.core.server import Assign, Mean, ServerRule
-from raffed.methods.memory import class_sums
+from raffed.methods.common import class_sums
 
 Weights = Literal["fisher", "clients"]
 

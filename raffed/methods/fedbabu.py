@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from raffed.config.validation import Doc, Range, checked
 from raffed.core.method import Method
 from raffed.core.parts import Part
+from raffed.methods.common import BODY_ONLY, KeepHead
 from raffed.methods.finetune import FineTuned
-from raffed.methods.frozen_head import BODY_ONLY, KeepHead
 
 Scope = Literal["all", "head", "body"]
 SCOPES: dict[str, Part] = {"all": "all", "head": "head", "body": "body"}

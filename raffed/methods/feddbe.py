@@ -16,7 +16,7 @@ from raffed.core.messages import Summable, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.errors import UsageError
-from raffed.methods.memory import Companion
+from raffed.methods.common import Companion
 
 PROBE = 2.0**-20  # so small that no clipping of gradients notices the gradient that carries a batch's mean
 

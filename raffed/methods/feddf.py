@@ -20,7 +20,7 @@ from raffed.core.messages import Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData, ServerRule, mean_of
-from raffed.methods.arguments import Variant
+from raffed.methods.registry import Variant
 
 EVERY_IMAGE = sys.maxsize  # a rule gets no more images than the test set has
 LAST_LR, DECAY = 1e-8, 1e-6  # where the cosine ends, and Adam's weight decay: MAP's code

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.aggregation.plain_sum import plain_sum
+from raffed.core.aggregation.exact_sums import plain_sum
 from raffed.core.method import Method
 from raffed.core.server import Mean, Reweighting
 

@@ -13,8 +13,8 @@ from raffed.core.messages import Private
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule, ServerSGD
-from raffed.methods.arguments import Variant
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
+from raffed.methods.registry import Variant
 
 Scored = Literal["active", "broadcast"]
 ScoredModel = Annotated[

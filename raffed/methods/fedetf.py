@@ -6,10 +6,9 @@ from typing import Annotated
 
 from raffed.config.validation import Doc, Range, checked
 from raffed.core.method import Method
-from raffed.methods.class_prior import BalancedSoftmax, MissingClass
+from raffed.methods.common import BODY_ONLY, BalancedSoftmax, KeepHead, MissingClass
 from raffed.methods.fedbabu import EveryRound, FineTuneEpochs
 from raffed.methods.finetune import FineTuned
-from raffed.methods.frozen_head import BODY_ONLY, KeepHead
 
 LearnScale = Annotated[bool, Doc("Whether s is learned; then scale is its first value.")]
 

@@ -12,7 +12,7 @@ from raffed.core.context import Context
 from raffed.core.ingredients import Head, Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.methods.frozen_head import BODY_ONLY, KeepHead
+from raffed.methods.common import BODY_ONLY, KeepHead
 
 
 class ScaledByShares(Head):

@@ -9,8 +9,7 @@ from raffed.core.context import Context
 from raffed.core.ingredients import SGD_SETTINGS, Descent, Gradient, LocalSolver
 from raffed.core.messages import Private
 from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.record import Record
+from raffed.core.params import Params, Record, State
 from raffed.methods.fedsam import scaled
 
 

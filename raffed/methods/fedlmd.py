@@ -12,7 +12,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
-from raffed.methods.teacher import distilled, divergence, teacher_logits
+from raffed.methods.common import distilled, divergence, teacher_logits
 
 Teacher = Literal["eval", "train", "none"]
 

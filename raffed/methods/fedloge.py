@@ -14,7 +14,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.core.server import Assign
-from raffed.methods.memory import NEVER, Companion
+from raffed.methods.common import NEVER, Companion
 
 Frame = Literal["sparse_etf", "etf"]
 SMALLEST = 1e-12  # of a row's length, so that a row of zeros stays zero
@@ -111,8 +111,8 @@ def fedloge(
         Xiao, Chen, Liu, Wang, Feng, Hao, Zhou, Wu, Yang and Liu, ICLR 2024, arXiv 2401.08977;
         ZackZikaiXiao/FedLoGe.
 
-    The method builds its network with head_init = sparse_etf (`raffed.models.frames.sparse_etf`) or etf. g
-    and l_k then begin as M, where the official code draws them.
+    The method builds its network with head_init = sparse_etf (`raffed.models.last_layers.sparse_etf`) or etf.
+    g and l_k then begin as M, where the official code draws them.
 
     Departures: the frame has no bias, where the official code keeps the random one of torch's layer. What a
     client misses is told by its training samples, and by its test samples in the official code. That code
@@ -120,7 +120,7 @@ def fedloge(
     without the classes that it misses. realignment.py, which comes after training, scores the server by the
     realigned g, and a client with the rows g_c ‖l_c‖, also without the classes that it misses. Here every
     round is scored as in realignment.py. The sparse frame takes fewer steps than the official one
-    (`raffed.models.frames.sparse_etf`).
+    (`raffed.models.last_layers.sparse_etf`).
     """
     return Method(
         "FedLoGe",

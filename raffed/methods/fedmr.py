@@ -19,8 +19,8 @@ from raffed.core.losses import distance, one_hot
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.errors import UsageError
-from raffed.methods.decorrelation import intra_class
-from raffed.methods.memory import ClassSums, Prototypes, class_sums
+from raffed.methods.common import ClassSums, Prototypes, class_sums
+from raffed.methods.feddecorr import intra_class
 
 
 class IntraClass(Term):

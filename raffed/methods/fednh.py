@@ -15,9 +15,8 @@ from raffed.core.losses import one_hot
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
+from raffed.methods.common import BODY_ONLY, ClassSums, HeldSums
 from raffed.methods.fedetf import LearnScale
-from raffed.methods.frozen_head import BODY_ONLY
-from raffed.methods.memory import ClassSums, HeldSums
 
 Normalised = Literal["client", "none"]
 

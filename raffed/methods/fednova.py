@@ -14,10 +14,10 @@ from raffed.core.messages import Summable
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean, ServerRule
-from raffed.methods.arguments import Variant
 from raffed.methods.fedopt import Velocity
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 from raffed.methods.fedprox import Proximal
+from raffed.methods.registry import Variant
 
 
 class LocalSteps(Summable):

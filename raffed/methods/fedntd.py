@@ -11,7 +11,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
-from raffed.methods.teacher import Mode, distilled, divergence, teacher_logits
+from raffed.methods.common import Mode, distilled, divergence, teacher_logits
 
 
 class NotTrueDistillation(Term):

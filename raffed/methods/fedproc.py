@@ -16,8 +16,8 @@ from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
 from raffed.core.params import Params
+from raffed.methods.common import ClassSums, Prototypes, class_sums
 from raffed.methods.fedmr import InterClass
-from raffed.methods.memory import ClassSums, Prototypes, class_sums
 
 PrototypeLoss = Literal["none", "fedproc", "fedmr"]
 WithPrototypes = Annotated[

@@ -15,9 +15,8 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
 from raffed.errors import UsageError
-from raffed.methods.arguments import Variant
-from raffed.methods.memory import ClassSums, HeldSums, Prototypes, class_sums, nearest
-from raffed.methods.solo import PRIVATE
+from raffed.methods.common import PRIVATE, ClassSums, HeldSums, Prototypes, class_sums, nearest
+from raffed.methods.registry import Variant
 
 
 class PrototypePull(Term[None, ClassSums, Prototypes]):

@@ -12,8 +12,8 @@ from raffed.core.ingredients import Term
 from raffed.core.losses import smooth_pull
 from raffed.core.method import Method
 from raffed.core.server import mean_of
-from raffed.methods.arguments import Variant
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
+from raffed.methods.registry import Variant
 
 
 class Proximal(Term):

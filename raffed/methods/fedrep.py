@@ -9,7 +9,7 @@ from raffed.core.method import Method
 from raffed.core.parts import ParameterSplit, Part, Pass
 from raffed.core.server import mean_of
 from raffed.errors import UsageError
-from raffed.methods.arguments import Variant
+from raffed.methods.registry import Variant
 
 Kept = Literal["head", "top"]
 PrivatePart = Annotated[

@@ -15,9 +15,8 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.core.server import mean_of
-from raffed.methods.arguments import Variant
-from raffed.methods.class_prior import BalancedSoftmax
-from raffed.methods.memory import Companion
+from raffed.methods.common import BalancedSoftmax, Companion
+from raffed.methods.registry import Variant
 
 
 class PersonalHead(Personal[Companion]):

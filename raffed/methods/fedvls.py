@@ -13,9 +13,7 @@ from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
 from raffed.core.method import Method
-from raffed.methods.class_prior import EPS, BalancedSoftmax
-from raffed.methods.memory import NEVER
-from raffed.methods.teacher import Mode, distilled, divergence, teacher_logits
+from raffed.methods.common import EPS, NEVER, BalancedSoftmax, Mode, distilled, divergence, teacher_logits
 
 
 class VacantDistillation(Term):

@@ -12,8 +12,8 @@ from raffed.core.ingredients import Personal
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import mean_of
-from raffed.methods.arguments import Variant
-from raffed.methods.memory import Companion
+from raffed.methods.common import Companion
+from raffed.methods.registry import Variant
 
 GATE = ("gate.weight", "gate.bias")
 

@@ -18,8 +18,8 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import ParameterSplit, Part, Pass
 from raffed.core.server import Assign, Mean, ServerRule
+from raffed.methods.common import ClassSums, Prototypes, class_mean_sums, nearest
 from raffed.methods.fedrep import alternating
-from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums, nearest
 
 LocalForm = Literal["feature_softmax_sample", "feature_softmax_class", "logits", "l1", "mse", "none"]
 GlobalForm = Literal["class_mean", "per_sample", "none"]

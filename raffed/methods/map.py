@@ -17,7 +17,6 @@ from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward
 from raffed.core.method import Method
 from raffed.core.parts import Budget
-from raffed.methods.arguments import Variant
 from raffed.methods.fedphp import (
     Heirloom,
     Inheritance,
@@ -28,6 +27,7 @@ from raffed.methods.fedphp import (
     TransferWeight,
 )
 from raffed.methods.fedrs import LeastSamples, LogitFactor, Restriction, RestrictionOrAuto, restricted
+from raffed.methods.registry import Variant
 from raffed.methods.scaffold import ServerRate, scaffold
 
 

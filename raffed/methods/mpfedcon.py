@@ -18,7 +18,7 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import ParameterSplit, Pass, in_part
 from raffed.errors import UsageError
-from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
+from raffed.methods.common import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.moon import PreviousModel
 
 CentreWeight = Literal["uniform", "party_size", "class_count"]

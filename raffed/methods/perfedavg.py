@@ -10,11 +10,10 @@ from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver, Personal
 from raffed.core.method import Method
-from raffed.core.params import Params, State
+from raffed.core.params import Params, Record, State
 from raffed.core.parts import Budget
-from raffed.core.record import Record
 from raffed.core.server import Mean
-from raffed.methods.arguments import Variant
+from raffed.methods.registry import Variant
 
 MetaGradient = Literal["fo", "hf"]
 LEAK = 0.9  # momentum of MAP's released code

@@ -8,10 +8,9 @@ from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver, Personal
 from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.record import Record
+from raffed.core.params import Params, Record, State
 from raffed.core.server import ServerSGD, mean_of
-from raffed.methods.arguments import Variant
+from raffed.methods.registry import Variant
 
 
 class Envelope(Record):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.method import Method
-from raffed.methods.class_prior import BalancedSoftmax, MissingClass
+from raffed.methods.common import BalancedSoftmax, MissingClass
 
 
 @checked

@@ -8,14 +8,23 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from raffed.config.source import Described, described
-from raffed.config.validation import Value
+from raffed.config.validation import Doc, Value
 from raffed.methods.own import Space
 
 if TYPE_CHECKING:
     from raffed.core.method import Factory, Method
+
+# Arguments that several methods take with one meaning.
+
+
+Preset = Literal["original", "authors"]
+Variant = Annotated[
+    Preset,
+    Doc("Variant of the method: as published (original) or as in MAP's released code (authors)."),
+]
 
 
 @dataclass(frozen=True)

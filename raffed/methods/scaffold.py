@@ -15,7 +15,7 @@ from raffed.core.params import Params
 from raffed.core.parts import Pass
 from raffed.core.server import Mean, ServerSGD
 from raffed.errors import UsageError
-from raffed.methods.arguments import Variant
+from raffed.methods.registry import Variant
 
 
 class ServerControl(Wire):

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 from raffed.budget import allow
 from raffed.config.validation import Declaration, Value, check_arguments, check_values, declarations
 from raffed.errors import UsageError, check_choice
-from raffed.models.catalogue import MODELS, is_own, model_name
-from raffed.models.info import Factory, ModelInfo, Shape
+from raffed.models.catalogue import MODELS, Factory, ModelInfo, Shape, is_own, model_name
 
 if TYPE_CHECKING:
     from raffed.models.last_layers import LastLayers
@@ -119,9 +118,8 @@ def _own_net(
     import torch
 
     from raffed.core.seeds import forked
-    from raffed.models.own.branches import replace_branches
-    from raffed.models.own.factories import make_own
-    from raffed.models.own.heads import ModelInputs
+    from raffed.models.own.factories import make_own, replace_branches
+    from raffed.models.own.wrapping import ModelInputs
 
     if not isinstance(shape, tuple):
         raise UsageError(f"{name}: in_shape = {shape!r} is not a shape, such as (3, 32, 32)")

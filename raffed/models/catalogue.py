@@ -2,8 +2,64 @@
 
 from __future__ import annotations
 
-from raffed.models.info import GROUP, ModelInfo
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from raffed.config.validation import Doc, Length, Range
 from raffed.own.names import reference_of, spelled
+
+if TYPE_CHECKING:
+    from raffed.models.net import Net
+
+# Arguments that several networks take with one meaning.
+
+
+ImageShape = Annotated[
+    tuple[int, int, int], Length(3, 3), Range(1), Doc("Channels, height and width of an image.")
+]
+AnyShape = Annotated[
+    tuple[int, ...], Length(1), Range(1), Doc("Shape of one sample: (channels, height, width), or any other.")
+]
+Classes = Annotated[int, Range(1), Doc("Number of classes C.")]
+HeadBias = Annotated[bool, Doc("Whether the head has a bias.")]
+HiddenWidths = Annotated[Sequence[int], Length(1), Range(1), Doc("Widths of the hidden layers.")]
+MoonProjection = Annotated[
+    int, Range(0, 65536), Doc("Width of MOON's projection between body and head; 0 for none.")
+]
+ProjectionHidden = Annotated[
+    int, Range(0, 65536), Doc("Width of the projection's hidden layer; 0: that of the last layer before it.")
+]
+DropoutRate = Annotated[float, Range(0.0, 0.99), Doc("Probability of dropout.")]
+
+
+# What is known of a network before it is built.
+
+
+GROUP = "raffed.models"  # of entry points
+TORCHVISION = "torchvision:"  # what the names of torchvision's networks begin with
+Shape = tuple[int, ...]
+Factory = Callable[..., "Net"]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What `raffed models` prints about one network, and where its factory, which has its name, lives."""
+
+    name: str
+    title: str
+    layers: str  # one line, input to head; C is the number of classes
+    in_shapes: tuple[Shape, ...]  # channels, height, width of the papers' inputs; the first is the default
+    source: str
+    module: str  # of this package, or with dots of another one
+    takes_ids: bool = False  # whether samples are integers that number words, instead of measurements
+
+    def load(self) -> Factory:
+        """Return the factory. It is imported only now, and torch with it."""
+        where = self.module if "." in self.module else f"raffed.models.{self.module}"
+        found: Factory = getattr(importlib.import_module(where), self.name)
+        return found
 
 
 def is_own(name: str) -> bool:
@@ -49,7 +105,7 @@ MODELS: dict[str, ModelInfo] = {
             "conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool (padded), flatten 3136, 512 ReLU, C",
             ((1, 28, 28), (3, 32, 32)),
             "McMahan et al. 2017",
-            "small_cnn",
+            "cnn",
         ),
         ModelInfo(
             "cnn_pfl",
@@ -57,7 +113,7 @@ MODELS: dict[str, ModelInfo] = {
             "conv3 32, ReLU, conv3 64, ReLU, max-pool, dropout 0.25, flatten 12544, 128 ReLU, dropout 0.5, C",
             ((3, 32, 32), (1, 28, 28)),
             "pfl-research (NeurIPS 2024)",
-            "small_cnn",
+            "cnn",
         ),
         ModelInfo(
             "cnn_pfllib",
@@ -65,7 +121,7 @@ MODELS: dict[str, ModelInfo] = {
             "conv5 32, ReLU, max-pool, conv5 64, ReLU, max-pool, flatten 1024, 512 ReLU, C",
             ((1, 28, 28), (3, 32, 32)),
             "PFLlib (JMLR 2025); GPFL",
-            "small_cnn",
+            "cnn",
         ),
         ModelInfo(
             "efficientnet_b0",
@@ -73,7 +129,7 @@ MODELS: dict[str, ModelInfo] = {
             "torchvision's B0 features, global mean, dropout 0.2, 640 ReLU, C",
             ((3, 200, 200),),
             f"{_FEDMR}; FLamby",
-            "efficientnet",
+            "mobilenet",
         ),
         ModelInfo(
             "femnist_cnn",
@@ -121,7 +177,7 @@ MODELS: dict[str, ModelInfo] = {
             "flatten, C (sigmoid: a sigmoid before the cross-entropy)",
             ((1, 28, 28), (1, 8, 8)),
             "Li et al. 2020, FedProx; FedML; FLUTE",
-            "small_cnn",
+            "cnn",
         ),
         ModelInfo(
             "mlp",
@@ -279,7 +335,7 @@ MODELS: dict[str, ModelInfo] = {
             ),
             ((3, 32, 32),),
             f"{_FEDMR}, code",
-            "wrn",
+            "resnet",
         ),
     )
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from raffed.config.validation import checked
-from raffed.models.arguments import (
+from raffed.models.catalogue import (
     AnyShape,
     Classes,
     HeadBias,

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from raffed.config.validation import Doc, Length, Range, checked
-from raffed.models.arguments import Classes, HeadBias, HiddenWidths, ImageShape
+from raffed.models.catalogue import Classes, HeadBias, HiddenWidths, ImageShape
 from raffed.models.net import Net, refuse_shape
 
 ConvolutionWidths = Annotated[Sequence[int], Length(2, 2), Range(1), Doc("Widths of the two convolutions.")]

@@ -12,9 +12,8 @@ from collections import OrderedDict
 from torch import nn
 
 from raffed.config.validation import checked
-from raffed.models.arguments import Classes, DropoutRate, HeadBias, ImageShape
-from raffed.models.dropout import Dropout
-from raffed.models.net import Net, init_convs, init_map, refuse_shape
+from raffed.models.catalogue import Classes, DropoutRate, HeadBias, ImageShape
+from raffed.models.net import Dropout, Net, init_convs, init_map, refuse_shape
 
 Shape = tuple[int, int, int]
 

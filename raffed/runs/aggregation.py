@@ -8,13 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from raffed.core import seeds
-from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
-from raffed.core.aggregation.clip_and_noise import add_noise
+from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
+from raffed.core.aggregation.robust_means import add_noise
 from raffed.core.context import Received, ServerContext, Spec
-from raffed.core.divergence import explained
 from raffed.core.messages import ServerState
 from raffed.core.params import Params
-from raffed.core.round import server_round
+from raffed.core.round import explained, server_round
 from raffed.errors import UsageError
 from raffed.own.user_code import user_errors
 from raffed.runs.participation import RoundPlan

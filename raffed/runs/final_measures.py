@@ -13,10 +13,8 @@ from torch import Tensor
 
 from raffed.core import seeds
 from raffed.core.context import Spec
-from raffed.core.measures import feature_spectrum
-from raffed.core.measures.calibration import calibration_error
-from raffed.core.measures.client_memory import footprint
-from raffed.core.measures.fairness import spread, worst_decile
+from raffed.core.measures import final
+from raffed.core.measures.final import calibration_error, footprint, spread, worst_decile
 from raffed.core.messages import Broadcast
 from raffed.core.round import EVAL_CHUNK, joined
 from raffed.core.training.network import Network
@@ -94,9 +92,9 @@ def _spectrum(setup: Setup, net: Network, whole: Broadcast) -> list[Row]:
     z = torch.cat([features_of(net, state, x, labels) for x, labels in chunks])
     order = torch.from_numpy(seeds.rng(setup.config.seed, "spectrum").permutation(len(z)))
     readings = {
-        metrics.SPECTRUM_BATCHES: feature_spectrum.by_batch(z, order),
-        metrics.SPECTRUM_CLASSES: feature_spectrum.by_class(z, y, order),
-        metrics.SPECTRUM_RAW: feature_spectrum.by_batch(z, order, standardised=False),
+        metrics.SPECTRUM_BATCHES: final.by_batch(z, order),
+        metrics.SPECTRUM_CLASSES: final.by_class(z, y, order),
+        metrics.SPECTRUM_RAW: final.by_batch(z, order, standardised=False),
     }
     return [metric.row(whole.round, value, n=count) for metric, (value, count) in readings.items()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from raffed.core.aggregation.plain_sum import plain_sum
+from raffed.core.aggregation.exact_sums import plain_sum
 from raffed.core.measures.scores import ScoreCounts
 from raffed.results import metrics as scores
 from raffed.results.metric import Metric

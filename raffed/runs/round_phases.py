@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raffed.core.aggregation.accumulator import PartialSum
+from raffed.core.aggregation.exact_sums import PartialSum
 from raffed.core.messages import Broadcast
 from raffed.runs.participation import RoundPlan
 from raffed.runtime.api import Asked, RoundOrder

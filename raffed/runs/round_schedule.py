@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
+from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
 from raffed.core.messages import ServerState
 from raffed.errors import UsageError
 from raffed.federation.selection import Losses

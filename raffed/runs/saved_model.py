@@ -20,14 +20,12 @@ from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.round import between_rounds, evaluated_broadcast
 from raffed.core.training.network import Network
-from raffed.core.training.sequential import one_by_one
-from raffed.core.training.session import Participant, TrainingSession
+from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.models import build_for
 from raffed.models.net import Net
-from raffed.models.own.heads import ModelInputs
-from raffed.models.own.weights import plain_module, put_state
+from raffed.models.own.wrapping import ModelInputs
 from raffed.results.atomic import replacing
 from raffed.results.run_contents import RunContents
 from raffed.results.runfile import read_run
@@ -38,7 +36,7 @@ from raffed.runs.code_record import check_code
 from raffed.runs.folder import FINAL, run_config
 from raffed.runs.integrity import check_file
 from raffed.runtime.client_state_store import ClientStateStore
-from raffed.runtime.initial_weights import begin_from, read_initial
+from raffed.runtime.initial_weights import begin_from, plain_module, put_state, read_initial
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of

@@ -13,11 +13,10 @@ import torch
 
 from raffed.config.validation import Json
 from raffed.core.context import ServerContext
-from raffed.core.messages import Private, Wire
+from raffed.core.messages import Private, Wire, moved
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.training.network import Network
-from raffed.core.transfer import moved
 from raffed.runtime.api import Backend, ServerWork
 from raffed.runtime.record_codec import Arrays, outline, rebuild
 from raffed.runtime.setup import Setup

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from raffed.core import seeds
-from raffed.core.training.clock import batched
-from raffed.core.training.drawn_epochs import drawn_epochs
+from raffed.core.training.clock import batched, drawn_epochs
 from raffed.core.training.session import completed_steps
 from raffed.runs.participation import RoundParticipants, drawn_clients
 from raffed.runtime.network_setup import make_network

@@ -23,8 +23,7 @@ def begin_bits(config: RunConfig) -> None:
 
     _check_loaded(torch.backends.cpu.get_cpu_capability())
     _check_libraries(has_both_libraries())
-    from raffed.core.kernels.exact_roots import use_exact_roots
-    from raffed.core.kernels.portable_products import has_openblas, use_portable_products
+    from raffed.core.kernels.portable import has_openblas, use_exact_roots, use_portable_products
 
     _check_numpy(has_openblas())
     use_exact_roots()

@@ -8,9 +8,8 @@ from raffed.core.measures.own_metric import metric_function, names_in
 from raffed.core.training.own_loss import GROUP as LOSS_GROUP
 from raffed.methods import METHODS
 from raffed.methods.own import GROUP
-from raffed.models.catalogue import MODELS
-from raffed.models.info import GROUP as MODEL_GROUP
-from raffed.models.info import TORCHVISION
+from raffed.models.catalogue import GROUP as MODEL_GROUP
+from raffed.models.catalogue import MODELS, TORCHVISION
 from raffed.own.carried import RunCode, packed
 from raffed.own.names import reference_of
 from raffed.own.resolve import is_reference

@@ -26,8 +26,7 @@ from torch import Tensor
 from raffed.config.validation import Json
 from raffed.core.messages import Private, ServerState
 from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.record import Record, fields_of, stored_name
+from raffed.core.params import Params, Record, State, fields_of, stored_name
 from raffed.errors import RunFolderError, check_permitted
 
 K = TypeVar("K", bound=Record)

@@ -69,8 +69,8 @@ def check_network(config: RunConfig, shape: tuple[int, ...], classes: int, dtype
 
 def _check_own(config: RunConfig, shape: tuple[int, ...], classes: int, dtype: str) -> None:
     from raffed.models import build_for
-    from raffed.models.own.heads import ModelInputs
     from raffed.models.own.laws import Laws, check_seeded
+    from raffed.models.own.wrapping import ModelInputs
     from raffed.runtime.initial_weights import begin_from, read_initial
 
     method = method_of(config)
@@ -116,8 +116,8 @@ def check_single_samples(
         alone = [client for client in alone if sizes[client] < size]
     if not alone or not is_own(name):
         return
-    from raffed.models.own.heads import ModelInputs
     from raffed.models.own.laws import Laws
+    from raffed.models.own.wrapping import ModelInputs
 
     net = build_for(name, network_args(config), shape, classes, 0, dtype)
     if not Laws(net, name, ModelInputs(shape, dtype), classes).trains_on_one():

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from raffed.core import seeds
-from raffed.core.aggregation.accumulator import UploadAccumulator
-from raffed.core.aggregation.clip_and_noise import add_noise, clip_update
-from raffed.core.aggregation.masking import Mask
+from raffed.core.aggregation.exact_sums import Mask, UploadAccumulator
+from raffed.core.aggregation.robust_means import add_noise, clip_update
 from raffed.core.messages import Broadcast, Upload
 from raffed.errors import NumericsError, UsageError
 from raffed.federation.attacks import attacked, attackers

@@ -17,19 +17,15 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.core import seeds
-from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
-from raffed.core.aggregation.exact_sums import PointSum, together
-from raffed.core.divergence import explained
-from raffed.core.measures import feature_spectrum
+from raffed.core.aggregation.exact_sums import PartialSum, PointSum, UploadAccumulator, together
+from raffed.core.measures import final
 from raffed.core.measures.term_strength import term_strengths
-from raffed.core.messages import Broadcast, Upload
+from raffed.core.messages import Broadcast, Upload, moved
 from raffed.core.params import State
-from raffed.core.round import ClientRound, between_rounds, client_rounds, joined
+from raffed.core.round import ClientRound, between_rounds, client_rounds, explained, joined
 from raffed.core.stacked.executor import stacked
-from raffed.core.training.sequential import one_by_one
-from raffed.core.training.session import Participant, TrainingSession
+from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.core.training.task import Augmentation
-from raffed.core.transfer import moved
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.own.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder, ServerWork
@@ -288,7 +284,7 @@ class ClientWorker:
         data = participant.data
         order = seeds.rng(self.setup.config.seed, "spectrum", client=participant.client).permutation(data.n)
         z = features_of(self.net, done.trained, data.x, data.y)
-        return feature_spectrum.by_batch(z, torch.from_numpy(order))
+        return final.by_batch(z, torch.from_numpy(order))
 
 
 def total(counts: dict[int, ScoreCounts]) -> ScoreCounts:

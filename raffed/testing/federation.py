@@ -21,18 +21,16 @@ from torch.utils import _pytree as pytree
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core import seeds
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.context import ClientData, Received, ServerContext, Spec
-from raffed.core.messages import Broadcast, ClientState, ServerState
+from raffed.core.messages import Broadcast, ClientState, ServerState, brought_back
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.round import ClientRound, client_round, client_rounds, server_init, server_round
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
-from raffed.core.training.sequential import one_by_one
-from raffed.core.training.session import Participant, TrainingSession
+from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.core.training.task import Augmentation
-from raffed.core.transfer import brought_back
 from raffed.models import BIAS
 from raffed.models.last_layers import LastLayers, last_layers
 from raffed.models.net import Net

@@ -9,10 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.messages import ClientState, Private, Summable, Wire
-from raffed.core.params import Params
-from raffed.core.record import fields_of
+from raffed.core.params import Params, fields_of
 from raffed.runtime.record_codec import load_record, load_server, save_record
 from raffed.testing.federation import TinyFederation, leaves, same_bits
 from raffed.testing.method_subject import EVERYBODY, MethodSubject

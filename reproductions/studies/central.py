@@ -15,7 +15,6 @@ from torch import Tensor
 from raffed import ClientData, Forward, Local, Params, Pass, State
 from raffed.core import seeds
 from raffed.core.losses import cross_entropy
-from raffed.core.measures.accuracy import evaluate
 from raffed.core.training.network import Network
 from raffed.core.training.session import solver_for
 from raffed.core.training.sgd import SgdPhase, batch_stream
@@ -23,6 +22,7 @@ from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, V
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import Transform, augment_by, augment_draws, prepare_images, transform_for
 from raffed.models import build
+from raffed.runtime.scoring import evaluate
 from raffed.tables.studies import Work
 
 CHUNK = 500  # images in one forward pass without gradient

@@ -1,7 +1,7 @@
 """What a server can read from gradients: MpFedcon's Fig. 10, and the defendability of its Table 4.
 
 See docs/papers/mpfedcon.md §5. In the rows of values, the panel is the data set and the series a setting of
-raffed/attacks/settings.py. The metric `trace` is the median MSE over images at each iteration, and x = 0 has
+raffed/attacks/protocol.py. The metric `trace` is the median MSE over images at each iteration, and x = 0 has
 the metrics of `attacks.protocol.summary`. Images are the originals and what each attack of Fig. 10
 reconstructed, clamped to [0, 1].
 
@@ -27,8 +27,16 @@ import torch
 from torch import Tensor
 
 from raffed.attacks.leakage import Effort
-from raffed.attacks.protocol import MARKS, AttackOutcome, attack, chosen_images, summary
-from raffed.attacks.settings import FIGURE_10, TABLE_4, Setting
+from raffed.attacks.protocol import (
+    FIGURE_10,
+    MARKS,
+    TABLE_4,
+    AttackOutcome,
+    Setting,
+    attack,
+    chosen_images,
+    summary,
+)
 from raffed.data.datasets import load_dataset
 from raffed.data.transforms import prepare_images, transform_for
 from raffed.runtime.machine import usable_cores

@@ -12,13 +12,12 @@ from torch import Tensor
 
 from raffed import ClientData, Federation, Local, Method, ServerContext, Spec, State
 from raffed.core import seeds
-from raffed.core.aggregation.accumulator import UploadAccumulator
-from raffed.core.messages import ClientState, ServerState
+from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.messages import ClientState, ServerState, brought_back
 from raffed.core.round import ClientRound, client_rounds, joined, server_init, server_round
 from raffed.core.training.network import Network
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
-from raffed.core.transfer import brought_back
 from raffed.data.transforms import Transform, augment_by, augment_draws
 
 

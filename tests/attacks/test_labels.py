@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from raffed.attacks.labels import by_bias, by_inner_product, by_sign, inferred, told
+from raffed.attacks.leakage import by_bias, by_inner_product, by_sign, inferred, told
 from raffed.core.params import Params
-from raffed.methods.memory import ClassSums
+from raffed.methods.common import ClassSums
 
 SAMPLES, CLASSES, WIDTH = 200, 10, 30
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from raffed.attacks.quality import mse, psnr, ssim
+from raffed.attacks.protocol import mse, psnr, ssim
 
 X = torch.rand(3, 16, 16, generator=torch.Generator().manual_seed(0))
 

@@ -16,15 +16,18 @@ from torch import Tensor
 from raffed.attacks.leakage import Attempt, Effort, dummies, feature_distance, gradient_distance, reconstruct
 from raffed.attacks.protocol import (
     DEFENDED,
+    FIGURE_10,
     MARKS,
+    PAIRS,
     RECOGNISABLE,
+    TABLE_4,
     AttackOutcome,
+    Setting,
     attack,
     chosen_images,
     summary,
     victim,
 )
-from raffed.attacks.settings import FIGURE_10, PAIRS, TABLE_4, Setting
 from raffed.core.params import Params
 from raffed.errors import UsageError
 

@@ -8,12 +8,11 @@ import pickle
 import pytest
 import torch
 
-from raffed.attacks.protocol import victim
-from raffed.attacks.upload import Observed, observed
+from raffed.attacks.protocol import Observed, observed, victim
 from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.methods import build_method
-from raffed.methods.memory import ClassSums
+from raffed.methods.common import ClassSums
 from tests.tiny import leaves, same_bits
 
 SHAPE = (3, 12, 12)

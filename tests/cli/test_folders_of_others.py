@@ -24,7 +24,7 @@ OWN_RECORDS = ("ccvr", "creff", "fedavgm", "feddbe", "scaffold", "scamap")
 
 def test_a_forked_process_knows_no_record_of_a_method() -> None:
     """Otherwise no test of this file could fail."""
-    program = "from raffed.core.record import REGISTRY; print({one.__module__ for one in REGISTRY.values()})"
+    program = "from raffed.core.params import REGISTRY; print({one.__module__ for one in REGISTRY.values()})"
     known = python(["-c", f"import raffed.core.method; {program}"]).stdout
     assert "raffed.core.messages" in known
     assert "raffed.methods" not in known

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from raffed.config.training import Local
 from raffed.core.method import Method
 from raffed.core.parts import Pass
-from raffed.core.stacked.records import stacked_records
-from raffed.core.stacked.schedule import StackedStep, stacked_steps
+from raffed.core.stacked.batches import StackedStep, stacked_records, stacked_steps
 from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method

@@ -16,7 +16,7 @@ import pytest
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.aggregation.plain_sum import plain_sum
+from raffed.core.aggregation.exact_sums import plain_sum
 
 NUMBERS = [0.1] * 10 + [1e16, 1.0, -1e16]
 BASE = RunConfig(

@@ -8,7 +8,7 @@ import pytest
 
 import raffed
 from raffed.config.validation import Declaration, declarations
-from raffed.core.divergence import explained
+from raffed.core.round import explained
 from raffed.errors import NumericsError
 from raffed.methods import METHODS, build_method
 from tests.runtime.conftest import small

@@ -12,9 +12,9 @@ from raffed.core.messages import Broadcast, Upload
 from raffed.core.round import server_init
 from raffed.core.training.network import Network
 from raffed.methods import METHODS, build_method
+from raffed.methods.common import HeldSums
 from raffed.methods.creff import FeatureGradients, RetrainedHead
 from raffed.methods.gldp import Remembered
-from raffed.methods.memory import HeldSums
 from raffed.models import build
 from tests.golden.regenerate import WIRE, B, P, section, table
 from tests.tiny import CLASSES, WIDTH, bare_context, experienced, over_methods

@@ -9,8 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raffed.core.measures.calibration import calibration_error
-from raffed.core.measures.fairness import spread, worst_decile
+from raffed.core.measures.final import calibration_error, spread, worst_decile
 
 
 def logits_of(confidences: list[float]) -> torch.Tensor:

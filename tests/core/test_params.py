@@ -153,7 +153,7 @@ def test_choosing_by_where_ignores_nan_in_the_part_not_taken() -> None:
 
 
 def test_a_record_moves_whole_to_another_device_and_stays_itself_on_a_cpu() -> None:
-    from raffed.core.transfer import moved
+    from raffed.core.messages import moved
 
     state = State(Params({"w": torch.ones(2)}).clone(), Params({}).clone())
     assert moved(state, torch.device("cpu")) is state

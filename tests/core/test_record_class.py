@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
-from raffed.core.params import Params
-from raffed.core.record import REGISTRY, Record, fields_of
+from raffed.core.params import REGISTRY, Params, Record, fields_of
 from tests.tiny import bare_context, same_bits, tree_stack
 
 

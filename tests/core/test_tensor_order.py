@@ -17,9 +17,8 @@ from raffed.core.context import Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Descent, Gradient, Ingredient, LocalSolver, Opening, Personal
 from raffed.core.messages import Summable, Wire
 from raffed.core.method import Method
-from raffed.core.params import Params, State, arranged_like
+from raffed.core.params import Params, Record, State, arranged_like
 from raffed.core.parts import Budget
-from raffed.core.record import Record
 from raffed.core.server import ServerRule
 from raffed.errors import UsageError
 from raffed.own.user_code import UserCodeError

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 import raffed
 from raffed import Data, Faults, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
-from raffed.core.aggregation.accumulator import UploadAccumulator
-from raffed.core.aggregation.clip_and_noise import add_noise
-from raffed.core.aggregation.exact_sums import PointSum
+from raffed.core.aggregation.exact_sums import PointSum, UploadAccumulator
+from raffed.core.aggregation.robust_means import add_noise
 from raffed.core.context import ClientData
 from raffed.core.messages import ClientState, Upload, Wire
 from raffed.core.params import Params

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from raffed.core.messages import Summable
-from raffed.core.params import Params
-from raffed.core.record import Record, fields_of
+from raffed.core.params import Params, Record, fields_of
 from raffed.methods import METHODS
 from tests.tiny import CLASSES, FEATURES, WIDTH, experienced
 

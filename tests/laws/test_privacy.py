@@ -16,9 +16,8 @@ from safetensors.torch import load_file
 import raffed
 from raffed import Data, Faults, Privacy, RunConfig
 from raffed.core import seeds
-from raffed.core.aggregation.accumulator import UploadAccumulator
-from raffed.core.aggregation.clip_and_noise import add_noise, clip_update
-from raffed.core.aggregation.masking import Mask
+from raffed.core.aggregation.exact_sums import Mask, UploadAccumulator
+from raffed.core.aggregation.robust_means import add_noise, clip_update
 from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods import build_method

@@ -13,7 +13,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core import seeds
-from raffed.core.measures import feature_spectrum
+from raffed.core.measures import final
 from raffed.core.params import State
 from raffed.data import transforms
 from raffed.runtime.network_setup import make_network
@@ -66,8 +66,8 @@ def test_all_readings_are_of_the_final_weights(
     """One client, so that its trained model is the server's. Digits has 355 test images, 34 to 36 a class: in
     batches of 128 there is none of one class, in batches of 16 there are two.
     """
-    monkeypatch.setattr(feature_spectrum, "BATCH", batch)
-    monkeypatch.setattr(feature_spectrum, "TOP", top)
+    monkeypatch.setattr(final, "BATCH", batch)
+    monkeypatch.setattr(final, "TOP", top)
     rows = raffed.run(RUN, out=tmp_path / "run").to_pandas()
     rows = rows[rows["metric"].str.startswith("eigenvalue_variance")]
     rows = rows[(rows["model"] == "global") | (rows["client"] == 0)]  # without the mean over the one client

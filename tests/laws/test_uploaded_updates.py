@@ -15,9 +15,9 @@ import torch
 
 import raffed
 from raffed import Data, Faults, RunConfig
-from raffed.attacks.upload import observed
+from raffed.attacks.protocol import observed
 from raffed.config.aggregation import CompressionRule, Quantize, TopK
-from raffed.core.aggregation.clip_and_noise import clip_update
+from raffed.core.aggregation.robust_means import clip_update
 from raffed.core.ingredients import Compression, CompressionWithFeedback
 from raffed.core.method import Method
 from raffed.core.params import Params

@@ -13,7 +13,7 @@ from raffed.core.context import ClientData, Received
 from raffed.core.messages import Upload
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
-from raffed.core.training.gradients import batch_gradients
+from raffed.core.training.network import batch_gradients
 from raffed.methods.fedas import Alignment, Fisher, FisherMean, OwnMeans, alignment_loss, fedas, fisher_shares
 from raffed.methods.fedrep import fedper
 from tests.tiny import PLAIN, Tiny, bare_context, clients, network, same_bits, server_context

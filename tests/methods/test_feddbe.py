@@ -11,6 +11,7 @@ from torch import Tensor
 from raffed.core.context import Forward
 from raffed.core.params import Params, State
 from raffed.errors import UsageError
+from raffed.methods.common import Companion
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddbe import (
     ConsensusMean,
@@ -20,7 +21,6 @@ from raffed.methods.feddbe import (
     feddbe,
     mean_gap,
 )
-from raffed.methods.memory import Companion
 from tests.tiny import PLAIN, WIDTH, Tiny, bare_context, leaves, network, same_bits
 
 EVERYBODY = [0, 1, 2, 3]

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from raffed.methods.decorrelation import correlation, intra_class
-from raffed.methods.feddecorr import Decorrelation, feddecorr
+from raffed.methods.feddecorr import Decorrelation, correlation, feddecorr, intra_class
 from tests.tiny import bare_context, forward
 
 X = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 1.0], [2.0, 1.0, 0.0], [1.0, 2.0, 3.0]], dtype=torch.float64)

@@ -16,14 +16,14 @@ from torch import Tensor
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.context import Received
 from raffed.core.messages import Upload
 from raffed.core.params import Params, State
 from raffed.core.server import Mean, ServerData
-from raffed.methods.arguments import Preset
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddf import EnsembleDistillation, ensemble_target, feddf
+from raffed.methods.registry import Preset
 from tests.tiny import PLAIN, Tiny, leaves, network, same_bits, server_context
 
 

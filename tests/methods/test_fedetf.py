@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raffed.core.losses import cross_entropy
-from raffed.methods.class_prior import BalancedSoftmax
+from raffed.methods.common import BalancedSoftmax
 from raffed.methods.fedetf import fedetf
 from raffed.models.last_layers import UnitFeatures
 from tests.tiny import Tiny, bare_context, network, same_bits

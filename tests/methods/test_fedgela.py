@@ -10,8 +10,8 @@ import torch
 
 from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
+from raffed.methods.common import BODY_ONLY, KeepHead
 from raffed.methods.fedgela import ScaledByShares, fedgela, shares
-from raffed.methods.frozen_head import BODY_ONLY, KeepHead
 from tests.tiny import Tiny, bare_context, client_data, leaves, network, same_bits
 
 COUNTS = torch.tensor([80, 15, 0, 5])

@@ -11,9 +11,8 @@ from torch import Tensor
 from raffed.core.context import Forward
 from raffed.core.method import Method
 from raffed.core.params import Params, State
+from raffed.methods.common import BODY_ONLY, NEVER, Companion, KeepHead
 from raffed.methods.fedloge import FrozenFrame, LocalHead, Realigned, fedloge
-from raffed.methods.frozen_head import BODY_ONLY, KeepHead
-from raffed.methods.memory import NEVER, Companion
 from tests.tiny import Tiny, bare_context, network, same_bits
 
 GLOBAL = torch.tensor([[3.0, 4.0], [0.0, 0.5], [1.0, 0.0]])

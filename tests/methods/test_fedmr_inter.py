@@ -17,8 +17,8 @@ from raffed.core.context import Spec
 from raffed.core.params import Params
 from raffed.core.training.objective import shared_objective
 from raffed.errors import UsageError
+from raffed.methods.common import ClassSums, Prototypes
 from raffed.methods.fedmr import InterClass, fedmr, inter_class
-from raffed.methods.memory import ClassSums, Prototypes
 from tests.tiny import CLASSES, NOISY, PLAIN, WIDTH, Tiny, bare_context, clients, forward, network, same_bits
 
 SLOT = "term-InterClass"

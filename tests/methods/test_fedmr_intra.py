@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.methods.decorrelation import intra_class
+from raffed.methods.feddecorr import intra_class
 
 
 def features(seed: int, rows: int, d: int) -> Tensor:

@@ -10,9 +10,8 @@ from raffed.core.context import Received, Spec
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.core.server import Mean
+from raffed.methods.common import BODY_ONLY, HeldSums, KeepHead
 from raffed.methods.fednh import ClassDirections, MovingPrototypes, fednh
-from raffed.methods.frozen_head import BODY_ONLY, KeepHead
-from raffed.methods.memory import HeldSums
 from tests.tiny import Tiny, bare_context, network, same_bits, server_context
 
 

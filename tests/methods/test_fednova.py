@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.losses import momentum_sum
 from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.training.stepping import Solver
+from raffed.core.training.task import Solver
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fednova import LocalSteps, NormalisedStep, NormalisedUpdate, counted_sum, fednova
 from raffed.methods.fedopt import fedavgm

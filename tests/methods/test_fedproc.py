@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from raffed.core.method import Method
+from raffed.methods.common import ClassSums, Prototypes
 from raffed.methods.fedavg import fedavg
 from raffed.methods.feddc import feddc
 from raffed.methods.feddyn import feddyn
 from raffed.methods.fednova import fednova
 from raffed.methods.fedproc import PrototypeContrast, fedproc, prototype_contrast, prototype_terms
 from raffed.methods.fedprox import fedprox
-from raffed.methods.memory import ClassSums, Prototypes
 from raffed.methods.moon import moon
 from tests.tiny import NOISY, PLAIN, Tiny, bare_context, client_data, forward, network, same_bits
 

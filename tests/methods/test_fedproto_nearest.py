@@ -10,8 +10,8 @@ import torch
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.errors import UsageError
+from raffed.methods.common import Prototypes
 from raffed.methods.fedproto import fedproto
-from raffed.methods.memory import Prototypes
 from tests.tiny import Tiny, same_bits
 
 NEAREST = fedproto(0.5, predict_by="prototype")

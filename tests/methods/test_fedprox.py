@@ -10,7 +10,7 @@ from raffed.config.training import Local
 from raffed.core.context import ClientData, Forward
 from raffed.core.params import Params, State
 from raffed.core.training.network import Network
-from raffed.core.training.stepping import Solver
+from raffed.core.training.task import Solver
 from raffed.errors import UsageError
 from raffed.methods.fedprox import Proximal, fedprox
 from raffed.models.net import Net

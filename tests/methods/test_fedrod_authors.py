@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core.params import Params
+from raffed.methods.common import Companion
 from raffed.methods.fedrod import fedrod
-from raffed.methods.memory import Companion
 from tests.tiny import PLAIN, Tiny, bare_context
 
 

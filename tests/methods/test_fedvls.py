@@ -13,7 +13,7 @@ from torch import Tensor
 from raffed.core.context import Context
 from raffed.core.losses import cross_entropy
 from raffed.core.method import Method
-from raffed.methods.class_prior import BalancedSoftmax
+from raffed.methods.common import BalancedSoftmax
 from raffed.methods.fedvls import LogitSuppression, VacantDistillation, fedvls, suppression
 from raffed.methods.priorce import priorce
 from tests.tiny import PLAIN, Tiny, forward, network, same_bits

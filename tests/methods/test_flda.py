@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from raffed.core.params import Params
+from raffed.methods.common import Companion
 from raffed.methods.flda import GATE, drawn_gate, flda
-from raffed.methods.memory import Companion
 from tests.tiny import PLAIN, Tiny, network, same_bits
 
 STILL = replace(PLAIN, lr=0.0)

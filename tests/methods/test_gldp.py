@@ -12,6 +12,7 @@ from raffed.core.context import Context, Received
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
+from raffed.methods.common import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.fedrep import fedrep
 from raffed.methods.gldp import (
     Relations,
@@ -22,7 +23,6 @@ from raffed.methods.gldp import (
     local_relation,
     moving_mean,
 )
-from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from tests.tiny import PLAIN, Tiny, bare_context, client_data, network, same_bits, server_context
 
 G = torch.Generator().manual_seed(0)

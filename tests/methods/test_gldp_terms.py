@@ -12,8 +12,8 @@ from torch import Tensor
 
 from raffed.core.context import Context
 from raffed.core.params import Params, State
+from raffed.methods.common import Prototypes
 from raffed.methods.gldp import Relations, Remembered, gldp, global_relation, local_relation
-from raffed.methods.memory import Prototypes
 from tests.tiny import PLAIN, Tiny, bare_context, forward, same_bits
 
 CORNERS = 3 * torch.eye(3, 5)

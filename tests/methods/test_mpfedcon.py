@@ -17,8 +17,8 @@ from raffed.core.context import Context, Forward, Received
 from raffed.core.params import Params, State
 from raffed.core.training.network import Network
 from raffed.errors import BoundaryError
+from raffed.methods.common import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.fedrep import fedrep
-from raffed.methods.memory import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.mpfedcon import CentreContrast, HeadContrast, PreviousContrast, centre_contrast, mpfedcon
 from raffed.models.net import Net
 from tests.tiny import CLASSES, FEATURES, PLAIN, Tiny, bare_context, forward, same_bits

@@ -10,17 +10,20 @@ import torch
 from raffed.core.context import Received
 from raffed.core.params import Params
 from raffed.errors import UsageError
-from raffed.methods.gaussian_features import (
+from raffed.methods.pfedfda import (
     Fit,
+    Gaussians,
+    GaussianSums,
+    GlobalDiscriminant,
     cross_validated,
     discriminant,
     fitted,
     interpolated,
     log_prior,
     packed,
+    pfedfda,
     unpacked,
 )
-from raffed.methods.pfedfda import Gaussians, GaussianSums, GlobalDiscriminant, pfedfda
 from tests.tiny import CLASSES, PLAIN, WIDTH, Tiny, network, same_bits, server_context
 
 RIDGE = 1.0  # the default

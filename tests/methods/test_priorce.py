@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raffed.core.losses import cross_entropy
-from raffed.methods.class_prior import BalancedSoftmax
+from raffed.methods.common import BalancedSoftmax
 from raffed.methods.fedavg import fedavg
 from raffed.methods.priorce import priorce
 from tests.tiny import Tiny, same_bits

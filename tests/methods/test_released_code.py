@@ -15,11 +15,11 @@ import torch
 
 from raffed.core.params import Params, State
 from raffed.methods import build_method
-from raffed.methods.arguments import Preset
+from raffed.methods.common import Companion
 from raffed.methods.fednova import LocalSteps, fednova
-from raffed.methods.memory import Companion
 from raffed.methods.perfedavg import perfedavg
 from raffed.methods.pfedme import pfedme
+from raffed.methods.registry import Preset
 from raffed.methods.scaffold import ClientControl, ControlDelta, ServerControl, scaffold
 from tests.quadratics import quadratics, x_of
 from tests.tiny import PLAIN, Tiny, bare_context, network, server_context

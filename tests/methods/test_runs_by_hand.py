@@ -17,14 +17,14 @@ from torch import Tensor
 from raffed.core.messages import Upload
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.training.sequential import one_by_one
+from raffed.core.training.session import one_by_one
 from raffed.core.training.task import Trained
+from raffed.methods.common import Companion
 from raffed.methods.fedgamma import fedgamma
 from raffed.methods.fedic import Calibration, fedic
 from raffed.methods.fedlesam import fedlesam
 from raffed.methods.fedsam import fedsam
 from raffed.methods.flda import drawn_gate, flda, fresh
-from raffed.methods.memory import Companion
 from tests.tiny import CLASSES, PLAIN, SIZES, Tiny, client_data, network
 
 Weights = dict[str, Tensor]

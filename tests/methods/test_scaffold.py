@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from raffed.config.training import Local
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.context import ClientData, Forward, Received, Spec
 from raffed.core.messages import ServerState, Upload
 from raffed.core.method import Method
@@ -17,7 +17,7 @@ from raffed.core.params import Params, State
 from raffed.core.seeds import generator
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import batch_stream
-from raffed.core.training.stepping import Solver
+from raffed.core.training.task import Solver
 from raffed.methods.map import scamap, scars
 from raffed.methods.scaffold import ClientControl, ControlDelta, ControlVariate, ServerControl, scaffold
 from raffed.models.net import Net

@@ -13,8 +13,7 @@ from raffed.core.training import seeded_dropout
 from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.models import build
-from raffed.models.dropout import Dropout
-from raffed.models.net import Net
+from raffed.models.net import Dropout, Net
 
 
 def in_kernel(layer: nn.Module, x: torch.Tensor, seed: int = 0) -> torch.Tensor:

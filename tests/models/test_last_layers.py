@@ -12,10 +12,17 @@ from torch.func import vmap
 
 from raffed.errors import UsageError
 from raffed.models import MODELS, build
-from raffed.models.frames import NORM, ZEROS, orthogonal, simplex_etf, sparse_etf
-from raffed.models.last_layers import FeatureNorm, UnitFeatures
+from raffed.models.last_layers import (
+    NORM,
+    ZEROS,
+    FeatureNorm,
+    UnitFeatures,
+    orthogonal,
+    simplex_etf,
+    sparse_etf,
+)
 from raffed.models.net import Net
-from raffed.models.own.weights import plain_module, start_from
+from raffed.runtime.initial_weights import plain_module, start_from
 
 SMALL = {"wrn28": {"widen": 1}}
 OWN = "tests.models.own_nets:SmallNet"
@@ -138,8 +145,8 @@ def test_ten_times_the_steps_at_a_tenth_of_the_rate_spread_the_rows_as_much_furt
         return float((unit @ unit.T).fill_diagonal_(-1.0).max(1).values.acos().mean().rad2deg())
 
     ours = angle()
-    monkeypatch.setattr("raffed.models.frames.STEPS", 10_000)
-    monkeypatch.setattr("raffed.models.frames.RATE", 1e-4)
+    monkeypatch.setattr("raffed.models.last_layers.STEPS", 10_000)
+    monkeypatch.setattr("raffed.models.last_layers.RATE", 1e-4)
     assert angle() - ours == pytest.approx(0.4, abs=0.1)
 
 

@@ -10,8 +10,7 @@ from raffed.core import seeds
 from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.models import MODELS, build
-from raffed.models.dropout import Dropout
-from raffed.models.net import GlobalMean, GridMean
+from raffed.models.net import Dropout, GlobalMean, GridMean
 from tests.models.small_models import ARGS, DROPOUT, HEAVY, SIGNED, SMALLEST, inputs, small
 
 

@@ -15,8 +15,8 @@ from raffed.core.seeds import forked
 from raffed.errors import RaffedError, UnknownNameError, UsageError
 from raffed.models import build, is_own, model_name
 from raffed.models.net import Net
-from raffed.models.own.weights import plain_module, start_from
 from raffed.own.user_code import UserCodeError
+from raffed.runtime.initial_weights import plain_module, start_from
 from tests.models.own_nets import CLASSES, FEATURES, SmallNet, Trap, chain
 
 HOME = "tests.models.own_nets"

@@ -8,9 +8,9 @@ import torch
 from raffed.core.seeds import forked
 from raffed.errors import RaffedError, UsageError
 from raffed.models import build, build_for
-from raffed.models.own.heads import ModelInputs
 from raffed.models.own.laws import Laws, check_seeded, held
-from raffed.models.own.weights import plain_module
+from raffed.models.own.wrapping import ModelInputs
+from raffed.runtime.initial_weights import plain_module
 from tests.models.own_nets import CLASSES, FEATURES, LENGTH, Trap
 
 HOME = "tests.models.own_nets"

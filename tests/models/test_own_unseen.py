@@ -17,9 +17,8 @@ from raffed.core.method import Method
 from raffed.core.training.network import Network
 from raffed.core.training.sgd import batch_stream
 from raffed.errors import UsageError
-from raffed.models.own.heads import ModelInputs
 from raffed.models.own.laws import Laws
-from raffed.models.own.wrapping import as_net
+from raffed.models.own.wrapping import ModelInputs, as_net
 from raffed.testing.federation import TinyFederation
 
 ROW, IDS = ModelInputs((4,)), ModelInputs((5,), "int64")

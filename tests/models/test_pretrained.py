@@ -14,8 +14,8 @@ from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.models import build
 from raffed.models.net import Net
-from raffed.models.own import pretrained
-from raffed.models.own.weights import plain_module
+from raffed.models.own import factories
+from raffed.runtime.initial_weights import plain_module
 
 NAME = "shufflenet_v2_x0_5"
 Weights = dict[str, torch.Tensor]
@@ -30,7 +30,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wei
         path = tmp_path / "weights.pth"
         torch.save(weights, path)
         made = path.rename(path.with_name(f"{NAME}-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}.pth"))
-        monkeypatch.setattr(pretrained, "weights_file", lambda _: made)
+        monkeypatch.setattr(factories, "weights_file", lambda _: made)
         return weights
 
     return put
@@ -67,7 +67,7 @@ def test_a_file_with_another_hash_than_its_name_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    path = pretrained.weights_file(NAME)
+    path = factories.weights_file(NAME)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"half a file")
     with pytest.raises(UsageError, match="put the file back"):

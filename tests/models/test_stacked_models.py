@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from raffed.core.stacked.forward import StackedForward
+from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network
 from raffed.core.training.seeded_dropout import draw
 from raffed.models import MODELS

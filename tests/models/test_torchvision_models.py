@@ -12,9 +12,9 @@ from torchvision.ops import StochasticDepth
 import raffed
 from raffed.errors import UsageError
 from raffed.models import build
-from raffed.models.dropout import Dropout
+from raffed.models.net import Dropout
 from raffed.models.own.factories import torchvision_names
-from raffed.models.own.weights import plain_module
+from raffed.runtime.initial_weights import plain_module
 from tests.models.torchvision_table import PAGE, line_of, page, rows_of
 
 ROW = re.compile(r"^\| (\w+) \|(?:[^|]*\|){3} (yes|no|not tried) \| (yes|no|not tried) \|", re.MULTILINE)

@@ -17,9 +17,8 @@ from raffed.errors import RaffedError
 from raffed.models import build
 from raffed.models.net import Net
 from raffed.models.own.factories import torchvision_names
-from raffed.models.own.heads import ModelInputs
 from raffed.models.own.laws import EXPLODED, Laws, held
-from raffed.models.own.wrapping import OwnNet
+from raffed.models.own.wrapping import ModelInputs, OwnNet
 
 PAGE = Path(__file__).parents[2] / "docs" / "torchvision-models.md"
 SIDES = (8, 14, 16, 32, 48, 64, 75, 96, 112, 128, 224)  # of images that are tried, in this order

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.core.aggregation.accumulator import PartialSum
+from raffed.core.aggregation.exact_sums import PartialSum
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import ActorShare
 from raffed.runtime.autosize import Choice, Probe, choose, measure, repeats

@@ -14,8 +14,7 @@ import raffed
 from raffed import Model, RunConfig
 from raffed.core import seeds
 from raffed.errors import UsageError
-from raffed.models.frames import simplex_etf
-from raffed.models.last_layers import UnitFeatures
+from raffed.models.last_layers import UnitFeatures, simplex_etf
 from raffed.models.net import Net
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.run_network import network_args

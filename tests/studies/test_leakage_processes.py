@@ -14,7 +14,7 @@ import torch
 from raffed.reproductions.studies.leakage import carried_out
 
 from raffed.attacks.leakage import Effort
-from raffed.attacks.settings import FIGURE_10
+from raffed.attacks.protocol import FIGURE_10
 
 IMAGE = torch.linspace(0, 1, 64).reshape(1, 8, 8)
 TASKS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.attacks.own_leakage import leakage
+from raffed.attacks.protocol import leakage
 from raffed.config.run import Model, RunConfig
 from raffed.errors import UsageError
 

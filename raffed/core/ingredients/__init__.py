@@ -13,11 +13,18 @@ from __future__ import annotations
 
 from raffed.core.ingredients.base import Ingredient
 from raffed.core.ingredients.compression import Compression, CompressionWithFeedback
-from raffed.core.ingredients.descent import SGD_SETTINGS, Descent
-from raffed.core.ingredients.objective import Correction, Head, Term, UnchangedLogits
-from raffed.core.ingredients.opening import Opening
+from raffed.core.ingredients.objective import (
+    SGD_SETTINGS,
+    Correction,
+    Descent,
+    Gradient,
+    Head,
+    LocalSolver,
+    Opening,
+    Term,
+    UnchangedLogits,
+)
 from raffed.core.ingredients.personal import Personal
-from raffed.core.ingredients.solver import Gradient, LocalSolver
 
 __all__ = [
     "SGD_SETTINGS",

@@ -2,13 +2,193 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic
+import functools
+import math
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic
 
+from torch import Tensor
+
+from raffed.config.slots import described, with_article
 from raffed.core.context import Context, Received, Spec
-from raffed.core.ingredients.results import watch
-from raffed.core.messages import Memory, Message, ServerMemory
-from raffed.core.params import Params
-from raffed.core.record import Record
+from raffed.core.messages import Memory, Message, Private, ServerMemory, Wire
+from raffed.core.params import Params, Record, State, arranged_like
+from raffed.core.parts import Budget
+from raffed.own.user_code import UserCodeError, place_of
+
+# What the hooks of a user's own ingredients must return, looked at where they return it.
+#
+# A wrong result would end in an error some lines further on, in raffed's own code, or in none at all. So
+# each hook of a class from outside raffed is wrapped when the class is made. Its results must be of the
+# kinds that the annotation of raffed's own hook names, and its points get the order in which raffed has
+# their tensors. raffed's own ingredients are not wrapped.
+
+
+_MARK: Final = "__raffed_watched__"
+# A word of an annotation → what a result may be
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    "Memory": (Private,),
+    "Message": (Wire,),
+    "ServerMemory": (Wire, Private),
+    "Carried": (Record,),
+    "Params": (Params,),
+    "State": (State,),
+    "Budget": (Budget,),
+    "Tensor": (Tensor,),
+    "Mapping": (Mapping,),
+    "tuple": (tuple,),
+    "list": (list,),
+    "dict": (dict,),
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "None": (type(None),),
+}
+_LOSSES: Final = ("loss", "private_loss")
+# Hook → the argument whose names, order and shapes its result has
+_LIKE: Final[Mapping[str, int]] = {
+    "outgoing": 0,
+    "update_gates": 0,
+    "gradient": 0,
+    "gradient_at": 0,
+    "after_step": 0,
+    "statistics": 1,
+    "evaluation_weights": 1,
+}
+
+
+def is_raffeds(kind: type) -> bool:
+    """Return whether a class is one of raffed's own."""
+    return kind.__module__.split(".")[0] == "raffed"
+
+
+def fault(one: Any, hook: str, why: str) -> UserCodeError:
+    """Return the error about a result, which begins with the file and line of the hook.
+
+    Args:
+        one: The ingredient.
+        hook: Name of the hook.
+        why: What it did, and what it must do.
+    """
+    kind = type(one)
+    return UserCodeError(f"{place_of(getattr(kind, hook, kind))}: {kind.__name__}.{hook} {why}")
+
+
+def watch(kind: type) -> None:
+    """Look at the results of a class's hooks from now on. raffed's own classes stay as they are.
+
+    Args:
+        kind: The class of an ingredient or of a server's rule.
+    """
+    if is_raffeds(kind):
+        return
+    hooks: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if base is not object and is_raffeds(base):
+            hooks.update({name: one for name, one in vars(base).items() if not name.startswith("_")})
+    for hook, usual in hooks.items():
+        function = next(vars(base)[hook] for base in kind.__mro__ if hook in vars(base))
+        from_user = isinstance(function, types.FunctionType) and not function.__module__.startswith("raffed.")
+        if from_user and isinstance(usual, types.FunctionType) and not hasattr(function, _MARK):
+            setattr(kind, hook, _watched(hook, function, _kinds(usual)))
+
+
+def _kinds(hook: types.FunctionType) -> tuple[type, ...]:
+    """Return the classes of which the result of a hook must be one; none if its annotation does not say."""
+    words = re.sub(r"\[.*\]", "", str(hook.__annotations__.get("return", ""))).split(" | ")
+    if not set(words) <= _KINDS.keys():
+        return ()
+    numbers = (int, float) if hook.__name__ in _LOSSES else ()  # 0 adds nothing
+    return (*numbers, *(kind for word in words for kind in _KINDS[word]))
+
+
+def _watched(hook: str, function: Callable[..., Any], kinds: tuple[type, ...]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: Any, *given: Any, **named: Any) -> Any:
+        result = function(self, *given, **named)
+        if why := _why_wrong(hook, result, kinds, given):
+            raise fault(self, hook, why)
+        try:
+            return _in_order(hook, result, given)
+        except ValueError as error:
+            raise fault(self, hook, f"returned other tensors than it must: {error}") from error
+
+    setattr(call, _MARK, True)
+    return call
+
+
+def _why_wrong(hook: str, result: Any, kinds: tuple[type, ...], given: tuple[Any, ...]) -> str:
+    """Return what is wrong with a result, or ""."""
+    if kinds and not isinstance(result, kinds):
+        wanted = " or ".join(
+            "None" if kind is type(None) else with_article(kind.__name__)
+            for kind in kinds
+            if hook not in _LOSSES or not issubclass(kind, int | float)
+        )
+        return f"returned {described(result)}; it must return {wanted}"
+    if hook in _LOSSES:
+        return _why_no_loss(result)
+    low = 1 if hook == "batches" else 0
+    if isinstance(result, int | float) and not low <= result < math.inf:
+        return f"returned {described(result)}; it must return a number of at least {low}"
+    if hook == "logits" and given and result.shape != given[0].shape:
+        return f"returned a tensor {_shape(result)}; it must return logits {_shape(given[0])}, as given"
+    return ""
+
+
+def _why_no_loss(value: Tensor | float | None) -> str:
+    """Return why a value cannot be added to the loss, or ""."""
+    if isinstance(value, Tensor):
+        if not value.dim() and value.is_floating_point():
+            return ""
+        return (
+            f"returned a tensor {_shape(value)} of {value.dtype}; it must return a tensor of one number, "
+            "without dimensions: take .mean() or .sum()"
+        )
+    if value is None or (value == 0 and not isinstance(value, bool)):
+        return ""
+    return (
+        f"returned the number {value!r}, which has no gradient; compute the value from f and k with torch, "
+        "or return 0 where it adds nothing"
+    )
+
+
+def _in_order(hook: str, result: Any, given: tuple[Any, ...]) -> Any:
+    """Return a result with its tensors in the order in which raffed has them.
+
+    Raises:
+        ValueError: It has other tensors.
+    """
+    if hook in _LIKE:
+        place = _LIKE[hook]
+        return _like(result, given[place]) if place < len(given) else result
+    if hook in ("start", "model"):
+        start = getattr(given[0], "start", None) if given else None  # None where a hook is called by hand
+        return result.arranged(start) if isinstance(start, State) and len(start.w) else result
+    if hook == "step" and isinstance(result, Record):
+        try:
+            return arranged_like(result, given[0]) if given else result
+        except ValueError:  # fields may begin as None, and then there is nothing to compare with
+            return result
+    if hook == "step" and len(given) > 1:
+        memory, w = result
+        return memory, _like(w, given[1])
+    return result
+
+
+def _like(made: Params, like: Params) -> Params:
+    if not isinstance(made, Params):
+        raise ValueError(f"{described(made)} in place of a Params")
+    arranged = made.arranged(like.names)
+    if odd := [name for name in like.names if made[name].shape != like[name].shape]:
+        raise ValueError(f"other shapes of {', '.join(odd[:4])}")
+    return arranged
+
+
+def _shape(value: Tensor) -> str:
+    return f"[{', '.join(map(str, value.shape))}]"
 
 
 class Ingredient(Record, Generic[Memory, Message, ServerMemory]):

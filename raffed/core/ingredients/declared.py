@@ -11,13 +11,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from raffed.config.slots import check_many, described
-from raffed.core.ingredients.descent import SGD_SETTINGS
-from raffed.core.ingredients.objective import Correction, Head, Term
-from raffed.core.ingredients.opening import Opening
+from raffed.core.ingredients.base import is_raffeds
+from raffed.core.ingredients.objective import SGD_SETTINGS, Correction, Head, LocalSolver, Opening, Term
 from raffed.core.ingredients.personal import Personal
-from raffed.core.ingredients.results import is_raffeds
-from raffed.core.ingredients.solver import LocalSolver
-from raffed.core.record import Record
+from raffed.core.params import Record
 from raffed.core.seeds import PURPOSES
 from raffed.errors import UsageError, check_choice
 from raffed.own.user_code import place_of

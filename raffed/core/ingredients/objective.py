@@ -1,17 +1,24 @@
-"""Ingredients that change the shared objective or its gradient: terms, heads and corrections."""
+"""What a method asks of a client's training: terms of the objective, descent, opening and whole solvers.
+
+Ingredients that change the shared objective or its gradient: terms, heads and corrections.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import TypeVar
 
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients.base import Ingredient
+from raffed.core.losses import is_stacked
 from raffed.core.messages import Memory, Message, ServerMemory
-from raffed.core.params import Params
+from raffed.core.params import Params, Record, State
 from raffed.core.seeds import Purpose
+from raffed.core.training.optimizers import fused_step
 
 
 class Term(Ingredient[Memory, Message, ServerMemory]):
@@ -141,3 +148,178 @@ class Correction(Ingredient[Memory, Message, ServerMemory]):
             Weights with the same names and shapes.
         """
         return w
+
+
+# The step of SGD as a function, for local solvers that choose where the gradient is taken.
+
+
+SGD_SETTINGS = ("lr", "momentum", "weight_decay", "warmup_rounds", "schedule")
+"""The settings of the run that `Descent.along` uses (`LocalSolver.follows`)."""
+
+
+class Descent(Record):
+    """A model that is trained by SGD, and its velocity."""
+
+    model: State
+    velocity: Params
+
+    @classmethod
+    def begun(cls, model: State) -> Self:
+        """Return the model with the velocity 0, as every training phase begins."""
+        return cls(model, model.w.zeros())
+
+    def along(self, slope: Params, b: Params, k: Context) -> Self:
+        """Return v ← ρ v + g + wd·w and w ← w − η v, with the run's η, ρ and wd in this step.
+
+        A client that is trained alone gets the bits that SGD would give. A solver that uses this sets
+        `needs_sgd`, so that a run with another optimiser has SGD's momentum.
+
+        Args:
+            slope: The gradient g.
+            b: BatchNorm statistics of the next model.
+            k: What the client knows in this step.
+        """
+        w = self.model.w
+        if is_stacked(next(iter(w.tensors.values()))):
+            moved = slope + w * k.weight_decay if k.weight_decay else slope
+            velocity = self.velocity * k.momentum + moved if k.momentum else self.velocity
+            return type(self)(State(w - (velocity if k.momentum else moved) * k.lr, b), velocity)
+        after, velocity = w.clone(), self.velocity.clone() if k.momentum else self.velocity
+        fused_step(
+            list(after.tensors.values()),
+            list(slope.tensors.values()),
+            list(velocity.tensors.values()) if k.momentum else [],
+            k.lr,
+            k.momentum,
+            k.weight_decay,
+        )
+        return type(self)(State(after, b), velocity)
+
+
+# The ingredient that replaces SGD by a rule of its own.
+
+
+Carried = TypeVar("Carried", bound=Record, default=Any)
+
+Gradient = Callable[[State, int], tuple[Params, Params]]
+"""(model, number of one of the step's batches) → (gradient of the shared objective there, BatchNorm
+statistics).
+"""
+
+
+class LocalSolver(Ingredient[Memory, Message, ServerMemory], Generic[Carried, Memory, Message, ServerMemory]):
+    """Local training by a rule other than SGD on the shared objective, as in Per-FedAvg and pFedMe.
+
+    It steps by itself, so the run's rate, momentum, weight decay and optimiser apply only as far as it uses
+    `k.lr`, `k.momentum` and `k.weight_decay`, which it declares by `follows`. `clip_norm` and `clip_value`
+    apply to every gradient that it gets. A subclass implements
+    `step(carried, gradient, k)`. It gets what the rule carries, a function `gradient` (see `Gradient`), and
+    the client's context `k`. It returns what the rule carries to the next step, and must be a dense function
+    of tensors. A rule that only chooses where the gradient is taken carries a `Descent`, which makes the step
+    of SGD.
+
+    The first type parameter is what the rule carries: a record of tensors, by default a model (`State`).
+    """
+
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """The settings of the run that this rule uses, by their names in the section [local].
+
+        They may be lr, momentum, weight_decay, warmup_rounds and schedule. The last two belong to whoever
+        uses `k.lr` or `k.lr_fraction`. Others are reported as overridden.
+        """
+        return ()
+
+    def batches(self) -> int:
+        """Return how many mini-batches one step takes."""
+        return 1
+
+    def iterations(self, steps: int) -> int:
+        """Return how many steps of this rule replace a number of SGD steps.
+
+        By default these take as many mini-batches as SGD would, rounded up to whole steps.
+
+        Args:
+            steps: Steps that SGD would make.
+        """
+        return -(-steps // self.batches())
+
+    def slopes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the tensors whose gradients `step` uses. By default it uses all of them.
+
+        The others are not computed, unless `clip_norm` needs the norm of the whole gradient.
+
+        Args:
+            names: Names of the network's tensors, in their order.
+        """
+        return names
+
+    def begin(self, k: Context[Memory, ServerMemory]) -> Carried:
+        """Return what the rule carries into its first step: a model, or a record of tensors.
+
+        Args:
+            k: What the client knows before training.
+        """
+        model: Any = k.start  # a solver that carries something else overrides this and `end`
+        start: Carried = model
+        return start
+
+    def step(self, carried: Carried, gradient: Gradient, k: Context[Memory, ServerMemory]) -> Carried:
+        raise NotImplementedError
+
+    def end(self, carried: Carried) -> State:
+        """Return the trained model, which is sent.
+
+        Args:
+            carried: What the last step returned. Later hooks find it in `k.carried`.
+        """
+        model: Any = carried
+        state: State = model
+        return state
+
+
+# The ingredient that changes the downloaded model before a client's passes.
+
+
+class Opening(LocalSolver[Carried, Memory, Message, ServerMemory]):
+    """What happens after the download is joined with the client's own layers, and before the passes.
+
+    It steps like a local solver: `begin`, `step` for each mini-batch, and `end`, which returns the model with
+    which the passes begin. Without epochs, `end(begin(k))` is that model. All other ingredients find it in
+    `k.start` and `k.w0`, and `finish` finds in `k.carried` what the opening ended with. Between rounds a
+    client's model is the one after the opening, of which nothing is kept.
+
+    Its steps belong to none of the passes, so they are not counted in `k.steps`, and stragglers make all of
+    them.
+    """
+
+    def epochs(self, k: Context[Memory, ServerMemory]) -> float:
+        """Return the number of passes over `samples`. By default it is 0.
+
+        Args:
+            k: What the client knows before training.
+        """
+        return 0.0
+
+    def samples(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return the numbers of the training samples on which it trains. By default it is all of them.
+
+        Args:
+            n: Training samples of the client.
+            generator: The client's own random stream for its opening.
+
+        Returns:
+            Numbers [m], int64, from 0 to n − 1.
+        """
+        return torch.arange(n)
+
+    def loss(self, f: Forward, k: Context[Memory, ServerMemory]) -> Tensor:
+        """Return the objective whose gradient `step` gets, a tensor without dimensions.
+
+        By default it is the cross-entropy.
+
+        Args:
+            f: The forward pass on a batch.
+            k: What the client knows, with the downloaded model in `k.start`.
+        """
+        return k.ce(f)

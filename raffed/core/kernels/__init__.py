@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from raffed.core.kernels.channel_padding import fill_channels
-from raffed.core.kernels.convolution import choose_convolutions
-from raffed.core.kernels.linear_chain import LinearChain, chain_of
+from raffed.core.kernels.autograd import pool_first
+from raffed.core.kernels.convolution import choose_convolutions, fill_channels
+from raffed.core.kernels.linear import LinearChain, chain_of, choose_products
 from raffed.core.kernels.maxpool import choose_pools
-from raffed.core.kernels.onednn_linear import choose_products
-from raffed.core.kernels.relu_after_pool import pool_first
 
 
 def optimise(module: nn.Module, *, onednn: bool = False, convolutions: bool = False) -> LinearChain | None:

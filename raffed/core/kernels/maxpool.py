@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._C import _functorch as functorch
 
-from raffed.core.kernels.autograd import Dims, Mapped, Operation, Saved, SavedWithSize, clients_first
-from raffed.core.kernels.relu_after_pool import hooked
+from raffed.core.kernels.autograd import Dims, Mapped, Operation, Saved, SavedWithSize, clients_first, hooked
 
 try:
     import raffed.core.kernels._maxpool as compiled

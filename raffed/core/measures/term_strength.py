@@ -24,9 +24,8 @@ from raffed.core.parts import in_part
 from raffed.core.round import ClientRound, begin
 from raffed.core.training import seeded_dropout
 from raffed.core.training.network import Network
-from raffed.core.training.objective import terms_that_draw
-from raffed.core.training.objective_parts import ObjectiveParts, objective_parts
-from raffed.core.training.opening import make_opening
+from raffed.core.training.objective import ObjectiveParts, objective_parts, terms_that_draw
+from raffed.core.training.phases import make_opening
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Views, with_draws
 

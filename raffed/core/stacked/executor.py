@@ -30,25 +30,26 @@ from torch.func import vmap
 
 from raffed.core.losses import cross_entropy
 from raffed.core.params import Layout, Params, State
-from raffed.core.stacked.forward import StackedForward
-from raffed.core.stacked.records import (
+from raffed.core.stacked.batches import (
+    Batches,
     Leaf,
     StackedMemory,
+    StackedStep,
+    StackedSteps,
     Taken,
     Tensors,
     pick_of,
     put_back,
     stacked_params,
+    stacked_steps,
     taken_from,
     unstacked,
 )
-from raffed.core.stacked.schedule import Batches, StackedStep, stacked_steps
-from raffed.core.stacked.solver_executor import RuleStack
-from raffed.core.stacked.steps import StackedSteps
+from raffed.core.stacked.solver_executor import RuleStack, StackedForward
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
+from raffed.core.training.optimizers import Scalar
 from raffed.core.training.recorded_steps import recorded_steps
-from raffed.core.training.step_arithmetic import Scalar
 from raffed.core.training.task import (
     Augmentation,
     ClientTask,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raffed.config.training import Local
@@ -13,9 +13,21 @@ from raffed.core.messages import ClientState
 from raffed.core.parts import Pass
 from raffed.core.training.network import Network
 from raffed.core.training.optimizers import make_optimizer
-from raffed.core.training.sequential import one_by_one
-from raffed.core.training.stepping import Solver
-from raffed.core.training.task import Augmentation, Execute
+from raffed.core.training.sgd import SgdPhase, solve
+from raffed.core.training.task import Augmentation, ClientTask, Execute, Solver, Trained, TrainingPhase
+
+# The reference execution: one client after the other.
+
+
+def one_by_one(
+    net: Network, task: ClientTask, phases: Sequence[TrainingPhase], augmentation: Augmentation | None
+) -> list[Trained]:
+    """Train each client's phase on its own, one after the other."""
+    ended = []
+    for phase in phases:
+        alone = SgdPhase(net, task, phase, augmentation) if task.rule is None else None
+        ended.append(solve(net, task, phase, augmentation) if alone is None else alone.run())
+    return ended
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,103 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
+import sys
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
+import torch
+import torchvision
 from torch import nn
 
 from raffed.config.validation import Value
 from raffed.errors import UnknownNameError, UsageError, check_choice
-from raffed.models.info import GROUP, TORCHVISION
-from raffed.models.net import Net
-from raffed.models.own.heads import ModelInputs, own_errors
-from raffed.models.own.pretrained import load_pretrained
-from raffed.models.own.wrapping import wrapped
+from raffed.models.catalogue import GROUP, TORCHVISION
+from raffed.models.net import Dropout, Net
+from raffed.models.own.wrapping import ModelInputs, own_errors, wrapped
 from raffed.own.names import reference_of
 from raffed.own.resolve import load
 from raffed.own.user_code import may_be_called
+
+# Stochastic depth whose random numbers come from raffed.
+
+
+def replace_branches(net: nn.Module) -> None:
+    """Replace torchvision's StochasticDepth, which draws from torch's global generator, by raffed's dropout
+    of whole samples. Layers with p = 0 are left alone.
+
+    Raises:
+        UsageError: A layer drops whole batches, so that the samples of a batch depend on each other.
+    """
+    ops = sys.modules.get("torchvision.ops")
+    if ops is None:
+        return
+    for parent in list(net.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, ops.StochasticDepth) and layer.p > 0:
+                if layer.mode != "row":
+                    raise UsageError(f"StochasticDepth(mode={layer.mode!r}) drops whole batches; use 'row'")
+                setattr(parent, name, Dropout(layer.p, rows=True))
+
+
+# torchvision's weights for ImageNet, from the file in its cache. Nothing is downloaded.
+
+
+FOLDER = "checkpoints"  # below torch.hub's folder, where torchvision keeps its files
+
+
+def weights_file(name: str) -> Path:
+    """Return where torchvision keeps the default weights of a network.
+
+    Raises:
+        UsageError: torchvision has no weights for it.
+    """
+    try:
+        known = torchvision.models.get_model_weights(name).DEFAULT
+    except (AttributeError, ValueError) as error:
+        raise UsageError(
+            f"torchvision:{name}: torchvision has no weights for it; leave pretrained out"
+        ) from error
+    return Path(torch.hub.get_dir()) / FOLDER / str(known.url).rpartition("/")[2]
+
+
+def load_pretrained(module: nn.Module, name: str) -> None:
+    """Copy torchvision's weights for ImageNet into a network, except those of the head.
+
+    The file's name ends with the beginning of its SHA-256, which is compared.
+
+    Args:
+        module: torchvision's network of this name, with any number of classes.
+        name: Name of the network.
+
+    Raises:
+        UsageError: The file is not there, is damaged, or does not belong to this form of the network.
+    """
+    path = weights_file(name)
+    if not path.is_file():
+        raise UsageError(
+            f"torchvision:{name}: pretrained = true needs the file {path.name} in {path.parent}, and it is "
+            "not there; put it there, or leave pretrained out"
+        )
+    wanted, found = path.stem.rpartition("-")[2], hashlib.sha256(path.read_bytes()).hexdigest()
+    if not found.startswith(wanted):
+        raise UsageError(
+            f"{path} has the SHA-256 {found[:12]}, and its name says {wanted}; put the file back"
+        )
+    stored: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    own = module.state_dict()
+    fitting = {key: value for key, value in stored.items() if key in own and own[key].shape == value.shape}
+    left = sorted(own.keys() - fitting.keys())
+    if len({key.rpartition(".")[0] for key in left}) > 1:  # more than the head
+        raise UsageError(
+            f"torchvision:{name}: {path.name} has no weights for {left[0]}; leave out the arguments that "
+            "change the network"
+        )
+    module.load_state_dict(fitting, strict=False)
+
 
 Factory: TypeAlias = Callable[..., nn.Module]
 GIVEN = ("in_shape", "num_classes")  # what a factory receives if its signature names it
@@ -169,6 +249,3 @@ def _sizes(name: str, in_shape: tuple[int, ...]) -> dict[str, Value]:
     if name in ("googlenet", "inception_v3"):
         return {"aux_logits": False, "init_weights": True}
     return {}
-
-
-__all__ = ["factory_of", "keywords_of", "make_own", "named_arguments", "torchvision_names"]

@@ -18,7 +18,7 @@ import ray
 from numpy.typing import NDArray
 from ray.exceptions import RayActorError
 
-from raffed.core.aggregation.accumulator import PartialSum, UploadAccumulator
+from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, RoundOrder, ServerWork

@@ -22,7 +22,7 @@ from raffed.runtime.ray.transport import Call, CallId
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-    from raffed.core.aggregation.accumulator import PartialSum
+    from raffed.core.aggregation.exact_sums import PartialSum
     from raffed.runtime.ray.ray_calls import RayCalls
     from raffed.runtime.reports import Report
 
@@ -36,7 +36,7 @@ FEWEST = 2  # actors of a node from which their sums are added there
 
 def add_here(asked: list[ObjectRef[Trained]]) -> NodeSum:
     """Add the answers of the actors of this node. Errors are left to the driver, which replaces actors."""
-    from raffed.core.aggregation.accumulator import UploadAccumulator
+    from raffed.core.aggregation.exact_sums import UploadAccumulator
 
     accumulator = UploadAccumulator()
     reports: list[Report] = []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.messages import ServerState, Summable, Upload, Wire
 from raffed.core.params import Params
 from raffed.errors import NumericsError

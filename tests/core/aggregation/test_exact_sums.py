@@ -18,8 +18,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import raffed
-from raffed.core.aggregation.accumulator import UploadAccumulator
-from raffed.core.aggregation.exact_sums import BITS, PointSum, WireSum, from_fixed, to_fixed
+from raffed.core.aggregation.exact_sums import (
+    BITS,
+    PointSum,
+    UploadAccumulator,
+    WireSum,
+    from_fixed,
+    to_fixed,
+)
 from raffed.core.messages import Summable
 from raffed.core.params import Params
 from raffed.errors import NumericsError

@@ -21,7 +21,7 @@ from raffed.config.aggregation import (
     NormBound,
     Trimmed,
 )
-from raffed.core.aggregation.accumulator import UploadAccumulator
+from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.messages import ServerState, Summable, Upload
 from raffed.core.params import Params

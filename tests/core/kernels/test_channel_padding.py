@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from raffed.core.kernels.channel_padding import VECTOR, FilledConv2d, fill_channels
+from raffed.core.kernels.convolution import VECTOR, FilledConv2d, fill_channels
 from raffed.core.training.network import Network
 from raffed.models import MODELS, build
 

@@ -15,10 +15,15 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from raffed.core.kernels import convolution, optimise
-from raffed.core.kernels.channel_padding import FilledConv2d
-from raffed.core.kernels.convolution import CompiledConv2d, Convolution, choose_convolutions, fits
+from raffed.core.kernels.convolution import (
+    CompiledConv2d,
+    Convolution,
+    FilledConv2d,
+    choose_convolutions,
+    fits,
+)
 from raffed.core.losses import cross_entropy
-from raffed.core.stacked.forward import StackedForward
+from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network
 from raffed.models import build
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from raffed.core.kernels.linear_chain import LinearChain, chain_of
-from raffed.core.kernels.onednn_linear import choose_products
+from raffed.core.kernels.linear import LinearChain, chain_of, choose_products
 from raffed.core.losses import cross_entropy
 from raffed.core.training.network import Network
 from raffed.methods import build_method

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from raffed.core.kernels import maxpool
-from raffed.core.kernels.channel_padding import fill_channels
+from raffed.core.kernels.autograd import pool_first
+from raffed.core.kernels.convolution import fill_channels
 from raffed.core.kernels.maxpool import MaxPool2d, choose_pools
-from raffed.core.kernels.relu_after_pool import pool_first
 from raffed.core.losses import cross_entropy
-from raffed.core.stacked.forward import StackedForward
+from raffed.core.stacked.solver_executor import StackedForward
 from raffed.core.training.network import Network
 from raffed.models import MODELS, build
 

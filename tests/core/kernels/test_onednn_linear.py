@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from raffed.core.kernels.onednn_linear import WORTH, Linear, choose_products, linear
+from raffed.core.kernels.linear import WORTH, Linear, choose_products, linear
 from raffed.core.training.network import Network
 from raffed.models import build
 

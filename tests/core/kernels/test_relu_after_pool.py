@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raffed.core.kernels.relu_after_pool import pool_first
+from raffed.core.kernels.autograd import pool_first
 from raffed.core.training.network import Network
 from raffed.models import MODELS, build
 

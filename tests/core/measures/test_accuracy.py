@@ -8,10 +8,10 @@ import torch
 from sklearn.metrics import f1_score
 from torch import nn
 
-from raffed.core.measures.accuracy import count, evaluate
 from raffed.core.params import Params, State
 from raffed.core.training.network import Network
 from raffed.models.net import Net
+from raffed.runtime.scoring import count, evaluate
 from tests.tiny import clients, network, same_bits
 
 

@@ -10,7 +10,7 @@ import torch
 from raffed.config.training import Local
 from raffed.core.context import Context, Forward, Spec
 from raffed.core.ingredients import Term
-from raffed.core.measures.client_memory import Footprint, footprint
+from raffed.core.measures.final import Footprint, footprint
 from raffed.core.method import Method
 from raffed.core.round import server_init
 from raffed.core.training.network import Network

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from raffed.core import seeds
 from raffed.core.context import ClientData
-from raffed.core.measures.client_memory import footprint
+from raffed.core.measures.final import footprint
 from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.methods import build_method

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from raffed.core.params import Params, State
-from raffed.core.stacked.forward import StackedForward
-from raffed.core.training.batch_norm import reestimated
-from raffed.core.training.network import Network
+from raffed.core.stacked.solver_executor import StackedForward
+from raffed.core.training.network import Network, reestimated
 from raffed.models import build
 from raffed.models.net import Net
 from tests.tiny import clients, network, same_bits

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Gradient, Opening
-from raffed.core.measures.client_memory import footprint
+from raffed.core.measures.final import footprint
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.round import between_rounds

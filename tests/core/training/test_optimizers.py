@@ -22,7 +22,7 @@ from raffed.config.optimizers import OPTIMIZERS
 from raffed.config.validation import declarations
 from raffed.core.context import Forward
 from raffed.core.training.optimizers import make_optimizer
-from raffed.core.training.stepping import Solver
+from raffed.core.training.task import Solver
 from tests.tiny import clients, module, network, same_bits, sgd
 
 SHAPES = ((17, 31), (13,), (3, 2, 5, 5))

@@ -16,10 +16,9 @@ from raffed.core.parts import Part
 from raffed.core.seeds import generator
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
-from raffed.core.training.sequential import one_by_one
+from raffed.core.training.session import one_by_one
 from raffed.core.training.sgd import batch_stream
-from raffed.core.training.stepping import Solver
-from raffed.core.training.task import ClientTask, TrainingPhase
+from raffed.core.training.task import ClientTask, Solver, TrainingPhase
 from raffed.models import build
 from tests.tiny import clients, module, network, same_bits, sgd
 

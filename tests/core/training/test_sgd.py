@@ -18,7 +18,7 @@ from raffed.core.context import Forward
 from raffed.core.params import Params
 from raffed.core.seeds import generator
 from raffed.core.training.sgd import batch_stream
-from raffed.core.training.stepping import Solver
+from raffed.core.training.task import Solver
 from tests.tiny import clients, module, network, same_bits, sgd
 
 DATA = clients()[3]

@@ -9,7 +9,7 @@ from typing import Any
 from raffed.core import seeds
 from raffed.core.method import Method
 from raffed.core.parts import Pass
-from raffed.core.training.sequential import one_by_one
+from raffed.core.training.session import one_by_one
 from raffed.core.training.task import TrainingPhase
 from tests.tiny import NOISY, Tiny, network
 
