@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from raffed.results.storage import named
+from raffed.results.storage import DamagedRecordsError, named, unpacked
 from raffed.results.text import visible
-from raffed.results.unpacking import DamagedRecordsError, unpacked
 
 from .metrics.summary import summary, to_text
 from .report import write_loaded

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from raffed.results.storage import named as known
-from raffed.results.unpacking import unpacked
+from raffed.results.storage import unpacked
 
 from .runs.load import NoRunsError, Runs, read_runs, reasons
 from .sweeps import find_sweeps, trials_of

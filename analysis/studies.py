@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from raffed.own.gate import within
-from raffed.results.parquet import open_table
+from raffed.results.writer import open_table
 
 from .reproduction.item_runs import Reproduction
 from .runs.files import JsonDict, read_object

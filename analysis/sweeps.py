@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from raffed.results.folder_names import folder_name
-from raffed.results.sweep_file import DAMAGED, FINALS, SEED_AXIS, SWEEP_FILE, TRIALS, read_sweep
+from raffed.results.runfile import SWEEP_FILE, folder_name
+from raffed.results.sweep_file import DAMAGED, FINALS, SEED_AXIS, TRIALS, read_sweep
 
 from .metrics.intervals import reported_interval
 from .metrics.measures import measures

@@ -137,7 +137,7 @@ def _raffed(
 ) -> Callable[[Lines, Workload], None]:
     def run(lines: Lines, workload: Workload) -> None:
         from benchmarks import ours
-        from raffed.config.run import Numerics
+        from raffed.config.sections import Numerics
 
         setup = workload.setup(Numerics(bits=bits))
         size = workload.cohort // ours.ACTORS if ray else workload.cohort  # a stack for each actor

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.memory import tree
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
-from raffed.runs.conduct import conduct_at
+from raffed.runs.federation import conduct_at
 from raffed.runtime.ray.launch import launched
 from raffed.runtime.ray.session import RaySession
 from raffed.runtime.setup import prepare_run

@@ -31,7 +31,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from benchmarks.bare import Floor, client_tensors
 from benchmarks.ours import Raffed, in_process
 from benchmarks.workloads import WORKLOADS, Workload, initial_net
-from raffed.config.run import Numerics
+from raffed.config.sections import Numerics
 from raffed.core.training.optimizers import fused_step
 from raffed.core.training.task import Solver
 from raffed.runs.participation import draw_participants

@@ -34,7 +34,7 @@ from benchmarks.cost_record import BASE, Record, Row, page, paths, read
 from benchmarks.ours import Raffed, in_process
 from benchmarks.pfllib_shape import shape
 from benchmarks.workloads import Workload, workload
-from raffed.config.run import Numerics
+from raffed.config.sections import Numerics
 from raffed.errors import RaffedError
 from raffed.methods import METHODS
 from raffed.models import MODELS

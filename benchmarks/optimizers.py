@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from raffed.config.run import Data, Model, Numerics, RunConfig
+from raffed.config.run import RunConfig
+from raffed.config.sections import Data, Model, Numerics
 from raffed.config.training import Local
 from raffed.core.round import client_rounds, server_init
 from raffed.core.training.session import Participant

@@ -46,7 +46,7 @@ METHODS = (
 
 
 def rows_of(rng: np.random.Generator, level: float) -> list[Row]:
-    """Every row of a run, as raffed/results/schema.py says."""
+    """Every row of a run, as raffed/results/metric.py says."""
     rows = []
     for number in range(1, ROUNDS + 1):
         score = level * (1 - np.exp(-number / 20)) + rng.normal(0, 0.01)

@@ -33,7 +33,7 @@ from rich.table import Table
 
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.data.dataset import Dataset
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.runtime.setup import Setup
 
 SAMPLES = 20  # a client
@@ -101,7 +101,7 @@ def one_line(clients: int, drawn: int, model: Model, cohort: int, rounds: int) -
 def vaults(clients: int, rounds: int, small: bool) -> dict[str, Any]:
     """Every client keeps a private model, FEMNIST-sized or small; Ray, two actors."""
     from benchmarks.memory import sampled
-    from raffed.runs.conduct import conduct_at
+    from raffed.runs.federation import conduct_at
     from raffed.runtime.ray.launch import launched
     from raffed.runtime.ray.session import RaySession
 

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from raffed.api.tuning import tune
     from raffed.config.clock import Clock
     from raffed.config.faults import Faults
+    from raffed.config.federation import Federation
     from raffed.config.portable import portable
     from raffed.config.privacy import Privacy
-    from raffed.config.run import Data, Federation, Model, Numerics, RunConfig, Runtime
+    from raffed.config.run import RunConfig
+    from raffed.config.sections import Data, Model, Numerics, Runtime
     from raffed.config.training import Local
     from raffed.config.validation import Choices, Doc, Length, Range, Strength, Words
     from raffed.core.context import ClientData, Context, Forward, Received, ServerContext, Spec
@@ -48,12 +50,11 @@ if TYPE_CHECKING:
     from raffed.data.own_split import split
     from raffed.methods.own import method
     from raffed.models.own.wrapping import as_net
-    from raffed.runs.iterating import iterate
     from raffed.runs.result import RunResult
-    from raffed.runs.run import resume, run
+    from raffed.runs.run import iterate, resume, run
     from raffed.runs.saved_model import export, load_model
+    from raffed.tables.catalogue import table
     from raffed.tables.items import Claim
-    from raffed.tables.own_tables import table
 
 __all__ = [
     "Assign",
@@ -138,14 +139,9 @@ _NAMES = {
     "raffed.config.faults": ("Faults",),
     "raffed.config.portable": ("portable",),
     "raffed.config.privacy": ("Privacy",),
-    "raffed.config.run": (
-        "Data",
-        "Federation",
-        "Model",
-        "Numerics",
-        "RunConfig",
-        "Runtime",
-    ),
+    "raffed.config.federation": ("Federation",),
+    "raffed.config.run": ("RunConfig",),
+    "raffed.config.sections": ("Data", "Model", "Numerics", "Runtime"),
     "raffed.config.training": ("Local",),
     "raffed.config.validation": (
         "Choices",
@@ -199,15 +195,11 @@ _NAMES = {
     "raffed.core.training.own_loss": ("loss",),
     "raffed.data.dataset": ("Dataset",),
     "raffed.data.own_split": ("split",),
-    "raffed.runs.iterating": ("iterate",),
     "raffed.tables.items": ("Claim",),
-    "raffed.tables.own_tables": ("table",),
+    "raffed.tables.catalogue": ("table",),
     "raffed.runs.result": ("RunResult",),
     "raffed.runs.saved_model": ("export", "load_model"),
-    "raffed.runs.run": (
-        "resume",
-        "run",
-    ),
+    "raffed.runs.run": ("iterate", "resume", "run"),
     "raffed.methods.own": ("method",),
     "raffed.models.own.wrapping": ("as_net",),
 }

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raffed.own import gate, located
-from raffed.results.runfile import json_text
-from raffed.results.seal import SEAL, sealed
+from raffed.results.runfile import SEAL, json_text, sealed
 
 FEWEST: dict[str, Any] = {  # fields that a run's run.json may have
     "schema": 2,

@@ -41,7 +41,7 @@ class Runs:
     """All runs that were found below the given paths. `load_runs` makes this object.
 
     Attributes:
-        metrics: the server's rows of all runs, as raffed/results/schema.py describes them. The column `run`
+        metrics: the server's rows of all runs, as raffed/results/metric.py describes them. The column `run`
             holds a name that is unique in this object. The columns stage, class, n and bytes are floats; NaN
             stands for the schema's null.
         runs: one row for each run, indexed by `run`. Its columns are folder, run_id, method, dataset,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from raffed.results.code_history import NO_FILE, Files, changed_files, code_stages, files_by_role
+from raffed.results.origin import NO_FILE, Files, changed_files, code_stages, files_by_role
 
 from .files import JsonObject
 

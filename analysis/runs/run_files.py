@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raffed.results.by_samples import by_samples
-from raffed.results.parquet import open_table
-from raffed.results.run_contents import RUN_SCHEMA
-from raffed.results.schema import SCHEMA_VERSION, WORDS
-from raffed.results.seal import BROKEN, is_broken
+from raffed.results.metric import SCHEMA_VERSION, WORDS
+from raffed.results.runfile import BROKEN, RUN_SCHEMA, is_broken
+from raffed.results.writer import open_table
 
 from .clients import last_scores, local_seconds
 from .files import JsonDict, JsonObject, as_written, read_bytes, read_object

@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.config.validation import Value
 from raffed.errors import RunFolderError
 from raffed.results.storage import fetched, is_url, local_folder, mirrored
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
+    from raffed.runs.branching import RecordedRun
     from raffed.runs.events import RoundEvent
-    from raffed.runs.going_on import RecordedRun
     from raffed.runs.result import RunResult
     from raffed.runs.run import Begun, RoundWatcher, Stop
 
@@ -62,7 +63,7 @@ def extend(
         >>> raffed.extend("runs/map", 200)  # doctest: +SKIP
     """
     from raffed.api.horizon import horizon_of
-    from raffed.runs.going_on import RecordedRun, lengthened
+    from raffed.runs.branching import RecordedRun, lengthened
     from raffed.runs.run import resume
 
     with mirrored(run) as folder:
@@ -116,8 +117,7 @@ def fork(
     Example:
         >>> raffed.fork("runs/map", {"local.lr": 0.01}, "runs/slow", at=40)  # doctest: +SKIP
     """
-    from raffed.runs.forking import check_fork, forked
-    from raffed.runs.going_on import RecordedRun
+    from raffed.runs.branching import RecordedRun, check_fork, forked
     from raffed.runs.run import resume
 
     with fetched(run, whole=True) as source, local_folder(out) as new:
@@ -143,7 +143,7 @@ def _with_checkpoint(
     run: RecordedRun, at: int, runtime: Runtime, accept_changed_code: bool
 ) -> Iterator[RecordedRun]:
     """Yield the run, or a temporary copy of it, with a checkpoint after round `at`."""
-    from raffed.runs.going_on import RecordedRun, rewound_copy, round_hash
+    from raffed.runs.branching import RecordedRun, rewound_copy, round_hash
     from raffed.runs.run import resume
 
     start = run.newest(at)

@@ -12,8 +12,8 @@ from raffed.results.storage import fetched
 if TYPE_CHECKING:
     from raffed.bundles.making import Bundled
     from raffed.bundles.replaying import Replay
-    from raffed.runs.certificate import Certificate
     from raffed.runs.events import RoundEvent
+    from raffed.runs.verify_files import Certificate
 
 
 def bundle(place: Path | str, out: Path | str, *, license: str = "") -> Bundled:

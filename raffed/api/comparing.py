@@ -16,10 +16,9 @@ from raffed.api.many_runs import (
     seed_runs,
     with_one_process,
 )
-from raffed.api.method_settings import ComparedMethod, by_label
 from raffed.api.progress import Shown, make_progress
 from raffed.api.reporting import WrittenReport, reported
-from raffed.api.running import Run, one_ray, start_or_continue
+from raffed.api.running import ComparedMethod, Run, by_label, one_ray, start_or_continue
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError

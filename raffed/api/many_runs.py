@@ -23,14 +23,15 @@ from typing import IO, TypeAlias
 
 from raffed.api.progress import Event, Shown
 from raffed.api.running import PLACED, Run, check_continues, holds_run
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RaffedError, RunFolderError, UsageError, check_range
 from raffed.own import gate
 from raffed.own.carried import defined_here
 from raffed.own.resolve import loading
-from raffed.results.folder_names import folder_name
+from raffed.results.files import check_run_tree
+from raffed.results.runfile import folder_name
 from raffed.results.storage import named
-from raffed.results.tree import check_run_tree
 
 MOST = 10_000  # seeds
 INSIDE = "RAFFED_SEED_PROCESS"  # set in the processes of runs, which must not start further ones

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from raffed.api.progress import make_progress
 from raffed.errors import UsageError, writing
 from raffed.own.gate import check_inside
-from raffed.results.atomic import write_text
+from raffed.results.files import write_text
 from raffed.results.runfile import read_run
 from raffed.results.storage import fetched, mirrored, named
 
@@ -81,7 +81,7 @@ def report(
 @contextlib.contextmanager
 def unpacked_records(places: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield folders of runs for places that may hold packed records."""
-    from raffed.results.unpacking import DamagedRecordsError, unpacked
+    from raffed.results.storage import DamagedRecordsError, unpacked
 
     try:
         with unpacked(places) as found:

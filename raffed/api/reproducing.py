@@ -15,11 +15,11 @@ from raffed.api.progress import make_progress
 from raffed.api.reporting import ItemTables, as_frame, write_item_tables
 from raffed.api.running import Run, holds_run, one_ray, start_or_continue
 from raffed.api.tuning import seconds_of
-from raffed.config.run import Runtime
+from raffed.config.sections import Runtime
 from raffed.errors import UsageError, check_choice, check_range
-from raffed.results.packed_records import check_unpacked
+from raffed.results.files import check_tree
+from raffed.results.runfile import check_unpacked
 from raffed.results.storage import is_url, mirrored
-from raffed.results.tree import check_tree
 from raffed.runtime.machine import usable_cores
 from raffed.tables.items import Item
 from raffed.tables.planner import (
@@ -116,8 +116,8 @@ def reproduce(
     Example:
         >>> raffed.reproduce("fedmr/table6", only=["fmnist"]).tables  # doctest: +SKIP
     """
-    from raffed.tables.arithmetic import computed
-    from raffed.tables.released import as_released
+    from raffed.tables.catalogue import as_released
+    from raffed.tables.planner import computed
 
     found = item if isinstance(item, Item) else item_of(item, items)
     count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
@@ -161,7 +161,7 @@ def item_of(text: str | None, reference: str | None) -> Item:
         UsageError: There is no such item.
     """
     if reference is not None:
-        from raffed.tables.own_tables import own_item
+        from raffed.tables.catalogue import own_item
 
         return own_item(reference, text)
     from raffed.tables.catalogue import find_item
@@ -207,7 +207,7 @@ def plan(
     are read, so that a list is there within seconds.
     """
     from raffed.tables.estimates import estimated
-    from raffed.tables.item_source import check_code_of, check_source
+    from raffed.tables.item_file import check_code_of, check_source
     from raffed.tables.searched import searched_runs
 
     check_tree(asked.out)
@@ -387,7 +387,7 @@ def go_on(jobs: Sequence[Planned], accept_changed_code: bool = False) -> None:
 def _lengthen(shorter: Path, folder: Path, rounds: int, accept_changed_code: bool) -> None:
     from raffed.api.horizon import horizon_of
     from raffed.results.lock import LOCK_FILE
-    from raffed.runs.going_on import RecordedRun, lengthened
+    from raffed.runs.branching import RecordedRun, lengthened
 
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)

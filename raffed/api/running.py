@@ -3,18 +3,109 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
-from raffed.errors import RunFolderError
+from raffed.config.validation import Value
+from raffed.errors import RunFolderError, UsageError
+from raffed.own.resolve import load
+from raffed.own.user_code import user_errors
 
 if TYPE_CHECKING:
+    from raffed.runs.events import RoundEvent
     from raffed.runs.result import RunResult
     from raffed.runs.run import RoundWatcher, Stop
+
+# Functions of one's own that are called after every round: `--on-round ./watch.py:show`.
+
+
+def callbacks(references: Sequence[str]) -> list[RoundWatcher]:
+    """Return functions that receive the `RoundEvent` of each round, in the process of the command.
+
+    An error that one of them raises ends the run after that round, which can be resumed. The message begins
+    with the file and line in the user's code.
+
+    Args:
+        references: References such as "./watch.py:show".
+
+    Raises:
+        UsageError: There is no such function.
+        UserCodeError: The file raised an error while it was imported.
+    """
+    return [_callback(one) for one in references]
+
+
+def _callback(reference: str) -> RoundWatcher:
+    found = load(reference)
+    if not callable(found):
+        raise UsageError(f"{reference} is a {type(found).__name__}; it must be a function of a RoundEvent")
+    call: Callable[[RoundEvent], None] = found
+
+    def called(event: RoundEvent) -> None:
+        with user_errors(reference):
+            call(event)
+
+    return called
+
+
+# Methods that are compared, each with the settings by which it may stand more than once in one table.
+
+
+_NEXT = re.compile(r",(?=\s*[A-Za-z_][\w.]*\s*=)")  # a comma before NAME=
+
+
+class ComparedMethod(NamedTuple):
+    """A method, and arguments that it has here only.
+
+    Attributes:
+        method: Its name or reference.
+        args: Its arguments here. Empty if the method is compared as it is.
+    """
+
+    method: str
+    args: Mapping[str, Value]
+
+    @property
+    def label(self) -> str:
+        """What distinguishes it from the others, such as "fedprox,mu=0.1". It also names the folder."""
+        return ",".join([self.method, *(f"{name}={_spelt(value)}" for name, value in self.args.items())])
+
+
+def separated(text: str) -> tuple[str, list[str]]:
+    """Return the method and the settings of a text: "fedprox,mu=0.1" → "fedprox" and ["mu=0.1"]."""
+    method, *settings = _NEXT.split(text)
+    return method.strip(), [one.strip() for one in settings]
+
+
+def by_label(methods: Iterable[ComparedMethod]) -> dict[str, ComparedMethod]:
+    """Return label → method.
+
+    Raises:
+        UsageError: Two methods have the same label.
+    """
+    found: dict[str, ComparedMethod] = {}
+    for one in methods:
+        if one.label in found:
+            raise UsageError(
+                f"{one.label} is given twice, and the second run would be the first again; leave one out, or "
+                f"give each its settings, as in {one.method},NAME=VALUE"
+            )
+        found[one.label] = one
+    return found
+
+
+def _spelt(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()  # as in TOML
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_spelt(one) for one in value)}]"
+    return str(value)
+
 
 Begun = Callable[[], None]
 PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
@@ -79,7 +170,7 @@ def start_or_continue(
 
 def holds_run(folder: Path) -> bool:
     """Return whether a folder holds a run, begun or finished."""
-    from raffed.results.runfile import RUN_FILE  # imported late because it loads pyarrow
+    from raffed.results.runfile import RUN_FILE
 
     return (folder / RUN_FILE).exists()
 
@@ -122,6 +213,3 @@ def one_ray(config: RunConfig) -> Iterator[None]:
     with RaySession(config.runtime.address) as session:
         session.wait()
         yield
-
-
-__all__ = ["PLACED", "Run", "check_continues", "holds_run", "one_ray", "start_or_continue"]

@@ -13,11 +13,12 @@ from raffed.api.progress import Shown, make_progress
 from raffed.api.reporting import SweepTables, as_frame, write_sweep_tables
 from raffed.api.running import PLACED
 from raffed.config.portable import check_set
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.results.storage import is_url, mirrored, named
-from raffed.runs.checks import check_space
+from raffed.runs.run import check_space
 from raffed.search.request import Request
 from raffed.tune_spaces import values
 
@@ -183,8 +184,7 @@ def searched(
     from raffed.runtime.ray.session import RaySession
     from raffed.runtime.setup import check_new, prepare_run
     from raffed.search.folder import SweepFolder, check_place
-    from raffed.search.own_code import check_trials
-    from raffed.search.space import check, check_networks, check_parts, check_search
+    from raffed.search.space import check, check_networks, check_parts, check_search, check_trials
 
     check_at_once(at_once, "at_once =")
     check_set(request.base.numerics.bits)

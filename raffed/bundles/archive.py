@@ -6,19 +6,25 @@ file can claim a large one. Most of a bundle is Parquet, which is compressed in 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from raffed.budget import allow
+from raffed.config.clock import Clock
+from raffed.config.run import RunConfig
+from raffed.config.validation import Json, table_of
 from raffed.errors import UsageError
-from raffed.own.gate import is_below
-from raffed.results.atomic import replacing
-from raffed.results.json_files import KINDS, LARGEST
-from raffed.results.tree import check_regular
+from raffed.own.gate import is_below, within
+from raffed.own.located import CodeLocation, located
+from raffed.results.files import KINDS, LARGEST, check_regular, replacing
+from raffed.results.runfile import SEAL, CodeRecord
 
 BUNDLE_FILE: Final = "bundle.json"
 LOCK_FILE: Final = "environment.txt"
@@ -115,4 +121,181 @@ def _refused(path: Path, why: str) -> UsageError:
     return UsageError(f"{path} is not a bundle as `raffed bundle` writes it: {why}; nothing was unpacked")
 
 
-__all__ = ["read_archive", "write_archive"]
+# The user's own code in a bundle: the files that a run was made with, found again by their hashes.
+#
+# Nothing is imported, so nothing of it is executed.
+
+
+def shared_code(run: Path, records: list[CodeRecord]) -> tuple[list[CodeRecord], dict[str, bytes]]:
+    """Return the records of a run's code with places inside the bundle, and the files: name → bytes.
+
+    Args:
+        run: The run's folder, which holds the code of a notebook.
+        records: What its run.json says about its code.
+
+    Raises:
+        UsageError: A file has changed since the run or is gone.
+    """
+    found: list[CodeRecord] = []
+    members: dict[str, bytes] = {}
+    for one in records:
+        root = _recorded_root(run, one)
+        place = f"{CODE}/{_digest(one['files'])}"
+        for name in one["files"]:
+            members[f"{place}/{name}"] = within(root, name).read_bytes()
+        inside = _below(one).as_posix()
+        package = one["package"]
+        found.append({**one, "root": place, "file": f"{place}/{inside}", "package": package})
+    return found, members
+
+
+def _digest(files: Mapping[str, str]) -> str:
+    lines = "".join(f"{name} {files[name]}\n" for name in sorted(files))
+    return hashlib.sha256(lines.encode()).hexdigest()[:12]
+
+
+def _below(record: CodeRecord) -> Path:
+    """Return the path of the defining file below the folder from which it is imported."""
+    return Path(record["file"]).relative_to(record["root"])
+
+
+def _recorded_root(run: Path, record: CodeRecord) -> Path:
+    """Return the folder in which all files have the hashes of the run."""
+    for root in _roots(run, record):
+        if all(_sha256(within(root, name)) == digest for name, digest in record["files"].items()):
+            return root
+    first = next(iter(record["files"]), record["file"])
+    raise UsageError(
+        f"{run}: {first} of {record['reference']} is not there as it was when the run was begun; put the "
+        f"earlier version back, or run again"
+    )
+
+
+def _roots(run: Path, record: CodeRecord) -> Iterator[Path]:
+    yield run / record["root"]  # an absolute path stays as it is
+    here = located(record["reference"].rpartition(":")[0])
+    if here is not None:
+        yield Path(here.root)
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def place_in(top: Path, record: CodeRecord) -> CodeLocation:
+    """Return where the code of a record lies in the folder in which its bundle was unpacked."""
+    root, file = within(top.absolute(), record["root"]), within(top.absolute(), record["file"])
+    return CodeLocation(record["reference"].rpartition(":")[0], str(file), str(root))
+
+
+def check_code_files(top: Path, records: list[CodeRecord]) -> None:
+    """Raise a UsageError unless a bundle holds the code of a run, with the hashes that the run recorded."""
+    for one in records:
+        inside = one["root"].startswith(f"{CODE}/") and one["file"].startswith(f"{one['root']}/")
+        if not inside or one["file"].removeprefix(f"{one['root']}/") not in one["files"]:
+            raise UsageError(
+                f"{one['reference']}: the bundle does not say where its code is; fetch the bundle again"
+            )
+        for name, digest in one["files"].items():
+            if _sha256(within(within(top, one["root"]), name)) != digest:
+                raise UsageError(
+                    f"{one['root']}/{name}: is not the code that the run was made with; fetch the bundle "
+                    f"again"
+                )
+
+
+# What of run.json and sweep.json goes into a bundle: not the places of the data and of the run.
+
+
+# Of run.json: names of machines, messages with paths, and names of clients and values out of the user's table
+LEFT_OUT: Final = ("placement", "error", "dataset", SEAL)
+
+
+def trace_name(sha256: str) -> str:
+    """Return the name of a file of speeds in a bundle."""
+    return f"{TRACES}/{sha256}.csv"
+
+
+def shared_config(value: Json) -> dict[str, Json]:
+    """Return a configuration without the places of files. It has the identity of the whole one."""
+    config = RunConfig.from_dict(table_of(value))
+    tables: dict[str, Json] = json.loads(json.dumps(config.as_dict()))
+    table_of(tables["data"])["root"] = None
+    table_of(tables["runtime"])["address"] = None
+    if config.model.init:
+        table_of(tables["model"])["init"] = Path(config.model.init).name
+    if config.clock.trace:
+        table_of(tables["clock"])["trace"] = trace_name(config.clock.trace_sha256)
+    return tables
+
+
+def shared_run(about: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a bundle says about a run, but for its code.
+
+    Args:
+        about: The contents of its run.json, which were checked.
+    """
+    shared = {name: value for name, value in about.items() if name not in LEFT_OUT}
+    shared["config"] = shared_config(about["config"])
+    shared["segments"] = [{**segment, "said": []} for segment in _listed(about.get("segments"))]
+    if "earlier" in about:
+        shared["earlier"] = [
+            {**run, "config": shared_config(run["config"])} for run in _listed(about["earlier"])
+        ]
+    return shared
+
+
+def shared_record(about: Mapping[str, Json]) -> dict[str, Json]:
+    """Return what a bundle holds of a sweep.json or item.json."""
+    shared = {name: value for name, value in about.items() if name != SEAL}
+    request = table_of(about.get("request"))
+    if "base" in request:
+        shared["request"] = {**request, "base": shared_config(request["base"])}
+    return shared
+
+
+def _listed(value: Json) -> list[dict[str, Json]]:
+    """Return the objects in a list of run.json; empty if there is none."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+# The files of speeds (`clock.trace`) in a bundle. Without them a run cannot be executed again.
+
+
+def trace_member(clock: Clock) -> dict[str, bytes]:
+    """Return the trace of a run for the bundle: name → bytes. It is empty for a run without one.
+
+    Args:
+        clock: The run's clock.
+
+    Raises:
+        UsageError: The file is gone or has changed since the run.
+    """
+    if not clock.trace:
+        return {}
+    try:
+        data = Path(clock.trace).read_bytes()
+    except OSError as error:
+        raise UsageError(f"{clock.trace}: cannot be read ({error.strerror}); put the file back") from error
+    if hashlib.sha256(data).hexdigest() != clock.trace_sha256:
+        raise UsageError(f"{clock.trace} has changed since the run was made; put the earlier version back")
+    return {trace_name(clock.trace_sha256): data}
+
+
+def clock_here(clock: Clock, out: Path) -> Clock:
+    """Return a clock that reads its trace from the folder of a replay.
+
+    Raises:
+        UsageError: The bundle does not hold the trace.
+    """
+    if not clock.trace:
+        return clock
+    place = out / trace_name(clock.trace_sha256)
+    if not re.fullmatch(r"[0-9a-f]{64}", clock.trace_sha256) or not place.is_file():
+        raise UsageError(
+            f"the bundle has no file of speeds in {TRACES}/ for clock.trace; bundle the run again"
+        )
+    return replace(clock, trace=str(place.absolute()))

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
-from collections.abc import Mapping, Sequence
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,24 +18,190 @@ from raffed.bundles.archive import (
     LOCK_FILE,
     README_FILE,
     RESULTS,
+    shared_code,
+    shared_record,
+    shared_run,
+    trace_member,
     write_archive,
 )
-from raffed.bundles.contents import Contents, contents_of
-from raffed.bundles.environment import environment_lock
-from raffed.bundles.scrub import shared_record, shared_run
-from raffed.bundles.sources import shared_code
-from raffed.bundles.traces import trace_member
-from raffed.errors import UsageError, check_new_file, writing
-from raffed.own.gate import is_below
-from raffed.results.run_contents import RunContents
-from raffed.results.runfile import RUN_FILE, json_text, read_object, read_run, versions
-from raffed.results.seal import sealed
-from raffed.results.source_commit import commit
-from raffed.results.sweep_file import SWEEP_FILE
-from raffed.results.tree import check_run_tree
+from raffed.config.validation import Json, table_of
+from raffed.errors import RunFolderError, UsageError, check_new_file, writing
+from raffed.own.gate import is_below, within
+from raffed.results.files import check_run_tree
+from raffed.results.origin import commit
+from raffed.results.runfile import (
+    RUN_FILE,
+    SWEEP_FILE,
+    RunContents,
+    folder_name,
+    json_text,
+    read_object,
+    read_run,
+    sealed,
+    versions,
+)
+from raffed.results.sweep_file import FINALS, TRIALS, read_sweep
 from raffed.results.writer import METRICS_FOLDER, parts_of
 from raffed.runs.folder import check_unedited, run_config
 from raffed.runs.integrity import PARTITION, check_finished
+from raffed.tables.planner import ITEM_FILE
+
+# What belongs to a run, a sweep or a reproduced table: its record and the folders of its runs.
+
+
+HIGHEST = 4  # folders above an item's own one in which its runs may lie
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into a bundle.
+
+    Attributes:
+        kind: "run", "sweep" or "item".
+        top: The folder to which all names are relative.
+        runs: Names of the folders of runs below it, each with a run.json.
+        record: Name of the sweep.json or item.json below it; "" for a run.
+        about: What that file holds.
+        notes: What is left out, and why.
+    """
+
+    kind: str
+    top: Path
+    runs: tuple[str, ...]
+    record: str
+    about: dict[str, Json]
+    notes: tuple[str, ...] = ()
+
+
+def contents_of(place: Path) -> Contents:
+    """Return what belongs to the run, sweep or item in a folder, or to the item of an item.json.
+
+    Raises:
+        UsageError: There is none of them, or its runs lie elsewhere.
+    """
+    folder = place.parent if place.name == ITEM_FILE and place.is_file() else place
+    if (folder / SWEEP_FILE).exists():
+        return _sweep(folder)
+    if (folder / ITEM_FILE).exists():
+        return _item(folder)
+    read_run(folder)
+    return Contents("run", folder, (".",), "", {})
+
+
+def _sweep(folder: Path) -> Contents:
+    about = read_sweep(folder)
+    names = []
+    for method, record in about["methods"].items():
+        own = folder_name(method)
+        names += [f"{own}/{TRIALS}/{trial['name']}" for trial in record.get("trials") or []]
+        names += [f"{own}/{FINALS}/seed-{one['seed']}" for one in record.get("final") or []]
+    return _below(folder, "sweep", names, SWEEP_FILE, read_object(folder, SWEEP_FILE))
+
+
+def _item(folder: Path) -> Contents:
+    about = read_object(folder, ITEM_FILE)
+    named = sorted({str(within(folder.absolute(), one, HIGHEST)) for one in _runs_of(about) if one})
+    if not named:
+        raise UsageError(f"{folder / ITEM_FILE}: no run of it is finished, so there is nothing to bundle")
+    top = Path(os.path.commonpath([folder.absolute(), *named]))
+    if len(folder.absolute().relative_to(top).parts) > HIGHEST:
+        raise UsageError(
+            f"{folder / ITEM_FILE}: its runs lie in {top}, far from it; bundle a table as "
+            "`raffed reproduce` left it"
+        )
+    record = (folder.absolute() / ITEM_FILE).relative_to(top).as_posix()
+    names = [Path(one).relative_to(top).as_posix() for one in named]
+    found = _below(top, "item", names, record, about)
+    if about.get("studies"):
+        return Contents(
+            "item", top, found.runs, record, about, (*found.notes, "the study, which replay cannot execute")
+        )
+    return found
+
+
+def _runs_of(about: dict[str, Json]) -> Iterator[str]:
+    """Yield the folders of runs that an item.json names: behind its cells, and of its search."""
+    cells = about.get("cells")
+    for cell in cells if isinstance(cells, list) else []:
+        runs = table_of(cell).get("runs")
+        yield from (str(one) for one in (runs if isinstance(runs, list) else []))
+    rows = table_of(about.get("search")).get("rows")
+    for row in rows if isinstance(rows, list) else []:
+        trials = table_of(row).get("trials")
+        for trial in trials if isinstance(trials, list) else []:
+            yield str(table_of(trial).get("run", ""))
+
+
+def _below(top: Path, kind: str, names: list[str], record: str, about: dict[str, Json]) -> Contents:
+    """Return the contents with those of the named runs that are finished, and notes about the others."""
+    runs, notes = [], []
+    for name in sorted(set(names)):
+        if not (within(top, name) / RUN_FILE).exists():
+            notes.append(f"{name}, which has no {RUN_FILE}")
+        elif (state := read_run(top / name)["state"]) != "finished":
+            notes.append(f"{name}, which is {state}")
+        else:
+            runs.append(name)
+    if not runs:
+        raise RunFolderError(f"{top}: no run of it is finished, so there is nothing to bundle")
+    return Contents(kind, top, tuple(runs), record, about, tuple(notes))
+
+
+# The lock of the environment in a bundle: the versions of raffed and of everything that it needs.
+#
+# Only names and versions are listed, never where a package was installed from.
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def environment_lock(packages: Iterable[str], recorded: Iterable[Mapping[str, str]]) -> str:
+    """Return the text of environment.txt, which pip reads as a list of requirements.
+
+    Args:
+        packages: Installed packages of the user's own code, such as "mylab 0.1".
+        recorded: The versions that computed the runs, as their run.json says.
+    """
+    here = _closure(["raffed", *(one.partition(" ")[0] for one in packages)])
+    computed = sorted(
+        {", ".join(f"{name} {version}" for name, version in sorted(one.items())) for one in recorded}
+    )
+    lines = [
+        f"# Python {platform.python_version()}; what was installed when the bundle was written",
+        *(f"# computed with {one}" for one in computed),
+        *(f"{name}=={version}" for name, version in sorted(here.items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _closure(names: list[str]) -> dict[str, str]:
+    """Return name → version of installed packages and of all that they need, as far as it is installed."""
+    found: dict[str, str] = {}
+    waiting = list(names)
+    while waiting:
+        name = _plain(waiting.pop())
+        if name in found:
+            continue
+        try:
+            about = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:  # an extra, or for another system
+            continue
+        found[name] = about.version
+        waiting += _needed(about.requires or ())
+    return found
+
+
+def _needed(requires: Iterable[str]) -> Iterator[str]:
+    """Yield the names in requirements, without those of extras."""
+    for one in requires:
+        name = NAME.match(one)
+        if name and "extra ==" not in one:
+            yield name.group()
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
 
 BUNDLE_SCHEMA: Final = 1
 UNSTATED: Final = "The authors of these results have not stated a licence."
@@ -175,6 +345,3 @@ def _title(contents: Contents, records: Sequence[RunContents]) -> str:
 
 def _hashes(members: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-
-
-__all__ = ["BUNDLE_SCHEMA", "Bundled", "bundle"]

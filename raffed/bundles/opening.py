@@ -12,21 +12,19 @@ from typing import Annotated, TypeGuard
 
 from typing_extensions import TypedDict
 
-from raffed.bundles.archive import BUNDLE_FILE, RESULTS, read_archive
+from raffed.bundles.archive import BUNDLE_FILE, RESULTS, check_code_files, read_archive
 from raffed.bundles.making import BUNDLE_SCHEMA
-from raffed.bundles.sources import check_code_files
 from raffed.config.run import RunConfig
+from raffed.config.validation import Json
 from raffed.data.array_cache import CACHED
 from raffed.data.importers.reference import parse_reference
 from raffed.data.own_data import is_own
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import note_read, within
-from raffed.results.json_files import Json, Shape, check_json
-from raffed.results.run_contents import Name, RunContents, Sha256
-from raffed.results.runfile import read_run
-from raffed.results.sweep_file import SWEEP_FILE, read_sweep
-from raffed.results.tree import check_run_tree
+from raffed.results.files import Shape, check_json, check_run_tree
+from raffed.results.runfile import SWEEP_FILE, Name, RunContents, Sha256, read_run
+from raffed.results.sweep_file import read_sweep
 from raffed.runs.folder import check_unedited, run_config
 from raffed.runs.integrity import PARTITION, check_finished
 from raffed.runtime.own_code import references_in

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from raffed.bundles.archive import CODE, RESULTS, TRACES
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raffed.bundles.archive import CODE, RESULTS, TRACES, clock_here, place_in
 from raffed.bundles.opening import OpenedRun, opened
-from raffed.bundles.replayed_run import compared
-from raffed.bundles.sources import place_in
-from raffed.bundles.traces import clock_here
 from raffed.config.portable import check_set
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.data.array_cache import CACHED
 from raffed.data.own_data import load_own
 from raffed.errors import RunFolderError, UsageError
@@ -23,12 +25,107 @@ from raffed.own import gate
 from raffed.own.located import hashes_at, located
 from raffed.own.resolve import install
 from raffed.results.lock import check_can_be_made, make_folder
-from raffed.results.runfile import versions, write_json
-from raffed.runs.certificate import VerificationCheck
+from raffed.results.runfile import CodeRecord, RunContents, read_run, versions, write_json
+from raffed.results.writer import read_metrics, rows_sha256
+from raffed.runs.code_record import changes
 from raffed.runs.events import RoundEvent
 from raffed.runs.integrity import PARTITION
 from raffed.runs.run import run
+from raffed.runs.verify import recorded_hashes, row_difference
+from raffed.runs.verify_files import VerificationCheck
 from raffed.runtime.own_code import references_in
+
+# Compare a run that was executed again with what its bundle recorded.
+
+
+NAMED: Final = (
+    "method",
+    "dataset",
+    "partition",
+)  # columns with names, which may be other ones on this machine
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """The checks of one run over its first rounds, and notes about differences."""
+
+    rounds: int
+    checks: tuple[VerificationCheck, ...]
+    notes: tuple[str, ...]
+
+
+def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> RunComparison:
+    """Return what is equal between a recorded run and the same run executed again.
+
+    Args:
+        recorded: The run of the bundle.
+        place: Folder of the run that was executed now.
+        config: The configuration with which it was.
+    """
+    old, new = recorded.about, read_run(place)
+    done, whole = int(new["rounds_done"]), new["state"] == "finished"
+    rows, again = _rows(recorded.folder, done, whole), _rows(place, done, whole)
+    if config.data != recorded.config.data:
+        again = _renamed(again, rows)
+    difference = row_difference(rows, again)
+    checks = [
+        *_inputs(old, new),
+        VerificationCheck("rows", rows_sha256(rows), rows_sha256(again), done),
+        *_weights(old["round_hashes"], recorded_hashes(place, new)),
+        *(VerificationCheck(name, old["hashes"][key], new["hashes"][key]) for name, key in ENDS if whole),
+    ]
+    notes = [f"metric rows: {difference}"] if difference else []
+    return RunComparison(done, tuple(checks), (*notes, *_code_notes(old, new)))
+
+
+ENDS: Final = (("client states", "vaults"), ("final weights", "weights"))
+
+
+def _inputs(old: RunContents, new: RunContents) -> Iterator[VerificationCheck]:
+    """Yield the checks of what a run begins with: partition, data and code."""
+    yield VerificationCheck("partition", old["partition_sha256"], new["partition_sha256"])
+    if "data_sha256" in old:
+        yield VerificationCheck("data", old["data_sha256"], str(new.get("data_sha256", "")))
+    if "code" in old:
+        yield VerificationCheck("code", _digest(old["code"]), _digest(new.get("code", [])))
+
+
+def _digest(records: Sequence[CodeRecord]) -> str:
+    lines = sorted(
+        {f"{one['role']} {name} {digest}" for one in records for name, digest in one["files"].items()}
+    )
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _code_notes(old: RunContents, new: RunContents) -> tuple[str, ...]:
+    found: Mapping[str, list[str]] = changes(old.get("code", []), new.get("code", []))
+    return tuple(f"other code: {name}" for name in found)
+
+
+def _weights(old: Sequence[str], new: Sequence[str]) -> Iterator[VerificationCheck]:
+    """Yield the check of the weights after the first round that differs, or else after the last one."""
+    pairs = list(zip(old, new, strict=False))
+    if not pairs:
+        return
+    other = next((number for number, (a, b) in enumerate(pairs, 1) if a != b), len(pairs))
+    yield VerificationCheck("weights", *pairs[other - 1], other)
+
+
+def _rows(folder: Path, rounds: int, whole: bool) -> pa.Table:
+    """Return the rows of a run's first rounds, or all of them."""
+    rows = read_metrics(folder)
+    return rows if whole else rows.filter(pc.less_equal(rows["round"], rounds))
+
+
+def _renamed(rows: pa.Table, like: pa.Table) -> pa.Table:
+    """Return rows with the recorded names of data and split, which a replay reads from other places."""
+    for name in NAMED:
+        words = like[name].cast(pa.string()).unique().to_pylist()
+        if len(words) == 1:
+            column = pa.array(words * rows.num_rows, pa.string()).cast(rows.schema.field(name).type)
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+    return rows
+
 
 RECORDED: Final = "recorded"
 AGAIN: Final = "again"
@@ -198,6 +295,3 @@ def _here(recorded: OpenedRun, data_root: str | None) -> RunConfig:
     given = config.runtime
     runtime = Runtime(execution="serial", threads=given.threads, gpu_fraction=given.gpu_fraction)
     return replace(config, data=data, runtime=runtime)
-
-
-__all__ = ["Replay", "ReplayedRun", "replay"]

@@ -12,15 +12,13 @@ import sys
 from collections.abc import Sequence
 
 from raffed.budget import no_memory
-from raffed.cli.bits import begin_again, may_begin_again
-from raffed.cli.gone import refuse_gone
+from raffed.cli.messages import begin_again, may_begin_again, refuse_gone, repeated_warnings
 from raffed.cli.signals import NOTHING, StopSignals, forget_interruption
-from raffed.cli.warned import repeated_warnings
 from raffed.config.portable import BitsTooLateError
 from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import note_typed
-from raffed.results.atomic import is_full
-from raffed.results.command_line import commanded
+from raffed.results.files import is_full
+from raffed.results.origin import commanded
 from raffed.results.text import visible
 
 

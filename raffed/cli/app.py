@@ -9,11 +9,9 @@ import typer
 from raffed import __version__
 from raffed.api.many_runs import COMMAND
 from raffed.cli import (
-    branching,
     bundling,
     checking,
     config,
-    jobs,
     listing,
     many_runs,
     reproducing,
@@ -23,7 +21,7 @@ from raffed.cli import (
     tuning,
     user_code,
 )
-from raffed.cli.hints import Hinting
+from raffed.cli.config import Hinting
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -59,7 +57,7 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from raffed.results.source_commit import commit
+        from raffed.results.origin import commit
 
         typer.echo(f"raffed {__version__} ({commit() or 'commit unknown'})")
         raise typer.Exit
@@ -201,14 +199,14 @@ app.command("compare", cls=Hinting, rich_help_panel=RUNS, epilog=COMPARE_EPILOG)
 app.command("tune", cls=Hinting, rich_help_panel=RUNS, epilog=TUNE_EPILOG)(tuning.tune)
 app.command("reproduce", rich_help_panel=RUNS, epilog=REPRODUCE_EPILOG)(reproducing.reproduce)
 app.command("resume", cls=Hinting, rich_help_panel=RUNS)(running.resume)
-app.command("extend", rich_help_panel=RUNS, epilog=EXTEND_EPILOG)(branching.extend)
-app.command("fork", rich_help_panel=RUNS, epilog=FORK_EPILOG)(branching.fork)
+app.command("extend", rich_help_panel=RUNS, epilog=EXTEND_EPILOG)(running.extend)
+app.command("fork", rich_help_panel=RUNS, epilog=FORK_EPILOG)(running.fork)
 app.command("submit", rich_help_panel=RUNS, epilog=SUBMIT_EPILOG, context_settings=submitting.PASSED)(
     submitting.submit
 )
-app.command("jobs", rich_help_panel=RUNS)(jobs.jobs)
-app.command("logs", rich_help_panel=RUNS)(jobs.logs)
-app.command("stop", rich_help_panel=RUNS)(jobs.stop)
+app.command("jobs", rich_help_panel=RUNS)(submitting.jobs)
+app.command("logs", rich_help_panel=RUNS)(submitting.logs)
+app.command("stop", rich_help_panel=RUNS)(submitting.stop)
 app.command("export", rich_help_panel=RUNS)(checking.export)
 app.command("verify", rich_help_panel=RUNS)(checking.verify)
 app.command("report", rich_help_panel=RUNS)(checking.report)

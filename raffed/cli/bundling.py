@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raffed.cli.numbers import counted, duration, plain
+from raffed.cli.messages import counted, duration, plain
 from raffed.results.storage import fetched, named
 from raffed.results.text import visible
 

@@ -12,7 +12,7 @@ import typer
 
 from raffed.api.progress import Event, finished_event
 from raffed.api.running import Run, holds_run
-from raffed.cli.numbers import counted
+from raffed.cli.messages import counted
 from raffed.cli.screen import Screen
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig

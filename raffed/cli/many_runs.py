@@ -22,7 +22,7 @@ from raffed.api.progress import finished_event
 from raffed.api.running import Run, holds_run, one_ray, start_or_continue
 from raffed.cli.config import Tables, read_local
 from raffed.cli.execution import Work, beginning, execute, stopped_event
-from raffed.cli.numbers import counted
+from raffed.cli.messages import counted
 from raffed.cli.options import Flags
 from raffed.cli.profile import RoundTimes
 from raffed.cli.screen import JsonScreen, Overall, Screen
@@ -31,7 +31,7 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
 from raffed.errors import NumericsError, RaffedError, UsageError, check_range
 from raffed.own import gate
-from raffed.runs.handing_on import handed_on
+from raffed.runs.events import handed_on
 
 Seeds = Annotated[
     int | None,

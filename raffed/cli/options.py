@@ -12,7 +12,8 @@ import typer
 from typer.models import OptionInfo
 
 from raffed.config.optimizers import SCHEDULES
-from raffed.config.run import SECTIONS, RunConfig
+from raffed.config.run import RunConfig
+from raffed.config.sections import SECTIONS
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import DATASETS
 from raffed.methods import METHODS

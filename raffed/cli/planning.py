@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from raffed.cli.numbers import counted, plain
+from raffed.cli.messages import counted, plain
 from raffed.results.storage import named
 from raffed.results.text import visible
 

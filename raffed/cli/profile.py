@@ -13,7 +13,7 @@ from raffed.errors import UsageError
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
-    from raffed.runtime.seconds import RoundProfile
+    from raffed.runtime.reports import RoundProfile
 
 Profile = Annotated[
     bool,

@@ -27,7 +27,7 @@ from raffed.api.tuning import seconds_of
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
 from raffed.cli.many_runs import begun_or_new, execute_stoppable
-from raffed.cli.numbers import counted, duration
+from raffed.cli.messages import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, text_of
 from raffed.cli.planning import (
     as_wide_as_stderr,
@@ -39,9 +39,9 @@ from raffed.cli.planning import (
 )
 from raffed.cli.screen import Overall, Screen, make_screen
 from raffed.config.portable import set_where_possible
-from raffed.config.run import Runtime
+from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
-from raffed.results.packed_records import check_unpacked
+from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import visible, visible_lines
 from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
@@ -115,7 +115,7 @@ def reproduce(
     command to continue where it stopped.
     """
     set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
-    from raffed.tables.released import as_released
+    from raffed.tables.catalogue import as_released
     from raffed.tables.scales import SCALES
 
     if listed or (item is None and own is None):
@@ -147,7 +147,7 @@ def reproduce(
 
 def _computed(found: Item, flags: Flags) -> Item:
     """Return the item with the arithmetic that the flags ask for."""
-    from raffed.tables.arithmetic import computed
+    from raffed.tables.planner import computed
 
     cohort = text_of(flags, "numerics.cohort")
     return computed(
@@ -265,8 +265,7 @@ def _placed(small: bool, flags: Flags) -> Runtime:
 def _list(out: Path, own: str | None, asked: str | None) -> None:
     """List the tables and figures, those of a paper, or one, with their states."""
     from raffed.cli.tables import show
-    from raffed.tables.catalogue import all_items
-    from raffed.tables.own_tables import own_items
+    from raffed.tables.catalogue import all_items, own_items
     from raffed.tables.planner import state
 
     check_unpacked(out)

@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raffed.api.progress import Event, Shown, measured
-from raffed.cli.numbers import counted, duration, percent, plain
+from raffed.cli.messages import count_warning, counted, duration, percent, plain
 from raffed.cli.signals import NOTHING
-from raffed.cli.warned import count_warning
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.text import visible
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from raffed.api.reporting import SweepTables
     from raffed.api.running import Run
     from raffed.runs.result import RunResult
-    from raffed.runtime.seconds import RoundProfile
+    from raffed.runtime.reports import RoundProfile
     from raffed.search.request import Request
 
 ROOMY = 100  # columns of a terminal that has room for a bar and a text

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from raffed.data.dataset import Dataset
-    from raffed.data.partition import Partition
-    from raffed.data.splits import Split
+    from raffed.data.partition_file import Partition
+    from raffed.data.split import Split
 
 SHOWN_CLIENTS = 20
 
@@ -91,7 +91,7 @@ def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
 
 
 def _export(partition: Partition, pool: Dataset, target: str) -> None:
-    from raffed.data.export import DividedData, export
+    from raffed.data.importers.pfllib import DividedData, export
 
     pools = {"train": (pool.x, pool.y), "test": (pool.x_test, pool.y_test)}
     split = str(partition.recipe.get("split", "from a file"))

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,18 +15,80 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from raffed.cli.numbers import counted
+from raffed.cli.messages import counted, duration
 from raffed.config.toml import read_toml
 from raffed.errors import UsageError, check_choice
 from raffed.own.gate import handed_on, texts_of
 from raffed.own.located import CodeLocation, files_of, is_file, is_reference, located
+from raffed.results.remote import check_url
 from raffed.results.storage import is_url
 from raffed.results.text import visible
-from raffed.results.url import check_url
 from raffed.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from raffed.runtime.ray.jobs import Jobs
+
+# The commands `raffed jobs`, `logs` and `stop`: look after the jobs that `raffed submit` has started.
+
+
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Job server; without it: the one in RAY_API_SERVER_ADDRESS."),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the job, as `raffed jobs` lists it.")]
+
+
+def check_address(address: str | None) -> None:
+    """Refuse the URL of a job server with a secret in it."""
+    if address is not None and is_url(address):
+        check_url(address)
+
+
+def jobs(address: Address = None) -> None:
+    """List the jobs of a Ray cluster, the newest first: id, state, time and command."""
+    check_address(address)
+    from raffed.cli.tables import show
+    from raffed.runtime.ray.jobs import Jobs
+
+    found = Jobs(address).listed()
+    if not found:
+        typer.echo("no job was submitted to this cluster")
+        return
+    now = time.time()
+    rows = [
+        (one.name, one.state, duration((one.ended or now) - one.began) if one.began else "–", one.command)
+        for one in found
+    ]
+    show(("id", "state", "time", "command"), rows, right="time")
+
+
+def logs(
+    name: Id,
+    address: Address = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Go on until the job ends, and end as it does.")
+    ] = False,
+) -> None:
+    """Print the log of a job; with --follow until the job ends, with its exit code."""
+    check_address(address)
+    from raffed.runtime.ray.jobs import Jobs
+
+    server = Jobs(address)
+    if follow:
+        server.check_known(name)
+        raise typer.Exit(followed(server, name))
+    print(server.log(name), end="", flush=True)
+
+
+def stop(name: Id, address: Address = None) -> None:
+    """Stop a job. Its runs get a signal, write a checkpoint and can be resumed."""
+    check_address(address)
+    from raffed.runtime.ray.jobs import Jobs
+
+    server = Jobs(address)
+    said = f"job {name} was asked to stop" if server.stop(name) else f"job {name} had ended already"
+    print(f"raffed: {visible(said)}", file=sys.stderr, flush=True)
+
 
 SUBMITTED = ("run", "resume", "compare", "tune", "reproduce")
 PLACES = {"resume": "place", "run": "out"}  # parameter that says where results go; "place" for other commands
@@ -154,7 +217,7 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
     """
     from raffed.cli.config import read_config
     from raffed.cli.options import typed_flags
-    from raffed.runs.checks import check_names
+    from raffed.runs.run import check_names
 
     context = group.commands[command].make_context(command, list(arguments))
     given: dict[str, Any] = context.params

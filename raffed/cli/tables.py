@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from raffed.cli.numbers import duration, percent
+from raffed.cli.messages import duration, percent
 from raffed.results.storage import named
 from raffed.results.text import visible, visible_lines
 

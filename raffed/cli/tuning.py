@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.models import OptionInfo
 
-from raffed.api.method_settings import ComparedMethod, by_label
-from raffed.api.running import PLACED
+from raffed.api.running import PLACED, ComparedMethod, by_label
 from raffed.api.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
 from raffed.cli.config import (
     args_for,
@@ -42,8 +41,9 @@ from raffed.cli.options import (
 from raffed.cli.planning import show_plan, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import NOTHING, StopSignals
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import RunConfig
 from raffed.config.search_axis import POINTS
+from raffed.config.sections import Runtime
 from raffed.config.validation import Json, declarations, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
@@ -145,8 +145,7 @@ def tune(
             request = requested(methods or [], file, flags, grid or [], asked)
         if plan:
             from raffed.search.folder import check_place
-            from raffed.search.own_code import check_trials
-            from raffed.search.space import check
+            from raffed.search.space import check, check_trials
 
             check_place(out, request, resume)
             check_trials(out, accept)
@@ -222,7 +221,7 @@ def requested(
     names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Mapping[str, str | int]
 ) -> Request:
     """Return the sweep that flags and a file ask for."""
-    from raffed.runs.checks import check_space
+    from raffed.runs.run import check_space
 
     tables = read_local(file) if file else {}
     if "seeds" in tables:

@@ -10,7 +10,7 @@ import typer
 
 from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
-from raffed.cli.numbers import counted, plain
+from raffed.cli.messages import counted, plain
 from raffed.cli.options import FLAGS, Flags, run_options
 from raffed.results.text import visible
 

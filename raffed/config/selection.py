@@ -23,7 +23,7 @@ from raffed.config.validation import (
     declarations,
 )
 from raffed.errors import UnknownNameError, UsageError
-from raffed.own.resolve import is_reference
+from raffed.own.located import is_reference
 
 UNIFORM = "uniform"
 FIXED = "fixed"

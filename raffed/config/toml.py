@@ -14,7 +14,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
-from raffed.config.run import SECTIONS, RunConfig
+from raffed.config.run import RunConfig
+from raffed.config.sections import SECTIONS
 from raffed.config.validation import Json, declarations
 from raffed.errors import UsageError
 from raffed.own.gate import note_toml

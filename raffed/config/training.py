@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from raffed.config.optimizers import OPTIMIZERS, SCHEDULES, schedule_arguments
 from raffed.config.validation import Declaration, Doc, Range, Value, check_values, declarations
 from raffed.errors import UnknownNameError, UsageError
+from raffed.own.located import is_reference
 from raffed.own.names import as_name
-from raffed.own.resolve import is_reference
 
 CONSTANT = "constant"  # the schedule that changes nothing
 USUAL_MOMENTUM = 0.9

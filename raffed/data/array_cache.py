@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -19,8 +20,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raffed.data.cache_place import FOLDER, cache_folder
 from raffed.errors import DataFileError, UsageError
+
+# Where this user's cache of raffed is. This module imports nothing heavy.
+
+
+FOLDER = "RAFFED_CACHE"
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache: $RAFFED_CACHE, or `raffed` in the user's folder for caches."""
+    if given := os.environ.get(FOLDER):
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "raffed"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", str(Path.home()))) / "raffed" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raffed"
+
 
 Array = npt.NDArray[np.generic]
 ABOUT = "about"  # the array of text beside those of the data
@@ -194,6 +211,3 @@ def _write(target: Path, stored: StoredArrays) -> None:
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(file.name)
-
-
-__all__ = ["CACHED", "ArrayCache", "StoredArrays"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raffed.data import published_transforms as prepared
+from raffed.data import preparation as prepared
 from raffed.data.preparation import Transform
 from raffed.errors import UnknownNameError
 

@@ -11,24 +11,115 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from raffed.data import arrays
 from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.files import InputArray, IntArray
 from raffed.data.importers.arrays import import_arrays, import_torch
-from raffed.data.importers.hugging_face import import_flwr, import_hf
 from raffed.data.importers.imported import DataFacts, Imported
 from raffed.data.importers.pfllib import import_pfllib
-from raffed.data.importers.reference import import_reference
+from raffed.data.importers.reference import import_flwr, import_hf, import_reference
 from raffed.data.importers.tables import import_table
-from raffed.data.preparation import (
-    ChosenTransform,
-    Transform,
-    transform_from,
-    transform_in,
-    transform_text,
-)
+from raffed.data.importers.values import check_unmasked
+from raffed.data.preparation import ChosenTransform, Transform, transform_from, transform_in, transform_text
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
+
+# Turn a user's arrays into the few forms that raffed works with, or refuse them with a one-line error.
+
+
+Given = npt.ArrayLike
+FEW = 4  # images with at most so many channels may have them on the last axis
+MOST = 2**62  # natural clients have smaller numbers
+
+
+def inputs(where: str, given: Given, max_value: int) -> InputArray:
+    """Return inputs [N, ...] as uint8, float32 or int64. Images in uint8 [N, H, W] get one channel.
+
+    Args:
+        where: The beginning of the message of a UsageError.
+        given: The inputs.
+        max_value: The largest value that uint8 may have.
+    """
+    x = _array(where, given)
+    if x.ndim < 2 or 0 in x.shape[1:]:
+        raise UsageError(
+            f"{where} has shape {x.shape}, but must have the shape (N, ...), with N > 0 samples of one shape"
+        )
+    if x.dtype == np.uint8:
+        return _pixels(where, x, max_value)
+    if x.dtype.kind == "f":
+        return _finite(where, x)
+    if x.dtype.kind == "b":
+        return x.astype(np.float32)
+    if x.dtype.kind not in "iu":
+        raise UsageError(f"{where} is {x.dtype} {x.shape}, but must be uint8 for pixels, floats, or integers")
+    return x.astype(np.int64, copy=False)
+
+
+def labels(where: str, given: Given, count: int) -> IntArray:
+    """Return labels of any integer type as int64 [N], one for each of `count` samples."""
+    y = _array(where, given)
+    if y.ndim != 1 or (y.size and y.dtype.kind not in "biu"):
+        raise UsageError(f"{where} is {y.dtype} {y.shape}, but must be one integer per sample, ({count},)")
+    if len(y) != count:
+        raise UsageError(f"{where} has {len(y)} entries, but there are {count} samples")
+    if y.size and int(y.max()) >= MOST:
+        raise UsageError(f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay below 2^62")
+    return y.astype(np.int64, copy=False)
+
+
+def below(where: str, y: IntArray, num_classes: int) -> IntArray:
+    """Return the labels, all of which must be classes from 0 to num_classes - 1."""
+    if y.size and not 0 <= int(y.min()) <= int(y.max()) < num_classes:
+        raise UsageError(
+            f"{where} goes from {int(y.min())} to {int(y.max())}, but must stay within 0 to {num_classes - 1}"
+        )
+    return y
+
+
+def owners(where: str, given: Given, count: int, least: int = 0) -> IntArray:
+    """Return the natural client of each of `count` samples, int64 [N]; -1 for none, if `least` allows it."""
+    found = labels(where, given, count)
+    if found.size and int(found.min()) < least:
+        raise UsageError(f"{where} goes from {int(found.min())}, but must not be below {least}")
+    return found
+
+
+def _pixels(where: str, x: InputArray, max_value: int) -> InputArray:
+    if x.ndim == 3:
+        x = x[:, None]
+    if x.ndim == 4 and x.shape[1] > FEW >= x.shape[3]:
+        raise UsageError(
+            f"{where} has shape {x.shape}, with the channels last, but must be (N, channels, H, W): "
+            "transpose(0, 3, 1, 2)"
+        )
+    pixels = x.astype(np.uint8, copy=False)
+    if max_value < 255 and x.size and int(pixels.max()) > max_value:
+        raise UsageError(
+            f"{where} goes up to {int(pixels.max())}, but max_value, the pixel that means 1.0, is {max_value}"
+        )
+    return pixels
+
+
+def _finite(where: str, x: InputArray) -> InputArray:
+    with np.errstate(over="ignore"):
+        found = x.astype(np.float32, copy=False)
+    wrong = ~np.isfinite(found)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))[0])
+        raise UsageError(
+            f"{where} has {int(wrong.sum())} values that are not finite in float32, the first in sample "
+            f"{first}; fill in or leave out missing values"
+        )
+    return found
+
+
+def _array(where: str, given: Given) -> InputArray:
+    check_unmasked(where, given)
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:  # such as lists of unequal lengths, or a tensor on a GPU
+        raise UsageError(f"{where} is not a NumPy array and cannot be turned into one: {error}") from error
+
 
 P = ParamSpec("P")
 V = TypeVar("V")
@@ -122,23 +213,21 @@ class Dataset:
         check_range(f"{label}: max_value", max_value, 1, 255)
         if (x_test is None) != (y_test is None):
             raise UsageError(f"{label}: x_test and y_test belong together; give both or neither")
-        x = arrays.inputs(f"{label}: x", x, max_value)
+        x = inputs(f"{label}: x", x, max_value)
         if not len(x):
             raise UsageError(f"{label}: x holds no training sample")
         x_test = (
-            x[:0]
-            if x_test is None or not np.size(x_test)
-            else arrays.inputs(f"{label}: x_test", x_test, max_value)
+            x[:0] if x_test is None or not np.size(x_test) else inputs(f"{label}: x_test", x_test, max_value)
         )
-        y = arrays.labels(f"{label}: y", y, len(x))
-        y_test = arrays.labels(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
+        y = labels(f"{label}: y", y, len(x))
+        y_test = labels(f"{label}: y_test", [] if y_test is None else y_test, len(x_test))
         classes = _class_count(label, num_classes, class_names, y, y_test)
         _check_alike(label, x, x_test)
         values = {
             "x": x,
-            "y": arrays.below(f"{label}: y", y, classes),
+            "y": below(f"{label}: y", y, classes),
             "x_test": x_test,
-            "y_test": arrays.below(f"{label}: y_test", y_test, classes),
+            "y_test": below(f"{label}: y_test", y_test, classes),
             "clients": _owners(f"{label}: clients", clients, len(x)),
             "test_clients": _owners(f"{label}: test_clients", test_clients, len(x_test), least=-1),
             "class_names": tuple(class_names),
@@ -318,7 +407,7 @@ def _class_count(label: str, given: int, names: tuple[str, ...], y: IntArray, y_
 
 
 def _owners(where: str, given: npt.ArrayLike | None, count: int, least: int = 0) -> IntArray | None:
-    return None if given is None else arrays.owners(where, given, count, least)
+    return None if given is None else owners(where, given, count, least)
 
 
 def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:
@@ -327,3 +416,36 @@ def _check_alike(label: str, x: InputArray, x_test: InputArray) -> None:
             f"{label}: inputs of x_test are {x_test.dtype} {x_test.shape[1:]}, but those of x are "
             f"{x.dtype} {x.shape[1:]}"
         )
+
+
+# Join a data set's training and test part to one pool, which is then divided anew.
+
+
+def joined(dataset: Dataset) -> Dataset:
+    """Return the data set with all its samples in the training pool: first its own, then those of the test.
+
+    PFLlib and FedVLS divide data in this way. The result has no test set, so models are scored on the
+    clients' local test parts. Natural clients are kept if the owners of all test samples are known.
+
+    Args:
+        dataset: The data set.
+
+    Raises:
+        UsageError: It has no test set.
+    """
+    if not len(dataset.y_test):
+        raise UsageError(
+            f"data.pool = 'joined': {dataset.name or 'the data set'} has no test set that could be joined; "
+            "use train"
+        )
+    own, theirs = dataset.clients, dataset.test_clients
+    known = own is not None and theirs is not None and bool((theirs >= 0).all())
+    return replace(
+        dataset,
+        x=np.concatenate([dataset.x, dataset.x_test]),
+        y=np.concatenate([dataset.y, dataset.y_test]),
+        x_test=dataset.x_test[:0],
+        y_test=dataset.y_test[:0],
+        clients=np.concatenate([own, theirs]) if known else None,
+        test_clients=None,
+    )

@@ -7,6 +7,7 @@ of their names.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -141,3 +142,150 @@ def _lines(path: Path) -> list[str]:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as cause:
         raise DataFileError(f"{path} cannot be read: {cause}") from cause
+
+
+# ISIC2019 in FLamby's six centres (Ogier du Terrail et al. 2022): skin lesions of 8 classes.
+#
+# There are 18,597 training and 4,650 test images. The files are:
+#
+#     ROOT/ISIC2019/train_test_split                             FLamby's csv (also .csv): image, target,
+#                                                                center, fold, ...
+#     ROOT/ISIC2019/ISIC_2019_Training_Input_preprocessed/*.jpg  what FLamby's scripts made of the images, or
+#     ROOT/ISIC2019/ISIC_2019_Training_Input/*.jpg               the images as published, which are then
+#                                                                preprocessed here in the same way
+#
+# FLamby keeps rectangles with a shorter side of 224, and its augmentation and its test both end with
+# 200x200. Here the central 224x224 of each image is kept, which contains the whole test crop. There are two
+# more differences. Colours that colour constancy raises above 255 are clipped, while FLamby's conversion
+# wraps round to black. And nothing is saved as JPEG in between.
+
+
+SIDE = 224
+POWER = 6  # degree of the norm in colour constancy (Finlayson & Trezzi 2004)
+CLASSES = DATASETS["isic2019"].class_names
+TRAIN_COUNTS = (  # for each centre and class, counted in FLamby's file (docs/papers/fedmr.md §E1)
+    (2279, 3363, 2245, 606, 923, 97, 87, 330),
+    (20, 2977, 2, 0, 96, 23, 45, 0),
+    (533, 1470, 174, 20, 379, 40, 64, 11),
+    (276, 649, 223, 86, 406, 20, 3, 144),
+    (166, 349, 0, 0, 140, 0, 0, 0),
+    (58, 276, 5, 0, 6, 4, 2, 0),
+)
+TEST_SIZES = (2483, 791, 672, 452, 164, 88)
+_FOLDERS = ("ISIC_2019_Training_Input_preprocessed", "ISIC_2019_Training_Input")
+
+Rows = list[tuple[str, int, int]]  # image, class, centre
+
+
+def load_isic(root: Path) -> tuple[tuple[ByteArray, IntArray], tuple[ByteArray, IntArray], IntArray]:
+    """Return (train, test, centre of every training image), with images uint8 [n, 3, 224, 224].
+
+    Raises:
+        DataFileError: A file is missing or is not the published one.
+    """
+    folder = root / "ISIC2019"
+    table = next(
+        (path for path in (folder / "train_test_split", folder / "train_test_split.csv") if path.exists()),
+        None,
+    )
+    images = next((folder / name for name in _FOLDERS if (folder / name).is_dir()), None)
+    if table is None or images is None:
+        missing = "train_test_split" if table is None else " or ".join(_FOLDERS)
+        raise DataFileError(
+            f"{folder / missing} is missing (no md5 is published); put FLamby's csv and the images of ISIC "
+            f"2019 there, "
+            "and point RAFFED_DATA or --data-root at the folder that holds ISIC2019/"
+        )
+    rows = _checked(table)
+    raw = images.name == _FOLDERS[1]
+
+    def part(fold: Rows) -> tuple[ByteArray, IntArray]:
+        paths = [images / f"{image}.jpg" for image, _, _ in fold]
+        x = read_images(paths, (3, SIDE, SIDE), _from_raw if raw else centre_square)
+        return x, np.array([target for _, target, _ in fold], dtype=np.int64)
+
+    return (
+        part(rows["train"]),
+        part(rows["test"]),
+        np.array([centre for _, _, centre in rows["train"]], dtype=np.int64),
+    )
+
+
+def colour_constancy(pixels: ByteArray) -> ByteArray:
+    """Divide every channel of [H, W, 3] by its Minkowski norm of degree 6, such that grey stays grey."""
+    norms = np.mean(pixels.astype(np.float64) ** POWER, axis=(0, 1)) ** (1 / POWER)
+    gains = np.sqrt(np.sum(norms**2)) / (np.maximum(norms, 1e-12) * np.sqrt(3))
+    evened: ByteArray = np.clip(pixels * gains, 0, 255).astype(np.uint8)
+    return evened
+
+
+def shorter_side(pixels: ByteArray, side: int = SIDE) -> ByteArray:
+    """Resize [H, W, 3] bilinearly so that its shorter side is `side`. The other side follows,
+    rounded down.
+    """
+    from PIL import Image
+
+    height, width = pixels.shape[:2]
+    ratio = side / min(height, width)
+    size = (max(int(width * ratio), side), max(int(height * ratio), side))
+    return np.asarray(Image.fromarray(pixels).resize(size, resample=Image.Resampling.BILINEAR))
+
+
+def centre_square(pixels: ByteArray) -> ByteArray:
+    """Return the central 224x224 of [H, W, 3]."""
+    top, left = ((side - SIDE) // 2 for side in pixels.shape[:2])
+    return pixels[max(top, 0) : max(top, 0) + SIDE, max(left, 0) : max(left, 0) + SIDE]
+
+
+def _from_raw(pixels: ByteArray) -> ByteArray:
+    return centre_square(colour_constancy(shorter_side(pixels)))
+
+
+def _checked(table: Path) -> dict[str, Rows]:
+    """Return the rows of the csv by fold, in their order, after comparing their numbers with the published
+    ones.
+
+    There is a published number for each centre, class and fold.
+    """
+    rows = _read(table)
+    counts = np.zeros((len(TRAIN_COUNTS), len(CLASSES)), dtype=np.int64)
+    for _, target, centre in rows["train"]:
+        counts[centre, target] += 1
+    wrong = np.argwhere(counts != np.array(TRAIN_COUNTS))
+    if len(wrong):
+        centre, label = wrong[0].tolist()
+        raise DataFileError(
+            f"{table}: centre {centre} trains on {counts[centre, label]} images of {CLASSES[label]}, "
+            f"in the published file on {TRAIN_COUNTS[centre][label]}"
+        )
+    tests = np.bincount([centre for _, _, centre in rows["test"]], minlength=len(TEST_SIZES))
+    if tests.tolist() != list(TEST_SIZES):
+        raise DataFileError(
+            f"{table}: the centres have {tests.tolist()} test images, in the published file "
+            f"{list(TEST_SIZES)}"
+        )
+    return rows
+
+
+def _read(table: Path) -> dict[str, Rows]:
+    rows: dict[str, Rows] = {"train": [], "test": []}
+    seen: set[str] = set()
+    try:
+        with table.open(encoding="utf-8", newline="") as stream:
+            for line in csv.DictReader(stream):
+                image, target, centre = line["image"], int(line["target"]), int(line["center"])
+                fold = rows[line["fold"]]
+                inside = 0 <= target < len(CLASSES) and 0 <= centre < len(TRAIN_COUNTS)
+                if not inside or not image or Path(image).name != image or image in seen:
+                    raise DataFileError(
+                        f"{table}: image {image[:40]!r}: class {target}, centre {centre}, or listed twice"
+                    )
+                seen.add(image)
+                fold.append((image, target, centre))
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as cause:
+        if isinstance(cause, DataFileError):
+            raise
+        raise DataFileError(
+            f"{table} is not FLamby's table with image, target, center and fold: {cause!r}"
+        ) from cause
+    return rows

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from raffed.config.validation import Doc, Range
-from raffed.data import class_sets, random_shares, schemes
+from raffed.data import schemes
 from raffed.data.files import IntArray
 from raffed.data.split import MAX_CLIENTS, SMALL_CLIENTS, SMALL_NUMBER, Split, check_classes, classes_in
 from raffed.errors import UsageError
@@ -95,7 +95,7 @@ class Incomplete(Split):
     clients: Clients
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
-        return random_shares.incomplete(labels, classes_in(labels, num_classes), self.clients, seed)
+        return schemes.incomplete(labels, classes_in(labels, num_classes), self.clients, seed)
 
 
 class _MovesSamples(Split):
@@ -118,7 +118,7 @@ class Dirichlet(_MovesSamples):
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
         known = classes_in(labels, num_classes)
-        return random_shares.dirichlet(labels, known, self.clients, self.alpha, seed)
+        return schemes.dirichlet(labels, known, self.clients, self.alpha, seed)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class DirichletByClient(_MovesSamples):
 
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
         known = classes_in(labels, num_classes)
-        return random_shares.dirichlet_client(labels, known, self.clients, self.alpha, seed)
+        return schemes.dirichlet_client(labels, known, self.clients, self.alpha, seed)
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ class LongTail(_MovesSamples):
     def divide(self, labels: IntArray, seed: int, num_classes: int | None = None) -> list[IntArray]:
         known = classes_in(labels, num_classes)
         pools = schemes.shuffled_classes(labels, known, seed)
-        sizes = class_sets.long_tail(np.array([len(pool) for pool in pools]), self.imbalance)
+        sizes = schemes.long_tail(np.array([len(pool) for pool in pools]), self.imbalance)
         kept = np.concatenate([pool[:size] for pool, size in zip(pools, sizes, strict=True)])
-        parts = random_shares.dirichlet(labels[kept], known, self.clients, self.alpha, seed)
+        parts = schemes.dirichlet(labels[kept], known, self.clients, self.alpha, seed)
         return [kept[part] for part in parts]
 
 

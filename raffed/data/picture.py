@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from raffed.data.files import IntArray
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:

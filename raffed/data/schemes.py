@@ -10,11 +10,138 @@ import random
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from raffed.data import class_sets
 from raffed.data.files import IntArray
 from raffed.data.randomness import stream
 from raffed.errors import UsageError
+
+# Decide which units hold which classes: S distinct classes each, with a given number of holders for each
+# class.
+#
+# A unit is whatever receives one share of the data: a client, or one stage of a client. The splits of GLDP
+# and MpFedcon use this (docs/papers/gldp.md §EA2, docs/papers/mpfedcon.md §EA4).
+
+
+SWAPS = 20  # swaps tried for each slot; enough to remove the order in which classes were given out
+TINY = 1e-6  # 5000 · 100^-1 is 49.99… in floating point
+LAST = 1e18  # more samples than any class has
+
+
+def long_tail(available: IntArray, imbalance: float, n_max: int | None = None) -> IntArray:
+    """Return long-tailed class sizes n_c = ⌊n_max · IF^(-c/(C-1))⌋, int64 [C]  (Cao et al. 2019, LDAM).
+
+    Args:
+        available: Number of samples of each class, int64 [C].
+        imbalance: IF, the ratio of the largest to the smallest class, at least 1.
+        n_max: Size of class 0. With None, the largest size that `available` allows.
+
+    Raises:
+        UsageError: A class has fewer samples than it needs, or would get none.
+    """
+    classes = len(available)
+    shares = float(imbalance) ** (-np.arange(classes) / max(classes - 1, 1))
+    most = int(np.floor((available / shares).min() + TINY))
+    if n_max is not None and n_max > most:
+        raise UsageError(
+            f"n{n_max}: at imbalance {imbalance:g} the data has {most} samples for the largest class"
+        )
+    counts = np.floor((most if n_max is None else n_max) * shares + TINY).astype(np.int64)
+    if counts.min() < 1:
+        raise UsageError(f"if{imbalance:g}: the last class would have no sample; use a smaller imbalance")
+    return counts
+
+
+def waterfill_slots(counts: IntArray, units: int, each: int) -> IntArray:
+    """Return k_c [C]: the number of `units` that hold class c, such that all units come out (almost) equal.
+
+    The numbers add up to units · each. Classes that are too frequent for slots of one size go to every unit.
+    Every other class gets one slot for each `a` samples.
+    """
+    if each > len(counts):
+        raise UsageError(f"{each} classes a unit, but the data has {len(counts)}")
+    if counts.sum() < units * each:
+        raise UsageError(
+            f"{int(counts.sum())} samples cannot fill {units} x {each} places; use fewer clients or stages"
+        )
+    everywhere = np.zeros(len(counts), dtype=bool)
+    while True:
+        a = counts[~everywhere].sum() / (units * max(each - int(everywhere.sum()), 1))
+        more = ~everywhere & (counts > units * a)
+        if not more.any():
+            break
+        everywhere |= more
+    wanted = counts / a if a > 0 else np.zeros(len(counts))
+    slots = np.where(everywhere, units, np.maximum(np.floor(wanted + TINY), 1)).astype(np.int64)
+    most = np.minimum(units, counts)
+    return _summing_to(units * each, np.minimum(slots, most), np.where(everywhere, LAST, wanted), most)
+
+
+def _summing_to(total: int, slots: IntArray, wanted: npt.NDArray[np.float64], most: IntArray) -> IntArray:
+    """Add or take away single slots until they add up to `total`.
+
+    A slot is added where `wanted` exceeds the slots most, and taken where it does so least. Classes of weight
+    LAST are used only if nothing else is left.
+    """
+    while (missing := total - int(slots.sum())) != 0:
+        gap = wanted - slots
+        gap[(slots >= most) if missing > 0 else (slots < 2)] = np.nan
+        if np.isnan(gap).all():
+            raise UsageError(
+                f"{total} places cannot be divided among {len(slots)} classes; use fewer clients or classes"
+            )
+        slots[np.nanargmax(gap) if missing > 0 else np.nanargmin(gap)] += np.sign(missing)
+    return slots
+
+
+def draw_sets(slots: IntArray, units: int, each: int, rng: np.random.RandomState) -> list[set[int]]:
+    """Draw `units` sets of `each` distinct classes, with class c in slots[c] of them.
+
+    Needs Σ slots = units · each and slots ≤ units. Classes with more slots come first, and each goes to the
+    units with most room, with ties broken at random. This always succeeds. Random swaps of classes between
+    two units follow.
+    """
+    room = np.full(units, each, dtype=np.int64)
+    sets: list[set[int]] = [set() for _ in range(units)]
+    for label in np.argsort(-slots, kind="stable").tolist():
+        ties = rng.random_sample(units)
+        for unit in np.lexsort((ties, -room))[: slots[label]].tolist():
+            sets[unit].add(label)
+            room[unit] -= 1
+    _swap(sets, SWAPS * units * each, rng)
+    return sets
+
+
+def _swap(sets: list[set[int]], tries: int, rng: np.random.RandomState) -> None:
+    pairs = rng.randint(0, len(sets), size=(tries, 2), dtype=np.int64).tolist()
+    picks = rng.random_sample((tries, 2)).tolist()
+    for (u, v), (one, other) in zip(pairs, picks, strict=True):
+        x = sorted(sets[u])[int(one * len(sets[u]))]
+        y = sorted(sets[v])[int(other * len(sets[v]))]
+        if x not in sets[v] and y not in sets[u]:
+            sets[u] ^= {x, y}
+            sets[v] ^= {x, y}
+
+
+def cut_lists(classes: int, units: int, each: int, rng: np.random.RandomState) -> list[list[int]]:
+    """Cut a shuffled list that has every class equally often, as FedRep's code does. A unit may get a class
+    twice.
+    """
+    deck = rng.permutation(np.repeat(np.arange(classes), units * each // classes))
+    return [row.tolist() for row in deck.reshape(units, each)]
+
+
+def equal_slots(classes: int, units: int, each: int, what: str) -> IntArray:
+    """Return units · each / C slots for each class, int64 [C].
+
+    Raises:
+        UsageError: The number of slots is not an integer, or exceeds `units`.
+    """
+    if each > classes:
+        raise UsageError(f"{what}: {each} classes each, but the data has {classes}")
+    if units * each % classes:
+        raise UsageError(f"{what}: {units} x {each} places are not a multiple of the {classes} classes")
+    return np.full(classes, units * each // classes, dtype=np.int64)
 
 
 def class_lists(clients: int, classes: int, num_classes: int, seed: int) -> list[list[int]]:
@@ -130,16 +257,14 @@ def equal(
         seed: Decides the sets of classes.
     """
     what = f"equal:{clients}:{each}"
-    slots = class_sets.equal_slots(len(train), clients, each, what)
+    slots = equal_slots(len(train), clients, each, what)
     sizes = [min(map(len, pool)) // int(slots[0]) for pool in (train, test)]
     if min(sizes) == 0:
         least = min(map(len, (*train, *test)))
         raise UsageError(f"{what}: {int(slots[0])} shards of a class, but the smallest has {least} samples")
     rng = stream(seed, "equal")
     drawn: Sequence[Iterable[int]] = (
-        class_sets.cut_lists(len(train), clients, each, rng)
-        if duplicates
-        else class_sets.draw_sets(slots, clients, each, rng)
+        cut_lists(len(train), clients, each, rng) if duplicates else draw_sets(slots, clients, each, rng)
     )
     given = [0] * len(train)
     parts: tuple[list[IntArray], list[IntArray]] = ([], [])
@@ -217,3 +342,119 @@ def shuffled_classes(
     """Return the indices of every class, each shuffled once, from one stream in label order."""
     rng = stream(seed, purpose)
     return [rng.permutation(np.flatnonzero(labels == label).astype(np.int64)) for label in range(num_classes)]
+
+
+# Schemes in which clients have random shares of the classes: MAP's subsets and the Dirichlet splits.
+#
+# All randomness comes from the seed.
+
+
+FloatArray = npt.NDArray[np.float64]
+QUANTITY_SIGMA = 0.3  # as in MAP's code, every client's amount of data is multiplied by LogNormal(0, 0.3)
+MAX_REDRAWS = 10_000
+
+
+def incomplete(labels: IntArray, num_classes: int, clients: int, seed: int) -> list[IntArray]:
+    """Draw MAP's random class subsets: nc_k ~ Uniform{2..C}, A_k a random set of nc_k classes.
+
+    D[k, c] = 1/nc_k on A_k. Rows are multiplied by LogNormal(0, 0.3) and columns normalised. The counts
+    round(D n_c) are consecutive ranges of each class, the last one clipped. What rounding leaves over is not
+    used. Two things differ from the authors' code: classes are shuffled once before they are cut, and classes
+    without a holder are drawn again.
+
+    Raises:
+        UsageError: After 10,000 draws a class still has no holder, or rounding leaves a client fewer than 2
+            classes.
+    """
+    if num_classes < 2:
+        raise UsageError(f"incomplete: the data has {num_classes} class; at least 2 are needed")
+    rng = stream(seed, "incomplete")
+    owned = _drawn_subsets(rng, clients, num_classes, np.bincount(labels, minlength=num_classes) > 0)
+    shares = owned / owned.sum(axis=1, keepdims=True) * rng.lognormal(0.0, QUANTITY_SIGMA, size=(clients, 1))
+    shares = shares / np.maximum(shares.sum(axis=0, keepdims=True), np.finfo(np.float64).tiny)
+    totals = np.bincount(labels, minlength=num_classes)
+    ends = np.minimum(np.cumsum(np.rint(shares * totals).astype(np.int64), axis=0), totals)
+    parts = _sliced(shuffled_classes(labels, num_classes, seed), ends)
+    held = np.count_nonzero(np.diff(ends, axis=0, prepend=0), axis=1)
+    if held.min() < 2:
+        raise UsageError(
+            f"incomplete:{clients}: client {int(held.argmin())} would hold {int(held.min())} classes; "
+            f"{len(labels)} samples are too few for {clients} clients"
+        )
+    return parts
+
+
+def dirichlet(labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int) -> list[IntArray]:
+    """Divide each class over the clients by p_c ~ Dir(alpha 1_N) (Yurochkin et al. 2019). Every sample is
+    used.
+
+    The often copied rule that stops giving to clients above the mean size is not applied. Clients may come
+    out empty; `with_minimum` repairs that.
+    """
+    logs = _log_dirichlet(stream(seed, "dirichlet"), alpha, (num_classes, clients)).T
+    return _apportioned(labels, num_classes, logs, seed)
+
+
+def dirichlet_client(
+    labels: IntArray, num_classes: int, clients: int, alpha: float, seed: int
+) -> list[IntArray]:
+    """Divide by MAP's Dirichlet: π_k ~ Dir(alpha 1_C) per client, times LogNormal(0, 0.3), columns
+    normalised.
+
+    Differs from the authors' code: cumulative shares are rounded instead of each share, so that every sample
+    is used.
+    """
+    rng = stream(seed, "dirichlet-client")
+    logs = _log_dirichlet(rng, alpha, (clients, num_classes)) + rng.normal(
+        0.0, QUANTITY_SIGMA, size=(clients, 1)
+    )
+    return _apportioned(labels, num_classes, logs, seed)
+
+
+def _drawn_subsets(
+    rng: np.random.RandomState, clients: int, num_classes: int, present: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Return bool [clients, C]: a random subset of 2..C classes per client, such that each present class has
+    a holder.
+    """
+    for _ in range(MAX_REDRAWS):
+        sizes = rng.randint(2, num_classes + 1, size=clients, dtype=np.int64)
+        ranks = np.argsort(np.argsort(rng.random_sample((clients, num_classes)), axis=1), axis=1)
+        owned = ranks < sizes[:, None]
+        if np.all(owned.any(axis=0) | ~present):
+            return np.asarray(owned)
+    raise UsageError(
+        f"incomplete:{clients}: {clients} clients do not cover {num_classes} classes; use more clients"
+    )
+
+
+def _log_dirichlet(rng: np.random.RandomState, alpha: float, shape: tuple[int, int]) -> FloatArray:
+    """Return the logarithm of rows ~ Dir(alpha), up to a constant per row.
+
+    Gamma(a) is computed as Gamma(a+1) U^(1/a), which does not underflow for tiny a.
+    """
+    logs = np.log(rng.gamma(alpha + 1.0, size=shape)) + np.log1p(-rng.random_sample(shape)) / alpha
+    peak = logs.max(axis=1, keepdims=True)
+    return np.asarray(logs - peak - np.log(np.exp(logs - peak).sum(axis=1, keepdims=True)))
+
+
+def _apportioned(labels: IntArray, num_classes: int, logs: FloatArray, seed: int) -> list[IntArray]:
+    """Divide the samples of each class in proportion to exp(logs[client, c]), with cumulative shares
+    rounded.
+    """
+    weights = np.exp(logs - logs.max(axis=0, keepdims=True))
+    cumulative = np.cumsum(weights, axis=0)
+    totals = np.bincount(labels, minlength=num_classes)
+    ends = np.rint(cumulative / cumulative[-1] * totals).astype(np.int64)
+    return _sliced(shuffled_classes(labels, num_classes, seed), ends)
+
+
+def _sliced(classes: list[IntArray], ends: IntArray) -> list[IntArray]:
+    """Give client k the samples classes[c][ends[k-1, c] : ends[k, c]] of every class c."""
+    starts = np.vstack([np.zeros((1, ends.shape[1]), dtype=np.int64), ends[:-1]])
+    return [
+        np.concatenate(
+            [indices[low:high] for indices, low, high in zip(classes, row_low, row_high, strict=True)]
+        )
+        for row_low, row_high in zip(starts.tolist(), ends.tolist(), strict=True)
+    ]

@@ -10,8 +10,7 @@ import difflib
 from collections.abc import Mapping
 
 from raffed.config.validation import Value
-from raffed.data.benchmark_splits import Equal, InStages
-from raffed.data.given_splits import FromFile, Natural, style_in
+from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural, style_in
 from raffed.data.label_splits import (
     ClassesPerClient,
     Dirichlet,

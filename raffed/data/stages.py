@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raffed.data import class_sets
+from raffed.data import schemes
 from raffed.data.files import IntArray
 from raffed.data.randomness import stream
 from raffed.errors import UsageError
@@ -88,18 +88,18 @@ def units(
     Also returns how many later stages bring no class that is new to their client. All units have equally many
     samples, except with `fedrep_shards`. `classes` are the shuffled indices of every class.
     """
-    counts = class_sets.long_tail(np.array([len(one) for one in classes]), imbalance, n_max)
+    counts = schemes.long_tail(np.array([len(one) for one in classes]), imbalance, n_max)
     kept = [one[:count] for one, count in zip(classes, counts.tolist(), strict=True)]
     rng, total = stream(seed, "stages"), clients * stages
     if algorithm == "sorted_shards":
         parts = _sorted_shards(kept, total, each, rng)
     else:
         slots = (
-            class_sets.waterfill_slots(counts, total, each)
+            schemes.waterfill_slots(counts, total, each)
             if algorithm == "waterfill"
-            else class_sets.equal_slots(len(counts), total, each, "fedrep_shards")
+            else schemes.equal_slots(len(counts), total, each, "fedrep_shards")
         )
-        parts = _handed_out(kept, class_sets.draw_sets(slots, total, each, rng), rng)
+        parts = _handed_out(kept, schemes.draw_sets(slots, total, each, rng), rng)
         if algorithm == "waterfill":
             parts = _equalised(parts, counts)
     sets = [frozenset(label for label, one in enumerate(part) if len(one)) for part in parts]
@@ -254,7 +254,7 @@ def apportioned(shares: IntArray, size: int) -> IntArray:
             f"{size} test samples a stage for {int(held.sum())} classes; use fewer clients or stages"
         )
     exact = shares / shares.sum() * size
-    seats = np.where(held, np.maximum(np.floor(exact + class_sets.TINY), 1), 0).astype(np.int64)
+    seats = np.where(held, np.maximum(np.floor(exact + schemes.TINY), 1), 0).astype(np.int64)
     while (missing := size - int(seats.sum())) != 0:
         gap = np.where(held if missing > 0 else seats > 1, exact - seats, np.nan)
         seats[np.nanargmax(np.round(gap, 9)) if missing > 0 else np.nanargmin(np.round(gap, 9))] += np.sign(

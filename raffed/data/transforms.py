@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from raffed.data import autoaugment
+from raffed.data import augmentation
+from raffed.data.augmentation import apply_flamby
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.files import InputArray
-from raffed.data.flamby_augment import apply
 from raffed.data.preparation import AS_IT_IS, STYLES, Transform, transform_in
 from raffed.errors import UsageError
 
@@ -108,7 +108,7 @@ def augment_draws(batch: int, t: Transform, generator: torch.Generator) -> Tenso
 
     Those of `flamby` and then those of `autoaugment` follow in further columns.
     """
-    more = (t.flamby.draws if t.flamby else 0) + (autoaugment.DRAWS if t.autoaugment else 0)
+    more = (t.flamby.draws if t.flamby else 0) + (augmentation.DRAWS if t.autoaugment else 0)
     return torch.rand((batch, 4 + more), generator=generator, dtype=torch.float64)
 
 
@@ -116,12 +116,12 @@ def augment_by(x: Tensor, t: Transform, draws: Tensor) -> Tensor:
     """Augment the batch x [B, C, H, W] by the numbers `draws` [B, ...], image by image."""
     if t.flamby is not None:
         own = draws[:, 4 : 4 + t.flamby.draws]
-        x = apply(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), own)
+        x = apply_flamby(x, t.flamby, _per_channel(t.mean, x), _per_channel(t.std, x), own)
     if t.crop_padding or t.flip:
         x = _crop_and_flip(x, t, draws)
     if t.autoaugment:
-        own = draws[:, -autoaugment.DRAWS :]
-        x = autoaugment.apply(x, _per_channel(t.mean, x), _per_channel(t.std, x), own)
+        own = draws[:, -augmentation.DRAWS :]
+        x = augmentation.apply(x, _per_channel(t.mean, x), _per_channel(t.std, x), own)
     if t.rotation_degrees:
         x = _rotate(x, t, (2 * draws[:, 3] - 1) * t.rotation_degrees)
     return x

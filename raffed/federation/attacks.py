@@ -14,8 +14,8 @@ from raffed.core.messages import Upload
 from raffed.core.method import Method
 from raffed.core.params import Params
 from raffed.errors import UsageError
+from raffed.results.metric import Row
 from raffed.results.metrics import ATTACK_SUCCESS, ATTACKING
-from raffed.results.row import Row
 
 # A server refuses numbers outside the range of exact sums (±2^18), so attackers stay inside it
 LIMIT = 2.0**17

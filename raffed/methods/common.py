@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Forward, ServerContext
 from raffed.core.ingredients import Head
 from raffed.core.losses import one_hot
 from raffed.core.messages import Private, Summable, Wire
-from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.core.parts import ParameterSplit, Pass, in_part
-from raffed.core.server import Mean, ServerRule
+from raffed.core.parts import Pass, in_part
+from raffed.core.server import ServerRule
 
 # Logits with the log of the client's class prior: the balanced softmax, which several methods train by.
 
@@ -191,28 +189,6 @@ def nearest(z: Tensor, g: Tensor, known: Tensor) -> Tensor:
     """
     gap = (z[:, None, :] - g.masked_fill(~known[:, None], 0.0)[None]).square().sum(-1)
     return (-gap).masked_fill(~known, NEVER)
-
-
-# SOLO: every client trains a model of its own and nothing is sent; the reference point of personalization.
-
-
-PRIVATE = ParameterSplit(personal="all", buffers="local")
-
-
-@checked
-def solo(
-    epochs: Annotated[float, Range(0.0, 1e4), Doc("Epochs of local training; 0 is the run's.")] = 0.0,
-) -> Method:
-    """SOLO: every client trains a model of its own and nothing is sent.
-
-    Equation:
-        v_k ← v_k − η ∇f_k(v_k), from the common initial model, in the rounds in which the client would have
-        been sampled. The server holds no model, so there is no accuracy on the global test set.
-
-    Source:
-        Row SOLO of MpFedcon's Table 1.
-    """
-    return Method("SOLO", split=PRIVATE, passes=(Pass(epochs=epochs or None),), mean=Mean(by="clients"))
 
 
 # The downloaded model as a teacher of some classes: FedNTD, FedLMD and FedVLS choose which.

@@ -15,8 +15,9 @@ from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import Mean
 from raffed.errors import UsageError
-from raffed.methods.common import PRIVATE, ClassSums, HeldSums, Prototypes, class_sums, nearest
+from raffed.methods.common import ClassSums, HeldSums, Prototypes, class_sums, nearest
 from raffed.methods.registry import Variant
+from raffed.methods.solo import PRIVATE
 
 
 class PrototypePull(Term[None, ClassSums, Prototypes]):

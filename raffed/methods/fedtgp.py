@@ -17,8 +17,9 @@ from raffed.core.messages import Private, Wire
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.server import Mean, ServerRule
-from raffed.methods.common import PRIVATE, Prototypes, class_sums
+from raffed.methods.common import Prototypes, class_sums
 from raffed.methods.fedproto import by_prototype, prototype_pull
+from raffed.methods.solo import PRIVATE
 
 
 class OwnPrototypes(Wire):

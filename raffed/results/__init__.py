@@ -8,11 +8,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raffed.results.metric import Metric
+    from raffed.results.metric import SCHEMA, SCHEMA_VERSION, Metric, Row
     from raffed.results.metrics import METRICS
-    from raffed.results.row import Row
     from raffed.results.runfile import read_run, write_json
-    from raffed.results.schema import SCHEMA, SCHEMA_VERSION
     from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 
 __all__ = [
@@ -30,10 +28,10 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("read_run", "write_json"), "raffed.results.runfile"),
-    **dict.fromkeys(("SCHEMA", "SCHEMA_VERSION"), "raffed.results.schema"),
+    **dict.fromkeys(("SCHEMA", "SCHEMA_VERSION"), "raffed.results.metric"),
     "METRICS": "raffed.results.metrics",
     "Metric": "raffed.results.metric",
-    "Row": "raffed.results.row",
+    "Row": "raffed.results.metric",
     **dict.fromkeys(("MetricsWriter", "read_metrics", "rows_sha256"), "raffed.results.writer"),
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from raffed.errors import FolderInUseError, RunFolderError, advice, writing
-from raffed.results.tree import check_regular
+from raffed.results.files import check_regular
 
 try:
     import fcntl

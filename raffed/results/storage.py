@@ -16,13 +16,16 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from raffed.errors import RaffedError, UsageError, writing
 from raffed.results.remote import CHECKPOINTS, Remote
+from raffed.results.runfile import RECORDS_FILE
 from raffed.scratch import scratch_folder
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; with several nodes, a folder that all of them mount
@@ -251,3 +254,48 @@ def _scratch() -> Path:
         if where:
             Path(where).mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="raffed-", dir=where))
+
+
+# Packed records as folders of runs, for reports.
+#
+# What unpacks them stands beside raffed, and is found by the entry point `raffed.records`.
+
+
+class DamagedRecordsError(ValueError):
+    """Packed records cannot be read, or are no longer what was packed. The message is one line."""
+
+
+@contextmanager
+def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    """Yield paths that hold run folders, for paths that may hold packed records.
+
+    Packed records at or below a path are unpacked into temporary folders. `raffed.results.storage.named`
+    gives the packed folder's name in place of the temporary one.
+
+    Raises:
+        DamagedRecordsError: Packed records cannot be read.
+    """
+    found: list[Path] = []
+    with scratch_folder() as scratch, known_as() as know:
+        for number, path in enumerate(paths):
+            packed = packed_below(path)
+            found += [] if path in packed else [path]
+            for folder in packed:
+                local = scratch / str(number) / folder.relative_to(path) / folder.name
+                _unpack(folder, local)
+                know(local, str(folder))
+                found.append(local)
+        yield found
+
+
+def packed_below(path: Path) -> list[Path]:
+    """Return the folders with packed records at or below a path."""
+    return sorted(Path(place) for place, _, names in os.walk(path) if RECORDS_FILE in names)
+
+
+def _unpack(folder: Path, out: Path) -> None:
+    entries = entry_points(group="raffed.records")
+    if not entries:  # an environment from before the reader moved
+        raise DamagedRecordsError(f"{folder}: nothing reads packed records; install raffed anew (make venv)")
+    for entry in entries:
+        entry.load()(folder, out)

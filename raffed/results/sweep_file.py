@@ -11,13 +11,11 @@ from typing import Annotated, Literal, NotRequired, Required, TypeAlias, TypeGua
 
 from typing_extensions import TypedDict
 
-from raffed.config.validation import Length, Range
+from raffed.config.validation import Json, Length, Range
 from raffed.errors import RunFolderError
-from raffed.results.folder_names import SWEEP_FILE as SWEEP_FILE
-from raffed.results.folder_names import folder_name
-from raffed.results.json_files import Json, JsonFileError, NoJsonFileError, Shape, check_json, read_json
-from raffed.results.packed_records import check_unpacked
-from raffed.results.seal import BROKEN, is_broken
+from raffed.results.files import JsonFileError, NoJsonFileError, Shape, check_json, read_json
+from raffed.results.runfile import BROKEN, check_unpacked, folder_name, is_broken
+from raffed.results.runfile import SWEEP_FILE as SWEEP_FILE
 
 SWEEP_SCHEMA = 1
 SEED_AXIS = "seed"  # trials of one setting that differ in it are compared by their mean score

@@ -13,21 +13,229 @@ not list, or whose bytes differ, is not read.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from raffed.errors import RunFolderError, UsageError, check_choice
-from raffed.results.atomic import clean, replacing, sync_folder
-from raffed.results.canonical import rows_sha256, sorted_rows
+from raffed.budget import allow_table
+from raffed.errors import RunFolderError, UsageError, check_choice, check_permitted
+from raffed.results.files import clean, file_sha256, read_regular, replacing, sync_folder
+from raffed.results.metric import MODELS, SCHEMA, SCHEMA_VERSION, SPLITS, WORDS, Row
 from raffed.results.metrics import METRICS
-from raffed.results.metrics_part import PART, DamagedPartError, known_parts, read_part, table_of, write_part
-from raffed.results.schema import MODELS, SCHEMA, SPLITS, Row
-from raffed.results.tree import file_sha256, read_regular
+from raffed.results.runfile import RUN_FILE, read_run
 
-__all__ = ["METRICS_FOLDER", "MetricsWriter", "read_metrics", "read_rows", "rows_sha256", "rows_until"]
+# One order and one hash for metric rows, independent of the files they come from and of their order there.
+
+
+_NULL = np.iinfo(np.int64).min
+_NULL_BITS, _NAN_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0x7FF8000000000000)
+_ORDER = (
+    "round",
+    "client",
+    "model",
+    "split",
+    "metric",
+    "stage",
+    "class",
+    "value",
+    "n",
+    "bytes_up",
+    "bytes_down",
+    "method",
+    "dataset",
+    "partition",
+    "seed",
+)
+_Codes = npt.NDArray[np.int64]
+
+
+def sorted_rows(table: pa.Table) -> pa.Table:
+    """Sort rows by round, client (server first), model, split, metric, stage and class, then by all other
+    columns.
+    """
+    return table.take(pa.array(_order([_codes(table[name])[0] for name in _ORDER], table.num_rows)))
+
+
+def rows_sha256(table: pa.Table, ignore: Collection[str] = ("run_id", "seconds")) -> str:
+    """Return the SHA-256 (hex) of the rows of `table`, without the columns in `ignore`.
+
+    The hash does not depend on the order of rows, on how they are divided into parts, or on dictionaries.
+    Floats count by their IEEE-754 bits, so 0.0 and -0.0 differ; all NaNs are equal. Two executions of a run
+    have equal hashes if and only if all their values have equal bits (up to collisions of SHA-256).
+    """
+    names = [field.name for field in SCHEMA if field.name not in ignore]
+    codes, words = zip(*(_codes(table[name]) for name in names), strict=True)
+    order = _order(
+        [codes[names.index(name)] for name in _ORDER if name in names] + list(codes), table.num_rows
+    )
+    digest = hashlib.sha256(json.dumps({"rows": table.num_rows, "columns": names, "words": words}).encode())
+    for column in codes:
+        digest.update(column[order].astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _order(keys: list[_Codes], rows: int) -> _Codes:
+    return np.lexsort(keys[::-1]).astype(np.int64) if rows else np.zeros(0, np.int64)
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[_Codes, list[str]]:
+    """Encode a column as int64 with the same order and the same equalities, and return its words if it
+    has any.
+    """
+    if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
+        return _word_codes(column)
+    if pa.types.is_floating(column.type):
+        return _float_codes(column), []
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), _NULL).to_numpy(), np.int64), []
+
+
+def _word_codes(column: pa.ChunkedArray) -> tuple[_Codes, list[str]]:
+    encoded = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    words = encoded.dictionary.to_pylist()
+    order = sorted(range(len(words)), key=words.__getitem__)
+    rank = np.zeros(len(words), np.int64)
+    rank[order] = np.arange(len(words))
+    return rank[np.asarray(encoded.indices.to_numpy(), np.int64)], sorted(words)
+
+
+def _float_codes(column: pa.ChunkedArray) -> _Codes:
+    values = np.array(pc.fill_null(column, 0.0).to_numpy(), np.float64)
+    bits = np.where(np.isnan(values), _NAN_BITS, values.view(np.uint64))
+    codes = np.where(column.is_null().to_numpy(), _NULL_BITS, bits).view(np.int64)
+    # The bits of negative floats sort backwards. Flipping all bits except the sign reverses that, and is
+    # one-to-one.
+    return np.where(codes < 0, codes ^ np.int64(0x7FFFFFFFFFFFFFFF), codes)
+
+
+# Open Parquet files that anybody may have made: a few bytes may stand for billions of equal rows.
+
+
+def open_table(
+    source: bytes | Path, words: Sequence[str] = (), *, page_checksum_verification: bool = False
+) -> pq.ParquetFile:
+    """Open a Parquet file to read it.
+
+    Args:
+        source: The file, or its bytes.
+        words: Columns of texts of which each is kept once, however many rows have it.
+        page_checksum_verification: As pyarrow has it.
+
+    Raises:
+        ValueError: The file is damaged, or claims more memory than it may take (`raffed.budget`).
+    """
+    where = source if isinstance(source, Path) else pa.BufferReader(source)
+    file = pq.ParquetFile(
+        where, read_dictionary=list(words), page_checksum_verification=page_checksum_verification
+    )
+    try:
+        allow_table(file.metadata, "its table")
+    except ValueError:
+        file.close()
+        raise
+    return file
+
+
+# One part of a run's metric rows: written once, and read only if it is what was written.
+
+
+PART = re.compile(r"part-(\d{6,})-(\d{6,})\.parquet")
+_VERSION_KEY, _RUN_KEY = b"raffed.schema", b"raffed.run"
+
+
+class DamagedPartError(RunFolderError):
+    """A part is not, or is no longer, what was written."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What run.json records about a run's parts.
+
+    Attributes:
+        files: Name below the run's folder → SHA-256. None without a run.json; then every part is read.
+    """
+
+    files: Mapping[str, str] | None = None
+
+    def read(self, path: Path, raw: bytes | None = None) -> pa.Table:
+        """Return the rows of a part. `raw` holds its bytes if they have been read already.
+
+        Raises:
+            DamagedPartError: The part is not what was written.
+            RunFolderError: The part has another schema, or this run did not write it.
+        """
+        try:
+            raw = read_regular(path) if raw is None else raw
+        except OSError as error:
+            check_permitted(path, error)
+            raise DamagedPartError(
+                f"{path}: cannot be read ({error.strerror}); put back a copy of it"
+            ) from error
+        if self.files is None:
+            return read_part(path, raw)
+        recorded = self.files.get(f"{path.parent.name}/{path.name}")
+        if recorded is None:
+            raise RunFolderError(
+                f"{path}: this run did not write it, because {RUN_FILE} does not list it; remove it"
+            )
+        if recorded != hashlib.sha256(raw).hexdigest():
+            raise DamagedPartError(
+                f"{path}: damaged (it was changed: {RUN_FILE} has another hash); put back a copy of it"
+            )
+        return read_part(path, raw)
+
+
+def known_parts(run_dir: Path) -> Known:
+    """Return what the run.json of a folder records about its parts; empty without a run.json."""
+    if not (Path(run_dir) / RUN_FILE).exists():
+        return Known()
+    about = read_run(Path(run_dir))
+    return Known(about["files"])
+
+
+def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
+    """Return the rows of a part, whatever run.json records about it. `raw` holds its bytes if they were read
+    already.
+    """
+    # Not read_table, which would make a column of a folder named `mu=0.1` above the run.
+    try:
+        source = read_regular(path) if raw is None else raw
+        with open_table(source, WORDS, page_checksum_verification=True) as file:
+            version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
+            if version == SCHEMA_VERSION:
+                return file.read().replace_schema_metadata(None).cast(SCHEMA)
+    except (OSError, ValueError) as error:
+        raise DamagedPartError(f"{path}: damaged ({error}); put back a copy of it") from error
+    raise RunFolderError(
+        f"{path}: it has schema {version}, but this raffed reads schema {SCHEMA_VERSION}; use the "
+        "raffed that wrote it"
+    )
+
+
+def write_part(path: Path, table: pa.Table, run: Mapping[str, str | int]) -> None:
+    """Write rows as Parquet. `run` holds the values that are equal in all of them."""
+    about = {_VERSION_KEY: str(SCHEMA_VERSION).encode(), _RUN_KEY: json.dumps(run, sort_keys=True).encode()}
+    pq.write_table(table.replace_schema_metadata(about), path, compression="zstd", write_page_checksum=True)
+
+
+def table_of(rows: list[Row], run: Mapping[str, str | int]) -> pa.Table:
+    """Return rows as a table in SCHEMA. `run` holds the values that are equal in all of them."""
+    columns: dict[str, list[object]] = {name: [value] * len(rows) for name, value in run.items()}
+    for name, values in zip(Row._fields, zip(*rows, strict=True), strict=True):
+        columns[name.rstrip("_")] = list(values)
+    columns["value"] = [float(row.value) for row in rows]
+    return pa.table(
+        {field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA
+    )
+
 
 METRICS_FOLDER = "metrics"
 Record = Callable[[Mapping[str, str]], None]

@@ -11,10 +11,9 @@ import pyarrow.compute as pc
 from raffed.config.run import RunConfig
 from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.core.messages import ServerState
-from raffed.results.metric import Metric
+from raffed.results.metric import Metric, Row
 from raffed.results.metrics import PERSONAL_VALIDATION, VALIDATION_ACCURACY, VALIDATION_LOSS
-from raffed.results.row import Row
-from raffed.results.run_contents import Best
+from raffed.results.runfile import Best
 
 BEST = "best.safetensors"  # the server's state with the best model, in a checkpoint and in a finished run
 METRICS: dict[str, Metric] = {

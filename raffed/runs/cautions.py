@@ -9,7 +9,7 @@ from raffed.core.ingredients import Ingredient
 from raffed.core.training.overrides import override_line
 from raffed.runtime.machine import bf16_gain, bf16_in_hardware
 from raffed.runtime.network_setup import has_normalisation
-from raffed.runtime.run_network import network_line
+from raffed.runtime.run_method import network_line
 
 if TYPE_CHECKING:
     from raffed.runtime.setup import Setup

@@ -9,14 +9,44 @@ from pathlib import Path
 from raffed.config.run import RunConfig
 from raffed.data.own_data import code_of
 from raffed.errors import RunFolderError
+from raffed.methods import METHODS
 from raffed.own import gate
 from raffed.own.carried import CarriedCode, RunCode, defined_here, packed
 from raffed.own.located import NOTEBOOK, CodeLocation, Sources, changed, hashes_at, located, sources_at
 from raffed.own.resolve import install
-from raffed.results.atomic import write_text
-from raffed.results.code_history import all_files, changed_files
-from raffed.results.run_contents import CodeRecord, RunContents
+from raffed.results.files import write_text
+from raffed.results.origin import all_files, changed_files
+from raffed.results.runfile import CodeRecord, RunContents
 from raffed.runtime.own_code import references_in
+
+# Runs of a method whose meaning has changed since: they are neither continued nor verified.
+
+
+def revision_of(method: str) -> int:
+    """Return the present revision of a method; 1 for a method that is not registered."""
+    info = METHODS.get(method)
+    return 1 if info is None else info.revision
+
+
+def check_revision(path: Path, then: int, method: str) -> None:
+    """Refuse a run that was begun with another revision of its method.
+
+    Args:
+        path: The run's folder, for the message.
+        then: The revision in its run.json.
+        method: Name of the method.
+
+    Raises:
+        RunFolderError: The revisions differ.
+    """
+    now = revision_of(method)
+    if then != now:
+        raise RunFolderError(
+            f"{path}: was begun with revision {then} of {method}, and this raffed has revision {now}, which "
+            f"gives another result; use the raffed that began it (`versions` and `commit` in its run.json), "
+            f"or start a new run"
+        )
+
 
 GO_ON = "put the earlier version back, or go on with --accept-changed-code, which run.json records"
 

@@ -240,8 +240,7 @@ def _traces(name: str, root: Path) -> bool:
 
 def _ray(address: str | None) -> Iterator[Finding]:
     """Start or join a Ray as every command does, and ask one worker on each of its nodes."""
-    from raffed.runtime.ray.nodes import different_nodes
-    from raffed.runtime.ray.same_code import MEND
+    from raffed.runtime.ray.nodes import MEND, different_nodes
     from raffed.runtime.ray.session import RaySession
 
     began = time.monotonic()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raffed.results.row import Row
-    from raffed.runtime.reports import Report
-    from raffed.runtime.seconds import RoundProfile
+    from raffed.results.metric import Row
+    from raffed.runtime.reports import Report, RoundProfile
 
 
 @dataclass(frozen=True)
@@ -78,3 +79,26 @@ def round_event(
         means.get(("global", "val")),
         means.get(("personal", "val")),
     )
+
+
+# Warnings of a process whose standard error nobody sees are handed on to the command that started it.
+
+
+LOGGER = "raffed"
+
+
+@contextlib.contextmanager
+def handed_on(take: Callable[[str], None]) -> Iterator[None]:
+    """Hand the text of each warning on instead of showing it, unless logs are for programs."""
+
+    class Handing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            take(record.getMessage())
+
+    logger, handler = logging.getLogger(LOGGER), Handing(logging.WARNING)
+    if logger.propagate:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

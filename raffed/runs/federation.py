@@ -9,40 +9,40 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
+from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import ServerState
 from raffed.core.params import State
 from raffed.core.round import evaluated_broadcast, server_init
+from raffed.errors import RaffedError, RunFolderError
 from raffed.federation.attacks import attack_rows
 from raffed.federation.selection import needs_losses
 from raffed.own.user_code import user_errors
+from raffed.results.lock import held, this_process
+from raffed.results.metric import Row
 from raffed.results.metrics import BROADCAST_ACCURACY, TRAINING_ACCURACY
-from raffed.results.row import Row
-from raffed.runs.aggregation import RoundAggregator
+from raffed.results.origin import command_line, work_for
+from raffed.results.runfile import RUN_FILE
+from raffed.runs.aggregation import CleanScore, RoundAggregator, ServerDevice
 from raffed.runs.best_model import Validation
+from raffed.runs.checkpoint import RunState, weights_sha256
 from raffed.runs.events import RoundEvent, round_event
-from raffed.runs.final_measures import after_last, before_last, fairness
+from raffed.runs.final_measures import OwnMeasures, after_last, before_last, fairness
 from raffed.runs.folder import RunFolder
-from raffed.runs.folder_place import of_folder
-from raffed.runs.hashes import weights_sha256
-from raffed.runs.idle_terms import IdleTerms
-from raffed.runs.metric_rows import round_rows, validation_rows
-from raffed.runs.own_metrics import OwnMeasures
+from raffed.runs.folder_place import of_folder, written
+from raffed.runs.metric_rows import ClientSurvey, IdleTerms, round_rows, validation_rows
 from raffed.runs.participation import RoundPlan, losses_by
 from raffed.runs.privacy_accountant import Accountant
-from raffed.runs.round_phases import RoundInScoring, RoundInTraining
-from raffed.runs.round_schedule import RoundSchedule, asked_of
-from raffed.runs.run_state import RunState
-from raffed.runs.server_data import CleanScore
-from raffed.runs.server_device import ServerDevice
-from raffed.runs.survey import ClientSurvey
+from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, asked_of
 from raffed.runtime.api import Backend
+from raffed.runtime.machine import check_unchanged
 from raffed.runtime.network_setup import make_network, make_spec
-from raffed.runtime.reports import ScoreCounts
-from raffed.runtime.seconds import Stopwatch
+from raffed.runtime.reports import Stopwatch
 from raffed.runtime.setup import Setup
-from raffed.runtime.torch_settings import check_unchanged
 
 log = logging.getLogger(__name__)
 
@@ -278,3 +278,84 @@ class RoundLoop:
             made += after_last(self.setup, self._network, scoring.whole)
             made += fairness(self.setup, self.server.round, scoring.reports)
         return made
+
+
+# Execute the rounds of a run on a backend, and record how they end.
+#
+# This happens in the process of the command, or in the driver actor.
+
+
+Stop = Callable[[], bool]
+
+
+class Asker(NamedTuple):
+    """The process for which another one conducts a run.
+
+    Attributes:
+        process: What holds the run's folder, as messages name it.
+        command: The command that was typed; empty if there is none.
+    """
+
+    process: str
+    command: str
+
+
+def this_asker() -> Asker:
+    """Return this process as one that asks another one to conduct a run."""
+    return Asker(this_process(), command_line())
+
+
+def conduct_at(
+    setup: Setup, path: Path, resumed: bool, runtime: Backend, stop: Stop, asker: Asker | None = None
+) -> Iterator[RoundEvent]:
+    """Open the run's folder and execute the rounds on a backend, in this process or in the driver actor.
+
+    The folder is locked meanwhile, for this process or for the one that has asked for the run.
+    """
+    if asker is not None:
+        work_for(asker.command)
+    with closing(runtime), held(path, asker.process if asker else None), written(path):
+        folder = RunFolder(path, setup, resume=resumed and (path / RUN_FILE).exists())
+        yield from conduct(setup, folder, runtime, stop)
+
+
+def conduct(setup: Setup, folder: RunFolder, runtime: Backend, stop: Stop) -> Iterator[RoundEvent]:
+    """Execute the rounds on a backend and write into run.json how they ended."""
+    try:
+        with written(folder.path):
+            folder.note_placement(runtime.placement())
+            loop = RoundLoop(setup, runtime, folder)
+            yield from loop.rounds(stop)
+            _close(loop)
+    except (KeyboardInterrupt, GeneratorExit):
+        _ended(folder, "stopped", "interrupted")
+        raise
+    except RaffedError as error:
+        _ended(folder, "failed", str(error))
+        if isinstance(error, RunFolderError):  # not a refused request: the run had begun and could not go on
+            raise RaffedError(str(error)) from error
+        raise
+    except BaseException as error:
+        _ended(folder, "failed", f"{type(error).__name__}: {error}")
+        raise
+
+
+def _close(loop: RoundLoop) -> None:
+    """Write into run.json that the run is finished, or that it was stopped."""
+    folder, backend = loop.folder, loop.runtime
+    if not loop.over:
+        folder.end("stopped", None)
+        return
+    digests = backend.client_state_digests(loop.versions)
+    folder.note_placement(backend.placement())
+    hashes, best = loop.round_hashes, loop.validation.kept
+    folder.finish(loop.server, weights_sha256(loop.state), digests, hashes, best, loop.ended_early)
+
+
+def _ended(folder: RunFolder, state: str, error: str) -> None:
+    """Write down how a run ended. If that fails too, only log it, so that the first error is reported."""
+    try:
+        folder.end(state, error)
+    except OSError as second:
+        level = logging.INFO if of_folder(second) else logging.WARNING
+        log.log(level, "%s: its state could not be put down: %s", folder.path, second)

@@ -16,23 +16,16 @@ from raffed.config.run import RunConfig
 from raffed.core.messages import ServerState
 from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
-from raffed.results.atomic import sync_file
+from raffed.results.files import file_sha256, sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
-from raffed.results.row import Row
-from raffed.results.run_contents import Noted
-from raffed.results.runfile import RUN_FILE, read_run
-from raffed.results.tree import file_sha256
+from raffed.results.metric import Row
+from raffed.results.runfile import RUN_FILE, Noted, read_run
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runs.best_model import BEST, BestModel
-from raffed.runs.checkpoint_store import CheckpointStore
-from raffed.runs.code_record import write_notebook
-from raffed.runs.earlier import EarlierRounds
-from raffed.runs.hashes import client_states_sha256
-from raffed.runs.integrity import PARTITION, check_drawn, check_partition, check_rows
-from raffed.runs.method_revision import check_revision
-from raffed.runs.provenance import new_run
-from raffed.runs.run_record import RunRecord
-from raffed.runs.run_state import RunState
+from raffed.runs.checkpoint import CheckpointStore, RunState, client_states_sha256
+from raffed.runs.code_record import check_revision, write_notebook
+from raffed.runs.integrity import PARTITION, EarlierRounds, check_drawn, check_partition, check_rows
+from raffed.runs.record import RunRecord, new_run
 from raffed.runtime.record_codec import save_record
 from raffed.runtime.setup import Setup
 

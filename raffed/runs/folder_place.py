@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raffed.errors import DiskFullError, FolderLostError, RaffedError, RunFolderError
-from raffed.results.atomic import is_full
-from raffed.results.runfile import RUN_FILE
-from raffed.results.sweep_file import SWEEP_FILE
+from raffed.results.files import is_full
+from raffed.results.runfile import RUN_FILE, SWEEP_FILE
 
 _OF_A_FOLDER = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE),

@@ -6,18 +6,161 @@ The hashes in run.json decide. A command checks before it relies on the files.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from raffed.data.partition import Partition
+from raffed.config.run import RunConfig
+from raffed.data.partition_file import Partition
 from raffed.data.split import Split
 from raffed.errors import RunFolderError, UsageError
-from raffed.results.run_contents import RunContents
-from raffed.results.runfile import RUN_FILE
-from raffed.results.tree import file_sha256
+from raffed.results.files import file_sha256
+from raffed.results.runfile import RUN_FILE, EarlierConfig, RunContents, Segment
 from raffed.results.writer import read_metrics, rows_sha256, rows_until
 
+# The segments of a run in run.json: one for each time that the run was begun or resumed.
+#
+# A segment says what computed its rounds.
+
+
 log = logging.getLogger(__name__)
+DECIDE = (
+    "machine",
+    "processor",
+    "vectors",
+    "linear",
+    "gpu",
+)  # the parts of the hardware that may change bits
+
+
+def up_to(segments: Sequence[Segment], done: int) -> list[Segment]:
+    """Return the segments of a run's first `done` rounds. Rounds after that will be computed again.
+
+    Rounds later than the end of the last segment belong to it: the run was killed before it could record
+    them.
+    """
+    *earlier, last = segments
+    whole = [*earlier, _ending(last, max(last["to"], done))]
+    return [_ending(one, min(one["to"], done)) for one in whole if one["from"] <= min(one["to"], done)]
+
+
+def _ending(segment: Segment, to: int) -> Segment:
+    """Return a copy of a segment with another last round."""
+    changed = segment.copy()
+    changed["to"] = to
+    return changed
+
+
+def difference(before: Segment, after: Segment) -> str:
+    """Return what differs between two segments and may change bits, such as `torch 2.14.1 → 2.15.0, …`.
+
+    What one of them does not record counts as equal.
+    """
+    pairs = {
+        **{name: (before["versions"].get(name), new) for name, new in after["versions"].items()},
+        **{name: (before["hardware"].get(name), after["hardware"].get(name)) for name in DECIDE},
+        **{name: (old[:8], new[:8]) for name, (old, new) in after.get("accepted", {}).items()},
+    }
+    return ", ".join(
+        f"{name} {old} → {new}" for name, (old, new) in pairs.items() if old and new and old != new
+    )
+
+
+def said_in(about: RunContents) -> list[tuple[str, str]]:
+    """Return the warnings about a run's folder from each time that the run was resumed: when, and
+    the line.
+    """
+    return [(one["started"], text) for one in about["segments"] for text in one["said"]]
+
+
+def warn_anew(about: RunContents, told: list[tuple[str, str]]) -> None:
+    """Log the warnings about the folder that are not in `told` yet, and add them there."""
+    for one in said_in(about):
+        if one not in told:
+            log.warning("%s", one[1])
+            told.append(one)
+
+
+# What a run was before it was extended or forked, as its run.json records it under `earlier`.
+
+
+@dataclass(frozen=True)
+class EarlierRounds:
+    """The configurations under which a run's first rounds were computed, oldest first.
+
+    It is empty for a run that was neither extended nor forked.
+    """
+
+    entries: Sequence[EarlierConfig] = ()
+
+    @staticmethod
+    def of(contents: RunContents) -> EarlierRounds:
+        """Return what a run.json records."""
+        return EarlierRounds(tuple(contents.get("earlier", ())))
+
+    def accepts(self, identity: str, rounds: int) -> bool:
+        """Return whether a checkpoint of `rounds` rounds with this identity belongs to the run."""
+        return any(one["identity"] == identity and rounds <= one["until"] for one in self.entries)
+
+    def knows(self, identity: str) -> bool:
+        """Return whether the run once had this identity."""
+        return any(one["identity"] == identity for one in self.entries)
+
+    def config_at(self, round: int, present: RunConfig) -> RunConfig:
+        """Return the configuration that was in force in a round, counted from 0."""
+        for one in self.entries:
+            if round < one["until"]:
+                return RunConfig.from_dict(one["config"])
+        return present
+
+    def check(self, path: Path) -> None:
+        """Raise a RunFolderError if an entry holds no configuration, or not the one that it names."""
+        for one in self.entries:
+            try:
+                found = RunConfig.from_dict(one["config"]).identity()
+            except UsageError as error:
+                raise RunFolderError(
+                    f"{path / RUN_FILE}: an earlier configuration cannot be read: {error}; put back a copy"
+                ) from error
+            if found != one["identity"]:
+                raise RunFolderError(
+                    f"{path / RUN_FILE}: an earlier configuration was edited; put back a copy of the file"
+                )
+
+
+def rewound(contents: RunContents, rounds: int) -> RunContents:
+    """Return the run.json of a run as if it had been stopped after `rounds` rounds.
+
+    Hashes of files stay, so that what was written before can still be checked.
+    """
+    kept = contents.copy()
+    for name in ("hashes", "round_hashes", "best", "ended_early"):
+        kept.pop(name, None)  # type: ignore[misc]
+    kept["state"], kept["error"], kept["rounds_done"] = "stopped", None, rounds
+    segments = contents["segments"]
+    begun = segments[0].copy()
+    begun["to"] = 0
+    kept["segments"] = up_to(segments, rounds) or [begun]
+    return kept
+
+
+def superseded(contents: RunContents, rounds: int) -> list[EarlierConfig]:
+    """Return the entries for a run that goes on after `rounds` rounds under another configuration."""
+    before: list[EarlierConfig] = [
+        {"run_id": one["run_id"], "identity": one["identity"], "until": rounds, "config": one["config"]}
+        if one["until"] > rounds
+        else one
+        for one in contents.get("earlier", [])
+    ]
+    present: EarlierConfig = {
+        "run_id": contents["run_id"],
+        "identity": contents["identity"],
+        "until": rounds,
+        "config": contents["config"],
+    }
+    return [*before, present]
+
+
 PARTITION = "partition.npz"
 
 

@@ -2,17 +2,94 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
-from raffed.core.aggregation.exact_sums import plain_sum
+from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.measures.scores import ScoreCounts
+from raffed.core.measures.term_strength import ALL
+from raffed.core.messages import Broadcast, ServerState
+from raffed.core.method import Method
+from raffed.core.params import State
+from raffed.own.user_code import place_of
 from raffed.results import metrics as scores
-from raffed.results.metric import Metric
-from raffed.results.metrics import CLIENT_LOSS, METRICS, NEVER_SELECTED, TRAINING_LOSS, UNSEEN
-from raffed.results.row import Row
-from raffed.runs.strength_rows import strength_rows
+from raffed.results.metric import Metric, Row
+from raffed.results.metrics import CLIENT_LOSS, METRICS, NEVER_SELECTED, TERM_STRENGTH, TRAINING_LOSS, UNSEEN
+from raffed.runtime.api import Backend, RoundOrder
 from raffed.runtime.reports import Report, SurveyedClient
+from raffed.runtime.setup import Setup
+
+# Make the rows of the measure `term_strength`: of each participant, and the medians over participants.
+
+
+def strength_rows(number: int, reports: Sequence[Report]) -> list[Row]:
+    """Return the rows of an evaluated round; none if nobody measured.
+
+    The common row is the median and leaves out NaN. A mean would be decided by a client whose cross-entropy
+    is all but 0 after training, as with a single class, where a ratio can be 10^10.
+
+    Args:
+        number: Number of rounds done.
+        reports: What the participants reported.
+    """
+    rows = []
+    for model, term in dict.fromkeys(key for r in reports for key in r.scores.strengths):
+        metric, part = TERM_STRENGTH[model], "" if term == ALL else term
+        own = ((r.client, r.scores.strengths.get((model, term))) for r in reports)
+        found = [(client, one) for client, one in own if one is not None]
+        rows += [metric.row(number, one.value, part=part, client=client, n=one.n) for client, one in found]
+        known = [one.value for _, one in found if not math.isnan(one.value)]
+        middle = statistics.median(known) if known else math.nan
+        rows.append(metric.row(number, middle, part=part, n=len(known)))
+    return rows
+
+
+# Terms of a user's own method that change nothing, because their value never has a gradient.
+
+
+log = logging.getLogger(__name__)
+ROUNDS: Final = 2  # a term may have nothing to do in the first round, before there is anything to remember
+
+
+class IdleTerms:
+    """Warns once of the terms that had no gradient at any client in the first rounds of this process.
+
+    Args:
+        method: The run's method.
+    """
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self._idle: set[str] | None = None  # without gradient in every round so far
+        self._rounds = 0
+
+    def note(self, reports: Sequence[Report], last: bool) -> None:
+        """Note a round, and warn if it is time.
+
+        Args:
+            reports: What its clients report.
+            last: Whether it is the run's last round.
+        """
+        if self._rounds >= ROUNDS or not reports:
+            return
+        here = set.intersection(*(set(one.idle) for one in reports))
+        self._idle = here if self._idle is None else self._idle & here
+        self._rounds = ROUNDS if last else self._rounds + 1
+        if self._rounds < ROUNDS or not self._idle:
+            return
+        kinds = [type(one) for _, one in self._method.ingredients() if type(one).__name__ in self._idle]
+        for kind in kinds:
+            log.warning(
+                "%s: %s has had no gradient at any client so far, so it has changed nothing: compute its "
+                "value from f with torch and do not detach it, or return 0 where it adds nothing",
+                place_of(getattr(kind, "loss", kind)),
+                kind.__name__,
+            )
+
 
 ACCURACY = {
     "global": scores.DOWNLOADED_ACCURACY,
@@ -162,3 +239,72 @@ def _each_and_mean(number: int, metric: Metric, own: Own) -> list[Row]:
     if own:
         rows.append(metric.row(number, sum(score.accuracy for _, score in own) / len(own), n=len(own)))
     return rows
+
+
+# The survey after a round: score the models of all clients, also of those that did not take part.
+
+
+class ClientSurvey:
+    """Scores all clients of a run between rounds.
+
+    `initial` is the model with all its layers, and `norms` names its parameters of BatchNorm.
+    """
+
+    def __init__(self, setup: Setup, backend: Backend, initial: State, norms: tuple[str, ...] = ()) -> None:
+        self._setup, self._backend, self._initial, self._norms = setup, backend, initial, norms
+
+    def rows(
+        self, server: ServerState, versions: Mapping[int, int], last: RoundOrder, whole: Broadcast | None
+    ) -> list[Row]:
+        """Return the rows about all clients.
+
+        Args:
+            server: The server's state after the round.
+            versions: Client → number of rounds done when it last took part.
+            last: The order of the round.
+            whole: The server's model, or None if the method has no global model.
+        """
+        clients = tuple(self._setup.trainable)
+        kept = tuple(versions.get(client, 0) for client in clients)
+        order = _order(server, clients, kept)
+        oracle = not self._setup.method.has_global
+        found = self._backend.survey(order, self.oracle(server, versions, last) if oracle else whole)
+        return survey_rows(server.round, found, oracle, [version > 0 for version in kept])
+
+    def unseen_rows(self, server: ServerState, whole: Broadcast | None) -> list[Row]:
+        """Return the rows about the clients that never train: each is scored as one that comes new.
+
+        Args:
+            server: The server's state after the round.
+            whole: The server's model, or None if the method has no global model.
+        """
+        clients = self._setup.unseen
+        if not clients:
+            return []
+        order = _order(server, clients, (0,) * len(clients))
+        return unseen_rows(server.round, self._backend.survey(order, whole))
+
+    def oracle(self, server: ServerState, versions: Mapping[int, int], last: RoundOrder) -> Broadcast | None:
+        """Return the server's layers, completed by the mean of the layers that the last participants keep.
+
+        Only the simulator can form this model (docs/papers/gldp.md §7). It is None if nothing is shared, if
+        buffers stay with the clients, if no head is used, or if no upload was counted.
+        """
+        split, personal = self._setup.method.split, self._setup.method.personal
+        headless = personal is not None and personal.predicts
+        if split.personal == "all" or split.buffers == "local" or headless or not any(last.weights):
+            return None
+        kept, weights = tuple(versions[client] for client in last.participants), last.weights
+        if self._setup.config.clock.asynchronous:  # the weights of stale uploads do not add up to 1
+            weights = tuple(weight / math.fsum(weights) for weight in weights)
+        total = PointSum()
+        for part in self._backend.own_layers(replace(last, versions=kept, weights=weights)):
+            total.merge(part)
+        own = total.value(split.own(self._initial.w, self._norms))
+        return server.replace(w=server.w.joined(own, self._initial.w.names)).broadcast()
+
+
+def _order(server: ServerState, clients: tuple[int, ...], versions: tuple[int, ...]) -> RoundOrder:
+    """Return the order to score clients one by one. Their weights are 0, since nothing is uploaded."""
+    stacks = tuple((client,) for client in clients)
+    return RoundOrder(server.broadcast(), clients, (0.0,) * len(clients), versions, True, stacks)

@@ -17,7 +17,7 @@ from raffed.core.method import Method
 from raffed.federation.faults import draw_faults
 from raffed.federation.selection import Draw, Losses, chosen, chosen_by_own, own_selection
 from raffed.results import metrics
-from raffed.results.row import Row
+from raffed.results.metric import Row
 from raffed.runtime.api import Backend, RoundOrder
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.setup import Setup

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from raffed.config.privacy import Privacy
+from raffed.results.metric import Row
 from raffed.results.metrics import EPSILON_POISSON, EPSILON_SPENT
-from raffed.results.row import Row
 
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 80, 96, 128, 192, 256, 512, 1024)
 

@@ -2,22 +2,201 @@
 
 from __future__ import annotations
 
+import functools
+import heapq
+import math
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
-from raffed.core.messages import ServerState
+from raffed.core.measures.scores import ScoreCounts
+from raffed.core.messages import Broadcast, ServerState
+from raffed.core.training.clock import batched, drawn_epochs
+from raffed.core.training.session import completed_steps
 from raffed.errors import UsageError
 from raffed.federation.selection import Losses
+from raffed.results.metric import Row
 from raffed.results.metrics import STALENESS, VIRTUAL_SECONDS
-from raffed.results.row import Row
-from raffed.runs.participation import RoundParticipants, RoundPlan, no_losses
-from raffed.runs.virtual_clock import Timeline
+from raffed.runs.participation import RoundParticipants, RoundPlan, drawn_clients, no_losses
 from raffed.runtime.api import Asked, Backend, RoundOrder
+from raffed.runtime.network_setup import make_network
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup
+
+# Events on the virtual clock of a run (config/clock.py): who is done when, and from which model it began.
+#
+# They depend on the configuration and the split alone, never on a result. So they are the same for any
+# placement, and can be computed again after any stop.
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An upload that is part of a step of the server. `start` is the number of steps done when it began."""
+
+    client: int
+    start: int
+
+
+@dataclass(frozen=True)
+class ServerStep:
+    """A step of the server.
+
+    Attributes:
+        time: Virtual seconds since the beginning.
+        arrivals: The uploads that it uses, in the order of the clients.
+        needed: The numbers of the models from which clients have begun whose uploads come later.
+    """
+
+    time: float
+    arrivals: tuple[Arrival, ...]
+    needed: tuple[int, ...] = ()
+
+
+class ClientSpeeds:
+    """How long a training of each client takes."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup, self._clock = setup, setup.config.clock
+        clients = setup.partition.num_clients
+        self._factors = self._clock.traced(clients) if self._clock.speeds == "trace" else []
+
+    def seconds(self, client: int, start: int, completed: float = 1.0) -> float:
+        """Return the virtual seconds of a training.
+
+        Args:
+            client: The client.
+            start: Number of the model with which it begins.
+            completed: Fraction of its steps that it makes.
+        """
+        clock = self._clock
+        steps = self._steps(client, start, completed) if clock.work == "step" else 1
+        return clock.seconds * steps * self._factor(client) * self._jitter(client, start)
+
+    def _steps(self, client: int, start: int, completed: float) -> int:
+        """Return the steps of shared training, as the client makes them (core/training/phases.py)."""
+        config, method, n = self._setup.config, self._setup.method, self._setup.sizes_at(start)[client]
+        made = []
+        for one in method.passes:
+            local = batched(config.local, one, n, not one.keep_singleton_batch and self._normalises)
+            epochs = drawn_epochs(config.local, config.seed, one, start, client)
+            made.append(completed_steps(local.steps(n, epochs), completed))
+        if method.solver is not None:  # it has one pass, and a step for each of its mini-batches
+            return method.solver.iterations(made[0]) * method.solver.batches()
+        return sum(made)
+
+    @functools.cached_property
+    def _normalises(self) -> bool:
+        """Whether the network has BatchNorm. It is built for a method that asks for it only."""
+        return make_network(self._setup).normalises
+
+    def _factor(self, client: int) -> float:
+        if self._clock.speeds == "lognormal":
+            z = seeds.rng(self._setup.config.seed, "clock", client=client).standard_normal()
+            return math.exp(self._clock.spread * float(z))
+        return self._factors[client] if self._factors else 1.0
+
+    def _jitter(self, client: int, start: int) -> float:
+        if not self._clock.jitter:
+            return 1.0
+        z = seeds.rng(self._setup.config.seed, "clock", start, client, 1).standard_normal()
+        return math.exp(self._clock.jitter * float(z))
+
+
+@dataclass
+class _State:
+    """What is going on: clients that train as (end, client, start), and uploads that wait."""
+
+    time: float = 0.0
+    training: list[tuple[float, int, int]] = field(default_factory=list)
+    waiting: list[Arrival] = field(default_factory=list)
+    fills: int = 0  # how often clients began with the present model
+
+
+class Timeline:
+    """The steps of the server of a run, in order.
+
+    While the server does not wait, as many clients train at a time as take part in a round. Whenever one
+    finishes, another one begins with the present model. It is drawn among those that neither train nor have
+    an upload that waits. All that finish at one moment are received first, in the order of the clients, then
+    the server makes its steps, and then clients begin. So a client begins at most once with one model.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup, self._clock = setup, setup.config.clock
+        self._speeds = ClientSpeeds(setup)
+        self._at_once = setup.config.federation.participants(len(setup.trainable))
+        self._steps: list[ServerStep] = []
+        self._state = _State()
+
+    def step(self, number: int) -> ServerStep:
+        """Return a step of the server, counted from 0."""
+        while len(self._steps) <= number:
+            if self._clock.asynchronous:
+                self._next_moment()
+            else:
+                self._steps.append(self._round(len(self._steps)))
+        return self._steps[number]
+
+    def needed(self, done: int) -> tuple[int, ...]:
+        """Return the numbers of earlier models that are still needed after so many steps."""
+        return self.step(done - 1).needed if done else ()
+
+    def _round(self, number: int) -> ServerStep:
+        before = self._steps[-1].time if self._steps else 0.0
+        participants = RoundParticipants.of(self._setup, number)
+        clients, faults = participants.trained, participants.faults
+        times = [self._speeds.seconds(one, number, faults[one].completed_fraction) for one in clients]
+        return ServerStep(
+            before + max(times, default=0.0), tuple(Arrival(client, number) for client in clients)
+        )
+
+    def _next_moment(self) -> None:
+        """Receive the uploads of the next moment, and make the steps that they allow."""
+        state = self._state
+        if not state.training:
+            self._begin()
+        state.time = state.training[0][0]
+        while state.training and state.training[0][0] == state.time:
+            _, client, start = heapq.heappop(state.training)
+            state.waiting.append(Arrival(client, start))
+        size = self._buffer
+        while len(state.waiting) >= size:
+            arrivals, state.waiting = state.waiting[:size], state.waiting[size:]
+            later = {start for _, _, start in state.training} | {one.start for one in state.waiting}
+            ordered = tuple(sorted(arrivals, key=lambda one: one.client))
+            self._steps.append(ServerStep(state.time, ordered, tuple(sorted(later))))
+            state.fills = 0
+        self._begin()
+
+    @property
+    def _buffer(self) -> int:
+        if self._clock.server == "fedasync":
+            return 1
+        return self._clock.buffer or self._at_once
+
+    def _begin(self) -> None:
+        """Let clients begin with the present model until as many train as may."""
+        state, number = self._state, len(self._steps)
+        free = self._at_once - len(state.training)
+        if free < 1:
+            return
+        busy = {client for _, client, _ in state.training} | {one.client for one in state.waiting}
+        idle = [client for client in self._setup.trainable if client not in busy]
+        for client in self._chosen(idle, free, number):
+            end = state.time + self._speeds.seconds(client, number)
+            heapq.heappush(state.training, (end, client, number))
+        state.fills += 1
+
+    def _chosen(self, idle: Sequence[int], count: int, number: int) -> list[int]:
+        """Return clients that begin. Those that a round of this number would draw come first."""
+        drawn = set(drawn_clients(self._setup, number)) if not self._state.fills else set()
+        generator = seeds.rng(self._setup.config.seed, "clock", number, 0, 2, self._state.fills)
+        places = {client: place for place, client in enumerate(generator.permutation(list(idle)).tolist())}
+        return sorted(sorted(idle, key=lambda one: (one not in drawn, places[one]))[:count])
+
 
 Trained = tuple[PartialSum, list[Report]]
 
@@ -152,4 +331,37 @@ def asked_of(backend: Backend, whole: RoundOrder, pieces: list[RoundOrder]) -> C
     return trained
 
 
-__all__ = ["RoundSchedule", "asked_of"]
+# The two phases of a round in the round loop: its training was requested, or its scores were.
+
+
+@dataclass(frozen=True)
+class RoundInTraining:
+    """A round whose training has been requested. `began` is time.perf_counter() at that moment.
+
+    `pieces` are the parts of the order with one model of the server each.
+    """
+
+    plan: RoundPlan
+    order: RoundOrder
+    began: float
+    asked: Asked[tuple[PartialSum, list[Report]]]
+    pieces: list[RoundOrder]
+
+
+@dataclass(frozen=True)
+class RoundInScoring:
+    """A round whose uploads have been aggregated and whose scores have been requested.
+
+    `whole` is the global model, or None if there is none. `test` and `val` are its scores. `sent` is the
+    score of the broadcast weights, where a server's rule scores other weights. `attack` is the score of a
+    backdoor, and `train` that on the training samples.
+    """
+
+    training: RoundInTraining
+    reports: list[Report]
+    whole: Broadcast | None
+    test: Asked[ScoreCounts] | None
+    val: Asked[ScoreCounts] | None
+    sent: Asked[ScoreCounts] | None
+    attack: Asked[ScoreCounts] | None
+    train: Asked[ScoreCounts] | None

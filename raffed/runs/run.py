@@ -3,29 +3,116 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator
+import importlib.util
+from collections.abc import Callable, Collection, Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
-from raffed.config.run import Runtime as Placed
-from raffed.errors import RayLostError, RunFolderError
-from raffed.results.lock import check_can_be_made, check_unused
-from raffed.results.runfile import RUN_FILE, read_run
-from raffed.results.segments import said_in, warn_anew
+from raffed.config.sections import Runtime as Placed
+from raffed.core.measures.own_metric import own_metrics
+from raffed.core.training.own_loss import loss_function
+from raffed.core.training.rates import schedule_of
+from raffed.errors import RayLostError, RunFolderError, UsageError, check_choice
+from raffed.methods import method_info
+from raffed.models import MODELS, model_name
+from raffed.results.files import check_run_tree
+from raffed.results.lock import check_can_be_made, check_unused, held
+from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.results.storage import is_url, local_folder, mirrored
-from raffed.results.tree import check_run_tree
-from raffed.runs.checks import check_here
-from raffed.runs.endings import mark_interrupted
+from raffed.runs.integrity import said_in, warn_anew
 from raffed.runs.result import RunResult, result_of, result_there
-from raffed.runtime.torch_settings import check_switches, steps_of_a_run
+from raffed.runtime.machine import check_switches, steps_of_a_run
+from raffed.tune_spaces import has_space, no_space
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
     from raffed.runtime.setup import Setup
+
+# Write into run.json that a run was ended from outside.
+
+
+PRUNED = "pruned: the search ended this trial early"
+LAST_WORD = 5.0  # seconds in which a driver that was ended releases the folder
+
+
+def mark_interrupted(path: Path) -> None:
+    """Record in run.json that a run was ended from outside, if its driver can no longer do so.
+
+    Nothing is written if another command holds the folder.
+    """
+    if not (path / RUN_FILE).exists():
+        return
+    with contextlib.suppress(RunFolderError, OSError), held(path, patience=LAST_WORD):
+        about = read_run(path)
+        if about.get("state") == "running":
+            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": "interrupted"})
+
+
+def mark_pruned(path: Path) -> None:
+    """Record in run.json that a search ended a run on purpose. What interrupted its process is not an error.
+
+    Nothing is written if another command holds the folder, or if the run came to its end.
+    """
+    if not (path / RUN_FILE).exists():
+        return
+    with contextlib.suppress(RunFolderError, OSError), held(path, patience=LAST_WORD):
+        about = read_run(path)
+        if about.get("state") != "finished":
+            write_json(path / RUN_FILE, {**about, "state": "stopped", "error": PRUNED})
+
+
+# Checks of names and spellings that need neither torch nor Ray, and so take a fraction of a second.
+
+
+def check_names(config: RunConfig) -> None:
+    """Check that method, data set, split syntax, schedule, model and accountant exist.
+
+    Raises:
+        UsageError: A name does not exist. The message lists the most similar ones.
+    """
+    method_info(config.method).check_found()
+    from raffed.data.own_data import checked_name  # imported late because it loads NumPy
+
+    checked_name(config.data.dataset)
+    from raffed.data.splits import parse_split  # late, because it loads NumPy
+
+    parse_split(config.data.split, config.data.split_args)
+    own_metrics(config.federation.metrics)
+    if config.loss:
+        loss_function(config.loss).load()
+    schedule_of(config.local)
+    if model_name(config.model.name) != config.model.name:
+        check_choice("model", config.model.name, MODELS)
+    if config.privacy.noise and importlib.util.find_spec("opacus") is None:
+        raise UsageError(
+            f"privacy.noise = {config.privacy.noise} needs opacus to compute ε: pip install 'raffed[privacy]'"
+        )
+
+
+def check_here(config: RunConfig) -> None:
+    """Check the names, and that this process computes the bits that the run asks for.
+
+    Raises:
+        UsageError: A name does not exist, or the process is set up for other bits.
+    """
+    check_set(config.numerics.bits)
+    check_names(config)
+
+
+def check_space(method: str, axes: Collection[str]) -> None:
+    """Check that a method has something to search: a file of tune_spaces, or an axis of --grid of its own."""
+    info = method_info(method)
+    if info.space is not None or has_space(method):
+        return
+    takes = {one.name for one in info.described().arguments}
+    if not any(axis in takes or axis.startswith(f"{method}.") for axis in axes):
+        raise UsageError(no_space(method))
+
 
 RoundWatcher = Callable[["RoundEvent"], None]
 Stop = Callable[[], bool]
@@ -230,7 +317,7 @@ def _serial(
     check_switches()
     setup = ready()
     from raffed.runs.checkpoint import CLIENT_STATES
-    from raffed.runs.conduct import conduct_at
+    from raffed.runs.federation import conduct_at
     from raffed.runtime.serial import SerialBackend
 
     yield from conduct_at(setup, path, resumed, SerialBackend(setup, path / CLIENT_STATES), stop)
@@ -246,7 +333,7 @@ def _on_ray(
             setup = ready()  # torch and the data load while Ray starts
             session.wait()
             from raffed.runs.checkpoint import CLIENT_STATES
-            from raffed.runs.conduct import conduct_at, this_asker
+            from raffed.runs.federation import conduct_at, this_asker
             from raffed.runtime.ray.launch import launched
 
             conduct = partial(conduct_at, asker=this_asker())
@@ -260,3 +347,43 @@ def _on_ray(
 
 def _never() -> bool:
     return False
+
+
+# `raffed.iterate`: a run round by round, in a loop of the caller's own.
+
+
+def iterate(config: RunConfig, out: Path | str | None = None) -> Generator[RoundEvent, None, RunResult]:
+    """Execute a run and give the caller each round as soon as it is done.
+
+    Leaving the loop early, or closing the generator, stops the run: a checkpoint is written, run.json says
+    `stopped`, and `raffed.resume(out)` continues to the same bits.
+
+    Args:
+        config: Method, data set, split, network, settings and seed.
+        out: A new folder, or a URL, for the run's files. With None nothing is kept, and a run that was left
+            early cannot be resumed.
+
+    Returns:
+        A generator of `RoundEvent`, one for each round. Its return value is the `RunResult`.
+
+    Raises:
+        UsageError: A setting is not possible, or the folder cannot be used. A name that does not exist is
+            refused at once, everything else when the first round is asked for.
+        NumericsError, ActorsLostError, ActorStartError: As in `raffed.run`.
+
+    Example:
+        >>> for event in raffed.iterate(raffed.RunConfig(method="map")):  # doctest: +SKIP
+        ...     print(event.round, event.accuracy)
+        ...     if (event.accuracy or 0) > 0.9:
+        ...         break
+    """
+    check_here(config)
+    return _rounds(config, out)
+
+
+def _rounds(config: RunConfig, out: Path | str | None) -> Generator[RoundEvent, None, RunResult]:
+    with local_folder(out) as path:
+        here = path.absolute()  # absolute, because the caller may change its working folder between rounds
+        with closing(run_events(config, here)) as events:
+            yield from events
+        return result_there(here, None if out is None or is_url(out) else path)

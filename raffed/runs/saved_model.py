@@ -26,22 +26,19 @@ from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.models import build_for
 from raffed.models.net import Net
 from raffed.models.own.wrapping import ModelInputs
-from raffed.results.atomic import replacing
-from raffed.results.run_contents import RunContents
-from raffed.results.runfile import read_run
+from raffed.results.files import replacing
+from raffed.results.runfile import RunContents, read_run
 from raffed.results.storage import fetched
 from raffed.runs.best_model import BEST
 from raffed.runs.checkpoint import CLIENT_STATES, checkpoints
 from raffed.runs.code_record import check_code
 from raffed.runs.folder import FINAL, run_config
 from raffed.runs.integrity import check_file
-from raffed.runtime.client_state_store import ClientStateStore
+from raffed.runtime.client_states import ClientStateStore, restore_client_states, versions_in
 from raffed.runtime.initial_weights import begin_from, plain_module, put_state, read_initial
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
-from raffed.runtime.run_method import method_of
-from raffed.runtime.run_network import network_args
-from raffed.runtime.saved_client_states import restore_client_states, versions_in
+from raffed.runtime.run_method import method_of, network_args
 from raffed.runtime.setup import Setup, prepare_run
 from raffed.scratch import scratch_folder
 
@@ -97,7 +94,7 @@ def export(
 
     Returns:
         The files that were written. Beside each one lies a JSON file of the same name with what new data need
-        to become inputs (`raffed.runs.saved_inputs.SavedInputs`), unless the run is of an earlier
+        to become inputs (`raffed.runs.record.SavedInputs`), unless the run is of an earlier
         version.
 
     Raises:

@@ -4,29 +4,217 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
 
 from raffed.config.portable import PORTABLE, check_set
 from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
-from raffed.results.run_contents import RunContents
-from raffed.results.runfile import read_run, versions
-from raffed.results.segments import difference
-from raffed.results.tree import check_run_tree
-from raffed.runs.certificate import Certificate, VerificationCheck
-from raffed.runs.checkpoint import checkpoint_state, checkpoints
-from raffed.runs.code_record import accepted, check_code
-from raffed.runs.folder import run_config
-from raffed.runs.method_revision import check_revision
-from raffed.runs.row_differences import difference_notes
-from raffed.runs.verify_best import check_validation
-from raffed.runs.verify_files import check_files, check_recipe, round_of
-from raffed.runs.verify_rounds import Repetition
+from raffed.results.files import check_run_tree
+from raffed.results.runfile import RUN_FILE, RunContents, read_run, versions
+from raffed.results.writer import read_metrics, rows_sha256
+from raffed.runs.checkpoint import CHECKPOINTS, RunState, checkpoint_state, checkpoints, client_states_sha256
+from raffed.runs.code_record import accepted, check_code, check_revision
+from raffed.runs.federation import RoundLoop
+from raffed.runs.folder import RunFolder, run_config
+from raffed.runs.integrity import difference
+from raffed.runs.verify_files import (
+    Certificate,
+    VerificationCheck,
+    check_files,
+    check_recipe,
+    check_validation,
+    client_state_hashes,
+    or_unreadable,
+    round_of,
+)
+from raffed.runtime.api import Backend
+from raffed.runtime.client_states import UNREADABLE, link
+from raffed.runtime.record_codec import digest
 from raffed.runtime.run_method import method_of
+from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.scratch import scratch_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Which metrics differ between the rows that a run has recorded and the same rounds executed again.
+
+
+def row_difference(recorded: pa.Table, again: pa.Table) -> str:
+    """The difference between the rows of one round and the same rows made again; empty if equal."""
+    had, has = _by_metric(recorded), _by_metric(again)
+    parts = {
+        "other values of": [name for name in had if name in has and had[name] != has[name]],
+        "the folder has no rows of": [name for name in has if name not in had],
+        "only the folder has rows of": [name for name in had if name not in has],
+    }
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
+
+
+def difference_notes(found: Mapping[int, str]) -> tuple[str, ...]:
+    """One line for each difference, with the rounds that have it. found: round → difference.
+
+    >>> difference_notes({1: "other values of loss", 2: "other values of loss"})
+    ('metric rows of round 1, 2: other values of loss',)
+    """
+    rounds: dict[str, list[int]] = {}
+    for number, text in found.items():
+        if text:
+            rounds.setdefault(text, []).append(number)
+    return tuple(
+        f"metric rows of round {', '.join(map(str, numbers))}: {text}" for text, numbers in rounds.items()
+    )
+
+
+def _by_metric(rows: pa.Table) -> dict[str, str]:
+    """Metric → SHA-256 of its rows, by name."""
+    names = sorted(set(rows["metric"].to_pylist()))
+    return {name: rows_sha256(rows.filter(pc.equal(rows["metric"].cast("string"), name))) for name in names}
+
+
+# Execute some rounds of a run again, and compare weights, states and metric rows with those recorded.
+
+
+def sampled(starts: Sequence[int], done: int, count: int) -> dict[int, int]:
+    """Return how many rounds to execute from each start.
+
+    The starts are ascending and begin with 0. The rounds add up to `count`, are spread evenly, and each is
+    executed at most once.
+
+    >>> sampled([0, 10, 20], 25, 4)
+    {0: 2, 10: 1, 20: 1}
+    """
+    ends = [*starts[1:], done]
+    room = {start: end - start for start, end in zip(starts, ends, strict=True) if end > start}
+    plan = dict.fromkeys(room, 0)
+    left = min(count, sum(room.values()))
+    while left:
+        for start in plan:
+            if left and plan[start] < room[start]:
+                plan[start] += 1
+                left -= 1
+    return _joined({start: n for start, n in plan.items() if n}, room)
+
+
+def _joined(plan: dict[int, int], room: dict[int, int]) -> dict[int, int]:
+    """Join pieces that reach the next start into one, so that execution checks that checkpoint too."""
+    joined: dict[int, int] = {}
+    last = -1
+    for start, count in plan.items():
+        if last in joined and last + joined[last] == start:
+            joined[last] += count
+        else:
+            joined[start], last = count, start
+    return joined
+
+
+class Repetition:
+    """Rounds of a run that are executed again, serially and in temporary folders.
+
+    Args:
+        setup: The run.
+        path: The run's folder.
+        recorded: The hash of the weights after every recorded round.
+        ended_early: Whether a rule ended the run before its last round.
+
+    Attributes:
+        done: The rounds executed so far.
+        differences: Round → what differs between the recorded metric rows and those made again.
+    """
+
+    def __init__(self, setup: Setup, path: Path, recorded: list[str], ended_early: bool = False) -> None:
+        self._setup, self._path, self._recorded = setup, path, recorded
+        self._ended_early = ended_early
+        self.done: list[int] = []
+        self.differences: dict[int, str] = {}
+
+    def checks(
+        self, starts: Mapping[int, Path | None], count: int, watch: Callable[[int, int], None] | None
+    ) -> Iterator[VerificationCheck]:
+        """Execute `count` rounds again and compare weights, states and metric rows.
+
+        Args:
+            starts: Rounds done → the checkpoint from which the rounds after it can be executed; None for 0.
+            count: The number of rounds.
+            watch: Called with (done, total) after each round.
+        """
+        plan = sampled(sorted(starts), len(self._recorded), count)
+        for first, rounds in plan.items():
+            for check in self._piece(starts[first], first, rounds):
+                yield check
+                if check.round is not None and check.round not in self.done:
+                    self.done.append(check.round)
+                    if watch is not None:
+                        watch(len(self.done), sum(plan.values()))
+
+    def _piece(self, start: Path | None, first: int, count: int) -> Iterator[VerificationCheck]:
+        """Execute `count` rounds after round `first`, from a checkpoint or from the beginning."""
+        with scratch_folder() as made:
+            place = made / "run"
+            if start is not None:  # its files are only read, so links do
+                shutil.copytree(start, place / CHECKPOINTS / start.name, copy_function=link)
+                shutil.copy2(self._path / RUN_FILE, place / RUN_FILE)
+            folder = RunFolder(place, self._setup, resume=start is not None, verifies=True)
+            numbers = range(first + 1, first + count + 1)
+            with closing(SerialBackend(self._setup, folder.states_folder)) as backend:
+                yield from self._rounds(self._loop(backend, folder), backend, numbers)
+            yield from self._rows(read_metrics(place), numbers)
+
+    def _loop(self, backend: Backend, folder: RunFolder) -> RoundLoop:
+        """Return the rounds as they were executed, up to the one with which a rule is recorded to have ended
+        the run. Whether the rule ends it there is a check of its own.
+        """
+        early = len(self._recorded) if self._ended_early else 0
+        return RoundLoop(self._setup, backend, folder, ends=early)
+
+    def _rounds(self, loop: RoundLoop, backend: Backend, numbers: range) -> Iterator[VerificationCheck]:
+        """Execute rounds and compare their weights, and the states wherever a checkpoint was kept."""
+        for number in numbers:
+            loop.step()
+            yield VerificationCheck("weights", self._recorded[number - 1], loop.round_hashes[-1], number)
+            kept = self._path / CHECKPOINTS / f"round-{number:06d}"
+            if kept.exists():
+                server = or_unreadable(lambda: str(checkpoint_state(kept)["server_sha256"]))  # noqa: B023
+                yield VerificationCheck("server", server, digest(loop.server), number)
+                states = or_unreadable(lambda: client_states_sha256(client_state_hashes(kept)))  # noqa: B023
+                found = client_states_sha256(backend.client_state_digests(loop.versions))
+                yield VerificationCheck("vaults", states, found, number)
+        loop.folder.checkpoint(
+            RunState(loop.server, loop.round_hashes, loop.versions)
+        )  # this writes the rows
+
+    def _rows(self, again: pa.Table, numbers: range) -> Iterator[VerificationCheck]:
+        """Compare the metric rows of rounds with those made again."""
+        recorded = _or_none(self._path)
+        for number in numbers:
+            now = _of_round(again, number)
+            was = None if recorded is None else _of_round(recorded, number)
+            old = UNREADABLE if was is None else rows_sha256(was)
+            check = VerificationCheck("metric rows", old, rows_sha256(now), number)
+            if was is not None and not check.ok:
+                self.differences[number] = row_difference(was, now)
+            yield check
+
+
+def _of_round(rows: pa.Table, number: int) -> pa.Table:
+    return rows.filter(pc.equal(rows["round"], number))
+
+
+def _or_none(path: Path) -> pa.Table | None:
+    try:
+        return read_metrics(path)
+    except RaffedError:
+        return None
+
 
 PORTABLE_BITS = (
     "these bits hold on every x86-64 processor with AVX2, with the same versions of torch, NumPy and the C "

@@ -5,36 +5,135 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from raffed.config.run import RunConfig
+from raffed.config.stop_rule import ValidationCurve, read_rule
 from raffed.core.messages import ClientState, ServerState
 from raffed.core.method import Method
 from raffed.core.params import State
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.errors import RaffedError
+from raffed.results.files import file_sha256
 from raffed.results.remote import STATE_FILE
-from raffed.results.run_contents import RunContents
-from raffed.results.runfile import RUN_FILE, json_text
-from raffed.results.tree import file_sha256
+from raffed.results.runfile import RUN_FILE, RunContents, json_text
 from raffed.results.writer import parts_of, read_metrics, rows_sha256, rows_until
-from raffed.runs.best_model import BEST
-from raffed.runs.certificate import VerificationCheck
+from raffed.runs.best_model import BEST, values_in
 from raffed.runs.checkpoint import (
     CHECKPOINTS,
     CLIENT_STATES,
     SERVER,
     checkpoint_state,
     checkpoints,
+    client_states_sha256,
     damaged_client_states,
     other_states,
+    weights_sha256,
 )
-from raffed.runs.earlier import EarlierRounds
 from raffed.runs.folder import FINAL
-from raffed.runs.hashes import client_states_sha256, weights_sha256
-from raffed.runs.integrity import PARTITION, same_recipe
+from raffed.runs.integrity import PARTITION, EarlierRounds, same_recipe
+from raffed.runtime.client_states import UNREADABLE, saved_client_states, saved_hashes
 from raffed.runtime.record_codec import digest, load_server, saved_digest
-from raffed.runtime.saved_client_states import UNREADABLE, saved_client_states, saved_hashes
+
+# The outcome of a verification: what was recorded, what was found, and where the two differ.
+
+
+@dataclass(frozen=True)
+class VerificationCheck:
+    """A recorded value and the value that was found.
+
+    `round` is the number of rounds done, for rounds that were executed again.
+    """
+
+    what: str
+    recorded: str
+    found: str
+    round: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.recorded == self.found
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The outcome of a verification.
+
+    `rounds` counts the rounds executed again, of `rounds_done`. `differs` lists versions as recorded → here.
+    `segments` has a line for each part of a resumed run. `notes` says what could not be checked, and in which
+    metrics rows differ.
+    """
+
+    folder: Path
+    run_id: str
+    state: str
+    rounds_done: int
+    rounds: tuple[int, ...]
+    checks: tuple[VerificationCheck, ...]
+    differs: tuple[str, ...]
+    seconds: float
+    segments: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def as_dict(self) -> dict[str, object]:
+        checks = [{**asdict(check), "ok": check.ok} for check in self.checks]
+        return {**asdict(self), "folder": str(self.folder), "ok": self.ok, "checks": checks}
+
+
+# Check that a run was ended, and its best model chosen, by the recorded validation scores alone.
+
+
+NOT_ENDED = "not ended"
+
+
+def check_validation(
+    path: Path, about: RunContents, config: RunConfig, recorded: list[str], method: Method
+) -> Iterator[VerificationCheck]:
+    """Compare the end of a finished run and its best model with what its validation scores give.
+
+    Args:
+        path: The run's folder.
+        about: What its run.json holds.
+        config: The run's configuration.
+        recorded: The hash of the weights after every recorded round.
+        method: The run's method.
+    """
+    if about["state"] != "finished" or not config.data.validation:
+        return
+    try:
+        rows = read_metrics(path)
+    except RaffedError:  # reported by the check of the rows
+        return
+    if (rule := read_rule(config.federation.stop_when)) is not None:
+        curve, found = ValidationCurve(rule.measure), NOT_ENDED
+        for round, value in sorted(values_in(rows, rule.measure)):
+            curve.values[round] = value
+            own = config.federation.forked_at < round < config.federation.rounds
+            if own and rule.reason(curve, round):  # the rounds before a fork were not under its rule
+                found = f"round {round}"
+                break
+        said = f"round {about['rounds_done']}" if "ended_early" in about else NOT_ENDED
+        yield VerificationCheck("end by federation.stop_when", said, found)
+    if (best := about.get("best")) is not None:
+        chosen = ValidationCurve(best["measure"], values_in(rows, best["measure"])).best()
+        yield VerificationCheck("best round", str(best["round"]), str(chosen[0] if chosen else "none"))
+        there = 0 < best["round"] <= len(recorded)
+        weights = recorded[best["round"] - 1] if there else "no such round"
+        yield VerificationCheck(f"{BEST}, weights", weights, _best_weights(path / BEST, method))
+
+
+def _best_weights(path: Path, method: Method) -> str:
+    try:
+        server = load_server(path, method)
+    except RaffedError:
+        return "unreadable"
+    return weights_sha256(State(server.w, server.b))
 
 
 def check_files(

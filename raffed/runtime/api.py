@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from raffed.config.faults import NO_FAULT, ParticipantFault
 from raffed.core.aggregation.exact_sums import PartialSum
+from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
-from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
+from raffed.runtime.reports import Report, SurveyedClient
 
 if TYPE_CHECKING:
     from raffed.core.training.network import Network

@@ -18,7 +18,7 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import Convolutions, Execution
 from raffed.core.messages import Broadcast
 from raffed.core.round import server_init
-from raffed.runtime.convolution_checks import COMPILED, could_be_compiled
+from raffed.runtime.bits import COMPILED, could_be_compiled
 from raffed.runtime.machine import usable_cores
 from raffed.runtime.placement import ACTOR_BYTES, make_stacks
 from raffed.runtime.setup import Setup

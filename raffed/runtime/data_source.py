@@ -12,8 +12,8 @@ from raffed.config.run import RunConfig
 
 if TYPE_CHECKING:
     from raffed.data.dataset import Dataset
-    from raffed.data.partition import Partition
-    from raffed.data.splits import Split
+    from raffed.data.partition_file import Partition
+    from raffed.data.split import Split
 
 T = TypeVar("T")
 
@@ -81,8 +81,7 @@ def draw_partition(config: RunConfig, split: Split, dataset: Dataset, labelled: 
         labelled: Labelled samples that the method's server needs for itself.
     """
     from raffed.data.own_data import is_own
-    from raffed.data.partition import held_out
-    from raffed.data.server_holdout import draw_server_holdout, partition_beside
+    from raffed.data.partition import draw_server_holdout, held_out, partition_beside
 
     def drawn() -> Partition:
         labels, classes, seed = dataset.y, dataset.num_classes, config.seed
@@ -108,7 +107,7 @@ def load_data(config: RunConfig, data_sha256: str = "") -> tuple[Dataset, str]:
     Raises:
         UsageError: The data cannot be read or used.
     """
-    from raffed.data.joined import joined
+    from raffed.data.dataset import joined
     from raffed.data.own_data import is_own, load_own
 
     if is_own(config.data.dataset):

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from raffed.config.run import Model
-from raffed.config.sections import weights_bytes
+from raffed.config.sections import Model, weights_bytes
 from raffed.core.params import State
 from raffed.errors import UsageError
 from raffed.models.net import Net

@@ -15,7 +15,7 @@ from raffed.models import build_for
 from raffed.models.net import Net
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import graphs_enabled, kernels_enabled, uses_onednn
-from raffed.runtime.run_network import network_args
+from raffed.runtime.run_method import network_args
 from raffed.runtime.setup import Setup
 
 PURE = {"raffed", "torch", "torchvision"}  # packages whose layers keep nothing but tensors

@@ -11,8 +11,8 @@ from raffed.methods.own import GROUP
 from raffed.models.catalogue import GROUP as MODEL_GROUP
 from raffed.models.catalogue import MODELS, TORCHVISION
 from raffed.own.carried import RunCode, packed
+from raffed.own.located import is_reference
 from raffed.own.names import reference_of
-from raffed.own.resolve import is_reference
 
 
 def references_in(config: RunConfig) -> dict[str, str]:

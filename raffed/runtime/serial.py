@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.core.aggregation.exact_sums import PartialSum
+from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import Asked, RoundOrder, ServerWork
 from raffed.runtime.client_data import PARTS, chunks
-from raffed.runtime.machine import gpu_of, keep_freed_memory
-from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
+from raffed.runtime.machine import gpu_of, keep_freed_memory, set_threads
+from raffed.runtime.reports import Report, SurveyedClient
 from raffed.runtime.setup import Setup
-from raffed.runtime.torch_settings import set_threads
 from raffed.runtime.worker import ClientWorker, total
 
 T = TypeVar("T")

@@ -25,12 +25,12 @@ from raffed.runtime.checks import (
     check_numbers,
     check_options,
     check_stop_rule,
+    unseen_clients,
 )
 from raffed.runtime.data_source import draw_partition, load_data, part_of
 from raffed.runtime.own_code import code_of
 from raffed.runtime.run_method import method_of
 from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
-from raffed.runtime.unseen import unseen_clients
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from raffed.core.method import Method
     from raffed.data.dataset import Dataset
     from raffed.data.files import InputArray
-    from raffed.data.partition import Partition
+    from raffed.data.partition_file import Partition
     from raffed.data.preparation import Transform
     from raffed.runtime.initial_weights import Arrays
 
@@ -92,7 +92,8 @@ class Setup:
 
         For a partition that records none it is the style of the split's class.
         """
-        from raffed.data.splits import parse_split, style_in
+        from raffed.data.benchmark_splits import style_in
+        from raffed.data.splits import parse_split
 
         data = self.config.data
         if data.transform != "auto":

@@ -10,10 +10,9 @@ import numpy as np
 from raffed.config.run import RunConfig
 from raffed.data.preparation import Transform
 from raffed.errors import UsageError
-from raffed.runtime.convolution_checks import COMPILED, check_use
+from raffed.runtime.bits import COMPILED, check_use
 from raffed.runtime.data_source import network_once
-from raffed.runtime.run_method import method_of
-from raffed.runtime.run_network import network_args
+from raffed.runtime.run_method import method_of, network_args
 
 if TYPE_CHECKING:
     from raffed.core.method import Method

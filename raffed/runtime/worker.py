@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import PartialSum, PointSum, UploadAccumulator, together
 from raffed.core.measures import final
+from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts
 from raffed.core.measures.term_strength import term_strengths
 from raffed.core.messages import Broadcast, Upload, moved
 from raffed.core.params import State
@@ -30,19 +31,11 @@ from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
 from raffed.own.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder, ServerWork
 from raffed.runtime.client_data import ClientDataCache
-from raffed.runtime.client_state_store import ClientStateStore
+from raffed.runtime.client_states import ClientStateStore
 from raffed.runtime.machine import deterministic_kernels
 from raffed.runtime.network_setup import features_of, make_network, make_spec
-from raffed.runtime.reports import (
-    NO_SCORES,
-    ClientScores,
-    ExtraMeasure,
-    Report,
-    ScoreCounts,
-    SurveyedClient,
-)
+from raffed.runtime.reports import Report, Stopwatch, SurveyedClient
 from raffed.runtime.scoring import ModelScorer
-from raffed.runtime.seconds import Stopwatch
 from raffed.runtime.setup import Setup
 from raffed.runtime.uploads import UploadPipeline
 

@@ -14,36 +14,35 @@ from typing import Any
 import ray
 from ray import tune
 from ray.tune.error import TuneError
+from ray.tune.experiment import Trial as TunedTrial
 
-from raffed.config.run import Runtime
+from raffed.config.sections import Runtime
 from raffed.config.validation import Json
 from raffed.errors import RaffedError, UsageError
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
-from raffed.runs.endings import mark_pruned
+from raffed.runs.run import mark_pruned
 from raffed.runtime.own_code import code_of
-from raffed.runtime.ray.nodes import check_shared
-from raffed.runtime.ray.same_code import versions_to_send
+from raffed.runtime.ray.nodes import check_shared, versions_to_send
 from raffed.scratch import scratch_folder
-from raffed.search.axes import Axes, axes_of, budget_of, described, proposed
-from raffed.search.choice import choose, cost
-from raffed.search.events import Listener, Progress, Report, TunedTrial, listening
-from raffed.search.folder import SweepFolder
-from raffed.search.grid import continuous
-from raffed.search.ledger import Ledger, known_trials, recordable, shown
-from raffed.search.replay import Halving, Suggestions
+from raffed.search.axes import Axes, axes_of, budget_of, continuous, described, proposed
+from raffed.search.folder import SweepFolder, write_rows, write_trials
+from raffed.search.ledger import Halving, Ledger, Suggestions, known_trials, recordable, shown
 from raffed.search.request import PRUNED, Request
 from raffed.search.trainable import (
     NUMBER,
     SEED,
     SETTINGS,
     TRIAL,
+    Listener,
+    Progress,
+    Report,
     TrialTask,
     federation,
+    listening,
     make_room,
 )
-from raffed.search.trial_tables import write_rows, write_trials
-from raffed.search.trials import SweepWatcher, Trial, read_trial
+from raffed.search.trials import SweepWatcher, Trial, choose, cost, read_trial
 
 QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
-from raffed.config.run import SECTIONS, RunConfig, Runtime
+from raffed.config.run import RunConfig
 from raffed.config.search_axis import number_range
+from raffed.config.sections import SECTIONS, Runtime
 from raffed.config.validation import Doc, Json, Range, Value, check_fields, table_of
 from raffed.core.measures.own_metric import FRACTION, OwnMetric, own_metrics
 from raffed.errors import UsageError, check_choice

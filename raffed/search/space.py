@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.config.validation import Json
-from raffed.data.partition import Partition
-from raffed.errors import UsageError
+from raffed.data.partition_file import Partition
+from raffed.errors import RunFolderError, UsageError
 from raffed.methods import build_method
-from raffed.search.axes import axes_of, budget_of, check_axes, grid_of, points_of
+from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.sweep_file import FINALS, TRIALS
+from raffed.runs.code_record import check_code
+from raffed.runs.folder import run_config
+from raffed.search.axes import axes_of, check_axes, grid_of, points_of
 from raffed.search.axes import proposed as settings_of
 from raffed.search.request import MethodSettings, Request
 from raffed.search.trials import trial_name
@@ -127,4 +132,23 @@ def check_parts(request: Request, partition: Partition) -> None:
         )
 
 
-__all__ = ["budget_of", "check", "check_networks", "check_parts", "check_search", "space_of"]
+# The user's own code of a sweep that goes on must be that of the runs that have begun. Does not use Ray.
+
+
+def check_trials(out: Path, accept: bool) -> None:
+    """Apply `check_code` to every run of a sweep that has begun, before the sweep goes on.
+
+    Args:
+        out: The sweep's folder.
+        accept: Whether changed code is taken.
+
+    Raises:
+        RunFolderError: As in `check_code`.
+    """
+    begun = (one.parent for kind in (TRIALS, FINALS) for one in out.glob(f"*/{kind}/*/{RUN_FILE}"))
+    for folder in sorted(begun):
+        try:
+            about, config = read_run(folder), run_config(folder)
+        except RunFolderError:
+            continue  # a damaged run is put aside by the sweep, and run again
+        check_code(folder, about, config, accept)

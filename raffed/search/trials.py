@@ -10,7 +10,8 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +20,10 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.own.gate import check_inside
+from raffed.results.files import check_run_tree
 from raffed.results.lock import LOCK_FILE, check_unused
 from raffed.results.runfile import RUN_FILE, has_diverged, read_run
-from raffed.results.sweep_file import DAMAGED, TrialRecord
-from raffed.results.tree import check_run_tree
+from raffed.results.sweep_file import DAMAGED, SEED_AXIS, TrialRecord
 from raffed.search.request import (
     ACCURACY,
     FAILED,
@@ -54,8 +55,7 @@ def recorded(
     """
     import pyarrow.compute as pc
 
-    from raffed.results.canonical import sorted_rows
-    from raffed.results.writer import read_rows
+    from raffed.results.writer import read_rows, sorted_rows
 
     def of_server(table: pa.Table) -> pa.Table:
         return table.filter(pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"])))
@@ -285,3 +285,48 @@ def trial_name(settings: Mapping[str, Json]) -> str:
 
 
 SweepWatcher = Callable[[str, Trial, int], None]  # method, trial in its present state, rounds of a whole run
+
+
+# Which of the trials of a method is chosen, and what choosing cost. Does not use Ray.
+
+
+def choose(trials: Sequence[Trial]) -> Trial | None:
+    """Return the finished trial with the highest score, the first of equals; None if none has a score.
+
+    Trials that differ only in the seed count as one, with the mean of their scores, if all of them finished.
+    """
+    scored = [trial for trial in over_seeds(trials) if not math.isnan(trial.score)]
+    return max(scored, key=lambda trial: trial.score) if scored else None
+
+
+def over_seeds(trials: Sequence[Trial]) -> list[Trial]:
+    """Return one trial for each setting without its seed, with the mean score over the seeds.
+
+    Without an axis of seeds these are the trials themselves. A setting of which a seed has no score has none.
+    """
+    if not any(SEED_AXIS in trial.settings for trial in trials):
+        return list(trials)
+    together: dict[str, list[Trial]] = {}
+    for trial in trials:
+        settings = {name: value for name, value in trial.settings.items() if name != SEED_AXIS}
+        together.setdefault(trial_name(settings), []).append(replace(trial, settings=settings))
+    return [
+        replace(
+            same[0],
+            name=name,
+            rounds=sum(one.rounds for one in same),
+            seconds=sum(one.seconds for one in same),
+            score=statistics.fmean(one.score for one in same),  # of equal scores in any order it is equal
+        )
+        for name, same in together.items()
+    ]
+
+
+def cost(trials: Sequence[Trial]) -> dict[str, float]:
+    """Return the cost of choosing: trials begun, their rounds, and the seconds of their processes."""
+    begun = [trial for trial in trials if trial.state != NEVER_RUN]
+    return {
+        "trials": len(begun),
+        "rounds": sum(t.rounds for t in begun),
+        "seconds": sum(t.seconds for t in begun),
+    }

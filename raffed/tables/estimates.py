@@ -3,17 +3,72 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from raffed.config.faults import Faults
-from raffed.config.run import Federation, RunConfig, Runtime
+from raffed.config.federation import Federation
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
+from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.results.runfile import RUN_FILE, read_run
-from raffed.tables.measured import corrected
+from raffed.runs.record import hardware
 from raffed.tables.planner import PlannedRun
 from raffed.tables.scales import stages_of
+
+# Correct the estimates of a table's runs by what its finished runs took on this machine.
+
+
+SAME = ("machine", "processor", "cores")  # of the hardware, where seconds can be compared
+
+
+class _Kind(NamedTuple):
+    """What decides how far an estimate is off. A probe trains FedAvg, and other methods take longer."""
+
+    method: str
+    dataset: str
+    model: str
+    execution: str
+    gpu: bool
+    cohort: int
+
+    @staticmethod
+    def of(config: RunConfig) -> _Kind:
+        runtime, cohort = config.runtime, config.numerics.cohort
+        place = config.method, config.data.dataset, config.model.name
+        return _Kind(*place, runtime.execution, runtime.gpu_fraction > 0, cohort)
+
+
+def corrected(jobs: Sequence[PlannedRun], whole: Callable[[PlannedRun], float]) -> list[PlannedRun]:
+    """Return the jobs, the unfinished ones with the seconds that finished runs of their kind suggest.
+
+    The estimate of a run is multiplied by the median, over the finished runs of the same method, data set and
+    network, of measured over estimated seconds.
+
+    Args:
+        jobs: The runs of a table, with the estimated seconds of those that are not finished.
+        whole: Returns the estimated seconds of a finished run from its beginning; 0 if nothing is known.
+    """
+    found: dict[_Kind, list[float]] = {}
+    for job in jobs:
+        if not job.done:
+            continue
+        record, expected = read_run(job.folder), whole(job)
+        seconds = record.get("seconds", 0.0)
+        if expected and seconds and _same_machine(record.get("hardware", {})):
+            kind = _Kind.of(RunConfig.from_dict(record["config"]))
+            found.setdefault(kind, []).append(seconds / expected)
+    ratio = {kind: statistics.median(ratios) for kind, ratios in found.items()}
+    return [replace(job, seconds=job.seconds * ratio.get(_Kind.of(job.config), 1.0)) for job in jobs]
+
+
+def _same_machine(recorded: Mapping[str, Value]) -> bool:
+    here = hardware()
+    return all(recorded.get(name) == here[name] for name in SAME)
+
 
 START_SECONDS = 12.0  # duration of a run's start, before its first round
 PROBE_STEPS = 4  # per probe; the first step is slower, and a large network needs seconds for each

@@ -9,22 +9,94 @@ OUT/PAPER/ITEM/SCALE/item.json                   the item's cells with the runs 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from raffed.config.run import RunConfig, Runtime
-from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError
-from raffed.results.runfile import RUN_FILE, has_diverged, read_object
-from raffed.tables.arithmetic import finished_otherwise
+from raffed.config.portable import PORTABLE
+from raffed.config.run import RunConfig
+from raffed.config.sections import Numerics, Runtime
+from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError, check_choice
+from raffed.results.runfile import RUN_FILE, has_diverged, read_object, read_run
 from raffed.tables.catalogue import chosen
-from raffed.tables.items import Cell, Item, lacking
-from raffed.tables.measures import MEASURES
+from raffed.tables.items import MEASURES, Cell, Item, lacking
 from raffed.tables.search import Setting
 from raffed.tables.studies import STUDY_FILE, studies
+
+# Tables whose runs compute in another way: in stacks, with other bits, or with other convolutions.
+
+
+FINISHED = "finished"
+
+
+def computed(
+    item: Item, cohort: int | None = None, bits: str | None = None, convolutions: str | None = None
+) -> Item:
+    """Return an item all of whose runs compute in this way. None leaves what the table says.
+
+    Args:
+        item: A table. Its studies do not change.
+        cohort: Most clients that are stacked and stepped together; 0: one client after the other.
+        bits: "machine", or "portable" for bits that hold on other processors too.
+        convolutions: "torch", or "compiled" for raffed's own kernel.
+
+    Raises:
+        UsageError: A value does not exist, or the item is a study only, which has no runs that could change.
+    """
+    if bits is not None:
+        check_choice("numerics.bits", bits, ("machine", PORTABLE))
+    if convolutions is not None:
+        check_choice("numerics.convolutions", convolutions, ("torch", "compiled"))
+    changes: dict[str, Any] = {
+        field: value
+        for field, value in (("cohort", cohort), ("bits", bits), ("convolutions", convolutions))
+        if value is not None
+    }
+    if not item.cells:
+        for field, value in changes.items():
+            if value != getattr(Numerics(), field):
+                raise UsageError(
+                    f"numerics.{field} = {value!r} has no effect on {item.key}, which is a study without "
+                    "runs; leave it out"
+                )
+    configs = [replace(cell.config, numerics=replace(cell.config.numerics, **changes)) for cell in item.cells]
+    cells = zip(item.cells, configs, strict=True)
+    return replace(item, cells=tuple(replace(cell, config=config) for cell, config in cells))
+
+
+def finished_otherwise(config: RunConfig, there: Iterable[Path]) -> Path | None:
+    """Return a finished run of the same settings that was computed in another way.
+
+    Such a run differs by rounding only, because it trained in stacks of another size, on a GPU, with more
+    threads, with bits that hold on other processors, or with other convolutions. So a table can be begun on
+    one machine and go on at another.
+
+    Args:
+        config: The run that is asked for.
+        there: Folders that may hold it.
+    """
+    wanted = _plain(config).identity()
+    return next((folder for folder in there if _finished_as(folder) == wanted), None)
+
+
+def _finished_as(folder: Path) -> str:
+    """Return the identity that a finished run would have on a core of the CPU; "" if there is none."""
+    with contextlib.suppress(UsageError, RunFolderError):  # a damaged neighbour is not the run
+        record = read_run(folder) if (folder / RUN_FILE).exists() else {}
+        if record.get("state") == FINISHED:
+            return _plain(RunConfig.from_dict(record["config"])).identity()
+    return ""
+
+
+def _plain(config: RunConfig) -> RunConfig:
+    """Return the same run, one client after the other on a core of the CPU, as torch computes it there."""
+    plain = replace(config.numerics, cohort=0, bits="machine", convolutions="torch")
+    return replace(config, numerics=plain, runtime=Runtime())
+
 
 DIVERGED = "diverged"
 ELSEWHERE = "another command works on it"

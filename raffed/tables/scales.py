@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from raffed.config.run import Federation, Model, RunConfig
+from raffed.config.federation import Federation
+from raffed.config.run import RunConfig
+from raffed.config.sections import Model
 from raffed.errors import UsageError
 
 SCALES = {

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.errors import UsageError
-from raffed.results.run_contents import Noted
-from raffed.results.runfile import read_object
+from raffed.results.runfile import Noted, read_object
 from raffed.tables.catalogue import chosen
 from raffed.tables.items import Cell, Item, lacking
 from raffed.tables.planner import DIVERGED, ITEM_FILE, PlannedRun, run_name

@@ -10,8 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from raffed.errors import check_choice
-from raffed.runtime.machine import deterministic_kernels
-from raffed.runtime.torch_settings import set_threads
+from raffed.runtime.machine import deterministic_kernels, set_threads
 
 STUDY_FILE = "study.json"
 

@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raffed.testing.datasets import check_dataset
+    from raffed.testing.datasets import check_dataset, check_split
     from raffed.testing.federation import TinyFederation, tiny_federation
     from raffed.testing.findings import CheckFinding, ContractError, Findings
     from raffed.testing.losses import check_loss
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from raffed.testing.recognise import check
     from raffed.testing.schedules import check_schedule
     from raffed.testing.selections import check_selection
-    from raffed.testing.splits import check_split
     from raffed.testing.tables import check_table
 
 __all__ = [

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 ODD = 2_718_281  # nobody's own seed, so that seeding is noticed too
@@ -49,4 +50,30 @@ def _states() -> dict[str, str]:
     }
 
 
-__all__ = ["global_draws"]
+# Small batches of scores and labels on which losses and metrics are tried.
+
+
+CLASSES = 5
+SAMPLES = 15
+
+
+def example_scores(samples: int = SAMPLES, classes: int = CLASSES) -> Tensor:
+    """Return scores [n, C] of a network that is sometimes right, float32."""
+    generator = torch.Generator().manual_seed(7)
+    return 2.0 * torch.randn(samples, classes, generator=generator)
+
+
+def example_labels(samples: int = SAMPLES, classes: int = CLASSES) -> Tensor:
+    """Return labels [n], int64, in which every class occurs if there are enough samples."""
+    return torch.arange(samples) * 2 % classes
+
+
+def sure_scores(labels: Tensor, size: float, classes: int = CLASSES) -> Tensor:
+    """Return scores [n, C] that are `size` for the label and 0 for the other classes.
+
+    Args:
+        labels: Labels [n], int64.
+        size: How sure the network is; below 0 it is wrong everywhere.
+        classes: Number of classes C.
+    """
+    return size * (labels[:, None] == torch.arange(classes)).to(torch.float32)

@@ -13,10 +13,15 @@ from torch.func import vmap
 from raffed.config.validation import Value
 from raffed.core.losses import Criterion
 from raffed.core.training.own_loss import criterion_of
-from raffed.testing.batches import CLASSES, SAMPLES, example_labels, example_scores, sure_scores
-from raffed.testing.factories import named, typed
-from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
-from raffed.testing.generators import global_draws
+from raffed.testing.findings import Check, Findings, NotApplicableError, found_by, named, typed
+from raffed.testing.generators import (
+    CLASSES,
+    SAMPLES,
+    example_labels,
+    example_scores,
+    global_draws,
+    sure_scores,
+)
 
 Loss: TypeAlias = Callable[..., Tensor]
 CLOSE = 1e-4  # float32: a stack of clients and the clients one by one

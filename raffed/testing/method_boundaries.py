@@ -3,18 +3,147 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
+from raffed.config.validation import Value
 from raffed.core.aggregation.exact_sums import UploadAccumulator
 from raffed.core.messages import ClientState, Private, Summable, Wire
+from raffed.core.method import Factory, Method
 from raffed.core.params import Params, fields_of
+from raffed.own.user_code import is_user_code
 from raffed.runtime.record_codec import load_record, load_server, save_record
-from raffed.testing.federation import TinyFederation, leaves, same_bits
-from raffed.testing.method_subject import EVERYBODY, MethodSubject
+from raffed.testing.federation import TinyFederation, leaves, network, same_bits
+
+# The module variables of a method's code: what it must not keep anything in.
+#
+# Another process, such as a client actor or a resumed run, imports the module anew and finds these
+# variables as they were written there. The checks imitate this.
+
+
+PLAIN = (bool, int, float, str, dict, list, set, Tensor)
+
+
+class ModuleVariables:
+    """The values of module variables as they were at first.
+
+    Args:
+        modules: The modules. Functions, classes and other objects in them are left alone.
+    """
+
+    def __init__(self, modules: Sequence[ModuleType]) -> None:
+        self._known: dict[tuple[ModuleType, str], pytree.PyTree] = {
+            (module, name): _copied(value)
+            for module in modules
+            for name, value in vars(module).items()
+            if not name.startswith("__") and isinstance(value, PLAIN)
+        }
+
+    @contextmanager
+    def as_in_another_process(self) -> Iterator[None]:
+        """Inside the block the variables have these values again; after it, those of before the block."""
+        kept = {(module, name): getattr(module, name) for module, name in self._known}
+        self._set({place: _copied(value) for place, value in self._known.items()})
+        try:
+            yield
+        finally:
+            self._set(kept)
+
+    def advice(self) -> str:
+        """Return what to do about a variable that has changed since then, or "" if none has."""
+        for (module, name), value in self._known.items():
+            if not _equal(getattr(module, name, None), value):
+                file = Path(module.__file__ or module.__name__).name
+                return (
+                    f"{file} keeps something in its variable {name}, which other processes do not see; put "
+                    f"what a client remembers into a Private record, and what it tells the server into a Wire"
+                )
+        return ""
+
+    @staticmethod
+    def _set(values: dict[tuple[ModuleType, str], pytree.PyTree]) -> None:
+        for (module, name), value in values.items():
+            setattr(module, name, value)
+
+
+def _copied(value: pytree.PyTree) -> pytree.PyTree:
+    if isinstance(value, set):
+        return set(value)
+    return pytree.tree_map_only(Tensor, lambda one: one.detach().clone(), value)
+
+
+def _equal(one: pytree.PyTree, other: pytree.PyTree) -> bool:
+    left, right = pytree.tree_flatten(one), pytree.tree_flatten(other)
+    return left[1] == right[1] and all(_same(a, b) for a, b in zip(left[0], right[0], strict=True))
+
+
+def _same(one: pytree.PyTree, other: pytree.PyTree) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.numpy(force=True).tobytes() == other.numpy(force=True).tobytes()
+    return type(one) is type(other) and bool(one == other)
+
+
+# A method that is being checked, and the federations in which it is.
+
+
+EVERYBODY = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class MethodSubject:
+    """A method to be checked. `factory` is None if only the finished recipe was given."""
+
+    factory: Factory | None
+    args: Mapping[str, Value]
+    recipe: Method | None = None
+
+    def made(self) -> Method:
+        """Return the recipe, made anew if there is a factory."""
+        if self.factory is None:
+            assert self.recipe is not None
+            return self.recipe
+        return self.factory(**self.args)
+
+    def tiny(self, seed: int = 0, norm: bool = True) -> TinyFederation:
+        """Return a federation of this method before its first round."""
+        return TinyFederation(self.made(), net=network(norm), seed=seed)
+
+    @cached_property
+    def begun(self) -> TinyFederation:
+        """A federation after two rounds of everybody. Checks must not change it."""
+        with self.another_process():
+            return self.tiny().run(2, EVERYBODY)
+
+    @cached_property
+    def variables(self) -> ModuleVariables:
+        """The module variables of the method's own code, as they are when a check first asks for them."""
+        homes = [] if self.factory is None else [inspect.getmodule(inspect.unwrap(self.factory))]
+        homes += [inspect.getmodule(type(one)) for _, one in self.made().ingredients()]
+        own = [one for one in homes if one is not None and is_user_code(one.__file__ or "<")]
+        return ModuleVariables(list(dict.fromkeys(own)))
+
+    def another_process(self) -> AbstractContextManager[None]:
+        """Imitate another process, which finds the module variables of the method's code untouched."""
+        return self.variables.as_in_another_process()
+
+    def advice(self, otherwise: str) -> str:
+        """Return what to do about code that remembers something where other processes cannot see it.
+
+        Args:
+            otherwise: What is returned if no module variable has changed.
+        """
+        return self.variables.advice() or otherwise
+
 
 DIVISIONS = ((), (0,), (1,), (3, 0), (2, 1))  # clients of the first actor; the second has the others
 RECORDS = "put what a client remembers into a Private record, and what it tells the server into a Wire"
@@ -226,15 +355,3 @@ def _read_back(tiny: TinyFederation, folder: Path) -> TinyFederation:
         save_record(state, path)
         again.client_states[client] = load_record(path, ClientState, tiny.method)
     return again
-
-
-__all__ = [
-    "bytes_counted",
-    "client_order",
-    "inputs_unchanged",
-    "own_storage",
-    "packing",
-    "private_stays",
-    "resume_is_uninterrupted",
-    "undrawn_unchanged",
-]

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 
 from raffed.core.measures.own_metric import OwnMetric, own_metric
-from raffed.testing.batches import SAMPLES, example_labels, example_scores, sure_scores
-from raffed.testing.factories import named, typed
-from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
-from raffed.testing.generators import global_draws
+from raffed.testing.findings import Check, Findings, NotApplicableError, found_by, named, typed
+from raffed.testing.generators import SAMPLES, example_labels, example_scores, global_draws, sure_scores
 
 Measure: TypeAlias = Callable[[Tensor, Tensor], Tensor | float]
 CLOSE = 1e-4  # relative: sums of float32 in another order

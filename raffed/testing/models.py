@@ -16,8 +16,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.errors import UsageError
-from raffed.testing.factories import is_code, named, resolved
-from raffed.testing.findings import Check, Findings, found_by
+from raffed.testing.findings import Check, Findings, found_by, is_code, named, resolved
 from raffed.testing.generators import global_draws
 
 ModuleFactory: TypeAlias = Callable[..., nn.Module]

@@ -27,16 +27,14 @@ from raffed.own.gate import entry_points
 from raffed.own.names import mark_of
 from raffed.own.resolve import load
 from raffed.tables.items import Item
-from raffed.testing.datasets import check_dataset
-from raffed.testing.factories import is_code
-from raffed.testing.findings import Findings, Kind
+from raffed.testing.datasets import check_dataset, check_split
+from raffed.testing.findings import Findings, Kind, is_code
 from raffed.testing.losses import check_loss
 from raffed.testing.methods import check_method
 from raffed.testing.metrics import check_metric
 from raffed.testing.models import check_model
 from raffed.testing.schedules import check_schedule
 from raffed.testing.selections import check_selection
-from raffed.testing.splits import check_split
 from raffed.testing.tables import check_table
 
 T = TypeVar("T")

@@ -10,8 +10,7 @@ from raffed.config.optimizers import Schedule
 from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core.training.rates import schedule_of
-from raffed.testing.factories import named, typed
-from raffed.testing.findings import Check, Findings, found_by
+from raffed.testing.findings import Check, Findings, found_by, named, typed
 from raffed.testing.generators import global_draws
 
 LENGTHS = (1, 2, 7, 100)  # numbers of units in a whole run

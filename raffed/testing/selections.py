@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raffed.config.run import Federation, RunConfig
+from raffed.config.federation import Federation
+from raffed.config.run import RunConfig
 from raffed.config.selection import FIXED
 from raffed.config.validation import Value
 from raffed.federation.selection import (
@@ -18,8 +19,7 @@ from raffed.federation.selection import (
     chosen_by_own,
     own_selection,
 )
-from raffed.testing.factories import named, typed
-from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
+from raffed.testing.findings import Check, Findings, NotApplicableError, found_by, named, typed
 from raffed.testing.generators import global_draws
 
 SIZES = (40, 7, 100, 25, 3, 60, 18, 80, 12, 55)  # training samples of ten clients

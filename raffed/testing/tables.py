@@ -10,9 +10,8 @@ from raffed.config.run import RunConfig
 from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 from raffed.runtime.run_method import method_of
-from raffed.tables.items import Cell, Claim, Item, lacking
-from raffed.tables.measures import MEASURES
-from raffed.tables.own_tables import own_items
+from raffed.tables.catalogue import own_items
+from raffed.tables.items import MEASURES, Cell, Claim, Item, lacking
 from raffed.tables.scales import SCALES
 from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
 from raffed.testing.generators import global_draws

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raffed import Claim, Data, Faults, Local, Model, RunConfig
-from raffed.tables.items import Cell, Item
-from raffed.tables.published import Published
+from raffed.tables.items import Cell, Item, Published
 
 from .common import CHECKER, Printed, TableRow, base, cells
 from .lr_mnist import SPLIT

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raffed import Claim, Data, Model
-from raffed.tables.items import Cell, Item
-from raffed.tables.published import Published
+from raffed.tables.items import Cell, Item, Published
 
 from .common import CHECKER, SGD, Printed, base, cells
 from .fedvls import ABSENT, DEFECTS, MAY_DIFFER, ROWS, SOURCE, headline

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raffed.config.validation import Value
-from raffed.tables.items import Cell, Item
-from raffed.tables.published import Published
+from raffed.tables.items import Cell, Item, Published
 
 from .common import CHECKER, Printed, TableRow, cells
 from .niid_bench import FLBENCH, SPLITS, column_base

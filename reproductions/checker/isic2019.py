@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from raffed import Data, Federation, Local, Model, RunConfig
-from raffed.tables.items import Item
-from raffed.tables.published import Published
+from raffed.tables.items import Item, Published
 
 from .common import CHECKER, Printed, TableRow, cells
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raffed import Data, Local, Model
-from raffed.tables.items import Cell, Item
-from raffed.tables.published import Published
+from raffed.tables.items import Cell, Item, Published
 
 from .common import CHECKER, Printed, base
 

@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 
 from raffed import Claim, Data, Model, RunConfig
 from raffed.config.validation import Value
-from raffed.tables.items import Cell, Item
-from raffed.tables.published import Published
+from raffed.tables.items import Cell, Item, Published
 
 from .common import (
     CHECKER,

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from raffed import Claim
 from raffed.config.validation import Value
-from raffed.tables.items import Cell
-from raffed.tables.published import Published
+from raffed.tables.items import Cell, Published
 
 from .common import Printed, TableRow, cells
 from .niid_bench import (

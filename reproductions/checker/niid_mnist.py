@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raffed import Claim
-from raffed.tables.published import Published
+from raffed.tables.items import Published
 
 from .niid_bench import (
     FLBENCH,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from raffed import Claim
-from raffed.tables.items import Item
-from raffed.tables.published import Published
+from raffed.tables.items import Item, Published
 
 from .common import CHECKER, HALVED
 from .pfllib import (

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from raffed import Claim, Data, Federation, Model, RunConfig
-from raffed.tables.items import Item
-from raffed.tables.published import Published
+from raffed.tables.items import Item, Published
 
 from .common import CHECKER, Printed, TableRow, cells
 from .pfllib import LOCAL

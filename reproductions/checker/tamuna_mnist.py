@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from raffed import Data, Local, Model
-from raffed.tables.items import Item
-from raffed.tables.published import Published
+from raffed.tables.items import Item, Published
 
 from .common import CHECKER, Printed, TableRow, base, cells
 from .fedprox_mnist import NORMALISED

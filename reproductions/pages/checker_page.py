@@ -26,8 +26,8 @@ from raffed.analysis.runs.files import JsonObject, read_object, write_text
 from raffed.analysis.runs.load import Runs, read_runs, section
 from raffed.analysis.table import TextTable, as_markdown
 
+from raffed.results.storage import DamagedRecordsError, unpacked
 from raffed.results.text import visible
-from raffed.results.unpacking import DamagedRecordsError, unpacked
 
 PROSE = Path("reproductions") / "pages" / "prose"  # below the root of the repository
 RUN_FILE = "run.json"

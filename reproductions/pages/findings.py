@@ -22,8 +22,8 @@ from raffed.analysis.reproduction.verdicts import Line, result_lines
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable, as_markdown
 
+from raffed.results.storage import DamagedRecordsError, unpacked
 from raffed.results.text import visible
-from raffed.results.unpacking import DamagedRecordsError, unpacked
 
 NOTHING = "no run of it measured term_strength; give such runs"
 

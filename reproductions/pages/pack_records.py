@@ -21,8 +21,8 @@ from raffed.analysis.reproduction.item_runs import Reproduction, run_folders, tr
 from raffed.analysis.runs.files import write_text
 from raffed.analysis.runs.load import Runs, read_runs
 
+from raffed.results.storage import packed_below, unpacked
 from raffed.results.text import visible
-from raffed.results.unpacking import packed_below, unpacked
 
 from .packed.files import pack_folder, read_records, unpack_folder
 from .zoo.page import item_page

@@ -16,8 +16,8 @@ from raffed.analysis.reproduction.item_runs import run_folders
 from raffed.analysis.runs.files import write_text
 from raffed.analysis.runs.load import read_runs
 
+from raffed.results.storage import DamagedRecordsError, unpacked
 from raffed.results.text import visible
-from raffed.results.unpacking import DamagedRecordsError, unpacked
 
 from .zoo.page import item_page
 

@@ -20,7 +20,8 @@ from raffed.core.training.session import solver_for
 from raffed.core.training.sgd import SgdPhase, batch_stream
 from raffed.core.training.task import Augmentation, ClientTask, TrainingPhase, Views
 from raffed.data.datasets import load_dataset
-from raffed.data.transforms import Transform, augment_by, augment_draws, prepare_images, transform_for
+from raffed.data.preparation import Transform
+from raffed.data.transforms import augment_by, augment_draws, prepare_images, transform_for
 from raffed.models import build
 from raffed.runtime.scoring import evaluate
 from raffed.tables.studies import Work

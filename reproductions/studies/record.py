@@ -28,9 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from raffed.results.atomic import replacing
-from raffed.results.run_contents import Noted
-from raffed.results.runfile import versions, write_json
+from raffed.results.files import replacing
+from raffed.results.runfile import Noted, versions, write_json
 from raffed.tables.studies import STUDY_FILE, Work
 
 Reals: TypeAlias = NDArray[np.float32] | NDArray[np.float64]

@@ -18,7 +18,8 @@ from raffed.core.round import ClientRound, client_rounds, joined, server_init, s
 from raffed.core.training.network import Network
 from raffed.core.training.session import Participant, TrainingSession
 from raffed.core.training.task import Augmentation
-from raffed.data.transforms import Transform, augment_by, augment_draws
+from raffed.data.preparation import Transform
+from raffed.data.transforms import augment_by, augment_draws
 
 
 class OpenFederation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 
 
 def change(folder: Path, where: str, value: object) -> None:

@@ -22,7 +22,7 @@ STARTED, VERSIONS = "2026-11-20T10:00:00+00:00", {"torch": "2.11.0", "ray": "2.5
 def rows_of_round(
     round: int, accuracy: float, personal: float | None, classes: int, seconds: float
 ) -> list[Row]:
-    """What a round of two clients writes, by the conventions of raffed/results/schema.py (as far as
+    """What a round of two clients writes, by the conventions of raffed/results/metric.py (as far as
     analysis reads).
     """
     up, down = SERVER_BYTES

@@ -16,7 +16,7 @@ from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.matrix import Matrix, matrix_of
 from raffed.analysis.runs.load import Runs
 
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from tests.analysis.written_item import written_item
 
 WriteRun = Callable[..., Path]

@@ -20,11 +20,10 @@ from raffed.reproductions.pages.packed.files import (
 )
 from raffed.reproductions.pages.packed.index import difference, merged, shared
 
-from raffed.results.canonical import rows_sha256
-from raffed.results.metrics_part import table_of, write_part
+from raffed.results.metric import Row
 from raffed.results.runfile import write_json
-from raffed.results.schema import Row
-from raffed.results.unpacking import DamagedRecordsError, packed_below, unpacked
+from raffed.results.storage import DamagedRecordsError, packed_below, unpacked
+from raffed.results.writer import rows_sha256, table_of, write_part
 from tests.forging import FEWEST, sha256
 
 RECORDS = Path(__file__).parents[2] / "reproductions" / "records"

@@ -11,7 +11,7 @@ from raffed.analysis.metrics.summary import summary
 from raffed.analysis.runs.comparable import notices
 from raffed.analysis.runs.groups import Group, groups
 
-from raffed.results.tree import file_sha256
+from raffed.results.files import file_sha256
 from tests.analysis.changed_run import change
 
 WriteRun = Callable[..., Path]

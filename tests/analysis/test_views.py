@@ -31,7 +31,7 @@ from raffed.analysis.runs.groups import groups
 from raffed.config.run import RunConfig
 from raffed.results import MetricsWriter, write_json
 from raffed.results.metrics import TEST_ACCURACY, TRAINING_LOSS
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 
 WriteRun = Callable[..., Path]
 

@@ -16,8 +16,7 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.validation import Value
 from raffed.data.array_cache import ArrayCache
 from raffed.errors import DataFileError, RunFolderError, UsageError
-from raffed.results.runfile import read_run
-from raffed.results.seal import sealed
+from raffed.results.runfile import read_run, sealed
 from raffed.results.writer import read_metrics
 from raffed.runs.privacy_accountant import epsilon, epsilon_of
 from raffed.runtime.setup import prepare_run

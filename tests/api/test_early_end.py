@@ -18,8 +18,7 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.validation import Value
 from raffed.data.dataset import Dataset
 from raffed.errors import UsageError
-from raffed.results.runfile import read_run
-from raffed.results.seal import sealed
+from raffed.results.runfile import read_run, sealed
 from raffed.results.writer import read_metrics
 from raffed.runs.best_model import values_in
 from raffed.runtime import setup as setups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from raffed.cli.watching import repeat, snapshot
+from raffed.cli.checking import repeat, snapshot
 
 
 def run_file(folder: Path, text: str) -> None:

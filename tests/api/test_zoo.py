@@ -25,15 +25,15 @@ from raffed.reproductions.zoo.rows import (
 
 from raffed.api.reproducing import Asked, carried_out, in_stages, plan, written
 from raffed.api.running import start_or_continue
-from raffed.config.run import Numerics, RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Numerics, Runtime
 from raffed.core.method import Method
 from raffed.core.parts import ParameterSplit
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
-from raffed.tables.arithmetic import computed
 from raffed.tables.catalogue import find_item
 from raffed.tables.items import Item
-from raffed.tables.planner import Planned, PlannedRun, unchosen
+from raffed.tables.planner import Planned, PlannedRun, computed, unchosen
 from raffed.tables.scales import smoke
 from raffed.tables.search import (
     FIRST_SEED,

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli
 

@@ -13,8 +13,7 @@ from raffed.reproductions.pages.packed.files import pack_folder, unpack_folder
 import raffed
 from raffed.config.portable import flags_of
 from raffed.errors import UsageError
-from raffed.results.runfile import read_run
-from raffed.results.seal import sealed
+from raffed.results.runfile import read_run, sealed
 from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli, shell
 from tests.forging import forget_references

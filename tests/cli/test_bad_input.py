@@ -14,10 +14,12 @@ import pytest
 import torch
 
 import raffed
-from raffed.config.run import Data, Federation, RunConfig, Runtime
+from raffed.config.federation import Federation
+from raffed.config.run import RunConfig
+from raffed.config.sections import Data, Runtime
 from raffed.errors import UsageError
 from raffed.results import read_metrics, read_run
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from raffed.runtime.setup import check_new, prepare_run
 from tests.cli.conftest import QUICK, Cli
 from tests.forging import resealed

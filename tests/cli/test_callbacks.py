@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import raffed
-from raffed.api.callbacks import callbacks
+from raffed.api.running import callbacks
 from raffed.errors import UsageError
 from tests.cli.conftest import Cli
 

@@ -13,8 +13,10 @@ import raffed
 from raffed.cli.config import args_for, assignments, placed, read_config, read_value
 from raffed.cli.running import compared, free_folder
 from raffed.config.faults import Faults
+from raffed.config.federation import Federation
 from raffed.config.privacy import Privacy
-from raffed.config.run import Data, Federation, RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Data, Runtime
 from raffed.config.training import Local
 from raffed.errors import UsageError
 
@@ -311,7 +313,7 @@ def test_one_method_may_be_compared_with_several_settings() -> None:
 
 
 def test_lists_and_references_keep_their_commas() -> None:
-    from raffed.api.method_settings import separated
+    from raffed.api.running import separated
 
     assert separated("./a.py:own") == ("./a.py:own", [])
     assert separated("m.n:own,weights=[1, 2, 3],kind=fast") == ("m.n:own", ["weights=[1, 2, 3]", "kind=fast"])

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raffed.cli.bits import set_as_recorded
+from raffed.cli.messages import set_as_recorded
 from raffed.results import read_run
-from raffed.results.unpacking import packed_below
+from raffed.results.storage import packed_below
 from reproductions.pages.packed.files import read_records
 from tests.cli.conftest import Cli
 from tests.cli.damages import (

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import raffed
-from raffed.data.partition import Partition, make_partition, parse_split
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
+from raffed.data.splits import parse_split
 from raffed.results import read_run
 from tests.cli.conftest import Cli
 from tests.cli.damages import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raffed.cli.app import app
-from raffed.cli.gone import GONE
+from raffed.cli.messages import GONE
 from tests.cli.conftest import Cli
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from raffed.cli.listing import described
 from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE, help_text, shown_default
 from raffed.config.run import RunConfig
+from raffed.config.source import described
 from raffed.config.validation import Declaration
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
@@ -60,13 +60,13 @@ def _python(script: str) -> str:
 
 def test_version_is_the_packages_with_its_commit(cli: Cli) -> None:
     import raffed
-    from raffed.results.source_commit import commit
+    from raffed.results.origin import commit
 
     assert cli("--version").out == f"raffed {raffed.__version__} ({commit() or 'commit unknown'})\n"
 
 
 def test_the_commit_of_an_installed_package_is_the_one_that_its_wheel_recorded(tmp_path: Path) -> None:
-    from raffed.results.source_commit import commit
+    from raffed.results.origin import commit
 
     package = tmp_path / "raffed"
     package.mkdir()

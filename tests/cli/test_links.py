@@ -18,8 +18,7 @@ from raffed.data import datasets
 from raffed.errors import DataFileError, RunFolderError
 from raffed.methods import build_method
 from raffed.results import lock, write_json
-from raffed.results.atomic import replacing
-from raffed.results.tree import check_tree
+from raffed.results.files import check_tree, replacing
 from raffed.runtime.record_codec import save_record
 from tests.cli.conftest import Cli
 from tests.forging import edited
@@ -183,7 +182,9 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     """Every writer of a run's files, alone, without the look through the folder before."""
     from raffed.core.messages import ClientState
     from raffed.core.params import Params
-    from raffed.data.partition import Partition, make_partition, parse_split
+    from raffed.data.partition import make_partition
+    from raffed.data.partition_file import Partition
+    from raffed.data.splits import parse_split
     from raffed.runtime.record_codec import load_record
 
     made: Partition = make_partition(parse_split("iid:2"), datasets.load_dataset("digits").y, 10, None, 0)

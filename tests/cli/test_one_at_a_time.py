@@ -24,7 +24,7 @@ import raffed
 from raffed.errors import RunFolderError
 from raffed.results import lock, read_run
 from raffed.results.runfile import write_json
-from raffed.runs.endings import mark_interrupted
+from raffed.runs.run import mark_interrupted
 from tests.cli.conftest import QUICK, Cli
 from tests.forging import FEWEST
 from tests.live_output import lines

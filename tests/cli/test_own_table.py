@@ -16,8 +16,8 @@ from raffed.analysis.runs.conditions import ROUNDING
 import raffed
 from raffed.config.run import RunConfig
 from raffed.errors import UnknownNameError, UsageError
-from raffed.tables.arithmetic import finished_otherwise
-from raffed.tables.own_tables import own_item
+from raffed.tables.catalogue import own_item
+from raffed.tables.planner import finished_otherwise
 from tests.cli.conftest import Cli
 
 METHOD = """

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.config.run import RunConfig, Runtime
+from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.errors import NumericsError
 from raffed.methods import METHODS
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from raffed.tables.catalogue import find_item
-from raffed.tables.estimates import Speed, seconds_left, sizes_of
+from raffed.tables.estimates import Speed, corrected, seconds_left, sizes_of
 from raffed.tables.item_file import write_item
-from raffed.tables.measured import corrected
 from raffed.tables.planner import (
     PlannedRun,
     execute_runs,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.config.run import Runtime
+from raffed.config.sections import Runtime
 from raffed.errors import RunFolderError
 from raffed.results import lock
 from raffed.tables.catalogue import find_item

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from raffed.results.metrics_part import table_of
-from raffed.results.schema import Row
-from raffed.runs.row_differences import difference_notes, row_difference
+from raffed.results.metric import Row
+from raffed.results.writer import table_of
+from raffed.runs.verify import difference_notes, row_difference
 
 RUN = {"run_id": "a", "method": "fedavg", "dataset": "digits", "partition": "iid:2", "seed": 0}
 

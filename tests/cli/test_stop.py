@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import raffed.runs.checks
+import raffed.runs.run
 from raffed.api.progress import Event
 from raffed.cli.screen import LineScreen
 from raffed.config.run import RunConfig
@@ -93,7 +93,7 @@ def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
 
     said = (130, "raffed: stopped before anything was written\n")
     before = "raffed.cli." + ("many_runs.one_ray" if "compare" in command else "execution.headline")
-    for place, what in (("raffed.runs.checks.check_names", swallow), (before, interrupted)):
+    for place, what in (("raffed.runs.run.check_names", swallow), (before, interrupted)):
         with monkeypatch.context() as patched:
             patched.setattr(place, what)
             done = cli(*command, "--rounds", 2, *QUICK, "--out", tmp_path / "run")
@@ -178,7 +178,7 @@ def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
 def test_a_comparison_that_stops_before_its_second_run_does_not_say_that_nothing_was_written(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked = raffed.runs.checks.check_names
+    checked = raffed.runs.run.check_names
 
     def interrupted(config: RunConfig) -> None:
         checked(config)
@@ -187,7 +187,7 @@ def test_a_comparison_that_stops_before_its_second_run_does_not_say_that_nothing
 
     asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 1, *QUICK]
     with monkeypatch.context() as patched:
-        patched.setattr("raffed.runs.checks.check_names", interrupted)
+        patched.setattr("raffed.runs.run.check_names", interrupted)
         stopped = cli(*asked, "--out", tmp_path / "both")
     assert stopped.code == 130
     said = f"raffed: stopped; continue with: the same command with --out {tmp_path / 'both'}\n"

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raffed.results import read_run
-from raffed.runs.verify import verify
-from raffed.runs.verify_rounds import sampled
+from raffed.runs.verify import sampled, verify
 from tests.cli.conftest import Cli
 from tests.forging import edited, resealed
 
@@ -157,7 +156,8 @@ def test_a_consistent_forgery_is_found_by_execution(cli: Cli, copied: Path) -> N
 def test_forged_rows_of_a_round_are_found_by_execution(copied: Path, finished: Path) -> None:
     """Rows of another seed under the run's name, with a hash that fits."""
     from raffed.results import read_metrics, rows_sha256
-    from raffed.results.writer import MetricsWriter, Row
+    from raffed.results.metric import Row
+    from raffed.results.writer import MetricsWriter
 
     shutil.rmtree(copied / "metrics")
     about = read_run(copied)

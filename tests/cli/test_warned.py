@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from raffed.cli.warned import count_warning, repeated_warnings, summary
-from raffed.runs.handing_on import handed_on
+from raffed.cli.messages import count_warning, repeated_warnings, summary
+from raffed.runs.events import handed_on
 from tests.cli.conftest import Cli
 
 log = logging.getLogger("raffed.runs.run")
@@ -83,7 +83,7 @@ def test_the_run_ends_with_its_warnings_and_an_error_stays_last(
 
 def test_without_a_terminal_a_warning_is_also_shown_when_it_comes() -> None:
     script = (
-        "import logging; from raffed.cli.warned import repeated_warnings\n"
+        "import logging; from raffed.cli.messages import repeated_warnings\n"
         "with repeated_warnings(['run']):\n"
         "    logging.getLogger('raffed.x').warning('once'); print('between', file=__import__('sys').stderr)"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raffed.cli import watching
+from raffed.cli import checking
 from tests.cli.conftest import Cli
 
 
@@ -20,7 +20,7 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterator[None]], None]:
 
     def use(events: Iterator[None]) -> None:
         monkeypatch.setattr(
-            watching, "nap", lambda _: next(events, None) or os.kill(os.getpid(), signal.SIGINT)
+            checking, "nap", lambda _: next(events, None) or os.kill(os.getpid(), signal.SIGINT)
         )
 
     return use

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from raffed.config.run import SECTIONS, RunConfig
+from raffed.config.run import RunConfig
+from raffed.config.sections import SECTIONS
 from raffed.config.toml import parse_toml
 from raffed.config.validation import Declaration, Value, declarations
 from raffed.data.preparation import STYLES

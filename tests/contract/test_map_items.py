@@ -19,9 +19,8 @@ from raffed.methods import METHODS, build_method
 from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.models import build
 from raffed.runtime.run_method import method_of
-from raffed.tables.catalogue import find_item
+from raffed.tables.catalogue import as_released, find_item
 from raffed.tables.items import Claim, Item
-from raffed.tables.released import as_released
 from tests.papers import items
 
 TABLES = ("map/table1", "map/table2", "map/table3-aggregation", "map/table3-personalization")

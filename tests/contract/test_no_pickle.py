@@ -25,7 +25,7 @@ RESTRICTED = {
     # Needs the class of the error that torch.load(weights_only=True) raises
     "raffed/runtime/initial_weights.py",
     # Checks that a method equals its copy: it pickles and reads its own bytes
-    "raffed/testing/method_laws.py",
+    "raffed/testing/methods.py",
 }
 # Folders of PFLlib, read only if the user has named them; tests/fuzz/test_budget.py sets a trap
 BY_WORD_ONLY = ROOT / "raffed/data/importers/pfllib.py"

@@ -9,7 +9,7 @@ from raffed.reproductions.fedmr.settings import METHODS as FEDMR_METHODS
 
 from raffed import Local
 from raffed.data.catalogue import DATASETS
-from raffed.data.splits import LogNormalSizes
+from raffed.data.label_splits import LogNormalSizes
 from raffed.data.transforms import transform_for
 from raffed.models import build
 from tests.papers import items

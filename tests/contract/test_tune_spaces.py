@@ -11,7 +11,7 @@ from ray import tune
 
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
-from raffed.search.grid import continuous
+from raffed.search.axes import continuous
 from tests.tiny import over_methods
 
 FOLDER = Path(__file__).parents[2] / "tune_spaces"

@@ -12,15 +12,17 @@ from torch import Tensor, nn
 from raffed import Data, Federation, Local, RunConfig, Runtime
 from raffed.data.catalogue import DATASETS, DatasetInfo
 from raffed.data.dataset import Dataset
-from raffed.data.partition import make_partition, parse_split
+from raffed.data.partition import make_partition
 from raffed.data.preparation import AS_IT_IS, STYLES, Transform
+from raffed.data.splits import parse_split
 from raffed.data.transforms import prepare_inputs, transform_for
 from raffed.errors import UsageError
 from raffed.models.net import Net
-from raffed.runs.conduct import conduct_at
+from raffed.runs.federation import conduct_at
 from raffed.runtime import network_setup
+from raffed.runtime.checks import check_before_reading
 from raffed.runtime.serial import SerialBackend
-from raffed.runtime.setup import Setup, check_before_reading
+from raffed.runtime.setup import Setup
 
 ROWS = 24
 Y = np.arange(ROWS) % 2

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.data.array_cache import ArrayCache, StoredArrays
-from raffed.data.cache_place import cache_folder
+from raffed.data.array_cache import ArrayCache, StoredArrays, cache_folder
 from raffed.errors import DataFileError, UsageError
 
 X = np.arange(3000, dtype=np.float32).reshape(100, 30)

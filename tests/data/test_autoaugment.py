@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
 from scipy import ndimage
 
-from raffed.data.autoaugment import CHANGES, DRAWS, PAIRS, RANGES, amount, apply
+from raffed.data.augmentation import CHANGES, DRAWS, PAIRS, RANGES, amount, apply
 from raffed.data.preparation import Transform, with_numbers
 from raffed.data.transforms import augment_by, augment_draws, transform_for
 from raffed.errors import UsageError

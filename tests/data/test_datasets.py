@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raffed.data.catalogue import DATASETS, DataFile
 from raffed.data.dataset import Dataset, fewer
-from raffed.data.datasets import DATASETS, DataFile, load_dataset
+from raffed.data.datasets import load_dataset
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 

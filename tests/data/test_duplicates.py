@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.data.partition import Partition, held_out, make_partition, parse_split
-from raffed.data.server_holdout import partition_beside
+from raffed.data.partition import held_out, make_partition, partition_beside
+from raffed.data.partition_file import Partition
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 LABELS = np.arange(1000, dtype=np.int64) % 10  # 100 of each class

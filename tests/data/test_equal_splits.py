@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from raffed.data import schemes
-from raffed.data.partition import Partition, make_partition, parse_split
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 # §EA4: C, clients, classes, shards per class, images per shard train / test, per party train / test

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from raffed.data.datasets import load_dataset
-from raffed.data.partition import make_partition, parse_split
+from raffed.data.partition import make_partition
+from raffed.data.splits import parse_split
 from raffed.errors import DataFileError
 
 

@@ -12,8 +12,9 @@ import torch
 import torchvision.transforms.functional as vision
 from torch import Tensor
 
-from raffed.data.flamby_augment import FlambyAugment, apply
-from raffed.data.transforms import Transform, augment, prepare_images, transform_for
+from raffed.data.augmentation import apply_flamby
+from raffed.data.preparation import FlambyAugment, Transform
+from raffed.data.transforms import augment, prepare_images, transform_for
 
 STILL = {
     "scale": 0.0,
@@ -37,7 +38,7 @@ def bent(raw: Tensor, seed: int = 0, **parts: float) -> Tensor:
     """Raw pixels in [0, 1], augmented with these parts alone, as raw pixels again."""
     t = FlambyAugment(**{**STILL, **parts})
     draws = torch.rand((len(raw), t.draws), generator=generator(seed), dtype=torch.float64)
-    return apply((raw - MEAN) / STD, t, MEAN, STD, draws) * STD + MEAN
+    return apply_flamby((raw - MEAN) / STD, t, MEAN, STD, draws) * STD + MEAN
 
 
 def test_fedmrs_lesions_are_bent_as_flambys() -> None:
@@ -128,7 +129,7 @@ def test_a_turned_image_is_torchvision_s_bilinear_rotation_away_from_the_border(
     raw = vision.gaussian_blur(torch.rand(20, 3, 65, 65, generator=generator(4)), 9)
     t = FlambyAugment(**{**STILL, "rotation_degrees": 50.0})
     draws = torch.rand((20, t.draws), generator=generator(3), dtype=torch.float64)
-    got = apply((raw - MEAN) / STD, t, MEAN, STD, draws) * STD + MEAN
+    got = apply_flamby((raw - MEAN) / STD, t, MEAN, STD, draws) * STD + MEAN
     seen = 0
     for x, y, row in zip(raw, got, draws.tolist(), strict=True):
         if row[3] >= 0.5:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.data.datasets import DATASETS, load_dataset
+from raffed.data.catalogue import DATASETS
+from raffed.data.datasets import load_dataset
 from raffed.errors import DataFileError
 
 Images = dict[str, np.ndarray]  # path inside the data root → [H, W, 3]

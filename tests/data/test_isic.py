@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.data import isic
-from raffed.data.datasets import DATASETS, load_dataset
-from raffed.data.partition import make_partition, parse_split
+from raffed.data import folders
+from raffed.data.catalogue import DATASETS
+from raffed.data.datasets import load_dataset
+from raffed.data.partition import make_partition
+from raffed.data.splits import parse_split
 from raffed.errors import DataFileError
 
 HEADER = "image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK,target,center,fold,fold2"
@@ -43,8 +45,8 @@ def picture(height: int, width: int, seed: int) -> np.ndarray:
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """Two centres, three training images and one for testing, preprocessed: 224 x 300 and the like."""
-    monkeypatch.setattr(isic, "TRAIN_COUNTS", ((0,) * 7 + (1,), (1, 1) + (0,) * 6))
-    monkeypatch.setattr(isic, "TEST_SIZES", (1, 0))
+    monkeypatch.setattr(folders, "TRAIN_COUNTS", ((0,) * 7 + (1,), (1, 1) + (0,) * 6))
+    monkeypatch.setattr(folders, "TEST_SIZES", (1, 0))
     write_table(tmp_path, ROWS)
     folder = tmp_path / "ISIC2019" / "ISIC_2019_Training_Input_preprocessed"
     folder.mkdir()
@@ -57,8 +59,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarr
 
 def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> None:
     """docs/papers/fedmr.md §E1."""
-    assert list(isic.CLASSES) == ["MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC"]
-    assert [list(row) for row in isic.TRAIN_COUNTS] == [
+    assert list(folders.CLASSES) == ["MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC"]
+    assert [list(row) for row in folders.TRAIN_COUNTS] == [
         [2279, 3363, 2245, 606, 923, 97, 87, 330],
         [20, 2977, 2, 0, 96, 23, 45, 0],
         [533, 1470, 174, 20, 379, 40, 64, 11],
@@ -66,13 +68,13 @@ def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> Non
         [166, 349, 0, 0, 140, 0, 0, 0],
         [58, 276, 5, 0, 6, 4, 2, 0],
     ]
-    assert list(isic.TEST_SIZES) == [2483, 791, 672, 452, 164, 88]
+    assert list(folders.TEST_SIZES) == [2483, 791, 672, 452, 164, 88]
 
 
 def test_the_sheet_s_counts_add_up_to_the_published_sizes() -> None:
-    assert (sum(map(sum, isic.TRAIN_COUNTS)), sum(isic.TEST_SIZES)) == (18_597, 4_650)
+    assert (sum(map(sum, folders.TRAIN_COUNTS)), sum(folders.TEST_SIZES)) == (18_597, 4_650)
     assert (DATASETS["isic2019"].num_train, DATASETS["isic2019"].num_test) == (18_597, 4_650)
-    assert len(isic.CLASSES) == 8
+    assert len(folders.CLASSES) == 8
 
 
 @pytest.mark.parametrize("name", ["train_test_split", "train_test_split.csv"])
@@ -115,13 +117,13 @@ def test_images_as_published_are_preprocessed_as_in_flamby(
 
 def test_colour_constancy_evens_the_channels_sixth_order_norms_and_leaves_grey_alone() -> None:
     tinted = np.clip(picture(40, 50, 3) * np.array([0.9, 0.6, 0.5]), 0, 255).astype(np.uint8)
-    norms = (isic.colour_constancy(tinted).astype(float) ** 6).mean((0, 1)) ** (1 / 6)
+    norms = (folders.colour_constancy(tinted).astype(float) ** 6).mean((0, 1)) ** (1 / 6)
     assert np.ptp(norms) / norms.mean() < 0.02
     grey = np.repeat(picture(40, 50, 4)[..., :1], 3, axis=2)
-    assert np.abs(isic.colour_constancy(grey).astype(int) - grey).max() <= 1
-    bright = isic.colour_constancy(np.full((4, 4, 3), (255, 255, 40), dtype=np.uint8))
+    assert np.abs(folders.colour_constancy(grey).astype(int) - grey).max() <= 1
+    bright = folders.colour_constancy(np.full((4, 4, 3), (255, 255, 40), dtype=np.uint8))
     assert bright.min() > 200, "clipped at 255 and not wrapped round"
-    assert isic.colour_constancy(np.zeros((2, 2, 3), dtype=np.uint8)).max() == 0
+    assert folders.colour_constancy(np.zeros((2, 2, 3), dtype=np.uint8)).max() == 0
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_colour_constancy_evens_the_channels_sixth_order_norms_and_leaves_grey_a
 def test_the_shorter_side_becomes_224_and_the_other_follows_rounded_down(
     shape: tuple[int, int], wanted: tuple[int, int]
 ) -> None:
-    assert isic.shorter_side(picture(*shape, 0)).shape[:2] == wanted
+    assert folders.shorter_side(picture(*shape, 0)).shape[:2] == wanted
 
 
 @pytest.mark.parametrize(

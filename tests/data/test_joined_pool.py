@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from raffed import Data, Federation, RunConfig
-from raffed.data.dataset import Dataset
-from raffed.data.joined import joined
+from raffed.data.dataset import Dataset, joined
 from raffed.errors import UsageError
 from raffed.runtime.setup import prepare_run
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from raffed.data.label_splits import LongTail
 from raffed.data.partition import make_partition
-from raffed.data.splits import LongTail, parse_split
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 LABELS = np.arange(1000) % 10  # 100 of every class

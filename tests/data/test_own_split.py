@@ -12,9 +12,12 @@ import pytest
 
 from raffed.config.validation import Doc, Range
 from raffed.data import splits
-from raffed.data.partition import Partition, make_partition
+from raffed.data.label_splits import Dirichlet, Iid
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
 from raffed.data.randomness import stream
-from raffed.data.splits import MAX_CLIENTS, SPLITS, Dirichlet, Iid, Split, parse_split, register_split
+from raffed.data.split import MAX_CLIENTS, Split
+from raffed.data.splits import SPLITS, parse_split, register_split
 from raffed.errors import UsageError
 
 LABELS = np.arange(100) % 10

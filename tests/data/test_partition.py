@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raffed.data.dataset import Dataset
-from raffed.data.partition import Partition, make_partition, parse_split
-from raffed.data.splits import SPLITS
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
+from raffed.data.splits import SPLITS, parse_split
 from raffed.errors import UsageError
 
 ALL = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.errors import UsageError
 
 

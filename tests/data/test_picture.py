@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from raffed.data.partition import Partition, make_partition, parse_split
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
 from raffed.data.picture import _canvas, _draw_counts, _round_numbers, draw_partition
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 

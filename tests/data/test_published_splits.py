@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from raffed.data.dataset import Dataset
 from raffed.data.files import IntArray
-from raffed.data.partition import Partition, make_partition, parse_split
-from raffed.data.published_schemes import Draws, drawn_classes
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
+from raffed.data.published_splits import Draws, drawn_classes
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 
 HASHES = {
@@ -218,7 +220,7 @@ def test_the_samples_of_a_class_without_an_owner_are_left_over() -> None:
 def test_what_cannot_be_divided_is_refused_with_the_remedy(
     text: str, local_test: float | None, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raffed.data.published_schemes.TRIES", 50)
+    monkeypatch.setattr("raffed.data.published_splits.TRIES", 50)
     with pytest.raises(UsageError, match=said):
         divided(text, classes_of(50), local_test=local_test)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raffed.data.catalogue import DATASETS
 from raffed.data.dataset import Dataset
-from raffed.data.datasets import DATASETS, load_dataset
+from raffed.data.datasets import load_dataset
 from raffed.errors import DataFileError
 
 

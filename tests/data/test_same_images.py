@@ -15,7 +15,7 @@ import raffed
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.data import datasets
 from raffed.data.catalogue import DATASETS
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.data.preparation import STYLES, Transform
 from raffed.data.splits import SPLITS, parse_split, style_words
 from raffed.data.transforms import prepare_inputs

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.data import random_shares, schemes
+from raffed.data import schemes
 from raffed.errors import UsageError
 
 GOLDEN = [  # docs/papers/fedmr.md §E2: clients, classes, C, hash of the lists, times a class is owned
@@ -164,7 +164,7 @@ def test_incomplete_number_of_classes_is_uniform_from_2_to_c() -> None:
     freedom exceeds 26.1 once in 1000.
     """
     labels = np.arange(200_000, dtype=np.int64) % 10
-    parts = random_shares.incomplete(labels, 10, 1000, seed=0)
+    parts = schemes.incomplete(labels, 10, 1000, seed=0)
     held = np.bincount([len(np.unique(labels[part])) for part in parts], minlength=11)[2:]
     assert len(held) == 9
     assert np.sum((held - 1000 / 9) ** 2 / (1000 / 9)) < 26.1
@@ -176,7 +176,7 @@ def test_incomplete_has_the_simulated_statistics_of_the_sheet(cifar_labels: np.n
     """
     held, sizes, holders, leftovers = [], [], [], []
     for seed in range(20):
-        parts = random_shares.incomplete(cifar_labels, 10, 100, seed)
+        parts = schemes.incomplete(cifar_labels, 10, 100, seed)
         counts = np.stack([np.bincount(cifar_labels[part], minlength=10) for part in parts])
         held.append(np.count_nonzero(counts, axis=1))
         sizes.append(counts.sum(axis=1))
@@ -196,7 +196,7 @@ def test_incomplete_of_a_hundred_classes_has_the_statistics_of_the_sheet() -> No
     """
     labels, held, sizes, ratios = np.arange(50_000, dtype=np.int64) % 100, [], [], []
     for seed in range(20):
-        for part in random_shares.incomplete(labels, 100, 100, seed):
+        for part in schemes.incomplete(labels, 100, 100, seed):
             counts = np.bincount(labels[part], minlength=100)
             counts = counts[counts > 0]
             held.append(len(counts))
@@ -210,7 +210,7 @@ def test_incomplete_of_a_hundred_classes_has_the_statistics_of_the_sheet() -> No
 def test_incomplete_classes_of_a_client_are_nearly_balanced(cifar_labels: np.ndarray) -> None:
     """docs/papers/map.md §E2.1: within-client max/min class ratio 1.35 for C = 10."""
     ratios = []
-    for part in random_shares.incomplete(cifar_labels, 10, 100, seed=1):
+    for part in schemes.incomplete(cifar_labels, 10, 100, seed=1):
         counts = np.bincount(cifar_labels[part])
         ratios.append(counts.max() / counts[counts > 0].min())
     assert np.mean(ratios) == pytest.approx(1.35, abs=0.15)
@@ -220,19 +220,19 @@ def test_incomplete_covers_all_classes_even_with_one_client_or_says_why_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     labels = np.arange(100, dtype=np.int64) % 10
-    (only,) = random_shares.incomplete(labels, 10, 1, seed=0)
+    (only,) = schemes.incomplete(labels, 10, 1, seed=0)
     assert set(labels[only].tolist()) == set(range(10))
     with pytest.raises(UsageError, match="too few for 50 clients"):
-        random_shares.incomplete(labels, 10, 50, seed=0)
-    monkeypatch.setattr(random_shares, "MAX_REDRAWS", 3)
+        schemes.incomplete(labels, 10, 50, seed=0)
+    monkeypatch.setattr(schemes, "MAX_REDRAWS", 3)
     with pytest.raises(UsageError, match="2 clients do not cover 2000 classes"):
-        random_shares.incomplete(np.arange(2000, dtype=np.int64), 2000, 2, seed=1)
+        schemes.incomplete(np.arange(2000, dtype=np.int64), 2000, 2, seed=1)
 
 
 def test_dirichlet_shares_have_the_distributions_mean_and_variance() -> None:
     """p ~ Dir(α 1_N): mean 1/N, variance (1/N)(1 - 1/N)/(N α + 1); here N = 5, α = 0.5, over 1000 classes."""
     labels = np.arange(200_000, dtype=np.int64) % 1000
-    parts = random_shares.dirichlet(labels, 1000, 5, 0.5, seed=0)
+    parts = schemes.dirichlet(labels, 1000, 5, 0.5, seed=0)
     shares = np.stack([np.bincount(labels[part], minlength=1000) for part in parts]) / 200
     np.testing.assert_allclose(shares.sum(axis=0), 1)
     np.testing.assert_allclose(shares.mean(axis=1), 0.2, atol=0.03)
@@ -242,7 +242,7 @@ def test_dirichlet_shares_have_the_distributions_mean_and_variance() -> None:
 def test_dirichlet_client_with_a_huge_alpha_differs_in_quantity_alone() -> None:
     """π is uniform, so every client has the same number of each class, in proportion to LogNormal(0, 0.3)."""
     labels = np.arange(1_000_000, dtype=np.int64) % 10
-    parts = random_shares.dirichlet_client(labels, 10, 200, 1e6, seed=0)
+    parts = schemes.dirichlet_client(labels, 10, 200, 1e6, seed=0)
     counts = np.stack([np.bincount(labels[part], minlength=10) for part in parts])
     assert (counts.max(axis=1) / counts.min(axis=1)).max() < 1.05
     assert np.log(counts.sum(axis=1)).std() == pytest.approx(0.3, abs=0.05)
@@ -254,7 +254,7 @@ def test_dirichlet_client_draws_each_clients_shares_of_the_classes() -> None:
     would by 1.0.
     """
     labels = np.arange(1_000_000, dtype=np.int64) % 10
-    parts = random_shares.dirichlet_client(labels, 10, 1000, 0.1, seed=0)
+    parts = schemes.dirichlet_client(labels, 10, 1000, 0.1, seed=0)
     counts = np.stack([np.bincount(labels[part], minlength=10) for part in parts])
     sizes = counts.sum(axis=1)
     assert (counts / sizes[:, None]).var() == pytest.approx(0.045, rel=0.05)
@@ -269,7 +269,7 @@ def test_dirichlet_client_draws_each_clients_shares_of_the_classes() -> None:
 )
 def test_both_dirichlets_use_every_sample_once(alpha: float, clients: int, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, 7, 300)
-    for scheme in (random_shares.dirichlet, random_shares.dirichlet_client):
+    for scheme in (schemes.dirichlet, schemes.dirichlet_client):
         parts = scheme(labels, 7, clients, alpha, seed)
         assert len(parts) == clients
         np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(300))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raffed.data.server_holdout import draw_server_holdout
+from raffed.data.partition import draw_server_holdout
 from raffed.errors import UsageError
 
 LABELS = np.array([0, 3, 0, 1, 3, 1, 0, 1])  # class 2 has no sample

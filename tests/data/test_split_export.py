@@ -10,8 +10,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from raffed.cli.app import app
-from raffed.data.export import DividedData, export
-from raffed.data.importers.pfllib import import_pfllib
+from raffed.data.importers.pfllib import DividedData, export, import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.errors import UsageError
 
@@ -76,7 +75,7 @@ def test_the_parquet_files_for_flwr_hold_the_samples_in_their_shape(tmp_path: Pa
 
 def test_hugging_face_reads_the_files_for_flwr_back(tmp_path: Path) -> None:
     pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")
-    from raffed.data.importers.hugging_face import import_hf_place
+    from raffed.data.importers.reference import import_hf_place
 
     path = export(divided(), f"flwr:{tmp_path / 'out'}")
     found = import_hf_place(str(path), x="x", label="y", client="client")

@@ -6,27 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.data.splits import (
-    SPLITS,
-    CappedDirichlet,
+from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural
+from raffed.data.label_splits import (
     ClassesPerClient,
-    ClassGroups,
     Dirichlet,
     DirichletByClient,
-    Equal,
-    FromFile,
     Iid,
     Incomplete,
-    InStages,
-    LabelCount,
     LogNormalSizes,
     LongTail,
-    Natural,
-    PowerLaw,
     Shards,
-    Split,
-    parse_split,
 )
+from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount, PowerLaw
+from raffed.data.split import Split
+from raffed.data.splits import SPLITS, parse_split
 from raffed.errors import UsageError
 
 

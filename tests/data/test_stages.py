@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raffed.data import class_sets, schemes, stages
-from raffed.data.partition import Partition, Stages, make_partition, parse_split
+from raffed.data import schemes, stages
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
+from raffed.data.splits import parse_split
+from raffed.data.stages import Stages
 from raffed.errors import UsageError
 
 LONG_TAILS = [  # docs/papers/gldp.md §EA1: C, n_max, IF, total, last class
@@ -76,31 +79,31 @@ def made(
 def test_long_tails_have_the_sheet_s_totals(
     classes: int, n_max: int, imbalance: int, total: int, last: int
 ) -> None:
-    counts = class_sets.long_tail(np.full(classes, n_max), imbalance)
+    counts = schemes.long_tail(np.full(classes, n_max), imbalance)
     assert (counts[0], counts[-1], counts.sum()) == (n_max, last, total)
 
 
 @pytest.mark.parametrize("imbalance", CIFAR10_TAILS)
 def test_cifar_10_s_long_tails_written_out(imbalance: int) -> None:
-    assert class_sets.long_tail(np.full(10, 5000), imbalance).tolist() == CIFAR10_TAILS[imbalance]
+    assert schemes.long_tail(np.full(10, 5000), imbalance).tolist() == CIFAR10_TAILS[imbalance]
 
 
 def test_a_long_tail_takes_the_largest_head_that_every_class_allows_and_refuses_a_larger_one() -> None:
     """IF 4 over three classes: shares 1, 1/2, 1/4. 30 of the last class allow a head of 120; 50 of the
     second one of 100.
     """
-    assert class_sets.long_tail(np.array([500, 50, 30]), 4).tolist() == [100, 50, 25]
-    assert class_sets.long_tail(np.array([500, 50, 30]), 4, n_max=40).tolist() == [40, 20, 10]
+    assert schemes.long_tail(np.array([500, 50, 30]), 4).tolist() == [100, 50, 25]
+    assert schemes.long_tail(np.array([500, 50, 30]), 4, n_max=40).tolist() == [40, 20, 10]
     with pytest.raises(UsageError, match=r"n101: .* the data has 100"):
-        class_sets.long_tail(np.array([500, 50, 30]), 4, n_max=101)
+        schemes.long_tail(np.array([500, 50, 30]), 4, n_max=101)
     with pytest.raises(UsageError, match="if1000: the last class would have no sample"):
-        class_sets.long_tail(np.array([500, 500]), 1000)
+        schemes.long_tail(np.array([500, 500]), 1000)
 
 
 @pytest.mark.parametrize(("each", "imbalance", "slots"), SLOTS)
 def test_waterfill_gives_the_sheet_s_slots(each: int, imbalance: int, slots: list[int]) -> None:
-    counts = class_sets.long_tail(np.full(10, 5000), imbalance)
-    assert class_sets.waterfill_slots(counts, 100, each).tolist() == slots
+    counts = schemes.long_tail(np.full(10, 5000), imbalance)
+    assert schemes.waterfill_slots(counts, 100, each).tolist() == slots
 
 
 @settings(deadline=None, max_examples=60)
@@ -112,7 +115,7 @@ def test_slots_and_sets_always_complete_or_are_refused(data: st.DataObject) -> N
         data.draw(st.lists(st.integers(1, 200), min_size=classes, max_size=classes)), dtype=np.int64
     )
     try:
-        slots = class_sets.waterfill_slots(counts, units, each)
+        slots = schemes.waterfill_slots(counts, units, each)
     except UsageError:
         room = np.minimum(counts, units).sum()
         assert each > classes or counts.sum() < units * each or room < units * each or units * each < classes
@@ -120,7 +123,7 @@ def test_slots_and_sets_always_complete_or_are_refused(data: st.DataObject) -> N
     assert slots.sum() == units * each
     assert slots.min() >= 1
     assert (slots <= np.minimum(counts, units)).all()
-    sets = class_sets.draw_sets(slots, units, each, np.random.RandomState(0))
+    sets = schemes.draw_sets(slots, units, each, np.random.RandomState(0))
     assert [len(own) for own in sets] == [each] * units
     assert [sum(label in own for own in sets) for label in range(classes)] == slots.tolist()
 
@@ -133,7 +136,7 @@ def test_every_table_s_split_has_equal_units_of_exactly_s_classes_and_loses_litt
     classes: int, n_max: int, clients: int, each: int, count: int, imbalance: int
 ) -> None:
     units, _ = drawn(classes, n_max, clients, each, count, imbalance)
-    labels, tail = labels_of(classes, n_max), class_sets.long_tail(np.full(classes, n_max), imbalance)
+    labels, tail = labels_of(classes, n_max), schemes.long_tail(np.full(classes, n_max), imbalance)
     counts = np.stack([np.bincount(labels[unit], minlength=classes) for unit in units])
     assert counts.shape == (clients * count, classes)
     assert set((counts > 0).sum(axis=1)) == {each}
@@ -194,7 +197,7 @@ def test_fedrep_shards_give_every_class_equally_many_slots_and_units_different_s
     assert [sum(c in own for own in held) for c in range(10)] == [20 * 3 // 10] * 10
     assert p.stages is not None
     assert len(set(p.stages.train.flatten().tolist())) > 1
-    assert p.recipe["leftovers"] == 5000 - class_sets.long_tail(np.full(10, 500), 10).sum()
+    assert p.recipe["leftovers"] == 5000 - schemes.long_tail(np.full(10, 500), 10).sum()
     with pytest.raises(UsageError, match="not a multiple of the 10 classes"):
         made("stages:3:3:1:if10:fedrep_shards")
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raffed.data.catalogue import DATASETS
-from raffed.data.transforms import STYLES, Transform, augment, prepare_images, transform_for
+from raffed.data.preparation import STYLES, Transform
+from raffed.data.transforms import augment, prepare_images, transform_for
 from raffed.errors import UsageError
 
 COLOUR = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}

@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.config.run import Data, Federation, RunConfig
+from raffed.config.federation import Federation
+from raffed.config.run import RunConfig
+from raffed.config.sections import Data
 from raffed.data.datasets import load_dataset
-from raffed.data.partition import Partition, held_out, make_partition, parse_split
+from raffed.data.partition import held_out, make_partition
+from raffed.data.partition_file import Partition
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 from raffed.runtime.setup import prepare_run
 

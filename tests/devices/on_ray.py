@@ -18,7 +18,7 @@ import ray
 from ray.runtime_env import RuntimeEnv
 
 from raffed.results.runfile import read_run
-from raffed.runs.conduct import conduct_at
+from raffed.runs.federation import conduct_at
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.ray import client_actor, driver
 from raffed.runtime.ray.actor_pool import RayPool

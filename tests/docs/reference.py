@@ -10,7 +10,8 @@ from pathlib import Path
 
 from raffed.cli.options import FLAGS
 from raffed.config.optimizers import OPTIMIZERS
-from raffed.config.run import SECTIONS, RunConfig
+from raffed.config.run import RunConfig
+from raffed.config.sections import SECTIONS
 from raffed.config.source import described
 from raffed.config.validation import Declaration, declarations
 from raffed.data.catalogue import ALIASES, DATASETS

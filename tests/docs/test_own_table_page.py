@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raffed.cli.app import app
-from raffed.tables.measures import MEASURES
-from raffed.tables.own_tables import own_item
+from raffed.tables.catalogue import own_item
+from raffed.tables.items import MEASURES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own_table.md").read_text(encoding="utf-8")
 TABLE, PROGRAM = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -8,7 +8,7 @@ import pytest
 
 import raffed
 from raffed.cli.app import app
-from raffed.config.run import SECTIONS
+from raffed.config.sections import SECTIONS
 from raffed.config.validation import declarations
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS

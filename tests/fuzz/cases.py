@@ -13,11 +13,12 @@ from raffed.cli.config import read_config
 from raffed.config.run import RunConfig
 from raffed.data.datasets import load_dataset
 from raffed.data.femnist import SIDE, load_femnist
-from raffed.data.partition import Partition, make_partition
+from raffed.data.partition import make_partition
+from raffed.data.partition_file import Partition
 from raffed.data.splits import SPLITS, parse_split
 from raffed.methods import METHODS, build_method
 from raffed.models import MODELS
-from raffed.runs.checks import check_names
+from raffed.runs.run import check_names
 from tests.fuzz.harness import Source, refused_or_done
 from tests.fuzz.mutations import ODD_NUMBERS, ODD_TEXTS, as_json, damaged, values
 

@@ -17,11 +17,11 @@ from PIL import Image
 
 from raffed.config.toml import parse_toml
 from raffed.data.importers.reference import import_reference as load
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.errors import UsageError
 from raffed.models import build
-from raffed.results.metrics_part import read_part, table_of
-from raffed.results.row import Row
+from raffed.results.metric import Row
+from raffed.results.writer import read_part, table_of
 from tests.cli.conftest import Cli, cli
 from tests.fuzz.harness import in_time
 

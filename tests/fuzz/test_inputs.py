@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from raffed.core.messages import ClientState
 from raffed.methods import build_method
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from raffed.runs.folder import check_unedited, run_config
 from raffed.runtime.record_codec import load_record, load_server
 from raffed.search.folder import SweepFolder, stored_request

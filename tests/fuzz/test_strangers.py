@@ -22,7 +22,7 @@ import pytest
 from raffed.reproductions.pages.packed import files as packed
 
 import raffed
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from tests.cluster.nodes import ROOT
 from tests.fuzz.strangers import (
     PARTITIONS,

@@ -21,8 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import raffed
-from raffed.config.source import Declaration
-from raffed.config.validation import Value
+from raffed.config.validation import Declaration, Value
 from raffed.methods import METHODS
 
 FILE = Path(__file__).with_name("bits.txt")

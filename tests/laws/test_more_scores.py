@@ -14,10 +14,10 @@ import torch
 
 import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed.core.measures.scores import ScoreCounts
 from raffed.runs.federation import RoundLoop as Rounds
 from raffed.runs.folder import RunFolder
 from raffed.runtime.network_setup import make_network
-from raffed.runtime.reports import ScoreCounts
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
 

@@ -15,7 +15,7 @@ from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.params import Params
 from raffed.methods.fedrep import fedrep
-from raffed.runs.survey import ClientSurvey
+from raffed.runs.metric_rows import ClientSurvey
 from raffed.runtime.api import RoundOrder
 from tests.tiny import SHORT, Tiny
 

@@ -12,9 +12,9 @@ import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.context import Spec
 from raffed.errors import UsageError
+from raffed.runtime.checks import unseen_clients
 from raffed.runtime.network_setup import make_spec
 from raffed.runtime.setup import prepare_run
-from raffed.runtime.unseen import unseen_clients
 from tests.tiny import bare_context
 
 BASE = RunConfig(

@@ -15,9 +15,9 @@ from raffed import Clock, Data, Faults, Federation, Local, Model, Privacy, RunCo
 from raffed.config.validation import Value
 from raffed.core import seeds
 from raffed.errors import UsageError
+from raffed.runs.aggregation import completed
 from raffed.runs.participation import RoundPlan
-from raffed.runs.stale_updates import completed
-from raffed.runs.virtual_clock import Timeline
+from raffed.runs.round_schedule import Timeline
 from raffed.runtime.setup import prepare_run
 
 

@@ -194,7 +194,7 @@ def test_a_federation_never_sees_the_labels_of_its_public_images() -> None:
 
 def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a_seed() -> None:
     """(e): drawn by (seed, "public"), without labels (d)."""
-    from raffed.runs.server_data import public_images
+    from raffed.runs.aggregation import public_images
     from raffed.runtime.setup import prepare_run
 
     config = RunConfig(data=Data(split="dirichlet:6:0.3"), seed=3)
@@ -239,7 +239,7 @@ def test_the_rule_needs_everybody_and_asks_for_its_images() -> None:
 
 def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round() -> None:
     """docs/papers/baselines.md, FedDF: round 1 is FedAvg's, bit for bit, round 2 is not."""
-    from raffed.runs.server_data import public_images
+    from raffed.runs.aggregation import public_images
     from raffed.runtime.setup import prepare_run
 
     method = feddf(5, public=3, preset="authors")

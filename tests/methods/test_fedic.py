@@ -14,8 +14,9 @@ import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.params import Params, State
 from raffed.core.server import ServerData
-from raffed.data.partition import Partition, make_partition, parse_split
-from raffed.data.server_holdout import draw_server_holdout, partition_beside
+from raffed.data.partition import draw_server_holdout, make_partition, partition_beside
+from raffed.data.partition_file import Partition
+from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedic import (
@@ -220,7 +221,7 @@ def whole_run(method: str, **args: int) -> RunConfig:
 
 def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
     """(5); and methods that ask for nothing have the split that they always had."""
-    from raffed.runs.server_data import labelled_images
+    from raffed.runs.aggregation import labelled_images
     from raffed.runtime.setup import prepare_run
 
     setup, plain = prepare_run(whole_run("fedic", labelled=7)), prepare_run(whole_run("fedavg"))

@@ -113,7 +113,8 @@ def test_the_bug_is_a_softmax_temperature() -> None:
 
 def test_the_observed_set_comes_from_training_labels_alone() -> None:
     """R7: a class that occurs only in the local test part is missing. 2 of 5 samples held out are class 2."""
-    from raffed.config.run import Data, RunConfig, Runtime
+    from raffed.config.run import RunConfig
+    from raffed.config.sections import Data, Runtime
     from raffed.runtime.setup import prepare_run
     from raffed.runtime.worker import ClientWorker
 

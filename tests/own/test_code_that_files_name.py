@@ -17,7 +17,7 @@ import raffed
 from raffed.errors import RunFolderError
 from raffed.results.runfile import read_run
 from raffed.runs.folder import run_config
-from raffed.runtime.ray import address
+from raffed.runtime.ray import session
 from raffed.search.folder import stored_request
 from tests.cli.conftest import QUICK, Cli, cli
 from tests.forging import edited, forget_references
@@ -273,10 +273,10 @@ def test_a_folder_is_no_word_for_a_cluster_or_a_download(here: Path) -> None:
 def test_a_note_of_another_user_names_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     note = tmp_path / "ray_current_cluster"
     note.write_text("6.6.6.6:6379")
-    assert address.is_trusted(str(note))
+    assert session.is_trusted(str(note))
     monkeypatch.setattr(os, "getuid", lambda: 12345)  # the note is then another user's, or root's
-    assert address.is_trusted(str(note)) == (note.stat().st_uid == 0)
-    assert not address.is_trusted(str(tmp_path / "missing"))
+    assert session.is_trusted(str(note)) == (note.stat().st_uid == 0)
+    assert not session.is_trusted(str(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from raffed.core.training.own_loss import criterion_of
 from raffed.data.own_data import checked_name, is_own, load_own
 from raffed.data.splits import parse_split, split_name
 from raffed.errors import UsageError
-from raffed.own.names import entry_points
+from raffed.own.gate import entry_points
 from raffed.results import read_run
 from tests.cli.conftest import QUICK, Cli
 from tests.own.own_code import write

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raffed.bundles.archive import read_archive, write_archive
-from raffed.bundles.contents import contents_of
+from raffed.bundles.making import contents_of
 from raffed.bundles.opening import opened
 from raffed.errors import RaffedError
 from raffed.own.carried import CarriedCode, RunCode, unpacked

@@ -15,9 +15,9 @@ from raffed.core.method import Method
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method, method_info, method_name
 from raffed.methods.own import method
-from raffed.own.names import entry_points
+from raffed.own.gate import entry_points
 from raffed.own.resolve import load
-from raffed.results.folder_names import folder_name
+from raffed.results.runfile import folder_name
 from tests.cli.conftest import QUICK, Cli
 
 

@@ -10,8 +10,9 @@ import pytest
 
 import raffed
 from raffed import Data
+from raffed.data.label_splits import Dirichlet
 from raffed.data.partition import make_partition
-from raffed.data.splits import Dirichlet, parse_split, split_name
+from raffed.data.splits import parse_split, split_name
 from raffed.errors import RunFolderError, UsageError
 from raffed.own.resolve import load
 from raffed.own.user_code import UserCodeError

@@ -14,17 +14,9 @@ import pytest
 import raffed
 from raffed import _checkout
 from raffed.errors import UsageError
-from raffed.own.located import changed
+from raffed.own.located import CodeLocation, changed, is_reference
 from raffed.own.names import reference_to
-from raffed.own.resolve import (
-    CodeLocation,
-    install,
-    is_reference,
-    load,
-    place_of,
-    sources_of,
-    stored_module,
-)
+from raffed.own.resolve import install, load, place_of, sources_of, stored_module
 from raffed.own.user_code import BESIDE, UserCodeError, is_user_code
 
 

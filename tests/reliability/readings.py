@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from raffed.results.folder_names import RUN_FILE, SWEEP_FILE
+from raffed.results.runfile import RUN_FILE, SWEEP_FILE
 from raffed.results.sweep_file import DAMAGED
 from tests.reliability.commands import Command
 

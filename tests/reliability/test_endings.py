@@ -17,7 +17,7 @@ import pytest
 import raffed
 from raffed import Federation, Local, RunConfig, Runtime
 from raffed.results.runfile import read_run
-from raffed.search.folder import read_sweep
+from raffed.results.sweep_file import read_sweep
 from tests.reliability.commands import SECONDS, Begin, Ended
 from tests.reliability.targets import found, strike
 from tests.reliability.verdicts import ENDED_BY_RAY

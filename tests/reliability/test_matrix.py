@@ -255,7 +255,7 @@ def struck(config: RunConfig, path: Path, plan: tuple[Fault, ...]) -> dict[str, 
     """A run on a pool of two actors that the plan strikes; its run.json."""
     import ray
 
-    from raffed.runs.conduct import conduct_at
+    from raffed.runs.federation import conduct_at
     from raffed.runtime.placement import Resources, make_plan
     from raffed.runtime.ray.actor_pool import RayPool
     from raffed.runtime.setup import prepare_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raffed.results.code_history import all_files, changed_files, code_before, code_stages, files_by_role
+from raffed.results.origin import all_files, changed_files, code_before, code_stages, files_by_role
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from raffed.results.command_line import VARIABLE, command_line, commanded, work_for
+from raffed.results.origin import VARIABLE, command_line, commanded, work_for
 
 
 def test_a_command_is_known_while_it_works_and_not_after(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def test_a_process_that_a_command_starts_names_the_command_and_not_itself(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     asks = (
-        "from raffed.results.command_line import commanded, command_line\n"
+        "from raffed.results.origin import commanded, command_line\n"
         "with commanded(['seed-process']): print(command_line())"
     )
     with commanded(["compare", "--seeds", "5"]):

@@ -13,14 +13,8 @@ from pathlib import Path
 import pytest
 
 from raffed.errors import RunFolderError
-from raffed.results.json_files import (
-    DEEPEST,
-    LARGEST,
-    JsonFileError,
-    NoJsonFileError,
-    check_inside,
-    read_json,
-)
+from raffed.own.gate import check_inside
+from raffed.results.files import DEEPEST, LARGEST, JsonFileError, NoJsonFileError, read_json
 
 GOOD = {"a": [1, -2.5, True, None, "ü", {"b": {}}], "": 2**63 - 1}
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, NotRequired
 import pytest
 from typing_extensions import TypedDict
 
-from raffed.config.validation import Length, Range
-from raffed.results.json_files import Form, Json, Shape, check_json
+from raffed.config.validation import Json, Length, Range
+from raffed.results.files import Form, Shape, check_json
 
 Count = Annotated[int, Range(0)]
 Word = Annotated[str, Form("a word in capital letters", str.isupper)]

@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from raffed.config.validation import Doc, Json
-from raffed.results.run_contents import RunContents, problem
+from raffed.results.runfile import RunContents, problem
 from tests.forging import FEWEST
 
 WRONG: dict[str, tuple[Json, str]] = {

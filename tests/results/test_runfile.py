@@ -12,7 +12,7 @@ import pytest
 import raffed
 from raffed.errors import RunFolderError
 from raffed.results import read_run, runfile, write_json
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from tests.forging import FEWEST
 
 

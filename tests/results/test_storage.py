@@ -18,8 +18,8 @@ import raffed
 from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import within
 from raffed.results import remote as remotes
+from raffed.results import remote as urls
 from raffed.results import storage
-from raffed.results import url as urls
 from raffed.results.remote import Remote
 from raffed.results.storage import fetched, is_url, mirrored, named
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401

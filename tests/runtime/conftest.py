@@ -71,7 +71,7 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     and with every array in shared memory.
     """
     if request.param == "shared memory":
-        monkeypatch.setattr("raffed.runtime.ray.shared_memory.ASIDE", 1)
+        monkeypatch.setattr("raffed.runtime.ray.serving.ASIDE", 1)
     return "ray" if request.param == "ray" else "socket"
 
 

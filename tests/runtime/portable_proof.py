@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from raffed.results.source_commit import commit
+from raffed.results.origin import commit
 from tests.runtime.portable_federations import FEDERATIONS
 
 ROOT = Path(__file__).parents[2]

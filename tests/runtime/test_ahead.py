@@ -18,10 +18,9 @@ from raffed.errors import ActorsLostError, RunFolderError
 from raffed.methods import build_method
 from raffed.results.writer import read_metrics
 from raffed.runs.checkpoint import checkpoints
-from raffed.runs.conduct import conduct_at
+from raffed.runs.federation import conduct_at
 from raffed.runtime.api import RoundOrder
-from raffed.runtime.client_state_store import ClientStateStore
-from raffed.runtime.saved_client_states import save_client_states
+from raffed.runtime.client_states import ClientStateStore, save_client_states
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
 from tests.runtime.conftest import small

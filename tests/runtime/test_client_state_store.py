@@ -19,14 +19,14 @@ from raffed.core.messages import ClientState, ServerState
 from raffed.core.params import Params
 from raffed.errors import RunFolderError
 from raffed.methods import build_method
-from raffed.runtime.client_state_store import ClientStateStore
-from raffed.runtime.record_codec import digest, load_record, load_server, save_record, saved_digest
-from raffed.runtime.saved_client_states import (
+from raffed.runtime.client_states import (
+    ClientStateStore,
     restore_client_states,
     save_client_states,
     saved_hashes,
     versions_in,
 )
+from raffed.runtime.record_codec import digest, load_record, load_server, save_record, saved_digest
 from tests.tiny import Tiny, leaves, network, same_bits
 
 FEDBN = build_method("fedbn")  # its clients keep buffers, and no record of the method's own

@@ -12,7 +12,7 @@ from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core.kernels import convolution
 from raffed.errors import UsageError
 from raffed.runtime.autosize import Choice, Probe, fastest, measure_all, repeats
-from raffed.runtime.convolution_checks import could_be_compiled
+from raffed.runtime.bits import could_be_compiled
 from raffed.runtime.setup import prepare_run
 
 needs_kernel = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")

@@ -8,7 +8,7 @@ import struct
 import torch
 
 from raffed.core.params import Params, State
-from raffed.runs.hashes import weights_sha256
+from raffed.runs.checkpoint import weights_sha256
 
 
 def test_the_hash_of_a_model_covers_names_weights_and_batchnorm_s_statistics() -> None:

@@ -15,7 +15,7 @@ import torch
 from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
 from raffed.budget import free_memory
 from raffed.errors import UsageError
-from raffed.runs.provenance import hardware
+from raffed.runs.record import hardware
 from raffed.runtime.machine import (
     OWN,
     bf16_gain,

@@ -11,8 +11,7 @@ import pytest
 import raffed
 from raffed.errors import RunFolderError
 from raffed.methods import METHODS
-from raffed.results.runfile import read_run
-from raffed.results.seal import sealed
+from raffed.results.runfile import read_run, sealed
 from raffed.runs.verify import verify
 from tests.runtime.conftest import small
 

@@ -9,7 +9,7 @@ import pytest
 
 import raffed
 from raffed.data.dataset import Dataset
-from raffed.data.partition import Partition
+from raffed.data.partition_file import Partition
 from raffed.runtime.data_source import read_once
 from raffed.runtime.setup import Setup, prepare_run
 

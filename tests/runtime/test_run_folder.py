@@ -21,9 +21,9 @@ from raffed.cli import main
 from raffed.errors import ActorsLostError, RaffedError, RunFolderError, UsageError
 from raffed.results.runfile import read_run
 from raffed.runs.checkpoint import checkpoints
-from raffed.runs.conduct import conduct_at
+from raffed.runs.federation import conduct_at
 from raffed.runs.folder import RunFolder
-from raffed.runtime import saved_client_states
+from raffed.runtime import client_states
 from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
@@ -149,9 +149,9 @@ def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_an
     """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read
     for nothing.
     """
-    read, hashed = list[str](), saved_client_states.file_sha256
+    read, hashed = list[str](), client_states.file_sha256
     monkeypatch.setattr(
-        saved_client_states,
+        client_states,
         "file_sha256",
         lambda path: (read.append(path.rpartition("/")[2]), hashed(path))[1],
     )

@@ -17,7 +17,7 @@ from raffed.errors import UsageError
 from raffed.models.last_layers import UnitFeatures, simplex_etf
 from raffed.models.net import Net
 from raffed.runtime.network_setup import make_network
-from raffed.runtime.run_network import network_args
+from raffed.runtime.run_method import network_args
 from raffed.runtime.setup import prepare_run
 from raffed.runtime.setup_model import check_network
 from tests.runtime.conftest import small

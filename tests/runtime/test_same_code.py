@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from raffed.errors import UsageError
-from raffed.runtime.ray import same_code
-from raffed.runtime.ray.own_ray import OwnRay
-from raffed.runtime.ray.same_code import (
+from raffed.runtime.ray import nodes
+from raffed.runtime.ray.nodes import (
     CodeVersions,
     check_same,
     code_versions,
@@ -18,6 +17,7 @@ from raffed.runtime.ray.same_code import (
     hash_of,
     versions_to_send,
 )
+from raffed.runtime.ray.own_ray import OwnRay
 
 HERE = CodeVersions("a" * 64, "2.11.0", "2.4.6")
 
@@ -56,7 +56,7 @@ def test_a_wheel_and_the_checkout_that_it_was_made_of_have_one_hash(package: Pat
 
 def test_the_hash_is_that_of_the_package_in_use(tmp_path: Path) -> None:
     copied = tmp_path / "raffed"
-    shutil.copytree(same_code.PACKAGE, copied)
+    shutil.copytree(nodes.PACKAGE, copied)
     assert hash_of(copied) == code_versions().raffed
     (copied / "core" / "seeds.py").write_text("")
     assert hash_of(copied) != code_versions().raffed

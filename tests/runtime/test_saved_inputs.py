@@ -15,7 +15,7 @@ import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.errors import UsageError
 from raffed.results import read_run
-from raffed.runs.saved_inputs import SavedInputs
+from raffed.runs.record import SavedInputs
 
 CONFIG = RunConfig(
     model=Model("mlp", {"hidden": [4]}),

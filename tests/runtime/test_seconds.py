@@ -9,7 +9,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, Model, RunConfig, Runtime
 from raffed.runs.events import RoundEvent
-from raffed.runtime.seconds import NOT_TIMED, ShareSeconds, Stopwatch, slowest_worker
+from raffed.runtime.reports import NOT_TIMED, ShareSeconds, Stopwatch, slowest_worker
 
 ELSEWHERE = os.getpid() + 1
 SLOW = ShareSeconds(ELSEWHERE, training=6.0, sums=1.0, scoring=2.0, disk=0.5, total=10.0)

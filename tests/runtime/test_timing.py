@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.config.run import Numerics
+from raffed.config.sections import Numerics
 from raffed.runtime import worker
 from tests.runtime.conftest import small
 

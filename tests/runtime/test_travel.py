@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 
 from raffed.config.faults import ParticipantFault
+from raffed.core.measures.scores import ClientScores, ExtraMeasure, ScoreCounts
 from raffed.runtime.api import ActorShare, ParticipantOrder
-from raffed.runtime.reports import ClientScores, ExtraMeasure, Report, ScoreCounts, SurveyedClient
+from raffed.runtime.reports import Report, SurveyedClient
 
 TALLY = ScoreCounts((1, 0), (2, 1), (2, 1), 0.5, 1)
 

@@ -46,7 +46,7 @@ def test_the_global_model_is_scored_on_every_client_s_validation_part(
     validated: tuple[Path, list[raffed.runs.federation.RoundEvent]],
 ) -> None:
     folder, _ = validated
-    from raffed.data.partition import Partition
+    from raffed.data.partition_file import Partition
 
     partition = Partition.load(folder / "partition.npz")
     rows = read_metrics(folder).to_pandas()

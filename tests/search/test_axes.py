@@ -19,10 +19,9 @@ from raffed.core.method import Method
 from raffed.errors import UsageError
 from raffed.methods.own import method
 from raffed.search.axes import axes_of, budget_of, described, proposed
-from raffed.search.choice import choose
 from raffed.search.request import Request
 from raffed.search.space import check, check_search
-from raffed.search.trials import Trial, trial_name
+from raffed.search.trials import Trial, choose, trial_name
 from tests.cli.conftest import Cli, cli
 
 __all__ = ["cli"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raffed.results.runfile import read_run, write_json
-from raffed.runs.endings import mark_pruned
+from raffed.runs.run import mark_pruned
 
 
 @pytest.mark.parametrize(

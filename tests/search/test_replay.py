@@ -15,12 +15,11 @@ from ray.tune.schedulers import TrialScheduler
 
 from raffed import Data, RunConfig
 from raffed.errors import RunFolderError, UsageError
-from raffed.search.events import listening
+from raffed.search.axes import continuous
 from raffed.search.folder import SweepFolder
-from raffed.search.grid import continuous
-from raffed.search.ledger import known_trials
-from raffed.search.replay import Halving, Suggestions, at_rungs, first_rung
+from raffed.search.ledger import Halving, Suggestions, at_rungs, first_rung, known_trials
 from raffed.search.request import Request
+from raffed.search.trainable import listening
 from raffed.search.trials import Trial, read_trial, reported, trial_name
 from tests.forging import FEWEST
 

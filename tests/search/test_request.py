@@ -13,18 +13,19 @@ from raffed.tune_spaces import has_space, no_space
 
 import raffed
 from raffed import Data, Federation, Method, RunConfig
-from raffed.cli.tuning import axes, seconds_of
-from raffed.data.partition import Partition
+from raffed.api.tuning import seconds_of
+from raffed.cli.tuning import axes
+from raffed.data.partition_file import Partition
 from raffed.errors import RunFolderError, UnknownNameError, UsageError
 from raffed.methods import METHODS
 from raffed.methods.own import method as marked
 from raffed.results.sweep_file import read_sweep
-from raffed.runs.checks import check_space
-from raffed.search.choice import choose, cost
+from raffed.runs.run import check_space
+from raffed.search.axes import budget_of
 from raffed.search.folder import SweepFolder
 from raffed.search.request import Request, within_budget
-from raffed.search.space import budget_of, check, check_parts, space_of
-from raffed.search.trials import Trial, score, trial_name
+from raffed.search.space import check, check_parts, space_of
+from raffed.search.trials import Trial, choose, cost, score, trial_name
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
 

@@ -17,7 +17,7 @@ import pytest
 
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.errors import RunFolderError
-from raffed.results.seal import sealed
+from raffed.results.runfile import sealed
 from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray import session
 from raffed.search.folder import SweepFolder, stored_request

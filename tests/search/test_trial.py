@@ -10,7 +10,7 @@ import pytest
 
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.results import read_run
-from raffed.results.sweep_file import SWEEP_FILE
+from raffed.results.runfile import SWEEP_FILE
 from raffed.runs.folder import run_config
 from raffed.search.request import Request
 from raffed.search.trainable import TrialTask, federation

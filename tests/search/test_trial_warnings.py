@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from raffed.cli.messages import repeated_warnings
 from raffed.cli.screen import make_screen
-from raffed.cli.warned import repeated_warnings
 from raffed.results.sweep_file import read_sweep
 from raffed.search import trainable
-from raffed.search.events import Report, listening, tell, warnings_in, with_warnings
 from raffed.search.ledger import shown
+from raffed.search.trainable import Report, listening, tell, warnings_in, with_warnings
 from tests.cli.conftest import Cli
 
 ROW = {"round": 2, "score": 0.5}

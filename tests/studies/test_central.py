@@ -10,12 +10,14 @@ from raffed.reproductions.studies.central import load_pool, network, train
 from raffed.reproductions.studies.rounds import OpenFederation, parts
 from torch import Tensor
 
-from raffed.config.run import Data, Federation, Model, RunConfig, Runtime
+from raffed.config.federation import Federation
+from raffed.config.run import RunConfig
+from raffed.config.sections import Data, Model, Runtime
 from raffed.config.training import Local
 from raffed.core.training.network import Network
-from raffed.data.transforms import Transform
+from raffed.data.preparation import Transform
 from raffed.methods import build_method
-from raffed.runs.hashes import weights_sha256
+from raffed.runs.checkpoint import weights_sha256
 from raffed.runs.run import run
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.setup import prepare_run

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from raffed.attacks.protocol import leakage
-from raffed.config.run import Model, RunConfig
+from raffed.config.run import RunConfig
+from raffed.config.sections import Model
 from raffed.errors import UsageError
 
 OWN = """

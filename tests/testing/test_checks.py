@@ -19,8 +19,8 @@ from raffed.testing import (
     check_split,
     tiny_federation,
 )
-from raffed.testing.method_laws import METHOD_CHECKS
-from raffed.testing.method_subject import MethodSubject
+from raffed.testing.method_boundaries import MethodSubject
+from raffed.testing.methods import METHOD_CHECKS
 from tests.testing import broken, careless
 from tests.testing.careless import CARELESS
 

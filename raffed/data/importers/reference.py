@@ -3,19 +3,235 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from raffed.data.importers.arrays import import_npz
-from raffed.data.importers.hugging_face import import_hf_place
-from raffed.data.importers.images import import_folder
-from raffed.data.importers.imported import Imported
+import numpy as np
+
+from raffed.data.importers.arrays import import_arrays, import_npz
+from raffed.data.importers.images import ByteArray, import_folder, stacked_images
+from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
+from raffed.data.importers.values import Array, chosen_parts, renumbered
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.own.gate import check_download, is_said
+
+if TYPE_CHECKING:
+    import datasets as hf
+
+# Data sets of Hugging Face's library `datasets` (an optional extra), and partitions of flwr-datasets.
+#
+# Local folders and arrow files are read without a network.
+
+
+INSTALL = "Hugging Face's library is not installed: pip install 'raffed[hf]'"
+
+
+def import_hf(
+    data: hf.Dataset,
+    *,
+    image: str = "",
+    x: str = "",
+    label: str = "label",
+    client: str = "",
+    test_data: hf.Dataset | None = None,
+    features: tuple[str, ...] = (),
+    drop: tuple[str, ...] = (),
+    size: int = 0,
+    colour: str = "auto",
+    test: float = TEST_SHARE,
+    seed: int = 0,
+    name: str = "hf",
+    source: str = "",
+    notes: tuple[str, ...] = (),
+) -> Imported:
+    """Read a data set of Hugging Face's.
+
+    Args:
+        data: The training part.
+        image: Column of images. By default the only column of images, if there is one.
+        x: Column of numbers or of lists of equal lengths, such as token ids.
+        label: Column of the classes. The names of a ClassLabel are kept.
+        client: Column of the clients.
+        test_data: The test part, if there is one.
+        features, drop: Columns of a table; see `import_table`. Used without `image` and `x`.
+        size, colour: See `import_folder`.
+        test: Fraction of the rows that becomes the test set if there is no test part.
+        seed: Decides which rows are drawn.
+        name: Beginning of every message.
+        source: Where the data came from, as typed.
+        notes: What a user may not expect of the parts.
+
+    Raises:
+        UsageError: A column is missing or cannot be used. The message names the column and row.
+    """
+    image = image or ("" if x or features else _image_column(data))
+    common: dict[str, Any] = {"seed": seed, "name": name, "source": source}
+    if not image and not x:
+        if test_data is not None:
+            raise UsageError(
+                f"{name} is a table with a test part of its own; save both as Parquet files and give "
+                "parquet:FILE"
+            )
+        roles: dict[str, Any] = {"label": label, "client": client, "features": features, "drop": drop}
+        return import_table(data.with_format("arrow")[:], **roles, test=test, notes=notes, **common)
+
+    def samples(part: hf.Dataset) -> Array:
+        return _images(part, image, size, colour, name) if image else _column(part, x, name)
+
+    y = _named(data, data, label, name)
+    names = _listed(data, label)
+    tests: dict[str, Any] = {"test": test}
+    if test_data is not None:
+        # A test part without the column of clients belongs to nobody
+        owned = bool(client) and client in test_data.column_names
+        tests = {
+            "x_test": samples(test_data),
+            "y_test": _named(test_data, data, label, name),
+            "test_clients": _named(test_data, data, client, name) if owned else None,
+        }
+    return import_arrays(
+        samples(data),
+        y,
+        clients=_named(data, data, client, name) if client else None,
+        # A part of a data set may lack some classes
+        class_names=names if len(names) and len(np.unique(y)) == len(names) else (),
+        facts=DataFacts("images" if image else "arrays", notes, resized=bool(image and size)),
+        **tests,
+        **common,
+    )
+
+
+def import_hf_place(
+    place: str, *, split: str = "", test_split: str = "", name: str = "", **options: Any
+) -> Imported:
+    """Read a folder that `save_to_disk` wrote, an arrow file, a folder of data files, or a name of the hub's.
+
+    Args:
+        place: The folder, file or name.
+        split: The part that is trained on; by default the one named train, training or alike.
+        test_split: The part that is tested on; by default the one named test, testing or alike, and the
+            validation part if there is none.
+        name: Beginning of every message; by default the place.
+        options: Arguments of `import_hf`.
+
+    Raises:
+        UsageError: The place cannot be read, has no such part, or cannot be used.
+    """
+    parts = load_parts(place)
+    for part in (split, test_split):
+        if part and part not in parts:
+            raise UnknownNameError(f"split of {place}", part, parts)
+    chosen = chosen_parts(place, {key: len(part) for key, part in parts.items()}, split, test_split)
+    if chosen is None:
+        raise UnknownNameError(f"split of {place}", "train", parts)
+    tests = None if chosen.test in (None, chosen.train) else parts[chosen.test]
+    return import_hf(parts[chosen.train], test_data=tests, name=name or place, notes=chosen.notes, **options)
+
+
+def load_parts(place: str) -> Mapping[str, hf.Dataset]:
+    """Return the parts of a data set by name. One without parts is called "train"."""
+    try:
+        import datasets as hf
+    except ImportError as error:
+        raise UsageError(INSTALL) from error
+    path = Path(place).expanduser()
+    try:
+        if path.is_file() and path.suffix == ".arrow":
+            found = hf.Dataset.from_file(str(path))
+        elif (path / "state.json").exists() or (path / "dataset_dict.json").exists():
+            found = hf.load_from_disk(str(path))
+        elif path.exists():  # its description may name files elsewhere, which are not fetched
+            hf.config.HF_HUB_OFFLINE = hf.config.HF_DATASETS_OFFLINE = True
+            found = hf.load_dataset(str(path), download_config=hf.DownloadConfig(local_files_only=True))
+        else:
+            found = hf.load_dataset(place)
+    except Exception as error:
+        # The library raises errors of many types, its own and those of the network
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataFileError(f"{place} cannot be read by Hugging Face's library: {reason}") from error
+    return dict(found) if isinstance(found, dict) else {"train": found}
+
+
+def import_flwr(partitions: Sequence[hf.Dataset], *, name: str = "flwr", **options: Any) -> Imported:
+    """Read the partitions of flwr-datasets, one for each client: `[fds.load_partition(i) for i in range(n)]`.
+
+    Args:
+        partitions: The clients' parts, in the order of their numbers.
+        name: Beginning of every message.
+        options: Arguments of `import_hf`, such as `test_data=fds.load_split("test")`.
+
+    Raises:
+        UsageError: There is no partition, one is empty, or their columns differ.
+    """
+    if not len(partitions):
+        raise UsageError(f"{name}: there are no partitions")
+    try:
+        import datasets as hf
+    except ImportError as error:
+        raise UsageError(INSTALL) from error
+    client = "raffed_client"
+    numbered = []
+    for number, part in enumerate(partitions):
+        if not len(part):
+            raise UsageError(f"{name}: partition {number} has no rows")
+        if part.column_names != partitions[0].column_names:
+            raise UsageError(f"{name}: partition {number} has other columns than partition 0")
+        numbered.append(part.add_column(client, [number] * len(part)))
+    return import_hf(hf.concatenate_datasets(numbered), client=client, name=name, **options)
+
+
+def _image_column(data: hf.Dataset) -> str:
+    found = [key for key, kind in data.features.items() if type(kind).__name__ == "Image"]
+    return str(found[0]) if len(found) == 1 else ""
+
+
+def _column(data: hf.Dataset, column: str, name: str) -> Array:
+    values = _complete(data, column, name)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise UsageError(
+            f"{name}: column {column!r} holds lists of unequal lengths; pad or cut them to one length"
+        ) from error
+
+
+def _complete(data: hf.Dataset, column: str, name: str) -> Sequence[Any]:
+    """Return the values of a column, all of which must be there."""
+    if column not in data.column_names:
+        raise UnknownNameError(f"column of {name}", column, data.column_names)
+    values: Sequence[Any] = data.with_format(None)[:][column]
+    missing = next((row for row, value in enumerate(values) if value is None), None)
+    if missing is not None:
+        raise UsageError(
+            f"{name}: column {column!r} has no value in row {missing}; fill it or remove the row"
+        )
+    return values
+
+
+def _named(part: hf.Dataset, train: hf.Dataset, column: str, name: str) -> Array:
+    """Return a column of labels or clients. Where it is a ClassLabel, its numbers are those of training."""
+    values = _column(part, column, name)
+    names, known = (_listed(data, column) for data in (part, train))
+    return renumbered(f"{name}: column {column!r} of the test part", values, names, known)
+
+
+def _listed(data: hf.Dataset, column: str) -> tuple[str, ...]:
+    """Return the names of a ClassLabel in the order of their numbers; empty for other columns."""
+    return tuple(map(str, getattr(data.features.get(column), "names", None) or ()))
+
+
+def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> ByteArray:
+    kind = data.features.get(column, "")
+    if kind and type(kind).__name__ != "Image":
+        raise UsageError(f"{name}: column {column!r} holds {kind}, not images; use x={column}")
+    images = _complete(data, column, name)
+    return stacked_images(images, [f"{name}: row {row}" for row in range(len(images))], size, colour)
+
 
 Value = str | int | float | tuple[str, ...]
 TABLE = ("label", "client", "features", "drop", "categorical", "test", "seed")

@@ -19,18 +19,16 @@ from numpy.typing import NDArray
 from ray.exceptions import RayActorError
 
 from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
+from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.runtime.api import Asked, RoundOrder, ServerWork
 from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
-from raffed.runtime.ray.actor_errors import memory_line, out_of_memory, why_not_started
-from raffed.runtime.ray.choose_transport import opened, pays
 from raffed.runtime.ray.client_actor import MEND, Place
-from raffed.runtime.ray.node_sums import NodeSums, groups_by_node
-from raffed.runtime.ray.ray_calls import RayCalls
-from raffed.runtime.ray.transport import Call, CallId, Shared, Transport
-from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
+from raffed.runtime.ray.node_sums import NodeSums, groups_by_node, memory_line, out_of_memory, why_not_started
+from raffed.runtime.ray.transport import Call, CallId, RayCalls, Shared, Transport, opened, pays
+from raffed.runtime.reports import Report, SurveyedClient
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import total
 

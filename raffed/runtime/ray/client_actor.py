@@ -15,7 +15,7 @@ import ray
 from raffed.runtime.bits import begin_bits
 from raffed.runtime.machine import begin_training, gpu_of
 from raffed.runtime.ray.node_sums import add_here
-from raffed.runtime.ray.same_code import check_same
+from raffed.runtime.ray.nodes import check_same
 from raffed.runtime.ray.serving import Serving
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
     from raffed.core.aggregation.exact_sums import PartialSum
+    from raffed.core.measures.scores import ScoreCounts
     from raffed.core.messages import Broadcast
     from raffed.runtime.api import ActorShare, ServerWork
     from raffed.runtime.ray.node_sums import NodeSum, Trained
-    from raffed.runtime.ray.same_code import CodeVersions
-    from raffed.runtime.reports import Report, ScoreCounts, SurveyedClient
+    from raffed.runtime.ray.nodes import CodeVersions
+    from raffed.runtime.reports import Report, SurveyedClient
     from raffed.runtime.setup import Setup
 
 MEND = (

@@ -16,16 +16,15 @@ import ray
 from raffed.runtime.bits import begin_bits
 from raffed.runtime.machine import begin_training
 from raffed.runtime.ray.client_actor import ClientActor
-from raffed.runtime.ray.ray_calls import RayCalls
-from raffed.runtime.ray.same_code import check_same
-from raffed.runtime.ray.transport import Call
+from raffed.runtime.ray.nodes import check_same
+from raffed.runtime.ray.transport import Call, RayCalls
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
     from raffed.runtime.placement import PlacementPlan
     from raffed.runtime.ray.actor_pool import RayPool
-    from raffed.runtime.ray.same_code import CodeVersions
+    from raffed.runtime.ray.nodes import CodeVersions
     from raffed.runtime.ray.transport import Handle
     from raffed.runtime.setup import Setup
 

@@ -13,13 +13,11 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from raffed.budget import free_memory
 from raffed.errors import ActorsLostError, ActorStartError, RaffedError, RayLostError
 from raffed.runtime.placement import PlacementPlan, Resources, make_plan
-from raffed.runtime.ray.actor_errors import why_not_started
 from raffed.runtime.ray.client_actor import MEND
 from raffed.runtime.ray.driver import ActorsStarting, Conduct, Driver
-from raffed.runtime.ray.nodes import beside_this_process, check_shared
-from raffed.runtime.ray.own_ray import lost
-from raffed.runtime.ray.patience import Patience
-from raffed.runtime.ray.same_code import versions_to_send
+from raffed.runtime.ray.node_sums import why_not_started
+from raffed.runtime.ray.nodes import beside_this_process, check_shared, versions_to_send
+from raffed.runtime.ray.own_ray import Patience, lost
 from raffed.runtime.setup import Setup
 
 if TYPE_CHECKING:

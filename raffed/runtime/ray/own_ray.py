@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,6 +27,28 @@ from raffed.scratch import hold, remove_left, socket_folder
 
 if TYPE_CHECKING:
     from ray.job_config import JobConfig
+
+# Waiting with messages: a line says what is waited for, after 20 seconds and then every minute.
+
+
+FIRST_SECONDS, LATER_SECONDS = 20.0, 60.0
+
+
+class Patience:
+    """Says when a message is due. It is asked repeatedly while something is waited for."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._next = FIRST_SECONDS
+
+    def due(self) -> str | None:
+        """Return how long the wait has been, in words, if a message is due, and otherwise None."""
+        waited = time.monotonic() - self._began
+        if waited < self._next:
+            return None
+        self._next = waited + LATER_SECONDS
+        return f"{waited:.0f} s so far"
+
 
 LOOPBACK = "127.0.0.1"
 VITAL = {"gcs_server": "Ray's head process (gcs_server)", "raylet": "Ray's node process (raylet)"}

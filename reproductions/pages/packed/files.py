@@ -19,11 +19,9 @@ from raffed.analysis.reproduction.item_runs import Reproduction
 from raffed.analysis.runs.files import read_bytes, read_object, replacing, write_text
 
 from raffed.own.gate import UnsafeNameError, within
-from raffed.results.metrics_part import write_part
-from raffed.results.packed_records import RECORDS_FILE
-from raffed.results.parquet import open_table
-from raffed.results.seal import SEAL, sealed
-from raffed.results.unpacking import DamagedRecordsError
+from raffed.results.runfile import RECORDS_FILE, SEAL, sealed
+from raffed.results.storage import DamagedRecordsError
+from raffed.results.writer import open_table, write_part
 
 from .index import RUN_FILE, SCHEMA_VERSION, PackedFolder, as_text, changed, contents, index_of, weights_of
 from .rows import is_metrics, pack

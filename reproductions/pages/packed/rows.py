@@ -1,6 +1,6 @@
 """The rows of all Parquet files of a folder as one table, from which each file's rows can be made again.
 
-Metric rows (raffed/results/schema.py) lose only the seconds of single clients, which are no result. They are
+Metric rows (raffed/results/metric.py) lose only the seconds of single clients, which are no result. They are
 sorted so that equal values lie side by side, which is what makes the packed file small.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.results.canonical import rows_sha256, sorted_rows
-from raffed.results.schema import SCHEMA
+from raffed.results.metric import SCHEMA
+from raffed.results.writer import rows_sha256, sorted_rows
 
 FILE, HITS, WEIGHTS = "file", "hits", "weights"
 _ORDER = ("metric", "model", "split", "file", "stage", "class", "client", "round")

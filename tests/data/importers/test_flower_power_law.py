@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raffed.data.partition import make_partition, parse_split
+from raffed.data.partition import make_partition
+from raffed.data.splits import parse_split
 
 
 @pytest.mark.apart

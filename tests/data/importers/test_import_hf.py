@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from raffed.data.importers.hugging_face import import_flwr, import_hf, import_hf_place
+from raffed.data.importers.reference import import_flwr, import_hf, import_hf_place
 from raffed.errors import UsageError
 
 hf = pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")

@@ -217,7 +217,7 @@ def test_an_unused_folder_of_pfllib_is_named(tmp_path: Path) -> None:
 
 def test_parts_of_hugging_face_are_known_in_any_spelling(tmp_path: Path) -> None:
     hf = pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")
-    from raffed.data.importers.hugging_face import import_hf_place
+    from raffed.data.importers.reference import import_hf_place
 
     part = hf.Dataset.from_dict({"ids": [[1, 2], [3, 4]] * 4, "label": ["a", "b"] * 4})
     hf.DatasetDict({"training": part, "validation": part.select(range(6))}).save_to_disk(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raffed.runtime.ray.node_sums import groups_by_node
-from raffed.runtime.ray.ray_calls import RayCallId
-from raffed.runtime.ray.transport import CallId
+from raffed.runtime.ray.transport import CallId, RayCallId
 
 NODES = {0: "here", 1: "here", 2: "a", 3: "b", 4: "a", 5: "c"}
 

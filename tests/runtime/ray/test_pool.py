@@ -32,7 +32,7 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: 
     """A run on a pool of odd actors; its run.json. Actors that replace others ask for `later` cores."""
     import ray
 
-    from raffed.runs.conduct import conduct_at
+    from raffed.runs.federation import conduct_at
     from raffed.runtime.placement import Resources, make_plan
     from raffed.runtime.ray.actor_pool import RayPool
     from raffed.runtime.setup import prepare_run
@@ -59,7 +59,7 @@ def test_a_pool_that_is_closed_holds_no_call_of_an_actor_whose_answers_fold_to_t
     """
     import ray
 
-    from raffed.runtime.ray.socket_calls import SocketCalls
+    from raffed.runtime.ray.transport import SocketCalls
 
     calls: list[Any] = []
     made: list[SocketCalls] = []

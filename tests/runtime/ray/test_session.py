@@ -21,12 +21,11 @@ import pytest
 import ray
 
 from raffed.errors import UsageError
-from raffed.runtime.ray import address as ray_address
 from raffed.runtime.ray import own_ray
+from raffed.runtime.ray import session as ray_address
 from raffed.runtime.ray import session as ray_backend_session
-from raffed.runtime.ray.address import check_answers
 from raffed.runtime.ray.own_ray import OwnRay
-from raffed.runtime.ray.session import RaySession
+from raffed.runtime.ray.session import RaySession, check_answers
 
 
 @pytest.fixture

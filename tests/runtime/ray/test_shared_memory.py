@@ -18,10 +18,10 @@ import torch
 
 from raffed.core.messages import Broadcast
 from raffed.core.params import Params
-from raffed.runtime.ray import shared_memory
-from raffed.runtime.ray.shared_memory import ASIDE, MappedMemory, SocketEnd, packed
+from raffed.runtime.ray import serving
+from raffed.runtime.ray.serving import ASIDE, MappedMemory, SocketEnd, packed
 
-pytestmark = pytest.mark.skipif(not shared_memory.SHARES, reason="no memory without a name on this system")
+pytestmark = pytest.mark.skipif(not serving.SHARES, reason="no memory without a name on this system")
 LARGE = ASIDE // 8 + 3  # int64 numbers
 
 
@@ -45,9 +45,9 @@ def test_large_arrays_lie_beside_the_pickle_and_small_ones_in_it() -> None:
 
 def test_a_broadcast_is_read_in_place_and_cannot_be_written_to() -> None:
     w = Params({"a": torch.arange(21_000.0).view(300, 70), "b": torch.ones(7)}).clone()
-    value, maps = packed(Broadcast(3, w, Params({}), {})), len(shared_memory.held_maps)
+    value, maps = packed(Broadcast(3, w, Params({}), {})), len(serving.held_maps)
     received = [value.unpacked() for _ in range(2)]
-    assert len(shared_memory.held_maps) == maps + 2
+    assert len(serving.held_maps) == maps + 2
     for one in received:
         assert torch.equal(one.w.flat, w.flat)
         assert one.w.flat.data_ptr() % 4096 == 0  # the first of its pages: it is no copy
@@ -69,7 +69,7 @@ def test_the_memory_is_given_back_with_the_last_that_holds_it() -> None:
 def test_whoever_keeps_much_of_what_it_received_runs_out_of_no_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_memory, "MAX_MAPS", len(shared_memory.held_maps) + 3)
+    monkeypatch.setattr(serving, "MAX_MAPS", len(serving.held_maps) + 3)
     before, value = open_files(), packed(np.arange(LARGE))
     kept = [value.unpacked() for _ in range(10)]
     assert open_files() == before + 1 + 3

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import ray
 
-from raffed.runtime.ray.ray_calls import RayCalls
-from raffed.runtime.ray.socket_calls import SocketCalls
+from raffed.runtime.ray.transport import RayCalls, SocketCalls
 from tests.runtime.ray.echo_actor import ACTOR
 from tests.runtime.ray.test_transports import answer
 

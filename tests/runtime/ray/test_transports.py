@@ -23,11 +23,8 @@ import raffed
 from raffed.core.params import Params
 from raffed.errors import BoundaryError, NumericsError, UsageError
 from raffed.results.runfile import read_run
-from raffed.runtime.ray.choose_transport import opened
-from raffed.runtime.ray.ray_calls import RayCalls
-from raffed.runtime.ray.remote_error import RemoteError
-from raffed.runtime.ray.socket_calls import SocketCalls
-from raffed.runtime.ray.transport import Call, Shared, Transport
+from raffed.runtime.ray.serving import RemoteError
+from raffed.runtime.ray.transport import Call, RayCalls, Shared, SocketCalls, Transport, opened
 from tests.runtime.conftest import on, small
 from tests.runtime.ray.echo_actor import ACTOR, Echo
 from tests.runtime.ray.private_record import Secret

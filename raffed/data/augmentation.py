@@ -1,23 +1,111 @@
-"""AutoAugment's 25 pairs of changes for CIFAR-10 (Cubuk et al. 2019), on batches.
-
-A pair is drawn for each image. Each of its two changes happens with the pair's probability, and how strong it
-is, is drawn from a tenth of the change's range. Pixels are whole numbers of 0 to 255 meanwhile, as in PIL.
-
-Source:
-    The pairs are those of Cubuk et al.'s Table 7. Ranges and resampling are those of
-    4uiiurz1/pytorch-auto-augment, which FedDecorr and FedVLS use: signed ranges for geometry, cubic splines,
-    and black outside the image. A change of colour is PIL's.
-"""
+"""Random augmentations of images: AutoAugment, and those of FLamby's Fed-ISIC2019."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from raffed.data.spline_sampling import sampled
+from raffed.data.preparation import FlambyAugment
+
+# Resample images by cubic splines, as scipy.ndimage.affine_transform does with its defaults.
+
+
+Four = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def sampled(pixels: Tensor, matrix: Four, shift: tuple[Tensor, Tensor]) -> Tensor:
+    """Return images whose pixel at (r, c) is that of the old image at A·((r, c) − o) + o + shift.
+
+    o is half a pixel beyond the middle of the image, (H/2 + 1/2, W/2 + 1/2). Outside the image is black.
+    Between pixels there is a cubic spline, which continues by reflection at the borders.
+
+    Args:
+        pixels: [g, C, H, W], whole numbers of 0 to 255.
+        matrix: A by rows, each element [g].
+        shift: In rows and in columns, each [g].
+
+    Returns:
+        Whole numbers of 0 to 255, [g, C, H, W].
+    """
+    height, width = pixels.shape[2:]
+    r = torch.arange(height, dtype=torch.float64, device=pixels.device)[:, None] - (height / 2 + 0.5)
+    c = torch.arange(width, dtype=torch.float64, device=pixels.device)[None, :] - (width / 2 + 0.5)
+    a, b, d, e = (one.double().view(-1, 1, 1) for one in matrix)
+    down, across = (one.double().view(-1, 1, 1) for one in shift)
+    rows = a * r + b * c + height / 2 + 0.5 + down  # [g, H, W]
+    columns = d * r + e * c + width / 2 + 0.5 + across
+    inside = (rows >= 0) & (rows <= height - 1) & (columns >= 0) & (columns <= width - 1)
+    found = _spline(_coefficients(pixels.double()), rows, columns)
+    return torch.where(inside[:, None], (found + 0.5).floor().clamp(0, 255), 0.0).to(pixels.dtype)
+
+
+def _coefficients(pixels: Tensor) -> Tensor:
+    """Return the coefficients of the splines that pass through the pixels."""
+    left, right = (_inverse(side).to(pixels.device) for side in pixels.shape[2:])
+    return left @ pixels @ right.T
+
+
+@functools.lru_cache(maxsize=16)
+def _inverse(side: int) -> Tensor:
+    """Return the inverse of the matrix that makes values of coefficients: 1/6, 4/6, 1/6 around each pixel."""
+    if side == 1:
+        return torch.ones(1, 1, dtype=torch.float64)
+    values = torch.zeros(side, side, dtype=torch.float64)
+    for i in range(side):
+        values[i, i] += 4 / 6
+        for beside in (i - 1, i + 1):
+            values[i, side - 1 - abs(side - 1 - abs(beside))] += 1 / 6
+    inverse: Tensor = torch.linalg.inv(values)
+    return inverse
+
+
+def _spline(coefficients: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return the splines' values [g, C, H, W] at places [g, H, W]."""
+    g, channels, height, width = coefficients.shape
+    flat, total = coefficients.flatten(2), coefficients.new_zeros(g, channels, height * width)
+    across = _taps(columns, width)
+    for i, down in _taps(rows, height):
+        for j, weight in across:
+            place = (i * width + j).flatten(1)[:, None].expand(-1, channels, -1)
+            total += flat.gather(2, place) * (down * weight).flatten(1)[:, None]
+    return total.view_as(coefficients)
+
+
+def _taps(at: Tensor, side: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the four pixels around each place of a line, and their weights."""
+    first = at.floor()
+    t = at - first
+    weights = (
+        (1 - t) ** 3 / 6,
+        (4 - 6 * t**2 + 3 * t**3) / 6,
+        (1 + 3 * t + 3 * t**2 - 3 * t**3) / 6,
+        t**3 / 6,
+    )
+    last = max(side - 1, 1)
+    places = ((first.long() - 1 + k) % (2 * last) for k in range(4))
+    return [
+        ((last - (last - one).abs()).clamp(max=side - 1), weight)
+        for one, weight in zip(places, weights, strict=True)
+    ]
+
+
+# AutoAugment's 25 pairs of changes for CIFAR-10 (Cubuk et al. 2019), on batches.
+#
+# A pair is drawn for each image. Each of its two changes happens with the pair's probability, and how
+# strong it is, is drawn from a tenth of the change's range. Pixels are whole numbers of 0 to 255 meanwhile,
+# as in PIL.
+#
+# Source:
+#     The pairs are those of Cubuk et al.'s Table 7. Ranges and resampling are those of
+#     4uiiurz1/pytorch-auto-augment, which FedDecorr and FedVLS use: signed ranges for geometry, cubic
+#     splines, and black outside the image. A change of colour is PIL's.
+
 
 Change: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # pixels [g, C, H, W], amounts [g] -> pixels
 DRAWS = 5  # random numbers for each image: the pair, and for each change whether and how strongly
@@ -236,3 +324,75 @@ CHANGES: Mapping[str, Change] = {
     "equalize": equalize,
     "invert": invert,
 }
+
+
+# FLamby's augmentation of skin lesions (docs/papers/fedmr.md §E1): geometry, light and holes.
+#
+# Each change happens with probability 1/2. Scale, rotation, shear and shift are one bilinear resampling
+# with mirrored borders. FLamby resamples three times and crops 200 of 224 pixels at random; here this is a
+# shift of the central crop by up to 12 pixels. The number of holes is drawn for each image, while FLamby
+# draws it once when the process starts.
+
+
+def apply_flamby(x: Tensor, t: FlambyAugment, mean: Tensor, std: Tensor, draws: Tensor) -> Tensor:
+    """Return an augmented copy of the prepared batch x [B, C, S, S] of square images.
+
+    Args:
+        x: Normalised images.
+        t: Ranges of the changes.
+        mean, std: The normalisation of x, each [C, 1, 1].
+        draws: Uniform random numbers in [0, 1), float64 [B, t.draws].
+
+    A hole is black in the raw image, which is (0 - mean) / std here.
+    """
+    x = _moved(x, t, draws)
+    light, amount = draws[:, 6] < 0.5, (2 * draws[:, 7:9] - 1).to(x.dtype).to(x.device)
+    raw = x * std + mean
+    lit = raw * (1 + t.contrast * amount[:, 0]).view(-1, 1, 1, 1) + (t.brightness * amount[:, 1]).view(
+        -1, 1, 1, 1
+    )
+    raw = torch.where(light.to(x.device).view(-1, 1, 1, 1), lit.clamp(0, 1), raw)
+    black = _holes(t, draws[:, 9:], x.shape[-1]).to(x.device)
+    return (torch.where(black[:, None], 0.0, raw) - mean) / std
+
+
+def _moved(x: Tensor, t: FlambyAugment, draws: Tensor) -> Tensor:
+    """Apply scale, rotation, shear, flips and shift. `theta` maps an output position to its source
+    position.
+    """
+    on = draws[:, :4] < 0.5
+    spread = 2 * torch.where(on, draws[:, :4] * 2, 0.5) - 1  # uniform in ±1 where it happens, else 0
+    size = 1 + t.scale * spread[:, 0]
+    angle = spread[:, 1] * math.radians(t.rotation_degrees)
+    slant = on[:, 2] * math.tan(math.radians(t.shear_degrees))
+    cos, sin = angle.cos() / size, angle.sin() / size
+    which = torch.where(on[:, 3], (draws[:, 3] * 6).long(), 3)  # 0 left-right, 1 up-down, 2 both, 3 neither
+    across = torch.where((which == 0) | (which == 2), -1.0, 1.0)
+    down = torch.where((which == 1) | (which == 2), -1.0, 1.0)
+    shift = (2 * draws[:, 4:6] - 1) * t.shift * 2 / x.shape[-1]
+    rows = [
+        across * cos,
+        across * (cos * slant - sin),
+        shift[:, 0],
+        down * sin,
+        down * (sin * slant + cos),
+        shift[:, 1],
+    ]
+    theta = torch.stack(rows, dim=1).view(-1, 2, 3).to(x.device, x.dtype)
+    grid = functional.affine_grid(theta, list(x.shape), align_corners=False)
+    return functional.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def _holes(t: FlambyAugment, draws: Tensor, side: int) -> Tensor:
+    """Return bool [B, S, S]: whether a pixel is inside one of 1 to `holes` squares.
+
+    Squares lie anywhere inside the image. Half of the images have none.
+    """
+    count = torch.where(draws[:, 0] < 0.5, (draws[:, 0] * 2 * t.holes).long() + 1, 0)
+    # [B, holes, 2]
+    corners = (draws[:, 1:].view(len(draws), -1, 2)[:, : t.holes] * (side - t.hole_side + 1)).long()
+    place = torch.arange(side)
+    inside = (place >= corners[..., None]) & (place < corners[..., None] + t.hole_side)  # [B, holes, 2, S]
+    squares = inside[:, :, 0, :, None] & inside[:, :, 1, None, :]
+    wanted = torch.arange(squares.shape[1]) < count[:, None]
+    return (squares & wanted[:, :, None, None]).any(dim=1)

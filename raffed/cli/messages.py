@@ -1,0 +1,174 @@
+"""Sentences and numbers that several commands print: warnings, endings, replaced options, numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
+
+from raffed.config.portable import MARK, set_where_possible, variables
+from raffed.errors import UsageError
+from raffed.results.files import JsonFileError, read_json
+from raffed.results.runfile import RUN_FILE
+from raffed.results.text import visible
+from raffed.runs.events import LOGGER
+
+# Commands of runs with portable bits, which need their environment before NumPy and torch are loaded.
+
+
+def set_as_recorded(run_folder: Path) -> None:
+    """Set this process up for the bits of a recorded run. What is wrong with its run.json is said later."""
+    with contextlib.suppress(JsonFileError, OSError, ValueError, TypeError, LookupError):
+        config = read_json(run_folder / RUN_FILE)["config"]
+        set_where_possible(config if isinstance(config, dict) else {})
+
+
+def may_begin_again() -> bool:
+    """Return whether this process is a command not set up for portable bits that can be begun again."""
+    words = sys.argv[1:]
+    return MARK not in os.environ and bool(words) and sys.orig_argv[-len(words) :] == words
+
+
+def begin_again() -> NoReturn:
+    """Begin this command again, with the environment of portable bits. The process keeps its number."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **variables()})
+
+
+# Commands and options that earlier versions had: what to do instead.
+
+
+STANDING = "start one with `ray start --head`, join it with --address auto, and end it with `ray stop`"
+GONE = {
+    "up": f"raffed does not hold a Ray any more; {STANDING}",
+    "down": "raffed does not hold a Ray any more; `ray stop` ends one that `ray start --head` has started",
+    "--allow": "leave it out: a bundle is not searched any more, so read it before you publish it",
+    "--address warm": f"raffed does not hold a Ray any more; {STANDING}",
+    "cache": "raffed removes no arrays of own data by itself; delete files of ~/.cache/raffed/arrays",
+    "--execution auto": "`raffed doctor` with the options of the run says what is fastest here",
+    "--log-json": "`--json` after the command writes one JSON object a line to stdout (docs/events.md)",
+}
+"""A command, or an option with its value → what to do instead."""
+
+
+def refuse_gone(words: Sequence[str]) -> None:
+    """Refuse a command or an option that this version does not have any more.
+
+    Args:
+        words: The words of the command line, without the program.
+
+    Raises:
+        UsageError: There is one. The message says what to do instead.
+    """
+    commands = [word for word in words if not word.startswith("-")][:1]
+    options = [" ".join(pair) for pair in pairwise(words)]
+    options += [word.replace("=", " ", 1) for word in words if word.startswith("--")]
+    for typed in (*commands, *options, *words):
+        if typed in GONE and (typed.startswith("--") or typed in commands):
+            raise UsageError(f"{typed}: {GONE[typed]}")
+
+
+# Write numbers for people: shares, counts and durations.
+
+
+def percent(share: float) -> str:
+    """Write 0.9123 as "91.2 %", and NaN as a dash."""
+    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def counted(number: int, what: str) -> str:
+    """Write "1 round" or "2 rounds"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def duration(seconds: float) -> str:
+    """Write 3725 seconds as "1:02:05"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def plain(value: Any) -> Any:
+    """Return a value for JSON, with null in place of NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Warnings of a command: counted while it works, and repeated at its end, where they are seen.
+
+
+REPEATED = ("run", "resume", "compare", "tune", "reproduce", "extend", "fork")  # commands that end with them
+
+
+class WarningCount(logging.Handler):
+    """Counts raffed's warnings by their texts. They are also shown at once, as without this handler."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.WARNING:
+            self.count(record.getMessage())
+        if _nobody_else_shows(self) and logging.lastResort is not None:
+            logging.lastResort.handle(record)
+
+    def count(self, text: str) -> None:
+        """Count a warning that was shown in another way, such as that of another process."""
+        self.texts[" ".join(text.split())] += 1
+
+
+def _nobody_else_shows(mine: logging.Handler) -> bool:
+    """Return whether Python itself would show a record, because there is no other handler."""
+    handlers = (*logging.getLogger(LOGGER).handlers, *logging.getLogger().handlers)
+    return all(one is mine for one in handlers)
+
+
+@contextlib.contextmanager
+def repeated_warnings(words: list[str]) -> Iterator[None]:
+    """Repeat the warnings of a command on stderr at its end, each once and with how often it came.
+
+    Args:
+        words: The command line, without the name of the program.
+    """
+    if not any(word in REPEATED for word in words[:2]):
+        yield
+        return
+    count, logger = WarningCount(), logging.getLogger(LOGGER)
+    logger.addHandler(count)
+    try:
+        yield
+    finally:
+        logger.removeHandler(count)
+        for line in summary(count.texts):
+            print(line, file=sys.stderr)
+
+
+def count_warning(text: str) -> None:
+    """Count a warning for the command of this process, if there is one that repeats its warnings."""
+    for one in logging.getLogger(LOGGER).handlers:
+        if isinstance(one, WarningCount):
+            one.count(text)
+
+
+def summary(texts: Counter[str]) -> list[str]:
+    """Return the lines that repeat warnings, in the order in which they came; none without warnings.
+
+    Args:
+        texts: Text of a warning → how often it came.
+    """
+    if not texts:
+        return []
+    lines = [f"  {visible(text)}{f' ({often} times)' if often > 1 else ''}" for text, often in texts.items()]
+    return [f"raffed: {counted(sum(texts.values()), 'warning')}:", *lines]

@@ -1,0 +1,175 @@
+"""Where a run comes from: the command line that began it and the commit of the code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from raffed.results.text import visible, without_secrets
+
+# The command that a process works for, so that run.json can name it.
+#
+# It is kept in the environment. Processes that a command starts, such as those of seeds, inherit it, and
+# record what the user typed. Workers of Ray are told it.
+
+
+VARIABLE = "RAFFED_COMMAND"
+
+
+@contextmanager
+def commanded(words: Sequence[str]) -> Iterator[None]:
+    """Note the words of a command line while the block runs, without secrets.
+
+    A process that another command has started keeps that command.
+    """
+    if VARIABLE in os.environ:
+        yield
+        return
+    os.environ[VARIABLE] = _in_environment(visible(without_secrets(shlex.join(["raffed", *words]))))
+    try:
+        yield
+    finally:
+        os.environ.pop(VARIABLE, None)
+
+
+def work_for(command: str) -> None:
+    """Note in a worker of Ray's for which command it works.
+
+    The Ray may be older than the command, and then the worker has not inherited it.
+
+    Args:
+        command: What `command_line` returns in the process that asks for the work.
+    """
+    os.environ.pop(VARIABLE, None)
+    if command:
+        os.environ[VARIABLE] = _in_environment(command)
+
+
+def _in_environment(text: str) -> str:
+    """Return a text that the environment can hold: in the locale C it has no letters beyond ASCII."""
+    encoding = sys.getfilesystemencoding()
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def command_line() -> str:
+    """Return the command that this process works for; empty if it is none of raffed's."""
+    return os.environ.get(VARIABLE, "")
+
+
+# The commit of the source code that runs: of a checkout, or the one from which a wheel was built.
+
+
+RECORDED: Final = "_commit.txt"  # beside raffed/__init__.py in a wheel (.ci/build_backend.py)
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def commit(package: Path = _PACKAGE) -> str | None:
+    """Return the commit of the source tree, with a + if it was changed.
+
+    Args:
+        package: The folder of the package raffed.
+
+    Returns:
+        The commit; of an installed wheel the one that it was built from. None if nothing records it.
+    """
+    if (package.parent / ".git").exists():
+        return _of_checkout(package.parent)
+    try:
+        return (package / RECORDED).read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _of_checkout(where: Path) -> str | None:
+    try:
+        git = ["git", "-C", str(where)]
+        head, dirty = (  # a file's name may contain any bytes
+            subprocess.run(
+                [*git, *words],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                check=True,
+                timeout=10,
+            )
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+# Which own code computed which rounds of a run, from what run.json holds.
+#
+# `code` holds the newest hashes. A run that went on with changed code (`--accept-changed-code`) also has
+# the old hash of each changed file, in the segment that began then.
+
+
+NO_FILE = "no file"  # in place of a hash
+
+Files: TypeAlias = dict[str, str]
+
+
+def files_by_role(records: Sequence[Mapping[str, Any]]) -> dict[str, Files]:
+    """Return role → file → SHA-256.
+
+    Of two different files of one name, the second one's name begins with its role.
+    """
+    known: Files = {}
+    found: dict[str, Files] = {}
+    for record in records:
+        role = record["role"]
+        for name, digest in record["files"].items():
+            unique = f"{role}: {name}" if known.get(name, digest) != digest else name
+            known[unique] = found.setdefault(role, {})[unique] = digest
+    return found
+
+
+def all_files(records: Sequence[Mapping[str, Any]]) -> Files:
+    """Return file → SHA-256 of all roles together."""
+    return {name: digest for one in files_by_role(records).values() for name, digest in one.items()}
+
+
+def changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the files that differ: name → [old hash, new hash]."""
+    return {
+        name: [old.get(name, NO_FILE), new.get(name, NO_FILE)]
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    }
+
+
+def code_before(files: Mapping[str, str], accepted: Mapping[str, Sequence[str]]) -> Files:
+    """Return the files as they were before a change: `accepted` maps file → [old hash, new hash]."""
+    found = {**files, **{name: old for name, (old, _) in accepted.items()}}
+    return {name: digest for name, digest in found.items() if digest != NO_FILE}
+
+
+def code_stages(about: Mapping[str, Any]) -> list[tuple[int, Files]]:
+    """Return the own code of a run in the order of its rounds.
+
+    Args:
+        about: What its run.json holds.
+
+    Returns:
+        (first round, file → SHA-256), one entry for each change. A run without own code has no files.
+    """
+    files = newest = all_files(about.get("code", []))
+    stages: list[tuple[int, Files]] = []
+    for segment in reversed(about.get("segments", [])):
+        if segment["from"] <= segment["to"]:
+            stages.append((segment["from"], files))
+        files = code_before(files, segment.get("accepted", {}))
+    if not stages:  # no round is done
+        return [(1, newest)]
+    found: list[tuple[int, Files]] = []
+    for first, files in reversed(stages):
+        if not found or found[-1][1] != files:
+            found.append((first, files))
+    return found

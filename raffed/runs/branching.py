@@ -1,0 +1,345 @@
+"""Going on with a run that is over: more rounds in its folder, or another configuration in a new one."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raffed.config.run import RunConfig
+from raffed.config.stop_rule import ValidationCurve, read_rule
+from raffed.config.training import Local
+from raffed.config.validation import Value
+from raffed.core.training.rates import same_rates
+from raffed.errors import RunFolderError, UsageError
+from raffed.results.files import check_run_tree, file_sha256, sync_tree
+from raffed.results.lock import LOCK_FILE, check_can_be_made, check_unused, held
+from raffed.results.remote import STATE_FILE
+from raffed.results.runfile import RUN_FILE, CodeRecord, RunContents, read_run, write_json
+from raffed.results.writer import METRICS_FOLDER, read_metrics, write_part
+from raffed.runs.best_model import values_in
+from raffed.runs.checkpoint import CHECKPOINTS, CLIENT_STATES, check_checkpoint, checkpoint_state, checkpoints
+from raffed.runs.code_record import check_code, check_revision, trust_own
+from raffed.runs.folder import FINAL, check_free, check_unedited, run_config
+from raffed.runs.integrity import PARTITION, check_rows, rewound, superseded
+from raffed.runs.record import new_run
+from raffed.runtime.setup import Setup, check_new, prepare_run
+
+# Continue a run under another configuration: to more rounds (`extend`), or on a branch of its own (`fork`).
+#
+# Both rewind a run to one of its checkpoints, record in run.json what the run was until then, and leave the
+# rest to `resume`.
+
+
+# Whether a method's rounds depend on the total number of rounds: all of them, or the last one only
+Horizon = Callable[[Setup], tuple[bool, bool]]
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run in a folder, checked, with the configuration with which it is to go on."""
+
+    path: Path
+    contents: RunContents
+    config: RunConfig
+
+    @staticmethod
+    def opened(path: Path, accept_changed_code: bool) -> RecordedRun:
+        """Read and check the run in a folder. Own code is compared before any of it is executed.
+
+        Raises:
+            RunFolderError: The folder is damaged, edited or in use, or the run's code has changed.
+        """
+        check_run_tree(path)
+        contents, config = read_run(path), run_config(path)
+        check_unedited(path)
+        check_unused(path)
+        if "files" not in contents:
+            raise RunFolderError(
+                f"{path}: begun by a version of raffed that wrote down no hashes of its files; `raffed "
+                "resume` that run once, or begin a new one"
+            )
+        check_revision(path, contents["method_revision"], config.method)
+        check_code(path, contents, config, accept_changed_code)
+        return RecordedRun(path, contents, config)
+
+    def newest(self, until: int) -> int:
+        """Return the newest whole checkpoint of at most `until` rounds; 0 if there is none."""
+        for one in reversed(checkpoints(self.path)):
+            done = int(one.name.removeprefix("round-"))
+            if done <= until:
+                check_checkpoint(one, self.contents["files"])
+                return done
+        return 0
+
+
+def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
+    """Rewind a run in its folder, so that `resume` continues it to `rounds` rounds.
+
+    Args:
+        run: The run.
+        rounds: Number of rounds in the end, more than the run has.
+        horizon: Says how the method depends on the total number of rounds.
+
+    Raises:
+        UsageError: The run has as many rounds, or what it computed depends on the total number of rounds.
+    """
+    before = run.config.federation.rounds
+    if rounds <= before:
+        raise UsageError(f"rounds = {rounds}: the run in {run.path} has {before}; give a larger number")
+    if "ended_early" in run.contents:
+        raise UsageError(
+            f"{run.path} ended after round {run.contents['rounds_done']} by its rule, and would end "
+            "there in a longer run, too; `raffed fork` continues it with another --stop-when"
+        )
+    config = run.config.changed({"federation.rounds": rounds})
+    _check_rates(run, config.local, rounds)
+    data_sha256 = str(run.contents.get("data_sha256", ""))
+    setup = prepare_run(config, data_sha256=data_sha256)
+    sizes = [len(setup.partition.train[client]) for client in setup.trainable]
+    _check_rates(run, config.local, rounds, {min(sizes), max(sizes)})
+    every, last = horizon(setup)
+    done = run.newest(same_rounds(run.config, last))
+    if every:
+        raise UsageError(
+            f"{config.method}: its rounds depend on the total number of rounds, so the {before} rounds in "
+            f"{run.path} are not the first of {rounds}; start a new run with --rounds {rounds}"
+        )
+    _check_stages(run, setup, done)
+    contents = rewound(run.contents, done)
+    contents["earlier"] = superseded(run.contents, done)
+    contents["config"], contents["identity"] = config.as_dict(), config.identity()
+    with held(run.path):
+        write_json(run.path / RUN_FILE, contents)
+        for one in checkpoints(run.path):
+            if int(one.name.removeprefix("round-")) > done:
+                shutil.rmtree(one)
+
+
+def _check_rates(run: RecordedRun, local: Local, rounds: int, sizes: Collection[int] = ()) -> None:
+    """Refuse a schedule by which the rounds that are done depend on the total, for clients of these sizes."""
+    before = run.config.federation.rounds
+    if not same_rates(local, before, rounds, sizes):
+        raise UsageError(
+            f"local.schedule = {local.schedule!r} depends on the total number of rounds, so the "
+            f"{before} rounds in {run.path} are not the first of {rounds}; start a new run with "
+            f"--rounds {rounds}"
+        )
+
+
+def same_rounds(config: RunConfig, last: bool) -> int:
+    """Return how many rounds of a run have the rows that they have in a longer run.
+
+    Measurements after the last round, and of the rounds before it, belong to the end of a run. They are made
+    where the longer run ends.
+
+    Args:
+        config: The run.
+        last: Whether the method does something else in the last round.
+    """
+    federation = config.federation
+    scored = federation.rounds % federation.eval_every == 0
+    at_the_end = federation.measures or federation.survey or federation.unseen_clients or last
+    if scored and not at_the_end:
+        return federation.rounds
+    return max(federation.rounds - max(federation.survey, 1), 0)
+
+
+def _check_stages(run: RecordedRun, setup: Setup, done: int) -> None:
+    before = replace(setup, config=run.config)
+    for round in range(done):
+        if before.stage(round) != setup.stage(round):
+            raise UsageError(
+                f"{run.config.data.split}: its stages divide the total number of rounds, so round "
+                f"{round + 1} belongs to another stage in a run of {setup.config.federation.rounds}; start a "
+                "new run"
+            )
+
+
+def rewound_copy(run: RecordedRun, done: int, copy: Path) -> None:
+    """Copy a run into a new folder, as if it had been stopped after `done` rounds."""
+    kept = f"round-{done:06d}"
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        if Path(folder) == run.path:
+            return {CLIENT_STATES, LOCK_FILE, FINAL} & set(names)
+        return {name for name in names if Path(folder) == run.path / CHECKPOINTS and name != kept}
+
+    shutil.copytree(run.path, copy, ignore=left_out)
+    write_json(copy / RUN_FILE, rewound(run.contents, done))
+
+
+def round_hash(run: RecordedRun, at: int) -> str:
+    """Return the recorded hash of the weights after round `at` of a run."""
+    hashes = run.contents.get("round_hashes")
+    if hashes is None:
+        found = checkpoints(run.path)
+        hashes = checkpoint_state(found[-1])["round_hashes"] if found else []
+    if len(hashes) < at:
+        raise RunFolderError(f"{run.path}: no hash of round {at} is recorded; fork at an earlier round")
+    return hashes[at - 1]
+
+
+# Continue a run on a branch of its own, with other settings and in a new folder (`raffed fork`).
+
+
+SAME_IN_A_FORK = {
+    "method": "another method has other states; `raffed export` its weights, and start from them with --init",
+    "model": "the weights of another network are not those of the checkpoint",
+    "privacy": "the privacy that was spent could no longer be stated",
+}
+
+
+def check_fork(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
+    """Refuse a fork that cannot be continued, before anything is computed for it.
+
+    Args:
+        run: The run that is forked.
+        config: The settings with which the fork goes on.
+        at: Number of rounds after which it begins.
+        out: The fork's new folder.
+
+    Raises:
+        UsageError: A setting may not change, or the round is not one of the run's.
+        RunFolderError: The folder is not free.
+    """
+    check_free(out, config)
+    check_can_be_made(out)
+    done = run.contents["rounds_done"]
+    if not max(run.config.federation.forked_at, 1) <= at <= done:
+        first = max(run.config.federation.forked_at, 1)
+        raise UsageError(f"at = {at}: the run in {run.path} can be forked after rounds {first} to {done}")
+    if config.federation.rounds <= at:
+        raise UsageError(
+            f"federation.rounds = {config.federation.rounds}: a fork after round {at} needs more; "
+            "give --rounds"
+        )
+    if config.local.keep_optimizer and not _same_optimizer(run.config.local, config.local):
+        raise UsageError(
+            "local.keep_optimizer: the checkpoint holds no state of this optimiser, because the run had "
+            "another one or reset it; fork with --reset-optimizer, or with the optimiser of the run"
+        )
+    before, after = run.config.as_dict(), config.as_dict()
+    for name, why in SAME_IN_A_FORK.items():
+        if before[name] != after[name]:
+            raise UsageError(f"a fork keeps {name} of its run: {why}")
+    if run.config.federation.unseen_clients != config.federation.unseen_clients:
+        raise UsageError(
+            "a fork keeps federation.unseen_clients of its run: a client that has trained is not unseen; "
+            "start a new run"
+        )
+    _check_rule(run, config, at)
+
+
+def _check_rule(run: RecordedRun, config: RunConfig, at: int) -> None:
+    """Refuse a rule by which the fork would be over before its first round of its own."""
+    rule = read_rule(config.federation.stop_when)
+    if rule is None:
+        return
+    before = (one for one in values_in(read_metrics(run.path), rule.measure) if one[0] <= at)
+    if why := rule.reason(ValidationCurve(rule.measure, before), at):
+        raise UsageError(
+            f"federation.stop_when: this rule ends the fork after the {at} rounds that it shares with its "
+            f"run, before one of its own: {why}; give another --stop-when, or an earlier round with --at"
+        )
+
+
+def _same_optimizer(before: Local, after: Local) -> bool:
+    kept = [(one.optimizer, one.optimizer_args, one.momentum > 0) for one in (before, after)]
+    return before.keep_optimizer and kept[0] == kept[1]
+
+
+def forked(run: RecordedRun, config: RunConfig, at: int, out: Path) -> None:
+    """Write a run into a new folder that `resume` continues under another configuration.
+
+    Args:
+        run: A run with a checkpoint after round `at`.
+        config: The settings with which the fork goes on.
+        at: Number of rounds that both runs have in common.
+        out: The fork's new folder, checked by `check_fork`.
+
+    Raises:
+        UsageError: The settings are not possible, or do not fit the clients of the run, or the run's own data
+            have changed.
+    """
+    source = run.path / CHECKPOINTS / f"round-{at:06d}"
+    check_checkpoint(source, run.contents["files"])
+    check_rows(run.path, at)
+    same_data = config.data.dataset == run.config.data.dataset
+    setup = prepare_run(config, data_sha256=str(run.contents.get("data_sha256", "")) if same_data else "")
+    check_new(setup)
+    trust_own(setup.code, config)
+    if setup.partition.num_clients != run.contents["clients"]:
+        raise UsageError(
+            f"{config.data.split} has {setup.partition.num_clients} clients, and the run in {run.path} has "
+            f"{run.contents['clients']}; a fork keeps their number, because it keeps their states"
+        )
+    origin: dict[str, Value] = {
+        "federation.forked_at": at,
+        "federation.fork_sha256": file_sha256(source / STATE_FILE),
+    }
+    setup = replace(setup, config=config.changed(origin))
+    contents = new_run(setup)
+    earlier = rewound(run.contents, at)
+    contents["segments"], contents["state"], contents["rounds_done"] = earlier["segments"], "stopped", at
+    contents["seconds"], contents["error"] = 0.0, None
+    contents["earlier"] = superseded(run.contents, at)
+    if (
+        "code" in contents
+    ):  # of the rounds before; how it has changed since is recorded where the fork goes on
+        contents["code"] = _code_before(run.contents.get("code", []), contents["code"])
+    with held(out), _removed_on_failure(out):
+        shutil.copytree(source, out / CHECKPOINTS / source.name)
+        rows = _rows(run.path, contents, setup, at)
+        part = out / METRICS_FOLDER / f"part-{1:06d}-{at:06d}.parquet"
+        part.parent.mkdir()
+        write_part(part, rows, _columns(contents, setup))
+        setup.partition.save(out / PARTITION)
+        sync_tree(out)
+        names = (part, out / PARTITION, out / CHECKPOINTS / source.name / STATE_FILE)
+        contents["files"] = {one.relative_to(out).as_posix(): file_sha256(one) for one in names}
+        write_json(out / RUN_FILE, contents)
+
+
+def _code_before(before: Sequence[CodeRecord], now: Sequence[CodeRecord]) -> list[CodeRecord]:
+    """Return the records of the present code, with the files that it had in the rounds before."""
+    known = {(one["role"], one["reference"]): one for one in before}
+    return [known.get((one["role"], one["reference"]), one) for one in now]
+
+
+@contextlib.contextmanager
+def _removed_on_failure(out: Path) -> Iterator[None]:
+    """Remove what was written of a fork if the block fails, as on a full disk, so that it can be repeated."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _columns(contents: RunContents, setup: Setup) -> dict[str, str | int]:
+    """Return the columns that are equal in all rows of a run."""
+    return {
+        "run_id": contents["run_id"],
+        "method": setup.config.method,
+        "dataset": setup.dataset.name,
+        "partition": setup.config.data.split,
+        "seed": setup.config.seed,
+    }
+
+
+def _rows(path: Path, contents: RunContents, setup: Setup, at: int) -> pa.Table:
+    """Return the rows of a run's first `at` rounds, in the name of its fork."""
+    rows = read_metrics(path)
+    rows = rows.filter(pc.less_equal(rows["round"], at))
+    for name, value in _columns(contents, setup).items():
+        index = rows.schema.get_field_index(name)
+        field = rows.schema.field(index)
+        column = pa.array([value] * rows.num_rows).cast(field.type)
+        rows = rows.set_column(index, field, column)
+    return rows
