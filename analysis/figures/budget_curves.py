@@ -105,6 +105,3 @@ def _moved(curve: Curve, group: Group, spent: pd.DataFrame) -> Curve | None:
         high=curve.high[known],
         steps=float(curve.rounds[known][-1]),
     )
-
-
-__all__ = ["BUDGETS", "SpentAxis", "budget_figure"]

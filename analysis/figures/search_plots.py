@@ -93,6 +93,3 @@ def history(trials: Sequence[SearchedTrial], theme: Theme = LIGHT) -> Figure | N
         axes.yaxis.set_major_locator(MaxNLocator(4))
         dress(axes, theme, grid=True)
     return figure
-
-
-__all__ = ["SearchedTrial", "history", "pruning", "searched_trials"]

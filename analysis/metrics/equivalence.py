@@ -80,6 +80,3 @@ def agreement(ours: Sequence[float], printed: PrintedNumber, margin: float, *, c
         return AGREES
     low, high = found.interval(FAR)
     return DIFFERS if low > margin or high < -margin else TOO_FEW
-
-
-__all__ = ["AGREES", "DIFFERS", "TOO_FEW", "MeanDifference", "PrintedNumber", "agreement", "difference"]

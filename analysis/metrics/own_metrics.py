@@ -62,6 +62,3 @@ def _measure(column: str) -> Measure:
     words = " %" if fraction else "" if unit == "number" else f" in {unit}"
     title = f"{name}, {model}{words}{ARROWS.get(better, '')}"
     return Measure(title, 0.01 if fraction else 1, 2 if fraction else 4, better == "higher", optional=True)
-
-
-__all__ = ["own_columns", "own_measures"]

@@ -56,5 +56,3 @@ LATEX: Final = {
     "\u0303": "",  # a tilde over it
     **{character: f"${command}$" for character, command in _MATHS.items()},
 }
-
-__all__ = ["LATEX"]

@@ -130,18 +130,3 @@ def _rows(runs: Runs) -> pd.DataFrame:
 
     found: pd.DataFrame = runs.once("term strengths", made)
     return found
-
-
-__all__ = [
-    "LEAST",
-    "NO_TEST",
-    "Strengths",
-    "cell_strengths",
-    "mean_path",
-    "no_test",
-    "per_cent",
-    "said_strengths",
-    "strength_view",
-    "untested",
-    "weak_terms",
-]

@@ -31,6 +31,3 @@ def method_titles(runs: Runs) -> dict[str, str]:
         for method, title in titles.items()
         if title and count[title.lower()] == 1 and title.lower() not in taken
     }
-
-
-__all__ = ["method_titles"]

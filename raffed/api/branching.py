@@ -183,6 +183,3 @@ def _with_checkpoint(
             )
         yield again
         shutil.rmtree(copy, ignore_errors=True)
-
-
-__all__ = ["extend", "fork"]

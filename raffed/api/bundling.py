@@ -115,6 +115,3 @@ def verify(run: Path | str, rounds: int = 3, *, progress: bool = True) -> Certif
     shown = make_progress(progress)
     with fetched(run, whole=True) as folder:
         return verified(folder, rounds, lambda done, of: shown.say(f"executed {done} of {of} rounds again"))
-
-
-__all__ = ["bundle", "replay", "verify"]

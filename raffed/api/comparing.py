@@ -259,6 +259,3 @@ def arguments_by_method(
 
 def _named(method: Named) -> str:
     return method if isinstance(method, str) else reference_to(method)
-
-
-__all__ = ["Comparison", "SeedMean", "SeedResults", "compare"]

@@ -67,6 +67,3 @@ def _check_name(name: str) -> None:
         or name in importlib.metadata.packages_distributions()
     ):
         raise UsageError(f"{name!r} is the name of another module; choose another, such as my{name}")
-
-
-__all__ = ["FILES", "new_project"]

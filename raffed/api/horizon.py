@@ -58,6 +58,3 @@ def _tensors(tiny: TinyFederation) -> list[torch.Tensor]:
             *leaves(client.upload),
         ]
     return found
-
-
-__all__ = ["horizon_of"]

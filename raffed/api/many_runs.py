@@ -380,16 +380,3 @@ class _Team:
             self._show(worker.run, {"event": "failed", **lost})
         if ending.refused:
             self._ask_to_stop()
-
-
-__all__ = [
-    "COMMAND",
-    "MOST",
-    "Ending",
-    "execute_at_once",
-    "in_processes",
-    "method_runs",
-    "places",
-    "seed_runs",
-    "with_one_process",
-]

@@ -168,6 +168,3 @@ def _displayed() -> Show:
 
     handle = display({"text/plain": ""}, raw=True, display_id=True)
     return lambda text: handle.update({"text/plain": text}, raw=True)
-
-
-__all__ = ["Event", "Lines", "Notebook", "Shown", "finished_event", "make_progress", "measured"]

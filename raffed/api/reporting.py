@@ -234,6 +234,3 @@ def as_frame(table: TextTable) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame([list(line) for line in table.rows], columns=list(table.titles))
-
-
-__all__ = ["ItemTables", "SweepTables", "WrittenReport", "as_frame", "report", "reported"]

@@ -399,6 +399,3 @@ def _lengthen(shorter: Path, folder: Path, rounds: int, accept_changed_code: boo
         pass
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-__all__ = ["Asked", "Reproduced", "carried_out", "long_ones", "plan", "reproduce"]

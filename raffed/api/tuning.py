@@ -232,6 +232,3 @@ def seconds_of(text: str, name: str = "--budget") -> float:
     if not match or not float(match[1]):
         raise UsageError(f"{name} {text!r}: it must be a time such as 90s, 30m or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
-
-
-__all__ = ["Tuned", "check_at_once", "searched", "seconds_of", "tune", "with_an_actor"]

@@ -171,6 +171,3 @@ def _told_as(path: Path, made: Path) -> Iterator[None]:
     except RaffedError as error:
         text = str(error).replace(f"{made}/", "").replace(str(made), "")
         raise UsageError(f"{path}: {text}; nothing was unpacked") from error
-
-
-__all__ = ["OpenedBundle", "OpenedRun", "opened"]

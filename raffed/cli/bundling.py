@@ -146,6 +146,3 @@ def _show_notes(run: ReplayedRun) -> None:
     if run.differs:
         explained = "" if run.ok else " (may explain other bits)"
         print(visible(f"{run.name}: versions differ: {', '.join(run.differs)}{explained}"))
-
-
-__all__ = ["bundle", "replay"]

@@ -196,16 +196,3 @@ def as_wide_as_stderr(lines: Sequence[str]) -> str:
 def _folded(line: str, width: int) -> list[str]:
     inside = " " * (len(line) - len(line.lstrip()) + 2)
     return textwrap.wrap(line, width, subsequent_indent=inside, break_on_hyphens=False) or [line]
-
-
-__all__ = [
-    "as_wide_as_stderr",
-    "finished_folders",
-    "item_rows",
-    "run_rows",
-    "show_plan",
-    "stated",
-    "trial_rows",
-    "trial_summary",
-    "without_collector",
-]

@@ -96,6 +96,3 @@ def _line(name: str, block: Sequence[tuple[int, RoundProfile]]) -> list[str]:
 
 def _means(block: Sequence[tuple[int, RoundProfile]]) -> list[float]:
     return [sum(one) / len(block) for one in zip(*(profile for _, profile in block), strict=True)]
-
-
-__all__ = ["Profile", "RoundTimes", "check_profile", "profile_lines", "show_profile"]

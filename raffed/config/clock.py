@@ -180,6 +180,3 @@ def _bytes_of(file: str) -> bytes:
             f"clock.trace = {file!r} cannot be read ({error.strerror}); give a CSV file with the columns "
             "client and factor"
         ) from error
-
-
-__all__ = ["Clock"]

@@ -67,6 +67,3 @@ def keep(section: NameHolder, **values: str | dict[str, Value]) -> None:
     """Set fields of a frozen section while it is made."""
     for name, value in values.items():
         object.__setattr__(section, name, value)
-
-
-__all__ = ["Importable", "Name", "StoredData", "StoredSplit", "keep"]

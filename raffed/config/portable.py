@@ -192,18 +192,3 @@ def flags_of(cpuinfo: str = "/proc/cpuinfo") -> list[str]:
 def _beyond_avx2(numpy: str) -> str:
     major, minor = (int(part) for part in numpy.split(".")[:2])
     return _NUMPY_2_4 if (major, minor) >= (2, 4) else _NUMPY_BEFORE
-
-
-__all__ = [
-    "MARK",
-    "PORTABLE",
-    "BitsTooLateError",
-    "check_machine",
-    "check_portable",
-    "check_set",
-    "flags_of",
-    "is_set",
-    "portable",
-    "set_where_possible",
-    "variables",
-]

@@ -251,6 +251,3 @@ def _section(name: str, values: Value) -> Section:
     kind: Callable[..., Section] = SECTIONS[name]
     _check_known(f"[{name}]", values, declarations(kind))
     return kind(**values)
-
-
-__all__ = ["SECTIONS", "Data", "Federation", "Local", "Model", "Numerics", "RunConfig", "Runtime"]

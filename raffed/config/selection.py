@@ -192,20 +192,3 @@ def _read(file: str) -> str:
         why = error.strerror if isinstance(error, OSError) else "it is not a text"
         raise UsageError(f"selection fixed: file = {file!r}: {why}; give a file with numbers") from error
     return "; ".join(line.strip() for line in lines if line.strip())
-
-
-__all__ = [
-    "FIXED",
-    "SELECTIONS",
-    "UNIFORM",
-    "Fixed",
-    "PowerOfChoice",
-    "RoundRobin",
-    "Rule",
-    "SelectionArgs",
-    "SelectionName",
-    "Size",
-    "Uniform",
-    "selection_rule",
-    "settled_selection",
-]

@@ -82,6 +82,3 @@ def with_article(name: str) -> str:
 
 def _wanted(kind: type, optional: bool) -> str:
     return f"{with_article(kind.__name__)}{' or None' if optional else ''}"
-
-
-__all__ = ["check_many", "check_pairs", "check_slot", "described", "with_article"]

@@ -107,6 +107,3 @@ def read_rule(text: str) -> StopRule | None:
     elif bound := _BOUND.fullmatch(condition):
         return StopRule(measure, "above" if bound[1] == "above" else "below", 0, float(bound[2]))
     raise UsageError(f"federation.stop_when = {text!r}: it must be {FORMS}")
-
-
-__all__ = ["MEASURES", "StopRule", "ValidationCurve", "read_rule"]

@@ -11,22 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from raffed.data.catalogue import ALIASES, DATASETS, DataFile, DatasetInfo, dataset_name
+from raffed.data.catalogue import DATASETS
 from raffed.data.dataset import Dataset
 from raffed.data.femnist import LETTER_A, load_femnist
 from raffed.data.files import ByteArray, IntArray, check_published, data_root, read_idx
 from raffed.data.folders import load_cinic10, load_isic, load_tiny_imagenet
 from raffed.data.own_data import checked_name, is_own, read_own
 from raffed.errors import DataFileError
-
-__all__ = [
-    "ALIASES",
-    "DATASETS",
-    "DataFile",
-    "DatasetInfo",
-    "dataset_name",
-    "load_dataset",
-]
 
 Part = tuple[ByteArray, IntArray]
 log = logging.getLogger(__name__)

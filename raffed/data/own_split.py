@@ -258,6 +258,3 @@ def own_split(typed: str, args: Mapping[str, Value]) -> Split:
     made: Callable[..., Split] = found
     with user_errors(where.reference):
         return made(**args)
-
-
-__all__ = ["GROUP", "IndexLists", "OwnSplit", "SplitMark", "own_split", "split"]

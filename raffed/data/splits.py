@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 
 from raffed.config.validation import Value
-from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural, style_in
+from raffed.data.benchmark_splits import Equal, FromFile, InStages, Natural
 from raffed.data.label_splits import (
     ClassesPerClient,
     Dirichlet,
@@ -23,39 +23,10 @@ from raffed.data.label_splits import (
 )
 from raffed.data.own_split import GROUP, own_split
 from raffed.data.published_splits import CappedDirichlet, ClassGroups, LabelCount, PowerLaw
-from raffed.data.split import MAX_CLIENTS, LabelPool, Split
+from raffed.data.split import Split
 from raffed.errors import UsageError
 from raffed.own.gate import entry_points
 from raffed.own.names import reference_of
-
-__all__ = [
-    "MAX_CLIENTS",
-    "SPLITS",
-    "CappedDirichlet",
-    "ClassGroups",
-    "ClassesPerClient",
-    "Dirichlet",
-    "DirichletByClient",
-    "Equal",
-    "FromFile",
-    "Iid",
-    "InStages",
-    "Incomplete",
-    "LabelCount",
-    "LabelPool",
-    "LogNormalSizes",
-    "LongTail",
-    "Natural",
-    "PowerLaw",
-    "Shards",
-    "Split",
-    "own_reference",
-    "parse_split",
-    "register_split",
-    "split_name",
-    "style_in",
-    "style_words",
-]
 
 SPLITS: dict[str, type[Split]] = {}
 

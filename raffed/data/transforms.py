@@ -18,20 +18,8 @@ from raffed.data import augmentation
 from raffed.data.augmentation import apply_flamby
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.files import InputArray
-from raffed.data.preparation import AS_IT_IS, STYLES, Transform, transform_in
+from raffed.data.preparation import Transform, transform_in
 from raffed.errors import UsageError
-
-__all__ = [
-    "AS_IT_IS",
-    "STYLES",
-    "Transform",
-    "augment",
-    "augment_by",
-    "augment_draws",
-    "prepare_images",
-    "prepare_inputs",
-    "transform_for",
-]
 
 
 def prepare_inputs(inputs: InputArray, t: Transform, max_value: int = 255) -> Tensor:

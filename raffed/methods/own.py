@@ -203,6 +203,3 @@ def _check_complete(name: str, factory: Factory, given: Mapping[str, Value]) -> 
     for one in inspect.signature(factory).parameters.values():
         if one.default is inspect.Parameter.empty and one.name not in given and one.kind not in by_position:
             raise UsageError(f"method {name!r} needs its argument {one.name}: give --set {one.name}=VALUE")
-
-
-__all__ = ["GROUP", "Mark", "OwnMethod", "method"]

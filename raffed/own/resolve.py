@@ -335,17 +335,3 @@ def _alternatives(text: str) -> str:
         if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") != "typing"
     )
     return f"it has {', '.join(names[:12])}" if names else "it defines no function and no class"
-
-
-__all__ = [
-    "CodeLocation",
-    "admit",
-    "install",
-    "is_reference",
-    "load",
-    "loading",
-    "main_file",
-    "place_of",
-    "sources_of",
-    "stored_module",
-]

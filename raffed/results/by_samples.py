@@ -53,6 +53,3 @@ def is_word(column: pa.ChunkedArray, word: str) -> RowMask:
     if word not in known:
         return np.zeros(len(column), bool)
     return np.asarray(codes.indices.to_numpy() == known.index(word), bool)
-
-
-__all__ = ["BY_SAMPLES", "by_samples", "is_word"]

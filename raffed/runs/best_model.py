@@ -104,6 +104,3 @@ def values_in(rows: pa.Table, measure: str) -> list[tuple[int, float]]:
     kept = pc.and_(kept, pc.and_(pc.is_null(rows["client"]), pc.is_null(rows["class"])))
     found = rows.filter(kept)
     return list(zip(found["round"].to_pylist(), found["value"].to_pylist(), strict=True))
-
-
-__all__ = ["BEST", "BestModel", "Validation", "values_in"]

@@ -247,6 +247,3 @@ def _write_onnx(module: nn.Module, inputs: ModelInputs, file: Path) -> None:
 def _check_onnx() -> None:
     if importlib.util.find_spec("onnx") is None:
         raise UsageError("--onnx needs the package onnx: pip install 'raffed[onnx]'")
-
-
-__all__ = ["export", "load_model"]

@@ -126,6 +126,3 @@ def _published(config: RunConfig) -> Dataset:
         for one in (kept.datasets, kept.smaller, kept.partitions):
             one.clear()
     return _once(None if kept is None else kept.datasets, place, lambda: load_dataset(*place))
-
-
-__all__ = ["draw_partition", "load_data", "network_once", "part_of", "read_once"]

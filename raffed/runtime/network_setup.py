@@ -91,6 +91,3 @@ def _built(setup: Setup) -> Net:
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:
     """Return features z [n, D] of samples x [n, ...] in evaluation mode, on the CPU."""
     return torch.cat([z.cpu() for _, z, _ in net.chunks(state, x, y, EVAL_CHUNK)])
-
-
-__all__ = ["features_of", "make_network", "make_spec"]

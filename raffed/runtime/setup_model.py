@@ -133,6 +133,3 @@ def _advice(size: int, samples: int) -> str:
     if samples == 1:
         return "use a split that gives every client more samples, or a network with GroupNorm in its place"
     return "use a larger --batch-size" if size == 1 else "use another --batch-size, or --drop-last"
-
-
-__all__ = ["check_network", "check_single_samples", "prepared_dtype"]

@@ -161,16 +161,3 @@ def promoted(tried: Sequence[Sequence[Tried]], count: int) -> list[Setting]:
     scored = [(sum(one.score for one in seeds) / len(seeds), seeds[0].setting) for seeds in tried]
     known = [one for one in scored if not math.isnan(one[0])]
     return [setting for _, setting in sorted(known, key=lambda one: -one[0])[:count]]
-
-
-__all__ = [
-    "Outcome",
-    "RowSearch",
-    "Setting",
-    "Tried",
-    "promoted",
-    "read_outcome",
-    "read_score",
-    "setting_name",
-    "with_setting",
-]

@@ -278,6 +278,3 @@ def _row_record(row: str, column: str, climb: Climb, folder: Path) -> Noted:
             for one in climb.tried
         ],
     }
-
-
-__all__ = ["included", "search_record", "searched_runs"]

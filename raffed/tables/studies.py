@@ -81,6 +81,3 @@ def execute_study(work: Work) -> None:
         module.run(work)
     finally:
         set_threads(threads)
-
-
-__all__ = ["STUDY_FILE", "StudyInfo", "Work", "execute_study", "studies"]

@@ -265,6 +265,3 @@ def tiny_federation(
         3
     """
     return TinyFederation(method, net=network(norm), seed=seed, local=local, cohort=stacked)
-
-
-__all__ = ["TinyFederation", "clients", "leaves", "network", "same_bits", "tiny_federation"]

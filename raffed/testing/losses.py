@@ -173,5 +173,3 @@ _LOOKS: tuple[tuple[str, str, Callable[[LossSubject], str]], ...] = (
     ("stackable", "Losses of several clients can be computed as one stack.", _stackable),
 )
 LOSS_CHECKS: tuple[Check[LossSubject], ...] = tuple(Check(*one) for one in _LOOKS)
-
-__all__ = ["LOSS_CHECKS", "LossSubject", "check_loss"]

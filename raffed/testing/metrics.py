@@ -129,5 +129,3 @@ _LOOKS: tuple[tuple[str, str, Callable[[MetricSubject], str]], ...] = (
     ("inputs-unchanged", "The scores and labels are not changed.", _inputs),
 )
 METRIC_CHECKS: tuple[Check[MetricSubject], ...] = tuple(Check(*one) for one in _LOOKS)
-
-__all__ = ["METRIC_CHECKS", "MetricSubject", "check_metric"]

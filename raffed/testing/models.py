@@ -216,5 +216,3 @@ _LOOKS: tuple[tuple[str, str, Callable[[ModelSubject], str]], ...] = (
     ("known-buffers", "It has no other buffers than those of BatchNorm.", _buffers),
 )
 MODEL_CHECKS: tuple[Check[ModelSubject], ...] = tuple(Check(*one) for one in _LOOKS)
-
-__all__ = ["MODEL_CHECKS", "ModelSubject", "check_model"]

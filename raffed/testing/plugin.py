@@ -60,6 +60,3 @@ def _cases(reference: str) -> list[tuple[str, Callable[[], None]]]:
     return [
         (f"{reference}-{one.name}", case(one.state, f"{one.why} (the rule: {one.sentence})")) for one in found
     ]
-
-
-__all__ = ["pytest_configure", "pytest_generate_tests"]

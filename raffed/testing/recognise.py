@@ -201,6 +201,3 @@ def _kind_by_parameters(known: list[str]) -> Kind | None:
     if {"sizes", "count"} & set(known) and set(GIVEN) & set(known):
         return "selection"
     return "model" if {"in_shape", "num_classes"} & set(known) else None
-
-
-__all__ = ["check"]

@@ -105,5 +105,3 @@ _LOOKS: tuple[tuple[str, str, Callable[[ScheduleSubject], str]], ...] = (
     ("no-global-generator", "The global random generators are left alone.", _generator),
 )
 SCHEDULE_CHECKS: tuple[Check[ScheduleSubject], ...] = tuple(Check(*one) for one in _LOOKS)
-
-__all__ = ["SCHEDULE_CHECKS", "ScheduleSubject", "check_schedule"]

@@ -138,5 +138,3 @@ _LOOKS: tuple[tuple[str, str, Callable[[SelectionSubject], str]], ...] = (
     ("sizes-unchanged", "The sizes of the clients are not changed.", _inputs),
 )
 SELECTION_CHECKS: tuple[Check[SelectionSubject], ...] = tuple(Check(*one) for one in _LOOKS)
-
-__all__ = ["SELECTION_CHECKS", "SelectionSubject", "check_selection"]

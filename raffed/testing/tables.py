@@ -157,5 +157,3 @@ _LOOKS: tuple[tuple[str, str, Callable[[TableSubject], str]], ...] = (
     ("claims-can-be-false", "No claim compares a cell with itself.", _claims),
 )
 TABLE_CHECKS: tuple[Check[TableSubject], ...] = tuple(Check(*one) for one in _LOOKS)
-
-__all__ = ["TABLE_CHECKS", "TableSubject", "check_table"]

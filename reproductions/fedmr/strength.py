@@ -211,5 +211,3 @@ def _paper() -> Item:
 
 
 ITEMS = (_strength(), _drift(), _fedvls(), _paper())
-
-__all__ = ["ITEMS"]

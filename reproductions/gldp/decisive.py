@@ -49,5 +49,3 @@ ITEM = item(
         for rival in ("FedAvg", "FedRep")
     ),
 )
-
-__all__ = ["ITEM"]

@@ -57,5 +57,3 @@ ITEM = Item(
         Claim.above(f"{row} above FedRep", row, "FedRep", COLUMN) for row in ROWS if row != "FedRep"
     ),
 )
-
-__all__ = ["ITEM"]

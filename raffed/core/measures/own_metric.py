@@ -186,6 +186,3 @@ def own_metrics(listed: str) -> tuple[OwnMetric, ...]:
 def names_in(listed: str) -> list[str]:
     """Return the names in a list that is separated by commas, each once."""
     return list(dict.fromkeys(one.strip() for one in listed.split(",") if one.strip()))
-
-
-__all__ = ["GROUP", "OwnMetric", "metric", "metric_function", "names_in", "own_metric", "own_metrics"]

@@ -166,6 +166,3 @@ def _batches(
         shapes = net.noise_shapes(x)
         uniform = [one.to(x.device) for one in seeded_dropout.draw(shapes, stream)] if shapes else []
         yield x, y, drawn, uniform
-
-
-__all__ = ["ALL", "BATCHES", "measured_names", "term_strengths"]

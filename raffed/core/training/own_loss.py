@@ -127,6 +127,3 @@ def _fault(value: Tensor | float) -> str:
     if not bool(value.isfinite().all()):
         return f"gave {value.detach().tolist()}, which is not finite"
     return ""
-
-
-__all__ = ["GROUP", "check_loss", "criterion_of", "loss", "loss_function"]
