@@ -107,8 +107,7 @@ def on_ray(setup: Setup, vaults: Path, actors: int = ACTORS) -> Any:
     """
     import ray
 
-    from raffed.runtime.ray.actor_pool import RayPool
-    from raffed.runtime.ray.driver import start_actor
+    from raffed.runtime.ray.driver import RayPool, start_actor
     from raffed.runtime.ray.own_ray import OwnRay
 
     gpus = 1 if setup.config.runtime.gpu_fraction else 0

@@ -18,11 +18,10 @@ from raffed.core.context import ClientData, Context, Forward, ServerContext, Spe
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.parts import Part
-from raffed.core.training.clock import ClientClock
 from raffed.core.training.network import Network
 from raffed.core.training.optimizer_state import OptimizerState
 from raffed.core.training.phases import train_private
-from raffed.core.training.session import Participant
+from raffed.core.training.session import ClientClock, Participant
 from raffed.core.training.sgd import SgdPhase
 from raffed.core.training.task import Augmentation, ClientTask, Solver, Trained, TrainingPhase
 from raffed.core.visit import Visit

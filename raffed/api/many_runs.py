@@ -147,7 +147,7 @@ def in_processes(runs: Sequence[Run]) -> bool:
 
     What this notebook or prompt defines is known to its own process only, so such runs also stay in it.
     """
-    from raffed.runtime.own_code import references_in
+    from raffed.runtime.run_method import references_in
 
     if runs[0].config.runtime.execution != "serial":
         return False

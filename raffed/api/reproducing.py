@@ -21,7 +21,7 @@ from raffed.results.files import check_tree
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.machine import usable_cores
-from raffed.tables.items import Item
+from raffed.tables.items import SCALES, Item
 from raffed.tables.planner import (
     DIVERGED,
     ELSEWHERE,
@@ -36,7 +36,6 @@ from raffed.tables.planner import (
     planned_studies,
     within_budget,
 )
-from raffed.tables.scales import SCALES
 
 if TYPE_CHECKING:
     import pandas as pd

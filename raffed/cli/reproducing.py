@@ -116,7 +116,7 @@ def reproduce(
     """
     set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
     from raffed.tables.catalogue import as_released
-    from raffed.tables.scales import SCALES
+    from raffed.tables.items import SCALES
 
     if listed or (item is None and own is None):
         with fetched(place) as out:

@@ -84,7 +84,7 @@ def splits(
 def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
     from raffed.config.run import RunConfig
     from raffed.data.own_data import checked_name
-    from raffed.runtime.data_source import load_data
+    from raffed.runtime.setup_model import load_data
 
     data = {"dataset": checked_name(dataset), "root": root, "download": download, "pool": part}
     return load_data(RunConfig.from_dict({"data": data}))[0]

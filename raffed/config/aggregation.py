@@ -42,7 +42,7 @@ def settled_arguments(
 
 
 # Compression of what clients upload, and its arguments. The arithmetic is in
-# `raffed.core.ingredients.compression`.
+# `raffed.core.ingredients.base`.
 
 
 CompressionName = Annotated[

@@ -19,11 +19,10 @@ from raffed.core.ingredients.base import fault, is_raffeds, remembers
 from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire, moved
 from raffed.core.method import Method
 from raffed.core.params import Params, Record, State, fields_of
-from raffed.core.training.clock import ClientClock
 from raffed.core.training.network import Network, batch_gradients, reestimated
 from raffed.core.training.optimizers import SgdRule
 from raffed.core.training.phases import make_opening, train, train_private
-from raffed.core.training.session import Participant, TrainingSession, solver_for
+from raffed.core.training.session import ClientClock, Participant, TrainingSession, solver_for
 from raffed.core.training.task import Views
 from raffed.core.visit import Visit
 from raffed.errors import NumericsError

@@ -14,9 +14,8 @@ from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import plain_sum
 from raffed.core.context import NOTHING, Context
 from raffed.core.params import Params, Record, State
-from raffed.core.training.clock import ClientClock
 from raffed.core.training.optimizer_state import OptimizerMemory
-from raffed.core.training.session import Participant, TrainingSession
+from raffed.core.training.session import ClientClock, Participant, TrainingSession
 from raffed.core.training.task import Trained, TrainingPhase, Views, add_notes
 from raffed.errors import NumericsError
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.config.faults import NO_FAULT, Faults, ParticipantFault
+from raffed.config.faults import NO_FAULT, ON_UPLOADS, PATCH, Faults, ParticipantFault
 from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import UploadAccumulator
+from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Upload
-from raffed.errors import NumericsError
+from raffed.core.method import Method
+from raffed.core.params import Params
+from raffed.errors import NumericsError, UsageError
+from raffed.results.metric import Row
+from raffed.results.metrics import ATTACK_SUCCESS, ATTACKING
 
 
 def draw_faults(plan: Faults, seed: int, round: int, clients: Iterable[int]) -> dict[int, ParticipantFault]:
@@ -58,3 +64,135 @@ def is_refused(upload: Upload, keep: bool) -> bool:
     except NumericsError:
         return True
     return False
+
+
+# The modelled attacks of a plan of faults (config/attacks.py): who attacks, what is sent and measured.
+
+
+# A server refuses numbers outside the range of exact sums (±2^18), so attackers stay inside it
+LIMIT = 2.0**17
+
+
+def attackers(plan: Faults, seed: int, clients: int) -> frozenset[int]:
+    """Return the clients that attack. They are the same in all rounds and for every method.
+
+    Args:
+        plan: The plan of faults.
+        seed: Seed of the run.
+        clients: Number N of all clients.
+    """
+    if not plan.attack:
+        return frozenset()
+    order = seeds.rng(seed, "attackers").permutation(clients)
+    return frozenset(plan.listed_attackers() or map(int, order[: round(plan.attackers * clients)]))
+
+
+def attacked(upload: Upload, start: Params, plan: Faults, seed: int, round: int, client: int) -> Upload:
+    """Return what an attacker sends in place of its upload.
+
+    Only the weights are changed, and not the BatchNorm statistics or the messages of ingredients. Every
+    number stays within ±2^17, so that the server has no reason to refuse it.
+
+    Args:
+        upload: What the client would send.
+        start: What the client would send if it had not moved (`Method.unmoved`).
+        plan: The plan of faults.
+        seed: Seed of the run.
+        round: Number of the round, counted from 0.
+        client: Number of the client.
+    """
+    by = plan.strength
+    if plan.attack not in ON_UPLOADS or (plan.attack == "backdoor" and by == 1.0):
+        return upload
+    begun = start.flat.to(torch.float64)
+    if plan.attack == "gaussian":
+        generator = seeds.generator(seed, "attackers", round, client)
+        update = torch.randn(begun.shape, generator=generator, dtype=torch.float64).to(begun.device)
+    else:
+        update = upload.w.flat.to(torch.float64) - begun
+    moved = (begun + update * (-by if plan.attack == "sign_flip" else by)).clamp_(-LIMIT, LIMIT)
+    return upload.replace(w=Params.from_flat(upload.w.layout, moved.to(torch.float32)))
+
+
+def attack_rows(
+    plan: Faults,
+    seed: int,
+    clients: int,
+    number: int,
+    participants: Collection[int],
+    score: Callable[[], ScoreCounts] | None,
+) -> list[Row]:
+    """Return the rows about an attack: how many participants attacked, and how often a backdoor succeeds.
+
+    Args:
+        plan: The plan of faults.
+        seed: Seed of the run.
+        clients: Number N of all clients.
+        number: Number of rounds done.
+        participants: The clients that trained.
+        score: Score of the global model on images with the patch, where the target counts as right. None
+            without a backdoor, or if the round is not evaluated.
+    """
+    if not plan.attack:
+        return []
+    attacking = len(attackers(plan, seed, clients) & set(participants))
+    rows = [ATTACKING.row(number, float(attacking), n=len(participants))]
+    if score is not None:
+        success = score()
+        rows.append(ATTACK_SUCCESS.row(number, success.accuracy, n=success.n))
+    return rows
+
+
+class Images(NamedTuple):
+    """What a backdoor needs to know of the inputs of a run.
+
+    Attributes:
+        shape: Shape of one input.
+        kind: Kind of its numbers, as NumPy says it: "u" and "f" can hold a patch.
+        num_classes: Number of classes C.
+    """
+
+    shape: tuple[int, ...]
+    kind: str
+    num_classes: int
+
+
+def check_attack(plan: Faults, method: Method, clients: int, images: Images) -> None:
+    """Check the attack of a run.
+
+    Args:
+        plan: The plan of faults.
+        method: The run's method.
+        clients: Number N of all clients.
+        images: What the run's inputs are.
+
+    Raises:
+        UsageError: It is not possible, or would have no effect.
+    """
+    plan.check_attack()
+    if not plan.attack:
+        return
+    what = f"faults.attack = {plan.attack!r}"
+    listed = plan.listed_attackers()
+    if listed and listed[-1] >= clients:
+        raise UsageError(f"faults.attacker_list names client {listed[-1]}; clients are 0 to {clients - 1}")
+    if not listed and not round(plan.attackers * clients):
+        raise UsageError(
+            f"faults.attackers = {plan.attackers:g} of {clients} clients comes to none of them; it must be "
+            f"above {0.5 / clients:.4g}, such as {1 / clients:.4g} for one"
+        )
+    if plan.attack not in ("label_flip", "backdoor") and method.split.personal == "all":
+        raise UsageError(f"{what}: the clients of {method.name} share no weights that could be changed")
+    if plan.attack == "backdoor":
+        _check_backdoor(images, plan.backdoor_target, what)
+
+
+def _check_backdoor(images: Images, target: int, what: str) -> None:
+    shape, classes = images.shape, images.num_classes
+    if len(shape) != 3 or min(shape[1:]) <= PATCH or images.kind not in "uf":
+        raise UsageError(
+            f"{what} puts a patch of {PATCH} by {PATCH} pixels into images, but the inputs have the shape "
+            f"{shape}; use label_flip, or images"
+        )
+    if target >= classes:
+        raise UsageError(f"faults.backdoor_target = {target}; classes are 0 to {classes - 1}")

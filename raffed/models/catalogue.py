@@ -97,7 +97,7 @@ MODELS: dict[str, ModelInfo] = {
             ),
             ((3, 32, 32), (1, 28, 28)),
             _MPFEDCON,
-            "projected",
+            "mlp",
         ),
         ModelInfo(
             "cnn_mcmahan",
@@ -169,7 +169,7 @@ MODELS: dict[str, ModelInfo] = {
             "3 times conv5 12, sigmoid (strides 2, 2, 1), flatten 768, C (fc_layers: 1 to 3)",
             ((3, 32, 32),),
             f"{_MPFEDCON}; Zhu et al. 2019",
-            "projected",
+            "mlp",
         ),
         ModelInfo(
             "linear",
@@ -193,7 +193,7 @@ MODELS: dict[str, ModelInfo] = {
             "flatten, 512 ReLU, 256 ReLU | 256 ReLU, 256, C",
             ((1, 28, 28),),
             _MPFEDCON,
-            "projected",
+            "mlp",
         ),
         ModelInfo(
             "mlpnet",

@@ -8,19 +8,22 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Annotated
 
+import torch
 from torch import nn
 
-from raffed.config.validation import checked
+from raffed.config.validation import Doc, Length, Range, checked
 from raffed.models.catalogue import (
     AnyShape,
     Classes,
     HeadBias,
     HiddenWidths,
+    ImageShape,
     MoonProjection,
     ProjectionHidden,
 )
-from raffed.models.net import Net, check_projection, init_map, with_projection
+from raffed.models.net import Net, check_projection, init_map, refuse_shape, with_projection
 
 
 @checked
@@ -101,3 +104,155 @@ def _stack(in_shape: tuple[int, ...], num_classes: int, hidden: Sequence[int], h
         layers[f"fc{i}"] = nn.Linear(width_in, width_out)
         layers[f"relu{i}"] = nn.ReLU()
     return Net(nn.Sequential(layers), nn.Linear(sizes[-1], num_classes, bias=head_bias))
+
+
+# Networks whose body has two named parts, for MpFedcon (docs/papers/mpfedcon.md §1 and §5.2).
+#
+# MpFedcon shares `body.encoder`. The other part, `body.projection`, stays private, and so does the head.
+
+
+ConvolutionWidths = Annotated[Sequence[int], Length(2, 2), Range(1), Doc("Widths of the two convolutions.")]
+ProjectionWidth = Annotated[int, Range(1, 65536), Doc("Width of the projection.")]
+
+
+@checked
+def cnn5(
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    channels: ConvolutionWidths = (64, 64),
+    hidden: HiddenWidths = (120, 64),
+    projection: ProjectionWidth = 256,
+    head_bias: HeadBias = True,
+) -> Net:
+    """Make MpFedcon's 5-layer CNN (2022): two 5x5 convolutions with max-pooling, two hidden layers, a
+    projection.
+
+    With the defaults the encoder has 307,192 parameters on 3x32x32. With `channels = (64, 128)` and `hidden =
+    (256, 128)`, the network of docs/papers/mpfedcon.md §1 for 100 classes, it has 1,062,144. PyTorch's
+    default initialisation, no dropout.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, projection]). z is the signed projection.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
+    """
+    first, second = channels
+    if min(in_shape[1:]) < 16:
+        raise refuse_shape("cnn5", in_shape, "KxHxW with H and W of at least 16")
+    left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in in_shape[1:])
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(in_shape[0], first, 5),
+        relu1=nn.ReLU(),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(first, second, 5),
+        relu2=nn.ReLU(),
+        pool2=nn.MaxPool2d(2),
+    )
+    return _projected(layers, second * left_h * left_w, hidden, projection, num_classes, head_bias)
+
+
+@checked
+def mlp5(
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    hidden: HiddenWidths = (512, 256),
+    projection: ProjectionWidth = 256,
+    head_bias: HeadBias = True,
+) -> Net:
+    """Make MpFedcon's network for handwritten characters: flatten, 512, 256, then the projection.
+
+    The encoder has 533,248 parameters on 1x28x28.
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, projection]). z is the signed projection.
+    """
+    return _projected(OrderedDict(), math.prod(in_shape), hidden, projection, num_classes, head_bias)
+
+
+@checked
+def lenet_dlg(
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    fc_layers: Annotated[
+        int,
+        Range(1, 3),
+        Doc(
+            "Number of linear layers, with sigmoid between them. They lead from 768 to C directly, by way "
+            "of 256, or by way of 256 and 128 (the variants cl and at of MpFedcon)."
+        ),
+    ] = 1,
+    head_bias: HeadBias = True,
+) -> Net:
+    """Make the network on which attacks by gradient leakage are tried (Zhu et al. 2019, mit-han-lab/dlg).
+
+    It has three 5x5 convolutions of 12 channels with sigmoid and strides 2, 2 and 1, so the flattened map is
+    768 wide on 3x32x32. All weights and biases are uniform in [-0.5, 0.5].
+
+    Args:
+        in_shape: Channels, height and width.
+        num_classes: Number of classes C.
+
+    Returns:
+        A network [B, *in_shape] -> (logits [B, C], z [B, D]). z is the input of the last layer.
+
+    Raises:
+        UsageError: The network does not take images of this shape.
+    """
+    if min(in_shape[1:]) < 2:
+        raise refuse_shape("lenet_dlg", in_shape, "KxHxW with H and W of at least 2")
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for i, (k_in, stride) in enumerate(((in_shape[0], 2), (12, 2), (12, 1)), start=1):
+        layers[f"conv{i}"] = nn.Conv2d(k_in, 12, 5, stride, padding=2)
+        layers[f"sigmoid{i}"] = nn.Sigmoid()
+    layers["flatten"] = nn.Flatten(1)
+    chain: OrderedDict[str, nn.Module] = OrderedDict()
+    widths = [12 * math.prod(-(-side // 4) for side in in_shape[1:]), 256, 128][:fc_layers]
+    for i, (width_in, width_out) in enumerate(itertools.pairwise(widths), start=1):
+        chain[f"fc{i}"] = nn.Linear(width_in, width_out)
+        chain[f"sigmoid{i}"] = nn.Sigmoid()
+    net = Net(_body(layers, chain), nn.Linear(widths[-1], num_classes, bias=head_bias))
+    with torch.no_grad():
+        for p in net.parameters():
+            p.uniform_(-0.5, 0.5)
+    return net
+
+
+def _projected(
+    layers: OrderedDict[str, nn.Module],
+    flat: int,
+    hidden: Sequence[int],
+    projection: int,
+    classes: int,
+    bias: bool,
+) -> Net:
+    """Put together encoder, projection and head.
+
+    The encoder is `layers`, flatten and the hidden widths with ReLU. The projection is Linear, ReLU, Linear,
+    without a ReLU at its end (MOON's code).
+    """
+    sizes = [flat, *hidden]
+    layers["flatten"] = nn.Flatten(1)
+    for i, (width_in, width_out) in enumerate(itertools.pairwise(sizes), start=1):
+        layers[f"fc{i}"] = nn.Linear(width_in, width_out)
+        layers[f"act{i}"] = nn.ReLU()
+    last = sizes[-1]
+    head: OrderedDict[str, nn.Module] = OrderedDict(
+        fc1=nn.Linear(last, last), relu=nn.ReLU(), fc2=nn.Linear(last, projection)
+    )
+    return Net(_body(layers, head), nn.Linear(projection, classes, bias=bias))
+
+
+def _body(encoder: OrderedDict[str, nn.Module], projection: OrderedDict[str, nn.Module]) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(encoder=nn.Sequential(encoder), projection=nn.Sequential(projection)))

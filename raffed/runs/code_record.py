@@ -17,7 +17,7 @@ from raffed.own.resolve import install
 from raffed.results.files import write_text
 from raffed.results.origin import all_files, changed_files
 from raffed.results.runfile import CodeRecord, RunContents
-from raffed.runtime.own_code import references_in
+from raffed.runtime.run_method import references_in
 
 # Runs of a method whose meaning has changed since: they are neither continued nor verified.
 

@@ -13,8 +13,7 @@ from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
 from raffed.core.measures.scores import ScoreCounts
 from raffed.core.messages import Broadcast, ServerState
-from raffed.core.training.clock import batched, drawn_epochs
-from raffed.core.training.session import completed_steps
+from raffed.core.training.session import batched, completed_steps, drawn_epochs
 from raffed.errors import UsageError
 from raffed.federation.selection import Losses
 from raffed.results.metric import Row

@@ -298,8 +298,8 @@ def _warned_anew(
 
 def _ready(config: RunConfig, path: Path, resumed: bool, begun: Begun | None) -> Setup:
     """Return the checked setup of a run."""
-    from raffed.runs.cautions import warn
     from raffed.runs.code_record import trust_own
+    from raffed.runs.federation import warn
     from raffed.runtime.setup import check_new, prepare_run
 
     recorded = read_run(path) if resumed and (path / RUN_FILE).exists() else {}

@@ -16,9 +16,8 @@ from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.preparation import check_numbers_given, with_numbers
 from raffed.data.stages import Stages
 from raffed.errors import UsageError
-from raffed.federation.attacks import Images, check_attack
-from raffed.federation.clock import check_clock
-from raffed.federation.selection import check_selection
+from raffed.federation.faults import Images, check_attack
+from raffed.federation.selection import check_clock, check_selection
 from raffed.runtime.setup_model import check_network
 
 if TYPE_CHECKING:

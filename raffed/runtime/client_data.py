@@ -18,7 +18,7 @@ from raffed.core.training.network import Network
 from raffed.data.files import InputArray
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import StagePassedError
-from raffed.federation.attacks import attackers
+from raffed.federation.faults import attackers
 from raffed.runtime.setup import Setup
 
 # What attackers train on, and the test images by which a backdoor is measured.

@@ -27,10 +27,15 @@ from raffed.runtime.checks import (
     check_stop_rule,
     unseen_clients,
 )
-from raffed.runtime.data_source import draw_partition, load_data, part_of
-from raffed.runtime.own_code import code_of
-from raffed.runtime.run_method import method_of
-from raffed.runtime.setup_model import check_network, check_single_samples, prepared_dtype
+from raffed.runtime.run_method import code_of, method_of
+from raffed.runtime.setup_model import (
+    check_network,
+    check_single_samples,
+    draw_partition,
+    load_data,
+    part_of,
+    prepared_dtype,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor

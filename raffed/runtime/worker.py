@@ -9,6 +9,7 @@ import functools
 import itertools
 import operator
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from raffed.core import seeds
-from raffed.core.aggregation.exact_sums import PartialSum, PointSum, UploadAccumulator, together
+from raffed.core.aggregation.exact_sums import Mask, PartialSum, PointSum, UploadAccumulator, together
+from raffed.core.aggregation.robust_means import add_noise, clip_update
 from raffed.core.measures import final
 from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, ScoreCounts
 from raffed.core.measures.term_strength import term_strengths
@@ -28,6 +30,8 @@ from raffed.core.stacked.executor import stacked
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.core.training.task import Augmentation
 from raffed.data.transforms import augment_by, augment_draws, prepare_inputs
+from raffed.errors import NumericsError, UsageError
+from raffed.federation.faults import attacked, attackers, damaged, is_refused
 from raffed.own.user_code import user_errors
 from raffed.runtime.api import ActorShare, ParticipantOrder, ServerWork
 from raffed.runtime.client_data import ClientDataCache
@@ -37,7 +41,96 @@ from raffed.runtime.network_setup import features_of, make_network, make_spec
 from raffed.runtime.reports import Report, Stopwatch, SurveyedClient
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
-from raffed.runtime.uploads import UploadPipeline
+
+# What happens to uploads between the client that made them and the partial sum to which they are added.
+
+
+class UploadPipeline:
+    """Adds up the uploads of a worker's clients.
+
+    Attacks, clipping, noise, masks and faults are those of the run. A clipped or masked upload of an attacker
+    is what it sends, clipped or masked.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        self._seed, self._damage, self._keep = (
+            setup.config.seed,
+            setup.config.faults.corrupt_kind,
+            setup.method.keeps_uploads,
+        )
+        self._unmoved = setup.method.unmoved
+        self._privacy, self._plan = setup.config.privacy, setup.config.faults
+        self._attackers = attackers(self._plan, self._seed, setup.partition.num_clients)
+
+    def send(
+        self,
+        accumulator: UploadAccumulator,
+        made: Sequence[tuple[ParticipantOrder, Upload]],
+        broadcast: Broadcast,
+        where: str,
+    ) -> None:
+        """Add up the uploads that count, and check that damaged ones are refused.
+
+        Args:
+            accumulator: The partial sum.
+            made: Clients with their uploads.
+            broadcast: What the server sent.
+            where: Beginning of an error message.
+        """
+        counted = []
+        for entry, plain in made:
+            upload = self._guarded(self._sent(plain, broadcast, entry.client), broadcast, entry.client, where)
+            if entry.fault.outcome == "counted":
+                counted.append((entry.client, entry.weight, upload))
+            elif entry.fault.outcome == "refused":
+                self._refuse(upload, broadcast.round, entry.client, where)
+        if counted:
+            clients, weights, sent = zip(*counted, strict=True)
+            accumulator.add_all(clients, weights, sent, where)
+
+    def add_mask(self, accumulator: UploadAccumulator, share: ActorShare, round: int) -> None:
+        """Add the masks of these clients to every sum, after all uploads were added, if the run has masks."""
+        if share.peers:
+            for entry in itertools.chain.from_iterable(share.stacks):
+                if entry.fault.outcome == "counted":
+                    accumulator.add_mask(Mask(self._seed, round, entry.client, share.peers))
+
+    def _sent(self, upload: Upload, broadcast: Broadcast, client: int) -> Upload:
+        """Return what a client sends. An attacker sends something else than it has trained."""
+        if client not in self._attackers:
+            return upload
+        start = self._unmoved(broadcast.w)
+        return attacked(upload, start, self._plan, self._seed, broadcast.round, client)
+
+    def _guarded(self, upload: Upload, broadcast: Broadcast, client: int, where: str) -> Upload:
+        privacy = self._privacy
+        if privacy.clip is None:
+            return upload
+        extra = [
+            *upload.slots,
+            *(["BatchNorm statistics"] if len(upload.b) else []),
+            *(["a report about class counts"] if upload.report is not None else []),
+            *(["uploads one by one"] * self._keep),
+        ]
+        if extra:
+            raise UsageError(
+                f"privacy.clip: {where}: the server also gets {', '.join(extra)}, not only the sum of "
+                "the weights, which clipping and noise do not cover; use a method that sends weights "
+                "alone, and a network without BatchNorm"
+            )
+        w = clip_update(upload.w, self._unmoved(broadcast.w), privacy.clip)
+        if privacy.noise_at == "client":
+            stream = seeds.generator(self._seed, "privacy", broadcast.round, client)
+            w = add_noise(w, privacy.noise * privacy.clip, stream)
+        return upload if w is upload.w else upload.replace(w=w)
+
+    def _refuse(self, upload: Upload, round: int, client: int, where: str) -> None:
+        spoilt = damaged(upload, self._damage, self._seed, round, client)
+        if spoilt is not upload and not is_refused(spoilt, self._keep):
+            raise NumericsError(
+                f"{where}, client {client}: an upload damaged by {self._damage} was not refused"
+            )
+
 
 T = TypeVar("T")
 

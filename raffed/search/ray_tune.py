@@ -22,8 +22,8 @@ from raffed.errors import RaffedError, UsageError
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.sweep_file import FINALS, TRIALS, FinalRecord, MethodRecord
 from raffed.runs.run import mark_pruned
-from raffed.runtime.own_code import code_of
 from raffed.runtime.ray.nodes import check_shared, versions_to_send
+from raffed.runtime.run_method import code_of
 from raffed.scratch import scratch_folder
 from raffed.search.axes import Axes, axes_of, budget_of, continuous, described, proposed
 from raffed.search.folder import SweepFolder, write_rows, write_trials

@@ -16,8 +16,8 @@ from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.runs.record import hardware
+from raffed.tables.items import stages_of
 from raffed.tables.planner import PlannedRun
-from raffed.tables.scales import stages_of
 
 # Correct the estimates of a table's runs by what its finished runs took on this machine.
 

@@ -17,7 +17,7 @@ from raffed.own.located import Sources
 from raffed.results.lock import make_folder
 from raffed.results.runfile import Noted, read_object, read_run, write_json
 from raffed.runs.code_record import check_code
-from raffed.runtime.own_code import references_in
+from raffed.runtime.run_method import references_in
 from raffed.tables.items import MEASURES, Cell, Item
 from raffed.tables.planner import DIVERGED, ITEM_FILE, Planned, PlannedRun, PlannedStudy
 from raffed.tables.searched import search_record

@@ -85,7 +85,7 @@ def included(
         only: Rows and columns that are asked for.
         root: Folder of the data sets; without it the one in RAFFED_DATA.
     """
-    from raffed.runtime.data_source import read_once
+    from raffed.runtime.setup_model import read_once
 
     with read_once():
         return _included(item, scale, only, root)

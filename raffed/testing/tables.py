@@ -11,8 +11,7 @@ from raffed.data.splits import parse_split
 from raffed.errors import UsageError
 from raffed.runtime.run_method import method_of
 from raffed.tables.catalogue import own_items
-from raffed.tables.items import MEASURES, Cell, Claim, Item, lacking
-from raffed.tables.scales import SCALES
+from raffed.tables.items import MEASURES, SCALES, Cell, Claim, Item, lacking
 from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
 from raffed.testing.generators import global_draws
 

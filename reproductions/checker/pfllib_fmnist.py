@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raffed import Claim, RunConfig
-from raffed.tables.items import Item, Published
-from raffed.tables.scales import shortened
+from raffed.tables.items import Item, Published, shortened
 
 from .common import CHECKER
 from .pfllib import (

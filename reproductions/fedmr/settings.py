@@ -15,8 +15,7 @@ from dataclasses import replace
 
 from raffed import Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument, run_of
-from raffed.tables.items import Average, Cell
-from raffed.tables.scales import shortened
+from raffed.tables.items import Average, Cell, shortened
 
 LOCAL = Local(lr=0.01, momentum=0.9, weight_decay=1e-5, batch_size=128, epochs=10, drop_last=True)
 NETS = {

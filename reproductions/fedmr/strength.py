@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from raffed import Claim, Data, Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument
-from raffed.tables.items import Cell, Item
-from raffed.tables.scales import shortened
+from raffed.tables.items import Cell, Item, shortened
 
 from .settings import LOCAL, NETS_TESTED, config
 

@@ -16,8 +16,7 @@ from typing_extensions import Unpack
 
 from raffed import Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument, run_of
-from raffed.tables.items import Cell, Item, ItemOptions
-from raffed.tables.scales import shortened, stages_of
+from raffed.tables.items import Cell, Item, ItemOptions, shortened, stages_of
 
 NAMES = {"CIFAR10": "cifar10", "CIFAR100": "cifar100", "TinyImageNet": "tiny-imagenet"}
 

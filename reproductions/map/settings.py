@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from raffed import Federation, Local, RunConfig
 from raffed.tables.catalogue import Argument, run_of
-from raffed.tables.scales import shortened
+from raffed.tables.items import shortened
 
 EPOCHS = {"FaMnist": 5.0, "CIFAR-10": 10.0, "CIFAR-100": 20.0, "CINIC-10": 40.0}
 NAMES = {"FaMnist": "fashion-mnist", "CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "CINIC-10": "cinic10"}

@@ -17,8 +17,7 @@ from dataclasses import replace
 
 from raffed import Data, Federation, Local, Model, RunConfig
 from raffed.tables.catalogue import Argument
-from raffed.tables.items import Cell
-from raffed.tables.scales import shortened
+from raffed.tables.items import Cell, shortened
 
 METHODS = {
     "SOLO": "solo",

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from raffed import Model, RunConfig
 from raffed.methods import METHODS
-from raffed.tables.items import Cell, Item
-from raffed.tables.scales import shortened
+from raffed.tables.items import Cell, Item, shortened
 from raffed.tables.search import RUNGS, RowSearch
 
 from .protocol import EPOCHS, POINTS, RATES, ROUNDS, SAMPLES, config, settings

@@ -18,7 +18,7 @@ from raffed.data.array_cache import ArrayCache
 from raffed.errors import DataFileError, RunFolderError, UsageError
 from raffed.results.runfile import read_run, sealed
 from raffed.results.writer import read_metrics
-from raffed.runs.privacy_accountant import epsilon, epsilon_of
+from raffed.runs.metric_rows import epsilon, epsilon_of
 from raffed.runtime.setup import prepare_run
 
 BASE = RunConfig(

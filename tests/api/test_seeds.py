@@ -152,7 +152,7 @@ def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(
     assert in_processes([run])
     assert not in_processes([replace(run, config=replace(BASE, runtime=Runtime(execution="ray")))])
     monkeypatch.setattr("raffed.api.many_runs.defined_here", lambda text: text == "notebook:mine")
-    monkeypatch.setattr("raffed.runtime.own_code.references_in", lambda config: {"method": "notebook:mine"})
+    monkeypatch.setattr("raffed.runtime.run_method.references_in", lambda config: {"method": "notebook:mine"})
     assert not in_processes([run])
 
 

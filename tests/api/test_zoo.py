@@ -32,9 +32,8 @@ from raffed.core.parts import ParameterSplit
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.tables.catalogue import find_item
-from raffed.tables.items import Item
+from raffed.tables.items import Item, smoke
 from raffed.tables.planner import Planned, PlannedRun, computed, unchosen
-from raffed.tables.scales import smoke
 from raffed.tables.search import (
     FIRST_SEED,
     RUNGS,

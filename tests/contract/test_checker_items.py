@@ -13,8 +13,7 @@ from raffed.data.splits import parse_split
 from raffed.methods import build_method
 from raffed.runs.checker.losses import CLASS_WEIGHTS, weighted_focal
 from raffed.tables.catalogue import all_items, find_item
-from raffed.tables.items import Cell, Item
-from raffed.tables.scales import SCALES
+from raffed.tables.items import SCALES, Cell, Item
 
 BY_NAME = {item.name: item for item in ITEMS}
 

@@ -24,8 +24,7 @@ from raffed.data.transforms import transform_for
 from raffed.methods.fedic import fedic
 from raffed.methods.gldp import LocalForm
 from raffed.tables.catalogue import find_item
-from raffed.tables.items import Cell
-from raffed.tables.scales import SCALES
+from raffed.tables.items import SCALES, Cell
 
 Place = tuple[str, str]
 TASKS = "CIFAR10 [20,4,5] IF50", "CIFAR100 [20,20,5] IF50"

@@ -21,9 +21,8 @@ from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method
 from raffed.tables.catalogue import chosen, find_item
 from raffed.tables.item_file import write_item
-from raffed.tables.items import MEASURES, Item, lacking
+from raffed.tables.items import MEASURES, SCALES, Item, lacking, smoke, stages_of
 from raffed.tables.planner import planned_runs
-from raffed.tables.scales import SCALES, smoke, stages_of
 from tests.papers import PAPERS, items
 
 KEYS = sorted(items())

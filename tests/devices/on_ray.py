@@ -21,7 +21,7 @@ from raffed.results.runfile import read_run
 from raffed.runs.federation import conduct_at
 from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.ray import client_actor, driver
-from raffed.runtime.ray.actor_pool import RayPool
+from raffed.runtime.ray.driver import RayPool
 from raffed.runtime.ray.own_ray import QUIET_RAY
 from raffed.runtime.setup import prepare_run
 from tests.runtime.conftest import on, small

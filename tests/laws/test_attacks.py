@@ -13,7 +13,7 @@ from raffed import Data, Faults, Federation, Privacy, RunConfig
 from raffed.core.messages import Upload
 from raffed.core.params import Params
 from raffed.errors import UsageError
-from raffed.federation.attacks import attacked, attackers
+from raffed.federation.faults import attacked, attackers
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
 

@@ -21,7 +21,7 @@ from raffed.core.aggregation.robust_means import add_noise, clip_update
 from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods import build_method
-from raffed.runs.cautions import warn
+from raffed.runs.federation import warn
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
@@ -148,7 +148,7 @@ def test_epsilon_is_the_closed_form_and_no_less_than_the_truth(
     a; and the exact δ(ε) of N(0, σ²/T) (Balle & Wang 2018, Theorem 8) is at most δ there, but not at 0.85 ε:
     valid, and not wasteful.
     """
-    from raffed.runs.privacy_accountant import epsilon
+    from raffed.runs.metric_rows import epsilon
 
     found = epsilon(noise, rounds, delta)
     orders = [1 + step / 200 for step in range(1, 40_000)]
@@ -171,7 +171,7 @@ def test_epsilon_is_the_closed_form_and_no_less_than_the_truth(
 @opacus
 def test_rows_tell_epsilon_of_the_client_that_took_part_most() -> None:
     """Everybody in both rounds: two mechanisms for all; with client 3 alone in the second, two for it."""
-    from raffed.runs.privacy_accountant import epsilon
+    from raffed.runs.metric_rows import epsilon
 
     rows = raffed.run(
         guarded(clip=1.0, noise=3.0, faults=Faults(at=", ".join(f"drop {c}@2" for c in range(10) if c != 3)))
@@ -191,7 +191,7 @@ def test_the_rate_of_poisson_samples_is_the_fraction_of_clients_that_is_drawn(
     asked: float, drawn: float
 ) -> None:
     """Of ten clients, Q = 0.06 draws 1 and Q = 0.34 draws 3. With Q itself the first ε would be too small."""
-    from raffed.runs.privacy_accountant import epsilon_of
+    from raffed.runs.metric_rows import epsilon_of
 
     made = guarded(clip=1.0, noise=1.0)
     rows = raffed.run(replace(made, federation=replace(made.federation, participation=asked))).to_pandas()

@@ -17,7 +17,7 @@ import pytest
 
 from raffed.bundles.archive import read_archive, write_archive
 from raffed.bundles.making import contents_of
-from raffed.bundles.opening import opened
+from raffed.bundles.replaying import opened
 from raffed.errors import RaffedError
 from raffed.own.carried import CarriedCode, RunCode, unpacked
 from raffed.own.gate import UnsafeNameError, within

@@ -257,7 +257,7 @@ def struck(config: RunConfig, path: Path, plan: tuple[Fault, ...]) -> dict[str, 
 
     from raffed.runs.federation import conduct_at
     from raffed.runtime.placement import Resources, make_plan
-    from raffed.runtime.ray.actor_pool import RayPool
+    from raffed.runtime.ray.driver import RayPool
     from raffed.runtime.setup import prepare_run
 
     setup = prepare_run(config)

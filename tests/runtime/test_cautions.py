@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raffed import Data, Federation, Model, RunConfig, Runtime
-from raffed.runs.cautions import warn
+from raffed.runs.federation import warn
 from raffed.runtime.setup import prepare_run
 
 SIMPLE, NORMALISED = Model("mlp", {"hidden": [4]}), Model("resnet8")

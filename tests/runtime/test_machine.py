@@ -137,8 +137,8 @@ def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_says_so(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("raffed.runs.cautions.bf16_in_hardware", lambda: has)
-    monkeypatch.setattr("raffed.runs.cautions.bf16_gain", lambda: gain)
+    monkeypatch.setattr("raffed.runs.federation.bf16_in_hardware", lambda: has)
+    monkeypatch.setattr("raffed.runs.federation.bf16_gain", lambda: gain)
     small = RunConfig(
         data=Data("digits", "iid:2"),
         model=Model("mlp", {"hidden": [4]}),

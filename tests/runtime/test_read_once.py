@@ -10,8 +10,8 @@ import pytest
 import raffed
 from raffed.data.dataset import Dataset
 from raffed.data.partition_file import Partition
-from raffed.runtime.data_source import read_once
 from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.setup_model import read_once
 
 RUN = raffed.RunConfig(
     method="fedavg",

@@ -11,8 +11,7 @@ plain `Term` and plain `Context` are checked as well, except for what these attr
 
 from __future__ import annotations
 
-from raffed.core.ingredients.base import Ingredient
-from raffed.core.ingredients.compression import Compression, CompressionWithFeedback
+from raffed.core.ingredients.base import Compression, CompressionWithFeedback, Ingredient
 from raffed.core.ingredients.objective import (
     SGD_SETTINGS,
     Correction,

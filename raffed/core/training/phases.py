@@ -16,7 +16,6 @@ from raffed.core.method import Method
 from raffed.core.params import Record, State
 from raffed.core.parts import Budget, Pass
 from raffed.core.seeds import Purpose
-from raffed.core.training.clock import batched, drawn_epochs, private_rates
 from raffed.core.training.objective import (
     FirstStep,
     shared_task,
@@ -25,7 +24,7 @@ from raffed.core.training.objective import (
     terms_that_draw,
     trainable,
 )
-from raffed.core.training.session import TrainingSession, solver_for
+from raffed.core.training.session import TrainingSession, batched, drawn_epochs, private_rates, solver_for
 from raffed.core.training.sgd import batch_stream, ended
 from raffed.core.training.task import ClientTask, TrainingPhase, Views
 from raffed.core.visit import Visit

@@ -5,28 +5,304 @@ It owns the client actors, holds the server's state, aggregates, and writes the 
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayActorError
 
+from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
+from raffed.core.measures.scores import ScoreCounts
+from raffed.core.messages import Broadcast
+from raffed.errors import ActorsLostError, ActorStartError
+from raffed.runtime.api import Asked, RoundOrder, ServerWork
 from raffed.runtime.bits import begin_bits
+from raffed.runtime.client_data import PARTS, chunks
 from raffed.runtime.machine import begin_training
-from raffed.runtime.ray.client_actor import ClientActor
+from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
+from raffed.runtime.ray.client_actor import MEND, ClientActor, Place
+from raffed.runtime.ray.node_sums import NodeSums, groups_by_node, memory_line, out_of_memory, why_not_started
 from raffed.runtime.ray.nodes import check_same
-from raffed.runtime.ray.transport import Call, RayCalls
+from raffed.runtime.ray.transport import Call, CallId, RayCalls, Shared, Transport, opened, pays
+from raffed.runtime.reports import Report, SurveyedClient
+from raffed.runtime.setup import Setup
+from raffed.runtime.worker import total
 
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-    from raffed.runtime.placement import PlacementPlan
-    from raffed.runtime.ray.actor_pool import RayPool
     from raffed.runtime.ray.nodes import CodeVersions
     from raffed.runtime.ray.transport import Handle
-    from raffed.runtime.setup import Setup
+
+# Client actors as a `Backend`.
+#
+# Each actor gets one call per round, each node gets one copy of the broadcast, and lost actors are
+# replaced.
+
+
+Trained = tuple[PartialSum, list[Report]]
+# Starts an actor: the reference to the setup, the plan, the number of the actor, the folder of client states
+Start = Callable[["ObjectRef[Setup]", PlacementPlan, int, Path], "Handle"]
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class RayPool:
+    """The actors of a run. Exact sums make the order of their answers irrelevant."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        setup_ref: ObjectRef[Setup],
+        plan: PlacementPlan,
+        states_folder: Path,
+        actors: list[Handle],
+        start: Start,
+    ) -> None:
+        self._setup, self._setup_ref, self._plan, self._states_folder = setup, setup_ref, plan, states_folder
+        self._actors, self._start = actors, start
+        self._restarts, self._retired = 0, set[int]()
+        self._chunks = {part: chunks(setup, part) for part in PARTS}
+        self._nodes: dict[int, str] = {}
+        self._through_ray = RayCalls(dict(enumerate(actors)))
+        self._transport: Transport = self._through_ray
+        self._connected, self._here = False, ""
+
+    def train(self, order: RoundOrder) -> Asked[Trained]:
+        self._connect(order.broadcast)
+        calls = self._spread(Call[Trained]("train", (_shared(order.broadcast),)), order)
+        pending = dict(self._made(actor, actor, call) for actor, call in calls.items())
+        sums = NodeSums(self._through_ray, groups_by_node(pending, self._nodes, self._here))
+
+        def trained() -> Trained:
+            accumulator = UploadAccumulator()
+            reports: dict[int, Report] = {}
+            # Each is added when it arrives, so that the driver never holds all of them
+            for part, theirs in itertools.chain(sums.take(pending), self._arriving(pending)):
+                accumulator.merge(part)
+                reports.update({report.client: report for report in theirs})
+            return accumulator.export(), [reports[client] for client in order.participants]
+
+        return trained
+
+    def losses(self, order: RoundOrder) -> list[float]:
+        call = Call[dict[int, float]]("losses", (_shared(order.broadcast),))
+        answers = self._ask(self._spread(call, order))()
+        found = {client: loss for answer in answers for client, loss in answer.items()}
+        return [found[client] for client in order.participants]
+
+    def survey(self, order: RoundOrder, whole: Broadcast | None) -> list[SurveyedClient]:
+        sent = _shared(order.broadcast), None if whole is None else _shared(whole)
+        answers = self._ask(self._spread(Call[list[SurveyedClient]]("survey", sent), order))()
+        found = {one.client: one for answer in answers for one in answer}
+        return [found[client] for client in order.participants if client in found]
+
+    def own_layers(self, order: RoundOrder) -> list[NDArray[np.int64]]:
+        answers = self._ask(self._spread(Call[NDArray[np.int64] | None]("own_layers"), order))()
+        return [answer for answer in answers if answer is not None]
+
+    def _spread(self, call: Call[T], order: RoundOrder) -> dict[int, Call[T]]:
+        """Return the call for every actor that has a share of the work, with this share as last argument."""
+        # A survey after the last round uses the sizes of that round
+        last = self._setup.config.federation.rounds - 1
+        local, sizes = self._setup.config.local, self._setup.sizes_at(min(order.round, last))
+        work = [sum(local.steps(sizes[client]) for client in stack) for stack in order.stacks]
+        shares = enumerate(self._plan.shares(order.stacks, work, self._retired))
+        return {actor: call.then(order.share(stacks)) for actor, stacks in shares if stacks}
+
+    def evaluate(self, broadcast: Broadcast, part: str = "test") -> Asked[ScoreCounts]:
+        sent, left, numbers = _shared(broadcast), self._left(), self._chunks[part]
+        call = Call[dict[int, ScoreCounts]]("evaluate", (sent,))
+        calls = {actor: call.then(numbers[i :: len(left)]) for i, actor in enumerate(left[: len(numbers)])}
+        asked = self._ask(calls)
+        return lambda: total({chunk: counts for answer in asked() for chunk, counts in answer.items()})
+
+    def client_state_digests(self, versions: dict[int, int]) -> dict[int, str]:
+        homes = enumerate(self._plan.homes)
+        mine = {actor: {c: versions[c] for c in home if c in versions} for actor, home in homes}
+        for gone in self._retired:  # their clients' states are in the store
+            mine[self._left()[0]].update(mine.pop(gone))
+        calls = {actor: Call[dict[int, str]]("digests", (those,)) for actor, those in mine.items()}
+        return {client: text for answer in self._ask(calls)() for client, text in answer.items()}
+
+    @property
+    def apart(self) -> bool:
+        return self._plan.num_gpus > 0
+
+    def server_work(self, work: ServerWork[T]) -> T:
+        [answer] = self._ask({self._left()[0]: Call[T]("server_work", (work,))})()
+        return answer
+
+    def placement(self) -> dict[str, object]:
+        """Return how the work is placed, after every actor has loaded torch and its data."""
+        asked = self._left()  # if one of them runs out of memory while it loads, another one answers
+        places = self._ask(dict.fromkeys(asked, Call[Place]("ready")))()
+        self._nodes = {actor: str(place["node"]) for actor, place in zip(asked, places, strict=True)}
+        about = {
+            **self._plan.describe(),
+            "driver_pid": os.getpid(),
+            "restarts": self._restarts,
+            "places": places,
+        }
+        return {**about, "retired": sorted(self._retired)} if self._retired else about
+
+    def close(self) -> None:
+        for actor in self._actors:
+            ray.kill(actor, no_restart=True)
+        self._actors = []
+        self._transport.close()
+
+    def _ask(self, calls: Mapping[int, Call[T]]) -> Asked[list[T]]:
+        """Call actors now, and return a function that waits for the answers, in order of actor number.
+
+        An actor that is lost is replaced and asked again. An actor that ran out of memory is not replaced:
+        its calls go to another one. An actor that could not start ends the run.
+        """
+        pending = dict(self._made(actor, actor, call) for actor, call in calls.items())
+        return lambda: self._answers(pending)
+
+    def _made(self, asked: int, actor: int, call: Call[T]) -> tuple[CallId[T], _Pending[T]]:
+        return self._transport.call(actor, call), _Pending(asked, actor, self._actors[actor], call)
+
+    def _connect(self, broadcast: Broadcast) -> None:
+        """Open the transport that the run wants, once it is known where the actors are.
+
+        An actor that replaces another one is called through Ray.
+        """
+        if self._connected or not self._nodes:
+            return
+        wanted = self._setup.config.runtime.transport
+        if wanted == "auto" and not pays(broadcast.nbytes(), INLINE_BYTES):
+            wanted = "ray"
+        self._here = ray.get_runtime_context().get_node_id()
+        near = [actor for actor in self._left() if self._nodes[actor] == self._here]
+        far = [actor for actor in self._left() if self._nodes[actor] != self._here]
+        self._transport = opened(wanted, self._through_ray, near, far)
+        self._connected = True
+
+    def _answers(self, pending: dict[CallId[T], _Pending[T]]) -> list[T]:
+        """Wait for the answers of all pending calls, and return them in order of the actors asked."""
+        answers = dict(self._outcomes(pending))
+        return [answers[asked] for asked in sorted(answers)]
+
+    def _arriving(self, pending: dict[CallId[T], _Pending[T]]) -> Iterator[T]:
+        """Yield the answers of all pending calls as they arrive."""
+        return (answer for _, answer in self._outcomes(pending))
+
+    def _outcomes(self, pending: dict[CallId[T], _Pending[T]]) -> Iterator[tuple[int, T]]:
+        """Yield (actor asked, its answer) of all pending calls as they arrive."""
+        while pending:
+            made, outcome = self._transport.first(pending)
+            one = pending.pop(made)
+            try:
+                answer = outcome()
+            except Exception as error:  # noqa: BLE001 (raised unless another actor can answer)
+                again = self._made(one.asked, self._instead(one, error), one.call)
+                pending.update([again])
+                continue
+            yield one.asked, answer
+
+    def _instead(self, one: _Pending[T], error: Exception) -> int:
+        """Return the actor that answers a call that failed, or raise an error that ends the run."""
+        if not isinstance(error, RayActorError):  # raised by the work itself
+            if out_of_memory(error):
+                return self._retire(one.actor, error)
+            raise error
+        if one.actor in self._retired or out_of_memory(error):
+            return self._retire(one.actor, error)
+        if (why := why_not_started(error)) is not None:
+            raise ActorStartError(f"client actor {one.actor} could not start: {why}{MEND}") from error
+        if self._actors[one.actor] is one.handle:  # otherwise it was replaced because of another call
+            self._replace(one.actor, error)
+            if not self._has_room():
+                return self._do_without(one.actor, error)
+        return one.actor
+
+    def _has_room(self) -> bool:
+        """Return whether the cluster has the cores and GPUs of all actors, without the node of a lost one."""
+        there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        wanted = {"CPU": self._plan.num_cpus, "GPU": self._plan.num_gpus}
+        return all(there.get(kind, 0.0) >= len(self._left()) * each for kind, each in wanted.items())
+
+    def _left(self) -> list[int]:
+        """Return the actors that still work."""
+        return [actor for actor in range(len(self._actors)) if actor not in self._retired]
+
+    def _retire(self, actor: int, error: Exception) -> int:
+        """Give up an actor that ran out of memory, and return the actor that takes over its work."""
+        if actor not in self._retired:
+            advice = (
+                "fewer actors (--actors), a smaller batch, or precision bf16 on a GPU; `raffed resume` "
+                "continues the run"
+            )
+            what, why = f"client actor {actor} ran out of memory", memory_line(error)
+            left = self._hand_over(actor, f"{what}, and %s. {why} Use {advice}", error)
+            same = f"its clients move to the other {left}, the result stays the same"
+            log.warning("%s; %s. %s Next time: %s", what, same, why, advice)
+        return self._left()[0]
+
+    def _do_without(self, actor: int, error: Exception) -> int:
+        """Give up an actor whose replacement finds no room, and return the actor that takes over its work."""
+        what = f"client actor {actor} was lost, and no node has room for another one"
+        more = "Free some cores or add a node; `raffed resume` continues the run"
+        left = self._hand_over(actor, f"{what}; %s. {more}", error)
+        log.warning("%s; its clients move to the other %d, the result stays the same", what, left)
+        return self._left()[0]
+
+    def _hand_over(self, actor: int, message: str, error: Exception) -> int:
+        """End an actor for good, and return how many are left.
+
+        Raises:
+            ActorsLostError: No other actor can do its work. Its text is `message` with the reason for %s.
+        """
+        self._retired.add(actor)
+        ray.kill(self._actors[actor], no_restart=True)
+        left = len(self._left())
+        if self._plan.sticky or not left:
+            why = "one actor a client cannot lend its client" if self._plan.sticky else "no actor is left"
+            raise ActorsLostError(message.replace("%s", why, 1)) from error
+        return left
+
+    def _replace(self, actor: int, error: RayActorError) -> None:
+        self._restarts += 1
+        limit = self._setup.config.runtime.max_restarts
+        if self._restarts > limit:
+            raise ActorsLostError(
+                f"client actors died {self._restarts} times, more than runtime.max_restarts = {limit}; the "
+                f"last: actor {actor}. "
+                f"{str(error).splitlines()[0]} If memory ran out, use fewer actors; `raffed resume` "
+                f"continues the run"
+            ) from error
+        log.warning(
+            "client actor %d was lost and is replaced (replacement %d of %d)", actor, self._restarts, limit
+        )
+        self._actors[actor] = self._start(self._setup_ref, self._plan, actor, self._states_folder)
+        self._transport.replace(actor, self._actors[actor])
+
+
+@dataclass(frozen=True)
+class _Pending(Generic[T]):
+    """A call without an answer: the actor that was to answer, the one that was called, and its handle."""
+
+    asked: int
+    actor: int
+    handle: Handle
+    call: Call[T]
+
+
+def _shared(broadcast: Broadcast) -> Shared[Broadcast]:
+    """Return an argument of which each node has one copy, which every actor reads in place."""
+    return Shared(broadcast, broadcast.nbytes() <= INLINE_BYTES)
+
 
 E = TypeVar("E")  # the event of a round, whose class is in a higher layer
 # Runs the rounds: the setup, the run's folder, whether it is resumed, the backend, and whether to stop
@@ -118,7 +394,6 @@ class Driver:
         setup: Setup = ray.get(self._ref)
         begin_training(setup.config.runtime.threads)
         begin_bits(setup.config)
-        from raffed.runtime.ray.actor_pool import RayPool
 
         pool = RayPool(setup, self._ref, self._plan, self._states_folder, self._actors, self._start)
         yield from conduct(setup, self._path, resumed, pool, self._stop.is_set)

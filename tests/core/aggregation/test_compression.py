@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from raffed.config.aggregation import CompressionRule, Quantize, TopK
-from raffed.core.ingredients.compression import compressed
+from raffed.core.ingredients.base import compressed
 from raffed.core.params import Params
 from raffed.core.seeds import generator
 

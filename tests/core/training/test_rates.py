@@ -19,9 +19,8 @@ from raffed.core.ingredients import Gradient, LocalSolver
 from raffed.core.method import Method
 from raffed.core.params import State
 from raffed.core.parts import Pass
-from raffed.core.training.clock import ClientClock
 from raffed.core.training.rates import RoundRates, same_rates, schedule_of
-from raffed.core.training.session import Participant
+from raffed.core.training.session import ClientClock, Participant
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import build_method
 from tests.tiny import PLAIN, Tiny, network, same_bits

@@ -34,7 +34,7 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: 
 
     from raffed.runs.federation import conduct_at
     from raffed.runtime.placement import Resources, make_plan
-    from raffed.runtime.ray.actor_pool import RayPool
+    from raffed.runtime.ray.driver import RayPool
     from raffed.runtime.setup import prepare_run
 
     setup = prepare_run(config)
