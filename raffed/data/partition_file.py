@@ -311,7 +311,7 @@ class Partition:
         moved                      samples moved to clients that would have had too few
         reused, doubled            see above; `doubled` is absent if it is 0
         stale                      later stages without a class that is new to their client
-        reserved                   samples that the server holds and no client has (data/server_holdout.py)
+        reserved                   samples that the server holds and no client has (data/partition.py)
         transform                  style in which inputs are prepared; a file may lack it
     """
 

@@ -66,7 +66,7 @@ def is_refused(upload: Upload, keep: bool) -> bool:
     return False
 
 
-# The modelled attacks of a plan of faults (config/attacks.py): who attacks, what is sent and measured.
+# The modelled attacks of a plan of faults (config/faults.py): who attacks, what is sent and measured.
 
 
 # A server refuses numbers outside the range of exact sums (±2^18), so attackers stay inside it

@@ -384,7 +384,7 @@ def read_run(run_dir: Path) -> RunContents:
 
     Raises:
         RunFolderError: The file does not exist, does not hold a JSON object, or is not a run.json that a run
-            writes (results/run_contents.py). The message is one line that begins with the file's name.
+            writes (results/runfile.py). The message is one line that begins with the file's name.
     """
     found = read_object(run_dir, RUN_FILE)
     broken = is_broken(found)

@@ -147,7 +147,7 @@ def _public(setup: Setup, count: int) -> NDArray[np.int64]:
 def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | None:
     """Return (images, labels) of every class that no client has, prepared as for testing; None for 0.
 
-    See data/server_holdout.py.
+    See data/partition.py.
     """
     if not per_class:
         return None

@@ -36,7 +36,7 @@ from raffed.runtime.setup import Setup
 def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) -> list[Row]:
     """Measure the last round's broadcast.
 
-    `memory` counts the numbers that a client holds (core/measures/client_memory.py) in a step on two test
+    `memory` counts the numbers that a client holds (core/measures/final.py) in a step on two test
     images.
     """
     if not setup.config.federation.asks("memory"):

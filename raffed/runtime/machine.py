@@ -225,7 +225,7 @@ def has_both_libraries() -> bool:
 def uses_onednn() -> bool:
     """Return whether this process computes large linear layers by oneDNN.
 
-    For portable bits it never does: OpenBLAS computes them (core/kernels/portable_products.py).
+    For portable bits it never does: OpenBLAS computes them (core/kernels/portable.py).
     """
     return not is_set() and onednn_is_faster()
 

@@ -185,7 +185,7 @@ TRIALS_FILE = "trials.parquet"  # one row a trial
 def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
     """Write the metric rows of all trials of a method into one Parquet file.
 
-    It has the columns of results/schema.py and the columns trial and settings.
+    It has the columns of results/metric.py and the columns trial and settings.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

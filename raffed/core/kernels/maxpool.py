@@ -21,7 +21,7 @@ except ImportError:  # there was no compiler when raffed was installed, or it wa
 else:
     built = compiled.usable()
 
-LANES = 8  # channels in a vector; networks with fewer are filled up (core/kernels/channel_padding.py)
+LANES = 8  # channels in a vector; networks with fewer are filled up (core/kernels/convolution.py)
 KINDS = (torch.float32, torch.bfloat16)
 
 

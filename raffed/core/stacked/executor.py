@@ -8,7 +8,7 @@ batches have equal size. So ingredients need no masks, BatchNorm sees no padding
 A client waits while its batch size is rare. Which clients step together depends only on their sizes, so a
 stack gives the same bits wherever it is computed.
 
-The forward pass runs under vmap. A network of linear layers (core/kernels/linear_chain.py) is computed
+The forward pass runs under vmap. A network of linear layers (core/kernels/linear.py) is computed
 outside vmap. The backward pass is plain autograd of the sum of the losses, whose gradient with respect to a
 client's weights is that client's own gradient. For the cross-entropy of a network of linear layers, it is
 written out.

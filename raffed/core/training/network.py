@@ -151,7 +151,7 @@ class Network:
         precision: "fp32", or "bf16" for training passes under autocast. Weights, logits, features and
             gradients stay float32, so that losses, memories and sums are not affected. Evaluation is always
             in float32.
-        onednn: Whether large linear layers are computed by oneDNN (core/kernels/onednn_linear.py).
+        onednn: Whether large linear layers are computed by oneDNN (core/kernels/linear.py).
         kernels: Whether layers are replaced by faster ones (`kernels.optimise`). If not, `onednn` and
             `convolutions` have no effect.
         convolutions: Whether convolutions are computed by raffed's own kernel (core/kernels/convolution.py).
