@@ -65,7 +65,7 @@ class Floor(Contestant):
 
     def round(self) -> int:
         """One round of FedAvg; the number of steps that were made."""
-        participants = draw_participants(self.setup, next(self._rounds))
+        participants = draw_participants(self.setup.data, next(self._rounds))
         total = sum(len(self.data[c][1]) for c in participants)
         for number, pipe in enumerate(self._pipes):
             pipe.send((participants[number :: len(self._pipes)], total))

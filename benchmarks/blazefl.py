@@ -109,7 +109,7 @@ class BlazeFL(Contestant):
 
     def round(self) -> int:
         before = int(self._data.batches.sum())
-        drawn = [int(client) for client in draw_participants(self._setup, self._done)]
+        drawn = [int(client) for client in draw_participants(self._setup.data, self._done)]
         self._trainer.local_process(self._handler.downlink_package(), drawn)
         for package in self._trainer.uplink_package():
             self._handler.load(package)

@@ -107,7 +107,7 @@ def accuracy(setup: Setup, weights: dict[str, Tensor]) -> float:
     counters = {name: t for name, t in net.state_dict().items() if not t.is_floating_point()}  # BatchNorm's
     net.load_state_dict({**counters, **weights})
     net.eval().to(device)
-    images, labels = setup.test_set()
+    images, labels = setup.data.test_set()
     correct = 0
     with torch.no_grad():
         for start in range(0, len(labels), 1000):

@@ -43,7 +43,7 @@ class FLBench(Contestant):
 
     def round(self) -> int:
         server = self._server
-        server.selected_clients = draw_participants(self._setup, self._done)
+        server.selected_clients = draw_participants(self._setup.data, self._done)
         server.current_epoch = self._done
         server.train_one_round()
         self._done += 1

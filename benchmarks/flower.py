@@ -68,7 +68,7 @@ class Chosen(FedAvg):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         messages = list(super().configure_train(server_round, arrays, config, grid))
-        for message, client in zip(messages, draw_participants(self._setup, server_round), strict=True):
+        for message, client in zip(messages, draw_participants(self._setup.data, server_round), strict=True):
             told = ConfigRecord({"workload": self._name, "client": client})
             message.content = RecordDict({"arrays": arrays, "config": told})
         return messages

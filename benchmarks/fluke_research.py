@@ -49,7 +49,7 @@ class Drawing(Server):
     drawn: int = 0
 
     def get_eligible_clients(self, eligible_perc: float) -> Sequence[Client]:
-        chosen = draw_participants(self.setup, self.drawn)
+        chosen = draw_participants(self.setup.data, self.drawn)
         self.drawn += 1
         return [self.clients[client] for client in chosen]
 

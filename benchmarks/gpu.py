@@ -96,7 +96,7 @@ class Floor(Contestant):
         self.round_number = 0
 
     def round(self) -> int:
-        participants = draw_participants(self.setup, self.round_number)
+        participants = draw_participants(self.setup.data, self.round_number)
         self.round_number += 1
         total, steps = sum(len(self.data[c][1]) for c in participants), 0
         summed = torch.zeros_like(self.vector, dtype=torch.float64)
@@ -148,7 +148,7 @@ def flops_an_image(setup: Setup, batch: int = 2) -> float:
     convolutions, as torch counts.
     """
     net = initial_net(setup).train()
-    x, y = torch.zeros(batch, *setup.input_shape), torch.zeros(batch, dtype=torch.int64)
+    x, y = torch.zeros(batch, *setup.data.input_shape), torch.zeros(batch, dtype=torch.int64)
     with FlopCounterMode(display=False) as counter:
         F.cross_entropy(net(x)[0], y).backward()
     return counter.get_total_flops() / batch
@@ -156,7 +156,7 @@ def flops_an_image(setup: Setup, batch: int = 2) -> float:
 
 def images_a_round(setup: Setup) -> float:
     """That the clients of the first round train on, all epochs."""
-    return sum(len(setup.partition.train[c]) for c in draw_participants(setup, 0)) * float(
+    return sum(len(setup.partition.train[c]) for c in draw_participants(setup.data, 0)) * float(
         setup.config.local.epochs
     )
 

@@ -46,7 +46,7 @@ def batches_of(setup: Setup) -> list[Batches]:
     """An epoch of every participant of the first round, gathered beforehand, in the order of the samples."""
     size, found = setup.config.local.batch_size, []
     convolves = any(isinstance(layer, nn.Conv2d) for layer in initial_net(setup).modules())
-    for client in draw_participants(setup, 0):
+    for client in draw_participants(setup.data, 0):
         x, y = client_tensors(setup, client)
         x = x.to(memory_format=torch.channels_last) if convolves else x
         found.append(list(zip(x.split(size), y.split(size), strict=True)))

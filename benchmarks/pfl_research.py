@@ -44,7 +44,7 @@ class Pfl(Contestant):
         self._net.metrics = lambda x, y: {}
         central = torch.optim.SGD(self._net.parameters(), lr=1.0)
         self._model = PyTorchModel(self._net, self._optimizer, central)
-        everyone = (draw_participants(setup, number) for number in itertools.count())
+        everyone = (draw_participants(setup.data, number) for number in itertools.count())
         sampler = itertools.chain.from_iterable(everyone)
         data = FederatedDataset(_datasets(setup), lambda: next(sampler))
         self._backend = SimulatedBackend(

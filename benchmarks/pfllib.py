@@ -83,7 +83,7 @@ class PFLlib(Contestant):
 
     def round(self) -> int:
         before, server = Counted.steps, self._server
-        drawn = draw_participants(self._setup, self._done)
+        drawn = draw_participants(self._setup.data, self._done)
         random.seed(self._done)  # the order in which PFLlib adds uploads up
         server.selected_clients = [server.clients[client] for client in drawn]
         server.send_models()

@@ -96,7 +96,7 @@ def initial_net(setup: Setup) -> Net:
     model, config = setup.config.model, setup.config
     return build(
         model.name,
-        setup.input_shape,
+        setup.data.input_shape,
         setup.dataset.num_classes,
         seeds.seed(config.seed, "weights"),
         **model.args,

@@ -6,12 +6,12 @@ Neither torch nor pandas is imported, unless something of the user's own must be
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from raffed.cli.messages import counted, percent
@@ -47,14 +47,14 @@ def show_own(text: str) -> None:
     data = read_own(text)
     facts = data.facts
     show_pairs(_about(data), title=text)
-    classes = np.bincount(data.y, minlength=data.num_classes), _counts(data.y_test, data.num_classes)
+    classes = Counter(data.y.tolist()), Counter(data.y_test.tolist())
     names = data.class_names or tuple(map(str, range(data.num_classes)))
     _show_counts("class", names, *classes)
     if data.clients is not None:
         count = int(data.clients.max()) + 1
-        tests = _counts(data.test_clients, count) if data.test_clients is not None else None
+        tests = Counter(data.test_clients.tolist()) if data.test_clients is not None else None
         owners = facts.client_names or tuple(map(str, range(count)))
-        _show_counts("client", owners, np.bincount(data.clients, minlength=count), tests)
+        _show_counts("client", owners, Counter(data.clients.tolist()), tests)
     if facts.columns:
         rows = [(one.name, _encoding(one)) for one in facts.columns[:SHOWN]]
         show(("column", "what the network gets"), rows)
@@ -83,15 +83,11 @@ def _about(data: Dataset) -> list[tuple[str, str]]:
     return found
 
 
-def _counts(values: np.typing.NDArray[np.int64], count: int) -> np.typing.NDArray[np.int64]:
-    return np.bincount(values[values >= 0], minlength=count).astype(np.int64)
-
-
 def _show_counts(
     what: str,
     names: tuple[str, ...],
-    train: np.typing.NDArray[np.int64],
-    test: np.typing.NDArray[np.int64] | None,
+    train: Counter[int],
+    test: Counter[int] | None,
 ) -> None:
     from raffed.cli.tables import show
 

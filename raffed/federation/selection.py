@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raffed.config.federation import Federation
+from raffed.config.privacy import Privacy
 from raffed.config.run import RunConfig
 from raffed.config.selection import UNIFORM, Fixed, PowerOfChoice, RoundRobin, Rule, Size
 from raffed.config.validation import Value
 from raffed.core.method import Method
+from raffed.core.server import Mean
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.resolve import load
 from raffed.own.user_code import may_be_called
@@ -118,34 +121,33 @@ def chosen_by_own(name: str, rule: OwnRule, args: Mapping[str, Value], draw: Dra
     return found
 
 
-def own_selection(config: RunConfig) -> OwnRule:
+def own_selection(selection: str) -> OwnRule:
     """Return the user's own rule of a selection that is a reference.
 
     Raises:
         UsageError: It cannot be found, it is not a function, or it is one of Python or of a library.
     """
-    found = load(config.federation.selection)
+    found = load(selection)
     if not inspect.isfunction(found):
         raise UsageError(
-            f"federation.selection = {config.federation.selection!r} is a {type(found).__name__}, but must "
+            f"federation.selection = {selection!r} is a {type(found).__name__}, but must "
             "be a function of (round, sizes, count, generator) that returns the numbers of clients"
         )
     if not may_be_called(found, *CLIENTS):
         raise UsageError(
-            f"federation.selection = {config.federation.selection!r} is a function of an installed package "
+            f"federation.selection = {selection!r} is a function of an installed package "
             "that is not declared to return list[int]; write a function of yours that calls it"
         )
     return found
 
 
-def check_own_arguments(config: RunConfig) -> None:
+def check_own_arguments(federation: Federation) -> None:
     """Check that a rule of the user's own has the arguments that it is given, and no others.
 
     Raises:
         UnknownNameError: It has no such argument.
     """
-    federation = config.federation
-    known = inspect.signature(own_selection(config)).parameters
+    known = inspect.signature(own_selection(federation.selection)).parameters
     takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
     for name in federation.selection_args:
         if name in GIVEN or (name not in known and not takes_all):
@@ -154,20 +156,30 @@ def check_own_arguments(config: RunConfig) -> None:
             )
 
 
-def needs_losses(config: RunConfig) -> bool:
+def needs_losses(federation: Federation) -> bool:
     """Return whether the selection looks at the losses of clients, which depend on the present model."""
-    rule = config.federation.rule()
+    rule = federation.rule()
     if rule is not None:
         return isinstance(rule, PowerOfChoice)
-    return asks_for_losses(own_selection(config))
+    return asks_for_losses(own_selection(federation.selection))
 
 
-def check_selection(config: RunConfig, method: Method, trainable: Sequence[int], *, one_draw: bool) -> None:
+def check_selection(
+    federation: Federation,
+    privacy: Privacy,
+    method: str,
+    mean: Mean,
+    trainable: Sequence[int],
+    *,
+    one_draw: bool,
+) -> None:
     """Check the selection of a run.
 
     Args:
-        config: The run's configuration.
-        method: Its method, with the mean that the run asks for.
+        federation: The section `federation`.
+        privacy: The section `privacy`.
+        method: Name of the method.
+        mean: The mean that the run asks for.
         trainable: The clients that may train.
         one_draw: Whether several rounds share one draw, as with stages that are visited in turn.
 
@@ -175,17 +187,17 @@ def check_selection(config: RunConfig, method: Method, trainable: Sequence[int],
         UsageError: It is not possible, or would have no effect.
     """
     clients = len(trainable)
-    federation, rule = config.federation, config.federation.rule()
+    rule = federation.rule()
     what = f"federation.selection = {federation.selection!r}"
     if rule is None:
-        check_own_arguments(config)
+        check_own_arguments(federation)
     else:
-        _check_rule(config, method, rule, trainable)
-    if config.privacy.noise and federation.selection != "uniform":
+        _check_rule(federation, method, mean, rule, trainable)
+    if privacy.noise and federation.selection != "uniform":
         raise UsageError(
             f"{what}: privacy.noise computes ε for participants drawn uniformly; leave one of them out"
         )
-    if needs_losses(config) and one_draw:
+    if needs_losses(federation) and one_draw:
         raise UsageError(
             f"{what} looks at losses in every round, but this split has one draw for all its stages; use "
             "another selection"
@@ -199,8 +211,9 @@ def check_selection(config: RunConfig, method: Method, trainable: Sequence[int],
             )
 
 
-def _check_rule(config: RunConfig, method: Method, rule: Rule, trainable: Sequence[int]) -> None:
-    federation = config.federation
+def _check_rule(
+    federation: Federation, method: str, mean: Mean, rule: Rule, trainable: Sequence[int]
+) -> None:
     what = f"federation.selection = {federation.selection!r}"
     if isinstance(rule, Fixed):
         if others := sorted({client for one in rule.rounds() for client in one} - set(trainable)):
@@ -213,8 +226,8 @@ def _check_rule(config: RunConfig, method: Method, rule: Rule, trainable: Sequen
                 f"federation.participation = {federation.participation:g} has no effect with {what}, which "
                 "lists the participants; leave it out"
             )
-    if rule.repeats() and (method.mean.fixed or method.mean.rule is not None):
-        why = f"{method.name} requires its own weights" if method.mean.fixed else "of the robust mean"
+    if rule.repeats() and (mean.fixed or mean.rule is not None):
+        why = f"{method} requires its own weights" if mean.fixed else "of the robust mean"
         raise UsageError(
             f"{what} may draw a client twice, which is not possible here ({why}); give --selection-arg "
             "replacement=false, or use another selection"
@@ -243,7 +256,7 @@ def check_clock(
     clock.check_together()
     if clock.speeds == "trace":
         clock.traced(clients)
-    if clock.speeds and needs_losses(config):
+    if clock.speeds and needs_losses(config.federation):
         raise UsageError(
             f"clock.speeds = {clock.speeds!r}: the clock must know all participants beforehand, and "
             f"federation.selection = {config.federation.selection!r} chooses them by their losses; leave one "

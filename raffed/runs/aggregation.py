@@ -33,6 +33,7 @@ from raffed.results.metric import Row
 from raffed.results.metrics import CLEAN_ACCURACY
 from raffed.runs.participation import RoundPlan
 from raffed.runtime.api import Backend, ServerWork
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.record_codec import Arrays, outline, rebuild
 from raffed.runtime.scoring import ModelScorer
 from raffed.runtime.setup import Setup
@@ -125,36 +126,34 @@ class RuleStep:
 # Data that a server's rule asks for (ServerRule.required_data), and scores without the images it has seen.
 
 
-def public_images(setup: Setup, count: int) -> Tensor | None:
+def public_images(data: FederatedData, count: int) -> Tensor | None:
     """Return `count` images of the global test set, prepared as for testing; None for 0.
 
     They are drawn once in a run. Their labels are not used.
     """
     if not count:
         return None
-    return prepare_inputs(
-        setup.test_set()[0][_public(setup, count)], setup.transform, setup.dataset.max_value
-    )
+    return prepare_inputs(data.test_set()[0][_public(data, count)], data.transform, data.dataset.max_value)
 
 
-def _public(setup: Setup, count: int) -> NDArray[np.int64]:
+def _public(data: FederatedData, count: int) -> NDArray[np.int64]:
     chosen: NDArray[np.int64] = np.sort(
-        seeds.rng(setup.config.seed, "public").permutation(len(setup.test_set()[1]))[:count]
+        seeds.rng(data.seed, "public").permutation(len(data.test_set()[1]))[:count]
     )
     return chosen
 
 
-def labelled_images(setup: Setup, per_class: int) -> tuple[Tensor, Tensor] | None:
+def labelled_images(data: FederatedData, per_class: int) -> tuple[Tensor, Tensor] | None:
     """Return (images, labels) of every class that no client has, prepared as for testing; None for 0.
 
     See data/partition.py.
     """
     if not per_class:
         return None
-    data = setup.dataset
-    chosen = draw_server_holdout(data.y, data.num_classes, per_class, setup.config.seed)
-    images = prepare_inputs(data.x[chosen], setup.transform, data.max_value)
-    return images, torch.from_numpy(data.y[chosen])
+    dataset = data.dataset
+    chosen = draw_server_holdout(dataset.y, dataset.num_classes, per_class, data.seed)
+    images = prepare_inputs(dataset.x[chosen], data.transform, dataset.max_value)
+    return images, torch.from_numpy(dataset.y[chosen])
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,8 @@ class CleanScore:
     It is the score on all test images minus that on the public ones.
     """
 
-    def __init__(self, setup: Setup, device: ServerDevice, images: Tensor) -> None:
-        labels = setup.test_set()[1][_public(setup, len(images))]
+    def __init__(self, data: FederatedData, device: ServerDevice, images: Tensor) -> None:
+        labels = data.test_set()[1][_public(data, len(images))]
         self._seen = images, torch.from_numpy(np.array(labels))
         self._device = device
 
@@ -251,8 +250,8 @@ class RoundAggregator:
 
     def __init__(self, setup: Setup, device: ServerDevice, spec: Spec) -> None:
         wanted = setup.method.server.required_data()
-        self.public = public_images(setup, wanted.images)
-        self.labelled = labelled_images(setup, wanted.labelled)
+        self.public = public_images(setup.data, wanted.images)
+        self.labelled = labelled_images(setup.data, wanted.labelled)
         self._setup, self._device, self._spec = setup, device, spec
 
     def next_server(

@@ -101,7 +101,7 @@ def lengthened(run: RecordedRun, rounds: int, horizon: Horizon) -> None:
     _check_rates(run, config.local, rounds)
     data_sha256 = str(run.contents.get("data_sha256", ""))
     setup = prepare_run(config, data_sha256=data_sha256)
-    sizes = [len(setup.partition.train[client]) for client in setup.trainable]
+    sizes = [len(setup.partition.train[client]) for client in setup.data.trainable]
     _check_rates(run, config.local, rounds, {min(sizes), max(sizes)})
     every, last = horizon(setup)
     done = run.newest(same_rounds(run.config, last))
@@ -153,7 +153,7 @@ def same_rounds(config: RunConfig, last: bool) -> int:
 def _check_stages(run: RecordedRun, setup: Setup, done: int) -> None:
     before = replace(setup, config=run.config)
     for round in range(done):
-        if before.stage(round) != setup.stage(round):
+        if before.data.stage(round) != setup.data.stage(round):
             raise UsageError(
                 f"{run.config.data.split}: its stages divide the total number of rounds, so round "
                 f"{round + 1} belongs to another stage in a run of {setup.config.federation.rounds}; start a "

@@ -302,7 +302,7 @@ class CheckpointStore:
             "vaults": hashes,
             "identity": self._setup.config.identity(),
         }
-        if needs_losses(self._setup.config) or self.versions:
+        if needs_losses(self._setup.config.federation) or self.versions:
             about["versions"] = {str(client): done for client, done in sorted(versions.items())}
         if best is not None:
             save_record(best.server, part / BEST)

@@ -40,6 +40,7 @@ from raffed.runs.metric_rows import Accountant, ClientSurvey, IdleTerms, round_r
 from raffed.runs.participation import RoundPlan, losses_by
 from raffed.runs.round_schedule import RoundInScoring, RoundInTraining, RoundSchedule, asked_of
 from raffed.runtime.api import Backend
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.machine import bf16_gain, bf16_in_hardware, check_unchanged
 from raffed.runtime.network_setup import has_normalisation, make_network, make_spec
 from raffed.runtime.reports import Stopwatch
@@ -58,7 +59,7 @@ def warn(setup: Setup, resumed: bool = False) -> None:
     What the method overrides, what it requires of the network, and which parts of the data are used, is said
     when a run begins, and not again when it is resumed.
     """
-    config, federation, clients = setup.config, setup.config.federation, len(setup.trainable)
+    config, federation, clients = setup.config, setup.config.federation, len(setup.data.trainable)
     if federation.participation * clients < 0.5:  # rounding would give 0 participants
         log.warning(
             "federation.participation = %g of %d clients is %.2g of one: one client is trained per round",
@@ -129,7 +130,7 @@ class RoundLoop:
         self.setup, self.runtime, self.folder = setup, runtime, folder
         self.method = setup.method
         network = make_network(setup)
-        self.spec = make_spec(setup, network.feature_dim, network.norm_names)
+        self.spec = make_spec(setup.data, network.feature_dim, network.norm_names)
         self._network = network
         device = ServerDevice(setup, network, runtime)
         self.aggregator = RoundAggregator(setup, device, self.spec)
@@ -137,7 +138,7 @@ class RoundLoop:
         public = self.aggregator.public
         self._own = OwnMeasures(setup, device)
         self._idle = IdleTerms(setup.method)
-        self._clean = None if public is None else CleanScore(setup, device, public)
+        self._clean = None if public is None else CleanScore(setup.data, device, public)
         with user_errors():
             self.server: ServerState = folder.resumed or server_init(self.method, network.initial, self.spec)
         self.round_hashes: list[str] = list(folder.round_hashes)
@@ -147,12 +148,12 @@ class RoundLoop:
         self._accountant = Accountant(setup.config.privacy)
         present = weakref.proxy(self)  # a cycle would keep the data of a finished run in memory
         self._losses = losses_by(runtime, lambda: present.server, self.versions)
-        self._by_loss = needs_losses(setup.config)
+        self._by_loss = needs_losses(setup.config.federation)
         self._schedule = RoundSchedule(setup, self._losses, folder.past)
         self.versions.update(folder.versions)
         for number in () if folder.versions else range(self.server.round):
             then = folder.earlier.config_at(number, setup.config)
-            past = setup if then is setup.config else replace(setup, config=then)
+            past = replace(setup.data, federation=then.federation, faults=then.faults)
             for clients, start in self._schedule.trained(number, past):
                 self._took_part(clients, start, past)
         has_global = self.method.has_global
@@ -164,11 +165,11 @@ class RoundLoop:
         self._safe = self._reached()
         self._watch = Stopwatch()
 
-    def _took_part(self, clients: tuple[int, ...], round: int, setup: Setup) -> None:
-        """Note the participants of a round under the setup that it was executed with."""
+    def _took_part(self, clients: tuple[int, ...], round: int, data: FederatedData) -> None:
+        """Note the participants of a round under the settings that it was executed with."""
         self.versions.update(dict.fromkeys(clients, round + 1))
-        federation, everyone = setup.config.federation, len(setup.trainable)
-        self._accountant.add(clients, federation.participants(everyone) / everyone)
+        everyone = len(data.trainable)
+        self._accountant.add(clients, data.federation.participants(everyone) / everyone)
 
     def _reason_to_end(self) -> str:
         """Return why the run ends before its last round, with the rounds done; empty if it goes on."""
@@ -260,7 +261,7 @@ class RoundLoop:
         check_unchanged()
         self._idle.note(reports, self.server.round + 1 == self.setup.config.federation.rounds)
         for piece in training.pieces or [order]:
-            self._took_part(piece.participants, piece.round, self.setup)
+            self._took_part(piece.participants, piece.round, self.setup.data)
         before, past = self.server, self._schedule.past
         with self._watch.part("sums"):
             self.server = self.aggregator.next_server(before, partial, plan, past)
@@ -271,7 +272,7 @@ class RoundLoop:
         with self._watch.part("scoring"):
             asked = {
                 part: self.runtime.evaluate(scored, part)
-                for part in self.setup.scored_rows
+                for part in self.setup.data.scored_rows
                 if scored is not None and (part != "val" or self.setup.partition.val)
             }
             sent = self.runtime.evaluate(self.server.broadcast()) if apart else None
@@ -298,7 +299,7 @@ class RoundLoop:
             val = scoring.val() if scoring.val is not None else None
         now = time.perf_counter()
         seconds, self._last = now - max(training.began, self._last), now
-        stage, done = self.setup.stage(order.round), self.server.round
+        stage, done = self.setup.data.stage(order.round), self.server.round
         made = round_rows(done, reports, test, seconds) + validation_rows(done, reports, val)
         with self._watch.part("scoring"):
             made += self._further_rows(scoring, test)
@@ -345,8 +346,9 @@ class RoundLoop:
             made += self._survey.unseen_rows(self.server, scoring.whole)
         if self.over:
             made += before_last(self.setup, self._network, self.spec, scoring.training.order.broadcast)
-            made += after_last(self.setup, self._network, scoring.whole)
-            made += fairness(self.setup, self.server.round, scoring.reports)
+            made += after_last(self.method, self.setup.data, self._network, scoring.whole)
+            if self.setup.config.federation.asks("fairness"):
+                made += fairness(self.server.round, scoring.reports)
         return made
 
 

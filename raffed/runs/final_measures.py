@@ -20,6 +20,8 @@ from raffed.core.measures.final import calibration_error, footprint, spread, wor
 from raffed.core.measures.own_metric import FRACTION as FRACTION_WORD
 from raffed.core.measures.own_metric import OwnMetric
 from raffed.core.messages import Broadcast
+from raffed.core.method import Method
+from raffed.core.params import State
 from raffed.core.round import EVAL_CHUNK, joined
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
@@ -28,6 +30,7 @@ from raffed.results import metrics
 from raffed.results.metric import FRACTION, Level, Metric, Row, Unit
 from raffed.results.metrics import CALIBRATION, METRICS, SPREAD, WORST_DECILE
 from raffed.runs.aggregation import ServerDevice
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.network_setup import features_of
 from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup
@@ -41,7 +44,7 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
     """
     if not setup.config.federation.asks("memory"):
         return []
-    x = prepare_inputs(setup.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
+    x = prepare_inputs(setup.data.test_set()[0][:2].copy(), setup.transform, setup.dataset.max_value)
     session = TrainingSession(net, setup.config.local, setup.config.seed, spec)
     found = footprint(setup.method, broadcast, net.arranged(x), session)
     done = broadcast.round + 1
@@ -52,10 +55,8 @@ def before_last(setup: Setup, net: Network, spec: Spec, broadcast: Broadcast) ->
     ]
 
 
-def fairness(setup: Setup, done: int, reports: Sequence[Report]) -> list[Row]:
+def fairness(done: int, reports: Sequence[Report]) -> list[Row]:
     """Measure how unequal the accuracies of the last round's participants are. `done` counts the rounds."""
-    if not setup.config.federation.asks("fairness"):
-        return []
     rows = []
     for model in WORST_DECILE:
         scores = [one.scores.models[model].accuracy for one in reports if model in one.scores.models]
@@ -65,7 +66,7 @@ def fairness(setup: Setup, done: int, reports: Sequence[Report]) -> list[Row]:
     return rows
 
 
-def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]:
+def after_last(method: Method, data: FederatedData, net: Network, whole: Broadcast | None) -> list[Row]:
     """Measure the global model on the test set, if there is one.
 
     `spectrum` gives R1, R2 and R4 of docs/papers/fedmr.md §E3, table 7. `calibration` gives the expected
@@ -73,44 +74,45 @@ def after_last(setup: Setup, net: Network, whole: Broadcast | None) -> list[Row]
     """
     if whole is None:
         return []
-    rows = _spectrum(setup, net, whole) if setup.config.federation.asks("spectrum") else []
-    return rows + (_calibration(setup, net, whole) if setup.config.federation.asks("calibration") else [])
+    state = joined(method, whole, None, net)
+    rows = _spectrum(data, net, state, whole.round) if data.federation.asks("spectrum") else []
+    if data.federation.asks("calibration"):
+        rows += _calibration(data, net, state, whole.round)
+    return rows
 
 
-def _calibration(setup: Setup, net: Network, whole: Broadcast) -> list[Row]:
-    state = joined(setup.method, whole, None, net)
+def _calibration(data: FederatedData, net: Network, state: State, done: int) -> list[Row]:
     logits, labels = [], []
-    for x, y in _test_chunks(setup, net):
+    for x, y in _test_chunks(data, net):
         for scores, _, answers in net.chunks(state, x, y, EVAL_CHUNK):
             logits.append(scores.cpu())
             labels.append(answers.cpu())
     if not labels:
         return []
     y = torch.cat(labels)
-    return [CALIBRATION.row(whole.round, calibration_error(torch.cat(logits), y), n=len(y))]
+    return [CALIBRATION.row(done, calibration_error(torch.cat(logits), y), n=len(y))]
 
 
-def _spectrum(setup: Setup, net: Network, whole: Broadcast) -> list[Row]:
-    state = joined(setup.method, whole, None, net)
-    chunks = list(_test_chunks(setup, net))
+def _spectrum(data: FederatedData, net: Network, state: State, done: int) -> list[Row]:
+    chunks = list(_test_chunks(data, net))
     y = torch.cat([labels for _, labels in chunks])
     z = torch.cat([features_of(net, state, x, labels) for x, labels in chunks])
-    order = torch.from_numpy(seeds.rng(setup.config.seed, "spectrum").permutation(len(z)))
+    order = torch.from_numpy(seeds.rng(data.seed, "spectrum").permutation(len(z)))
     readings = {
         metrics.SPECTRUM_BATCHES: final.by_batch(z, order),
         metrics.SPECTRUM_CLASSES: final.by_class(z, y, order),
         metrics.SPECTRUM_RAW: final.by_batch(z, order, standardised=False),
     }
-    return [metric.row(whole.round, value, n=count) for metric, (value, count) in readings.items()]
+    return [metric.row(done, value, n=count) for metric, (value, count) in readings.items()]
 
 
-def _test_chunks(setup: Setup, net: Network) -> Iterator[tuple[Tensor, Tensor]]:
+def _test_chunks(data: FederatedData, net: Network) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the prepared inputs and labels of the test set, chunk by chunk."""
-    images, answers = setup.test_set()
+    images, answers = data.test_set()
     y = torch.from_numpy(np.array(answers))
     for first in range(0, len(images), EVAL_CHUNK):
         part = slice(first, first + EVAL_CHUNK)
-        x = prepare_inputs(images[part].copy(), setup.transform, setup.dataset.max_value)
+        x = prepare_inputs(images[part].copy(), data.transform, data.dataset.max_value)
         yield net.arranged(x), y[part]
 
 
@@ -161,7 +163,7 @@ class ModelScores:
     split: str
 
     def __call__(self, net: Network, setup: Setup) -> tuple[Tensor, Tensor]:
-        pool, rows = setup.scored_rows[self.split]
+        pool, rows = setup.data.scored_rows[self.split]
         data = setup.dataset
         inputs, answers = (data.x_test, data.y_test) if pool == "test" else (data.x, data.y)
         state = joined(setup.method, self.whole, None, net)
@@ -210,7 +212,7 @@ class OwnMeasures:
         return {f"{row.model} {row.split} {row.metric}": row.value for row in kept}
 
     def _of_global(self, done: int, whole: Broadcast, split: str) -> list[Row]:
-        if not len(self._setup.scored_rows[split][1]):
+        if not len(self._setup.data.scored_rows[split][1]):
             return []
         scores, labels = self._device.do(ModelScores(whole, split))
         return [

@@ -277,7 +277,7 @@ class ClientSurvey:
             last: The order of the round.
             whole: The server's model, or None if the method has no global model.
         """
-        clients = tuple(self._setup.trainable)
+        clients = tuple(self._setup.data.trainable)
         kept = tuple(versions.get(client, 0) for client in clients)
         order = _order(server, clients, kept)
         oracle = not self._setup.method.has_global
@@ -291,7 +291,7 @@ class ClientSurvey:
             server: The server's state after the round.
             whole: The server's model, or None if the method has no global model.
         """
-        clients = self._setup.unseen
+        clients = self._setup.data.unseen
         if not clients:
             return []
         order = _order(server, clients, (0,) * len(clients))

@@ -13,14 +13,14 @@ from raffed.config.faults import NO_FAULT, FaultOutcome, ParticipantFault
 from raffed.config.selection import Fixed
 from raffed.core import seeds
 from raffed.core.messages import ServerState
-from raffed.core.method import Method
+from raffed.core.server import Mean
 from raffed.federation.faults import draw_faults
 from raffed.federation.selection import Draw, Losses, chosen, chosen_by_own, own_selection
 from raffed.results import metrics
 from raffed.results.metric import Row
 from raffed.runtime.api import Backend, RoundOrder
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.placement import make_stacks
-from raffed.runtime.setup import Setup
 
 
 def no_losses(clients: Sequence[int]) -> Sequence[float]:
@@ -28,21 +28,21 @@ def no_losses(clients: Sequence[int]) -> Sequence[float]:
     raise ValueError("the selection needs losses, which are known only when the round begins")
 
 
-def drawn_clients(setup: Setup, round: int, losses: Losses = no_losses) -> Counter[int]:
+def drawn_clients(data: FederatedData, round: int, losses: Losses = no_losses) -> Counter[int]:
     """Return how often each drawn client was drawn for a round, counted from 0.
 
     With stages in `inner` order, one drawing serves the M rounds that visit all stages. Rules count the
     clients that may train, in ascending order; only a fixed list names clients by their own numbers.
 
     Args:
-        setup: The run.
+        data: The clients of the run and their samples.
         round: Number of the round.
         losses: Function from clients to the losses of the present model on their training samples.
     """
-    federation, stages = setup.config.federation, setup.partition.stages
+    federation, stages = data.federation, data.partition.stages
     drawing = round if stages is None else stages.draw(round)
-    generator = seeds.rng(setup.config.seed, "sampling", drawing)
-    clients, sizes, rule = setup.trainable, setup.sizes_at(round), federation.rule()
+    generator = seeds.rng(data.seed, "sampling", drawing)
+    clients, sizes, rule = data.trainable, data.sizes_at(round), federation.rule()
     draw = Draw(
         drawing,
         [sizes[client] for client in clients],
@@ -55,7 +55,7 @@ def drawn_clients(setup: Setup, round: int, losses: Losses = no_losses) -> Count
     if rule is not None:
         found = chosen(rule, draw)
     else:
-        own = own_selection(setup.config)
+        own = own_selection(federation.selection)
         found = chosen_by_own(federation.selection, own, federation.selection_args, draw)
     return Counter(clients[place] for place in found)
 
@@ -83,13 +83,13 @@ def losses_by(backend: Backend, server: Callable[[], ServerState], versions: Map
     return losses
 
 
-def draw_participants(setup: Setup, round: int) -> tuple[int, ...]:
+def draw_participants(data: FederatedData, round: int) -> tuple[int, ...]:
     """Draw the clients S_t of a round, in ascending order, each once.
 
     They are the same for every method. With stages in `inner` order, one drawing serves the M rounds that
     visit all stages (GLDP's Algorithm 1).
     """
-    return tuple(sorted(drawn_clients(setup, round)))
+    return tuple(sorted(drawn_clients(data, round)))
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,13 @@ class RoundParticipants:
     times: Counter[int]
 
     @staticmethod
-    def of(setup: Setup, round: int, losses: Losses = no_losses) -> RoundParticipants:
+    def of(data: FederatedData, round: int, losses: Losses = no_losses) -> RoundParticipants:
         """Return the participants of a round, counted from 0.
 
         `losses` is asked for the losses of clients, if the selection needs them.
         """
-        times, config = drawn_clients(setup, round, losses), setup.config
-        return RoundParticipants(draw_faults(config.faults, config.seed, round, sorted(times)), times)
+        times = drawn_clients(data, round, losses)
+        return RoundParticipants(draw_faults(data.faults, data.seed, round, sorted(times)), times)
 
     @staticmethod
     def present(clients: Sequence[int]) -> RoundParticipants:
@@ -132,23 +132,21 @@ class RoundParticipants:
         return sum(self.faults[client].completed_fraction < 1.0 for client in self.trained)
 
     def weights(
-        self, method: Method, sizes: list[int], class_counts: Callable[[int], Tensor]
+        self, mean: Mean, sizes: list[int], class_counts: Callable[[int], Tensor]
     ) -> tuple[float, ...]:
         """Return p_i of everyone that trains; it is 0 for those whose uploads do not count.
 
         A client that was drawn several times has the sum of as many weights.
 
         Args:
-            method: The method, which declares the weights of its mean.
+            mean: The mean of the method, which declares the weights.
             sizes: Training samples of every client.
             class_counts: Function from a client to its training samples of each class [C].
         """
         counted = [client for client in self.counted for _ in range(self.times[client])]
         shares: dict[int, float] = {}
         if counted:
-            weights = method.mean.weights(
-                [sizes[c] for c in counted], lambda: [class_counts(c) for c in counted]
-            )
+            weights = mean.weights([sizes[c] for c in counted], lambda: [class_counts(c) for c in counted])
             for client, weight in zip(counted, weights, strict=True):
                 shares[client] = shares.get(client, 0.0) + weight
         return tuple(shares.get(client, 0.0) for client in self.trained)
@@ -206,38 +204,45 @@ class RoundPlan:
 
     @staticmethod
     def of(
-        setup: Setup,
-        method: Method,
+        data: FederatedData,
+        mean: Mean,
         number: int,
+        *,
+        cohort: int,
+        masks: bool,
         losses: Losses = no_losses,
+        clock: Clock | None = None,
         arrived: Mapping[int, int] | None = None,
     ) -> RoundPlan:
         """Return the plan of a round.
 
         Args:
-            setup: The run.
-            method: Its method.
+            data: The clients of the run and their samples.
+            mean: The mean of the run's method.
             number: Number of the round.
+            cohort: Clients that are trained in one stack (`numerics.cohort`).
+            masks: Whether uploads are masked.
             losses: Function from clients to losses, if the selection needs them.
+            clock: The run's virtual clock, for a server that does not wait.
             arrived: Client → number of the model from which it began, for a server that does not wait.
         """
-        federation, sizes = setup.config.federation, setup.sizes_at(number)
+        federation, sizes = data.federation, data.sizes_at(number)
         participants = (
-            RoundParticipants.of(setup, number, losses)
+            RoundParticipants.of(data, number, losses)
             if arrived is None
             else RoundParticipants.present(sorted(arrived))
         )
         trained = participants.trained
-        weights = participants.weights(method, sizes, lambda client: setup.class_counts_at(number, client))
+        weights = participants.weights(mean, sizes, lambda client: data.class_counts_at(number, client))
         starts = tuple(arrived[client] for client in trained) if arrived is not None else ()
         return RoundPlan(
             number,
             participants,
             sizes,
-            weights if arrived is None else discounted(setup.config.clock, number, weights, starts),
-            stacks=make_stacks(trained, sizes, setup.config.numerics.cohort),
+            weights if clock is None else discounted(clock, number, weights, starts),
+            stacks=make_stacks(trained, sizes, cohort),
             faults=tuple(participants.faults[client] for client in trained),
-            peers=participants.counted if setup.config.privacy.masks else (),
+            peers=participants.counted if masks else (),
             measure=(number + 1) % federation.eval_every == 0 or number + 1 == federation.rounds,
             surveyed=number + 1 > federation.rounds - federation.survey,
             starts=starts,

@@ -40,9 +40,9 @@ from raffed.results.runfile import (
     versions,
     write_json,
 )
+from raffed.results.segments import difference, up_to
 from raffed.runs.code_record import code_records, revision_of
 from raffed.runs.folder_place import Place
-from raffed.runs.integrity import difference, up_to
 from raffed.runtime.machine import kernels_enabled, linear_library, processor
 from raffed.runtime.run_method import network_args
 from raffed.runtime.setup import Setup
@@ -172,7 +172,7 @@ def new_run(setup: Setup) -> RunContents:
         "lists_sha256": setup.partition.lists_sha256(),
         **({"data_sha256": setup.data_sha256} if setup.data_sha256 else {}),
         "transform": setup.style,
-        "inputs": {"shape": list(setup.input_shape), "dtype": setup.input_dtype},
+        "inputs": {"shape": list(setup.data.input_shape), "dtype": setup.data.input_dtype},
         "dataset": described_data(setup),
         "effective": _effective(setup),
         "rounds_done": 0,

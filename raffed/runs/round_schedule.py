@@ -20,6 +20,7 @@ from raffed.results.metric import Row
 from raffed.results.metrics import STALENESS, VIRTUAL_SECONDS
 from raffed.runs.participation import RoundParticipants, RoundPlan, drawn_clients, no_losses
 from raffed.runtime.api import Asked, Backend, RoundOrder
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.network_setup import make_network
 from raffed.runtime.placement import make_stacks
 from raffed.runtime.reports import Report
@@ -76,7 +77,7 @@ class ClientSpeeds:
 
     def _steps(self, client: int, start: int, completed: float) -> int:
         """Return the steps of shared training, as the client makes them (core/training/phases.py)."""
-        config, method, n = self._setup.config, self._setup.method, self._setup.sizes_at(start)[client]
+        config, method, n = self._setup.config, self._setup.method, self._setup.data.sizes_at(start)[client]
         made = []
         for one in method.passes:
             local = batched(config.local, one, n, not one.keep_singleton_batch and self._normalises)
@@ -124,9 +125,9 @@ class Timeline:
     """
 
     def __init__(self, setup: Setup) -> None:
-        self._setup, self._clock = setup, setup.config.clock
+        self._data, self._clock = setup.data, setup.config.clock
         self._speeds = ClientSpeeds(setup)
-        self._at_once = setup.config.federation.participants(len(setup.trainable))
+        self._at_once = setup.config.federation.participants(len(setup.data.trainable))
         self._steps: list[ServerStep] = []
         self._state = _State()
 
@@ -145,7 +146,7 @@ class Timeline:
 
     def _round(self, number: int) -> ServerStep:
         before = self._steps[-1].time if self._steps else 0.0
-        participants = RoundParticipants.of(self._setup, number)
+        participants = RoundParticipants.of(self._data, number)
         clients, faults = participants.trained, participants.faults
         times = [self._speeds.seconds(one, number, faults[one].completed_fraction) for one in clients]
         return ServerStep(
@@ -183,7 +184,7 @@ class Timeline:
         if free < 1:
             return
         busy = {client for _, client, _ in state.training} | {one.client for one in state.waiting}
-        idle = [client for client in self._setup.trainable if client not in busy]
+        idle = [client for client in self._data.trainable if client not in busy]
         for client in self._chosen(idle, free, number):
             end = state.time + self._speeds.seconds(client, number)
             heapq.heappush(state.training, (end, client, number))
@@ -191,8 +192,8 @@ class Timeline:
 
     def _chosen(self, idle: Sequence[int], count: int, number: int) -> list[int]:
         """Return clients that begin. Those that a round of this number would draw come first."""
-        drawn = set(drawn_clients(self._setup, number)) if not self._state.fills else set()
-        generator = seeds.rng(self._setup.config.seed, "clock", number, 0, 2, self._state.fills)
+        drawn = set(drawn_clients(self._data, number)) if not self._state.fills else set()
+        generator = seeds.rng(self._data.seed, "clock", number, 0, 2, self._state.fills)
         places = {client: place for place, client in enumerate(generator.permutation(list(idle)).tolist())}
         return sorted(sorted(idle, key=lambda one: (one not in drawn, places[one]))[:count])
 
@@ -210,7 +211,9 @@ class RoundSchedule:
     """
 
     def __init__(self, setup: Setup, losses: Losses, past: Mapping[int, ServerState]) -> None:
-        self._setup, self._losses = setup, losses
+        self._data, self._mean, self._losses = setup.data, setup.method.mean, losses
+        self._cohort, self._masks = setup.config.numerics.cohort, setup.config.privacy.masks
+        self._clock = setup.config.clock
         self._timeline = Timeline(setup) if setup.config.clock.speeds else None
         self._waits = not setup.config.clock.asynchronous
         self.past: dict[int, ServerState] = dict(past)
@@ -222,30 +225,32 @@ class RoundSchedule:
             number: Number of the round.
             losses: Whether the losses of the present model may be asked for.
         """
-        setup = self._setup
+        plan_of = functools.partial(
+            RoundPlan.of, self._data, self._mean, number, cohort=self._cohort, masks=self._masks
+        )
         if self._waits or self._timeline is None:
-            return RoundPlan.of(setup, setup.method, number, self._losses if losses else no_losses)
+            return plan_of(losses=self._losses if losses else no_losses)
         arrived = {one.client: one.start for one in self._timeline.step(number).arrivals}
-        plan = RoundPlan.of(setup, setup.method, number, arrived=arrived)
+        plan = plan_of(clock=self._clock, arrived=arrived)
         groups = {
             start: tuple(client for client in arrived if arrived[client] == start) for start in plan.starts
         }
         stacks = [
             stack
             for start in sorted(groups)
-            for stack in make_stacks(groups[start], plan.sizes, setup.config.numerics.cohort)
+            for stack in make_stacks(groups[start], plan.sizes, self._cohort)
         ]
         return replace(plan, stacks=tuple(stacks))
 
-    def trained(self, number: int, setup: Setup) -> list[tuple[tuple[int, ...], int]]:
+    def trained(self, number: int, data: FederatedData) -> list[tuple[tuple[int, ...], int]]:
         """Return (clients, number of the model from which they began) of a round that is done.
 
         Args:
             number: Number of the round.
-            setup: The setup with which it was executed.
+            data: The clients, with the settings under which the round was executed.
         """
         if self._waits or self._timeline is None:
-            return [(RoundParticipants.of(setup, number).trained, number)]
+            return [(RoundParticipants.of(data, number).trained, number)]
         return [((one.client,), one.start) for one in self._timeline.step(number).arrivals]
 
     def order(self, server: ServerState, plan: RoundPlan, versions: Mapping[int, int]) -> RoundOrder:

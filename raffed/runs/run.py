@@ -23,8 +23,8 @@ from raffed.models import MODELS, model_name
 from raffed.results.files import check_run_tree
 from raffed.results.lock import check_can_be_made, check_unused, held
 from raffed.results.runfile import RUN_FILE, read_run, write_json
+from raffed.results.segments import said_in, warn_anew
 from raffed.results.storage import is_url, local_folder, mirrored
-from raffed.runs.integrity import said_in, warn_anew
 from raffed.runs.result import RunResult, result_of, result_there
 from raffed.runtime.machine import check_switches, steps_of_a_run
 from raffed.tune_spaces import has_space, no_space

@@ -35,11 +35,12 @@ from raffed.runs.code_record import check_code
 from raffed.runs.folder import FINAL, run_config
 from raffed.runs.integrity import check_file
 from raffed.runtime.client_states import ClientStateStore, restore_client_states, versions_in
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.initial_weights import begin_from, plain_module, put_state, read_initial
 from raffed.runtime.network_setup import make_network, make_spec
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of, network_args
-from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.setup import prepare_run
 from raffed.scratch import scratch_folder
 
 
@@ -208,7 +209,7 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
     if method.personal is None and method.opening is None and is_shared:
         raise UsageError(f"{config.method} has no personal models; leave client= (--client) out")
     net = make_network(setup)
-    spec = make_spec(setup, net.feature_dim, net.norm_names)
+    spec = make_spec(setup.data, net.feature_dim, net.norm_names)
     session = TrainingSession(net, config.local, config.seed, spec, None, one_by_one)
     with scratch_folder() as made:
         store = made / "states"
@@ -216,17 +217,17 @@ def _personal(folder: Path, config: RunConfig, server: ServerState, client: int)
         versions = versions_in(store, client)
         kept = ClientStateStore(store, method)
         participant = Participant(
-            client, kept.get(client, max(versions, default=0)), _data(setup, net, client)
+            client, kept.get(client, max(versions, default=0)), _data(setup.data, net, client)
         )
         models = between_rounds(method, server.broadcast(), participant, session)
     return models.personal_state(method)
 
 
-def _data(setup: Setup, net: Network, client: int) -> ClientData:
-    rows = setup.partition.train_at(client, setup.stage(setup.config.federation.rounds - 1))
-    x = prepare_inputs(setup.dataset.x[rows], setup.transform, setup.dataset.max_value)
-    y = torch.from_numpy(setup.dataset.y[rows])
-    return ClientData(net.arranged(x), y, torch.bincount(y, minlength=setup.dataset.num_classes))
+def _data(data: FederatedData, net: Network, client: int) -> ClientData:
+    rows = data.partition.train_at(client, data.stage(data.federation.rounds - 1))
+    x = prepare_inputs(data.dataset.x[rows], data.transform, data.dataset.max_value)
+    y = torch.from_numpy(data.dataset.y[rows])
+    return ClientData(net.arranged(x), y, torch.bincount(y, minlength=data.dataset.num_classes))
 
 
 def _write_onnx(module: nn.Module, inputs: ModelInputs, file: Path) -> None:

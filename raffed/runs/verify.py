@@ -19,12 +19,12 @@ from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
 from raffed.results.files import check_run_tree
 from raffed.results.runfile import RUN_FILE, RunContents, read_run, versions
+from raffed.results.segments import difference
 from raffed.results.writer import read_metrics, rows_sha256
 from raffed.runs.checkpoint import CHECKPOINTS, RunState, checkpoint_state, checkpoints, client_states_sha256
 from raffed.runs.code_record import accepted, check_code, check_revision
 from raffed.runs.federation import RoundLoop
 from raffed.runs.folder import RunFolder, run_config
-from raffed.runs.integrity import difference
 from raffed.runs.verify_files import (
     Certificate,
     VerificationCheck,

@@ -82,7 +82,7 @@ def measure_all(setup: Setup, device: str = "cpu") -> list[Probe]:
     probes = [measure(setup, device)]
     config = setup.config
     if config.numerics.convolutions == "torch" and could_be_compiled(
-        config, setup.input_shape, setup.dataset.num_classes, setup.input_dtype
+        config, setup.data.input_shape, setup.dataset.num_classes, setup.data.input_dtype
     ):
         numerics = replace(config.numerics, convolutions=COMPILED)
         probes.append(measure(replace(setup, config=replace(config, numerics=numerics)), device))
@@ -101,7 +101,7 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         sizes: Sizes of the stacks. None means one by one, and all of `COHORTS` that fit.
     """
     local = setup.config.local
-    samples = setup.sizes_at(0)  # the probe trains as in round 0
+    samples = setup.data.sizes_at(0)  # the probe trains as in round 0
     steps = STEPS if device == "cpu" else STEPS_OF_A_GPU
     short = replace(local, epochs=1e-9, min_steps=min(steps, local.steps(max(samples))))
     probed = replace(
@@ -109,14 +109,14 @@ def measure(setup: Setup, device: str = "cpu", sizes: Sequence[int] | None = Non
         config=replace(setup.config, local=short, runtime=replace(setup.config.runtime, execution="serial")),
     )
     began, seconds, sent = time.perf_counter(), {}, 0
-    count = setup.config.federation.participants(len(setup.trainable))
+    count = setup.config.federation.participants(len(setup.data.trainable))
     bytes_one = 0
     for size in sizes or (1, *(size for size in COHORTS if size <= count)):
         worker, broadcast = _probe_worker(probed, size, device)
         if size > 1 and not sizes and not worker.net.can_be_stacked:
             break
         sent = broadcast.nbytes()
-        clients = sorted(setup.trainable, key=lambda c: -samples[c])[: max(size, min(4, count))]
+        clients = sorted(setup.data.trainable, key=lambda c: -samples[c])[: max(size, min(4, count))]
         before = _peak(device)
         try:
             spent = min(_timed(worker, broadcast, probed, clients, size) for _ in range(2))
@@ -165,7 +165,7 @@ def choose(
         gpus: Number of GPUs, or None for those of this machine. It matters only with `gpu_fraction`.
     """
     federation, runtime = setup.config.federation, setup.config.runtime
-    count = federation.participants(len(setup.trainable))
+    count = federation.participants(len(setup.data.trainable))
     free = free_memory() if memory is None else memory
     clients = federation.rounds * count
     start = RAY_START + federation.rounds * (CALLS + SENT_BYTE * probe.sent)
@@ -224,7 +224,7 @@ def _timed(
 ) -> float:
     from raffed.runtime.api import RoundOrder
 
-    stacks = make_stacks(clients, setup.sizes_at(0), size)
+    stacks = make_stacks(clients, setup.data.sizes_at(0), size)
     weights, versions = (1.0 / len(clients),) * len(clients), (0,) * len(clients)
     order = RoundOrder(broadcast, tuple(clients), weights, versions, False, stacks)
     began = time.perf_counter()

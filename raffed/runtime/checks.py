@@ -9,64 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from raffed.config.faults import Faults
+from raffed.config.federation import Federation
+from raffed.config.privacy import Privacy
 from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.config.selection import Fixed
 from raffed.config.stop_rule import read_rule
+from raffed.config.training import Local
 from raffed.data.catalogue import DATASETS, dataset_name
 from raffed.data.preparation import check_numbers_given, with_numbers
 from raffed.data.stages import Stages
 from raffed.errors import UsageError
 from raffed.federation.faults import Images, check_attack
 from raffed.federation.selection import check_clock, check_selection
+from raffed.runtime.federated_data import unseen_count
 from raffed.runtime.setup_model import check_network
 
 if TYPE_CHECKING:
     from raffed.core.method import Method
+    from raffed.core.parts import Pass
+    from raffed.core.server import Mean
     from raffed.data.dataset import Dataset
     from raffed.data.partition_file import Partition
     from raffed.data.split import Split
 
-# Which clients of a run never train, so that they can be scored as clients that come new.
 
-
-def unseen_clients(config: RunConfig, clients: int) -> tuple[int, ...]:
-    """Draw the clients that never train, from a random stream of the seed that nothing else uses.
-
-    Args:
-        config: The run's configuration.
-        clients: Number of all clients N.
-
-    Returns:
-        round(fraction · N) clients in ascending order; none if the fraction is 0.
-    """
-    count = unseen_count(config, clients)
-    if not count:
-        return ()
-    from raffed.core import seeds  # imported late because it loads torch
-
-    drawn = seeds.rng(config.seed, "unseen").permutation(clients)[:count]
-    return tuple(sorted(int(client) for client in drawn))
-
-
-def unseen_count(config: RunConfig, clients: int) -> int:
-    """Return how many clients never train.
-
-    Raises:
-        UsageError: The fraction stands for no client, or for all.
-    """
-    fraction = config.federation.unseen_clients
-    count = round(fraction * clients)
-    name = f"federation.unseen_clients = {fraction} of {clients} clients"
-    if fraction and not count:
-        raise UsageError(f"{name} is none of them; give a larger fraction, or 0")
-    if count and count >= clients:
-        raise UsageError(f"{name} leaves no client to train; give a smaller fraction")
-    return count
-
-
-def check_gpu(config: RunConfig) -> None:
+def check_gpu(runtime: Runtime) -> None:
     """Check that this machine has the requested GPU. For other clusters, only Ray can find out."""
-    runtime = config.runtime
     if not runtime.gpu_fraction or (runtime.execution == "ray" and runtime.address is not None):
         return
     import torch
@@ -78,49 +48,58 @@ def check_gpu(config: RunConfig) -> None:
         )
 
 
-def check_numbers(config: RunConfig, clients: int) -> None:
-    """Check the options that contain a number of clients or the number of a client."""
-    unseen_count(config, clients)
-    per_actor = config.runtime.clients_per_actor
+def check_numbers(federation: Federation, faults: Faults, per_actor: int, clients: int) -> None:
+    """Check the options that contain a number of clients or the number of a client.
+
+    Args:
+        federation: The section `federation`.
+        faults: The section `faults`.
+        per_actor: `runtime.clients_per_actor`.
+        clients: Number of all clients N.
+    """
+    unseen_count(federation, clients)
     if per_actor > clients:
         raise UsageError(
             f"runtime.clients_per_actor = {per_actor}, but there are only {clients} clients; set it to "
             f"at most {clients}"
         )
-    if config.faults.last_client >= clients:
-        raise UsageError(
-            f"faults.at names client {config.faults.last_client}; clients are 0 to {clients - 1}"
-        )
+    if faults.last_client >= clients:
+        raise UsageError(f"faults.at names client {faults.last_client}; clients are 0 to {clients - 1}")
 
 
-def check_no_fork(config: RunConfig) -> None:
+def check_no_fork(federation: Federation) -> None:
     """Refuse a new run that says that it continues another one."""
-    if config.federation.forked_at or config.federation.fork_sha256:
+    if federation.forked_at or federation.fork_sha256:
         raise UsageError(
             "federation.forked_at and federation.fork_sha256 are set by `raffed fork` only; leave them out, "
             "or fork that run again"
         )
 
 
-def check_stop_rule(config: RunConfig, has_global: bool) -> None:
+def check_stop_rule(federation: Federation, validation: float, method: str, has_global: bool) -> None:
     """Refuse a rule that could never end the run, or whose last round is measured in a way that must be known
     beforehand.
+
+    Args:
+        federation: The section `federation`.
+        validation: `data.validation`, the share of validation parts.
+        method: Name of the method.
+        has_global: Whether the method has a global model.
 
     Raises:
         UsageError: The rule does not fit the run.
     """
-    rule, federation = read_rule(config.federation.stop_when), config.federation
+    rule = read_rule(federation.stop_when)
     if rule is None:
         return
-    if not config.data.validation:
+    if not validation:
         raise UsageError(
             "federation.stop_when needs a validation part, because test data may not decide when a run ends; "
             "also give --validation 0.1"
         )
     if rule.measure != "val.personal" and not has_global:
         raise UsageError(
-            f"federation.stop_when names {rule.measure}, and {config.method} has no global model; use "
-            "val.personal"
+            f"federation.stop_when names {rule.measure}, and {method} has no global model; use val.personal"
         )
     if federation.survey or federation.asks("spectrum"):
         what = "federation.survey" if federation.survey else "federation.measures = spectrum"
@@ -140,8 +119,8 @@ def check_before_reading(config: RunConfig, split: Split) -> None:
 
     Stages.check_rounds(split.stage_count, config.federation.rounds)
     if split.client_count is not None:
-        check_numbers(config, split.client_count)
-    check_gpu(config)
+        check_numbers(config.federation, config.faults, config.runtime.clients_per_actor, split.client_count)
+    check_gpu(config.runtime)
     check_numbers_given(config.data.transform_args)
     if not is_own(config.data.dataset):
         _check_published(config, split)
@@ -187,23 +166,22 @@ def check_options(
     Raises:
         UsageError: One of them is not possible, or would have no effect.
     """
-    _check_epochs(config, method)
+    _check_epochs(config.local, method.name, method.passes)
     stages, clients = partition.stages, partition.num_clients
     one_draw = stages is not None and stages.rounds_per_cycle > 1
-    check_selection(config, method, trainable, one_draw=one_draw)
-    _check_mean(config, method, len(trainable))
+    check_selection(config.federation, config.privacy, method.name, method.mean, trainable, one_draw=one_draw)
+    _check_mean(config.federation, config.privacy, method.mean, len(trainable))
     check_clock(config, method, clients, trainable, in_stages=stages is not None)
     images = Images(dataset.input_shape, dataset.x.dtype.kind, dataset.num_classes)
     check_attack(config.faults, method, clients, images)
 
 
-def check_new_options(config: RunConfig, clients: int) -> None:
+def check_new_options(federation: Federation, clients: int) -> None:
     """Reject a participation that comes to no client.
 
     Raises:
         UsageError: It does.
     """
-    federation = config.federation
     if not isinstance(federation.rule(), Fixed) and not round(federation.participation * clients):
         raise UsageError(
             f"federation.participation = {federation.participation:g} of {clients} clients comes to none of "
@@ -211,30 +189,30 @@ def check_new_options(config: RunConfig, clients: int) -> None:
         )
 
 
-def _check_epochs(config: RunConfig, method: Method) -> None:
-    low, high = config.local.epochs, config.local.epochs_to
+def _check_epochs(local: Local, method: str, passes: Sequence[Pass]) -> None:
+    low, high = local.epochs, local.epochs_to
     if high and (low != int(low) or not 1 <= low <= high):
         raise UsageError(
             f"local.epochs_to = {high}: epochs are drawn from local.epochs = {low:g}, which must be a whole "
             f"number from 1 to {high}"
         )
-    if high and all(one.epochs is not None for one in method.passes):
+    if high and all(one.epochs is not None for one in passes):
         raise UsageError(
-            f"local.epochs_to = {high} has no effect on {method.name}, whose arguments set the epochs of "
+            f"local.epochs_to = {high} has no effect on {method}, whose arguments set the epochs of "
             "every pass; leave it out"
         )
 
 
-def _check_mean(config: RunConfig, method: Method, clients: int) -> None:
-    rule, privacy = method.mean.rule, config.privacy
+def _check_mean(federation: Federation, privacy: Privacy, mean: Mean, clients: int) -> None:
+    rule = mean.rule
     if rule is None:
         return
-    what = f"federation.mean = {config.federation.mean!r}"
+    what = f"federation.mean = {federation.mean!r}"
     if privacy.masks or privacy.clip is not None:
         other = "privacy.masks: masks reveal" if privacy.masks else "privacy.clip: it protects"
         raise UsageError(f"{what} needs every upload, but {other} only their sum; leave one of them out")
-    selection = config.federation.rule()
+    selection = federation.rule()
     rounds = selection.rounds() if isinstance(selection, Fixed) else []
-    count = min(map(len, rounds)) if rounds else config.federation.participants(clients)
+    count = min(map(len, rounds)) if rounds else federation.participants(clients)
     if why := rule.why_not(count):
         raise UsageError(f"{what}: {why}; raise federation.participation, or change --mean-arg")

@@ -19,7 +19,7 @@ from raffed.data.files import InputArray
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import StagePassedError
 from raffed.federation.faults import attackers
-from raffed.runtime.setup import Setup
+from raffed.runtime.federated_data import FederatedData
 
 # What attackers train on, and the test images by which a backdoor is measured.
 
@@ -30,11 +30,11 @@ Samples = tuple[InputArray, NDArray[np.int64]]
 class PoisonedData:
     """Changes the raw samples of a run's attackers, if its attack is one on data."""
 
-    def __init__(self, setup: Setup) -> None:
-        self._plan, self._seed = setup.config.faults, setup.config.seed
-        self._classes, self._white = setup.dataset.num_classes, setup.dataset.max_value
+    def __init__(self, data: FederatedData) -> None:
+        self._plan, self._seed = data.faults, data.seed
+        self._classes, self._white = data.dataset.num_classes, data.dataset.max_value
         on_data = self._plan.attack in ON_DATA
-        clients = setup.partition.num_clients
+        clients = data.partition.num_clients
         self._who = attackers(self._plan, self._seed, clients) if on_data else frozenset[int]()
 
     def training(self, client: int, inputs: InputArray, labels: NDArray[np.int64]) -> Samples:
@@ -81,20 +81,20 @@ class ClientDataCache:
     """
 
     def __init__(
-        self, setup: Setup, net: Network, device: torch.device, home: frozenset[int] | None = None
+        self, data: FederatedData, net: Network, device: torch.device, home: frozenset[int] | None = None
     ) -> None:
         """Keep nothing yet.
 
         Args:
-            setup: The run.
+            data: The clients of the run and their samples.
             net: The network, which decides how images are laid out in memory.
             device: Where the data are put.
             home: The clients whose data are kept first. Default None: all.
         """
-        self.setup, self.net, self.device = setup, net, device
+        self._all, self.net, self.device = data, net, device
         self.stage: int | None = None
-        self._poison = PoisonedData(setup)
-        self._home = frozenset(range(setup.partition.num_clients)) if home is None else home
+        self._poison = PoisonedData(data)
+        self._home = frozenset(range(data.partition.num_clients)) if home is None else home
         self._kept_bytes = 0
         self._data: dict[int, ClientData] = {}
         self._parts: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
@@ -110,7 +110,7 @@ class ClientDataCache:
 
         With stages nothing is done, because the round decides which part of the data exists.
         """
-        if self.setup.partition.stages is None:
+        if self._all.partition.stages is None:
             for client in sorted(self._home):
                 if self._kept_bytes < DATA_BYTES // 2:
                     self.client(client)
@@ -120,7 +120,7 @@ class ClientDataCache:
 
         In `outer` order a stage that has passed never comes back.
         """
-        stages, before = self.setup.partition.stages, self.stage
+        stages, before = self._all.partition.stages, self.stage
         if stage is None or stages is None or stage == before:
             return
         if stages.order == "outer" and before is not None and stage < before:
@@ -136,9 +136,9 @@ class ClientDataCache:
         """Return a client's training data in the present stage."""
         if client in self._data:
             return self._data[client]
-        index = self.setup.partition.train_at(client, self.stage)
+        index = self._all.partition.train_at(client, self.stage)
         x, y = self.samples(index, "train", functools.partial(self._poison.training, client))
-        made = ClientData(x, y, torch.bincount(y, minlength=self.setup.dataset.num_classes))
+        made = ClientData(x, y, torch.bincount(y, minlength=self._all.dataset.num_classes))
         if self._keeps(client, x):
             self._data[client] = made
         return made
@@ -147,7 +147,7 @@ class ClientDataCache:
         """Return a client's local test part, or its validation part ("val")."""
         if (role, client) in self._parts:
             return self._parts[role, client]
-        partition = self.setup.partition
+        partition = self._all.partition
         if role == "test":
             made = self.samples(partition.test_at(client, self.stage), partition.test_pool)
         else:
@@ -174,20 +174,20 @@ class ClientDataCache:
 
         `changed` says what an attack makes of the raw samples.
         """
-        dataset = self.setup.dataset
+        dataset = self._all.dataset
         inputs, labels = (dataset.x_test, dataset.y_test) if pool == "test" else (dataset.x, dataset.y)
         raw, marked = inputs[index], labels[index]
         if changed is not None:
             raw, marked = changed(raw, marked)
-        x = prepare_inputs(raw, self.setup.transform, dataset.max_value)
+        x = prepare_inputs(raw, self._all.transform, dataset.max_value)
         return self.net.arranged(x.to(self.device)), torch.from_numpy(marked).to(self.device)
 
     def test_chunk(self, chunk: int) -> tuple[Tensor, Tensor]:
         """Return the samples of a chunk (see `chunks`)."""
         if chunk not in self._test:
-            part = next(one for one in PARTS if chunk in chunks(self.setup, one))
-            pool, rows = self.setup.scored_rows[part]
-            first = (chunk - chunks(self.setup, part).start) * EVAL_CHUNK
+            part = next(one for one in PARTS if chunk in chunks(self._all, one))
+            pool, rows = self._all.scored_rows[part]
+            first = (chunk - chunks(self._all, part).start) * EVAL_CHUNK
             changed = self._poison.test if part == "attack" else None
             made = self.samples(rows[first : first + EVAL_CHUNK], pool, changed)
             if part == "train":
@@ -196,13 +196,13 @@ class ClientDataCache:
         return self._test[chunk]
 
 
-def chunks(setup: Setup, part: str = "test") -> range:
-    """Return the numbers of the chunks of a part of the scored samples (`Setup.scored_rows`).
+def chunks(data: FederatedData, part: str = "test") -> range:
+    """Return the numbers of the chunks of a part of the scored samples (`FederatedData.scored_rows`).
 
     The chunks of the parts are numbered one after the other, in the order of PARTS.
     """
     counts = [
-        -(-len(setup.scored_rows[one][1]) // EVAL_CHUNK) if one in setup.scored_rows else 0 for one in PARTS
+        -(-len(data.scored_rows[one][1]) // EVAL_CHUNK) if one in data.scored_rows else 0 for one in PARTS
     ]
     first = sum(counts[: PARTS.index(part)])
     return range(first, first + counts[PARTS.index(part)])

@@ -13,6 +13,7 @@ from raffed.core.training.network import Network
 from raffed.core.training.recorded_steps import GraphRecorder, StepRecorder
 from raffed.models import build_for
 from raffed.models.net import Net
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.initial_weights import begin_from
 from raffed.runtime.machine import graphs_enabled, kernels_enabled, uses_onednn
 from raffed.runtime.run_method import network_args
@@ -28,24 +29,24 @@ _NORMALISING = (
 )
 
 
-def make_spec(setup: Setup, feature_dim: int, norms: tuple[str, ...] = ()) -> Spec:
+def make_spec(data: FederatedData, feature_dim: int, norms: tuple[str, ...] = ()) -> Spec:
     """Return what ingredients may know.
 
     The expected visits Q·T are computed with integers, because 0.29 · 100 in floats would lose one.
     """
-    clients, federation, stages = len(setup.trainable), setup.config.federation, setup.partition.stages
+    clients, federation, stages = len(data.trainable), data.federation, data.partition.stages
     visits = max(federation.participants(clients) * federation.rounds // clients, 1)
     rounds_per_cycle = 1 if stages is None else stages.rounds_per_cycle
-    samples = sum(setup.sizes[client] for client in setup.trainable)
+    samples = sum(data.sizes[client] for client in data.trainable)
     return Spec(
-        setup.dataset.num_classes,
+        data.dataset.num_classes,
         feature_dim,
         clients,
         visits,
         federation.rounds,
         samples,
         rounds_per_cycle,
-        setup.unseen,
+        data.unseen,
         norms,
     )
 
@@ -85,7 +86,7 @@ def _built(setup: Setup) -> Net:
     model, value = setup.config.model, seeds.seed(setup.config.seed, "weights")
     args = network_args(setup.config, setup.method)
     classes = setup.dataset.num_classes
-    return build_for(model.name, args, setup.input_shape, classes, value, setup.input_dtype)
+    return build_for(model.name, args, setup.data.input_shape, classes, value, setup.data.input_dtype)
 
 
 def features_of(net: Network, state: State, x: Tensor, y: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class SerialBackend:
         self._worker = ClientWorker(
             setup, states_folder, "cuda" if setup.config.runtime.gpu_fraction else "cpu"
         )
-        self._chunks = {part: chunks(setup, part) for part in PARTS}
+        self._chunks = {part: chunks(setup.data, part) for part in PARTS}
 
     def train(self, order: RoundOrder) -> Asked[tuple[PartialSum, list[Report]]]:
         def trained() -> tuple[PartialSum, list[Report]]:

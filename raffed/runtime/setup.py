@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
 
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import OwnMetric, own_metrics
@@ -25,8 +22,8 @@ from raffed.runtime.checks import (
     check_numbers,
     check_options,
     check_stop_rule,
-    unseen_clients,
 )
+from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.run_method import code_of, method_of
 from raffed.runtime.setup_model import (
     check_network,
@@ -34,15 +31,11 @@ from raffed.runtime.setup_model import (
     draw_partition,
     load_data,
     part_of,
-    prepared_dtype,
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from raffed.core.method import Method
     from raffed.data.dataset import Dataset
-    from raffed.data.files import InputArray
     from raffed.data.partition_file import Partition
     from raffed.data.preparation import Transform
     from raffed.runtime.initial_weights import Arrays
@@ -105,88 +98,13 @@ class Setup:
             return data.transform
         return style_in(self.partition, data.split) or parse_split(data.split, data.split_args).style
 
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one prepared input: (channels, height, width) for images."""
-        return self.transform.prepared_shape(self.dataset.input_shape)
-
-    @property
-    def input_dtype(self) -> str:
-        """Type of the prepared inputs: "int64" for ids, otherwise "float32"."""
-        return prepared_dtype(self.dataset.x.dtype, self.transform)
-
     @functools.cached_property
-    def sizes(self) -> list[int]:
-        """Training samples of every client, over all its stages."""
-        return [len(part) for part in self.partition.train]
-
-    @functools.cached_property
-    def unseen(self) -> tuple[int, ...]:
-        """The clients that never train (`federation.unseen_clients`), in ascending order."""
-        return unseen_clients(self.config, self.partition.num_clients)
-
-    @functools.cached_property
-    def trainable(self) -> Sequence[int]:
-        """The clients that may train, in ascending order: all but the unseen ones."""
-        every = range(self.partition.num_clients)
-        return [client for client in every if client not in self.unseen] if self.unseen else every
-
-    def stage(self, round: int) -> int | None:
-        """Return the stage in which all clients are in a round, or None without stages.
-
-        Stages and rounds are counted from 0.
-        """
-        stages = self.partition.stages
-        return None if stages is None else stages.at(round, self.config.federation.rounds)
-
-    def sizes_at(self, round: int) -> list[int]:
-        """Return the training samples of every client in the stage of this round."""
-        stage = self.stage(round)
-        if stage is None:
-            return self.sizes
-        return [len(self.partition.train_at(client, stage)) for client in range(self.partition.num_clients)]
-
-    def class_counts_at(self, round: int, client: int) -> Tensor:
-        """Return a client's training samples of each class [C], int64, in the stage of this round.
-
-        They are those of the partition, also for a client whose data an attack changes.
-        """
-        from torch import from_numpy
-
-        labels = self.dataset.y[self.partition.train_at(client, self.stage(round))]
-        return from_numpy(np.bincount(labels, minlength=self.dataset.num_classes))
-
-    @functools.cached_property
-    def scored_rows(self) -> Mapping[str, tuple[str, NDArray[np.int64]]]:
-        """The samples on which a global model is scored: "test", "val", "attack", "train" → (pool, rows).
-
-        The pool is "test" or "train".
-
-        "test" is the benchmark's own test set or, if there is none, the union of the local test parts. "val"
-        is the validation parts of all clients that may train, in client order. It has no rows if nothing was
-        held out. With a backdoor, "attack" is those of "test" that do not belong to the backdoor's target.
-        With the measure `training`, "train" is the training samples of the same clients, of all stages.
-        """
-        own, plan = len(self.dataset.y_test), self.config.faults
-        test = ("test", np.arange(own)) if own else ("train", np.concatenate(self.partition.test))
-        val = [self.partition.val[client] for client in self.trainable] if self.partition.val else []
-        labels = self.dataset.y_test if own else self.dataset.y
-        others = test[1][labels[test[1]] != plan.backdoor_target]
-        attack = {"attack": (test[0], others)} if plan.attack == "backdoor" else {}
-        more = {"train": ("train", np.concatenate([self.partition.train[one] for one in self.trainable]))}
-        return {
-            "test": test,
-            "val": ("train", np.concatenate([np.zeros(0, np.int64), *val])),
-            **attack,
-            **(more if self.config.federation.asks("training") else {}),
-        }
-
-    def test_set(self) -> tuple[InputArray, NDArray[np.int64]]:
-        """The inputs and labels of the global test set. They are copied if they are the local test parts."""
-        if len(self.dataset.y_test):
-            return self.dataset.x_test, self.dataset.y_test
-        _, rows = self.scored_rows["test"]
-        return self.dataset.x[rows], self.dataset.y[rows]
+    def data(self) -> FederatedData:
+        """The clients of the run and their samples, without the method."""
+        config = self.config
+        return FederatedData(
+            self.dataset, self.partition, self.transform, config.federation, config.faults, config.seed
+        )
 
 
 def _received(_: RunCode, kind: type[Setup], parts: SetupParts) -> Setup:
@@ -227,29 +145,31 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     setup = Setup(config, dataset, held, data_sha256=found, initial=initial, code=code_of(config))
     setup = dataclasses.replace(setup, partition=setup.partition.prepared_as(setup.style))
     setup.transform.check_fits(dataset.name, dataset.input_shape)
-    setup.stage(0)  # raises an error if the rounds do not fit the stages
+    setup.data.stage(0)  # raises an error if the rounds do not fit the stages
     _check_clients(setup)
-    check_options(config, setup.method, setup.partition, dataset, setup.trainable)
+    check_options(config, setup.method, setup.partition, dataset, setup.data.trainable)
     if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
     # Made now, while the working folder is the one in which they were named
     assert setup.method is not None
     assert setup.own_metrics is not None
-    check_single_samples(config, setup.input_shape, dataset.num_classes, setup.input_dtype, setup.sizes)
+    check_single_samples(
+        config, setup.data.input_shape, dataset.num_classes, setup.data.input_dtype, setup.data.sizes
+    )
     return setup
 
 
 def check_new(setup: Setup) -> None:
     """Reject settings of a new run that would have no effect."""
     config, clients = setup.config, setup.partition.num_clients
-    check_no_fork(config)
+    check_no_fork(config.federation)
     actors, each = config.runtime.actors, config.runtime.clients_per_actor
     if actors and each and actors != -(-clients // each):
         raise UsageError(
             f"runtime.actors = {actors} and runtime.clients_per_actor = {each}: {clients} clients at "
             f"{each} per actor need {-(-clients // each)} actors; set only one of these options"
         )
-    check_new_options(config, len(setup.trainable))
+    check_new_options(config.federation, len(setup.data.trainable))
     if config.faults.last_begin > config.federation.rounds:
         raise UsageError(
             f"faults.at names round {config.faults.last_begin}; rounds are 1 to {config.federation.rounds}"
@@ -263,18 +183,20 @@ def check_model(setup: Setup) -> None:
     """
     dataset = setup.dataset
     setup.transform.check_fits(dataset.name, dataset.input_shape)
-    check_network(setup.config, setup.input_shape, dataset.num_classes, setup.input_dtype)
+    check_network(setup.config, setup.data.input_shape, dataset.num_classes, setup.data.input_dtype)
 
 
 def _check_clients(setup: Setup) -> None:
-    check_numbers(setup.config, setup.partition.num_clients)
-    check_stop_rule(setup.config, setup.method.has_global)
-    if setup.unseen and not any(len(setup.partition.test[client]) for client in setup.unseen):
+    config = setup.config
+    per_actor = config.runtime.clients_per_actor
+    check_numbers(config.federation, config.faults, per_actor, setup.partition.num_clients)
+    check_stop_rule(config.federation, config.data.validation, config.method, setup.method.has_global)
+    if setup.data.unseen and not any(len(setup.partition.test[client]) for client in setup.data.unseen):
         raise UsageError(
             f"federation.unseen_clients = {setup.config.federation.unseen_clients}: none of these clients "
             f"has a local test part; also give data.local_test (--local-test), such as 0.2"
         )
-    empty = [client for client, n in enumerate(setup.sizes) if n == 0]
+    empty = [client for client, n in enumerate(setup.data.sizes) if n == 0]
     if empty:
         raise UsageError(
             f"split {setup.config.data.split}: client {empty[0]} has no training sample ({len(empty)} "

@@ -160,7 +160,7 @@ class ClientWorker:
         augment = Augmentation(
             lambda n, g: augment_draws(n, transform, g), lambda x, draws: augment_by(x, transform, draws)
         )
-        spec = make_spec(setup, self.net.feature_dim, self.net.norm_names)
+        spec = make_spec(setup.data, self.net.feature_dim, self.net.norm_names)
         execute = stacked if setup.config.numerics.cohort > 1 else one_by_one
         augmented = augment if transform.augments else None
         self._metrics = setup.own_metrics
@@ -169,7 +169,7 @@ class ClientWorker:
         self.session = TrainingSession(
             self.net, setup.config.local, setup.config.seed, spec, augmented, execute
         )
-        self.data = ClientDataCache(setup, self.net, self.device, home)
+        self.data = ClientDataCache(setup.data, self.net, self.device, home)
 
     def warm_up(self) -> None:
         """Load the home clients' data and let torch do its one-time work, before the first round."""
@@ -185,7 +185,7 @@ class ClientWorker:
     def train(self, broadcast: Broadcast, share: ActorShare) -> tuple[PartialSum, list[Report]]:
         """Train these clients for a round, and return their sums and, in client order, their reports."""
         watch = Stopwatch()
-        self.data.enter(self.setup.stage(broadcast.round))
+        self.data.enter(self.setup.data.stage(broadcast.round))
         accumulator = UploadAccumulator(self.method.keeps_uploads, self.setup.config.clock.mixing)
         reports: list[Report] = []
         waiting: list[
@@ -262,7 +262,7 @@ class ClientWorker:
     @user_errors()
     def losses(self, broadcast: Broadcast, share: ActorShare) -> dict[int, float]:
         """Return client → mean cross-entropy of the downloaded model on its training samples."""
-        self.data.enter(self.setup.stage(broadcast.round))
+        self.data.enter(self.setup.data.stage(broadcast.round))
         here, found = moved(broadcast, self.device), {}
         for entry in itertools.chain.from_iterable(share.stacks):
             data = self.data.client(entry.client)
@@ -281,7 +281,7 @@ class ClientWorker:
             whole: The server's model with all its layers, or None if it does not have all of them.
             share: The clients.
         """
-        self.data.enter(self.setup.stage(broadcast.round - 1))
+        self.data.enter(self.setup.data.stage(broadcast.round - 1))
         here = moved(broadcast, self.device)
         full = None if whole is None else State(whole.w, whole.b).to(self.device)
         found = []

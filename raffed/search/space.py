@@ -107,7 +107,7 @@ def check_networks(request: Request, setup: Setup) -> None:
     """
     from raffed.runtime.setup_model import check_network
 
-    shape, classes, dtype = setup.input_shape, setup.dataset.num_classes, setup.input_dtype
+    shape, classes, dtype = setup.data.input_shape, setup.dataset.num_classes, setup.data.input_dtype
     for method in request.methods:
         every = {
             name: among for name, among in space_of(request, method).items() if name.startswith("model.")

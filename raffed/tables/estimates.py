@@ -153,7 +153,7 @@ def sizes_of(config: RunConfig) -> list[int]:
     """Return the training samples of every client in the first round. All stages have the same sizes."""
     from raffed.runtime.setup import prepare_run
 
-    return prepare_run(config).sizes_at(0)
+    return prepare_run(config).data.sizes_at(0)
 
 
 def seconds_left(job: PlannedRun, speed: Speed, sizes: list[int]) -> float:

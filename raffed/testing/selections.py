@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from raffed.config.federation import Federation
-from raffed.config.run import RunConfig
 from raffed.config.selection import FIXED
 from raffed.config.validation import Value
 from raffed.federation.selection import (
@@ -69,9 +68,8 @@ def check_selection(
     federation = Federation(selection=typed(selection), selection_args=args or {})
     own = None
     if federation.rule() is None:
-        config = RunConfig(federation=federation)
-        own = own_selection(config)
-        check_own_arguments(config)
+        own = own_selection(federation.selection)
+        check_own_arguments(federation)
     return found_by(
         SELECTION_CHECKS, SelectionSubject(federation, own), "selection", name or named(selection)
     )

@@ -47,7 +47,7 @@ def test_clients_divide_all_samples_and_the_global_model_is_scored_on_their_test
     setup = prepare_run(configured(split="class-groups:10:2", pool="joined"))
     everything = np.concatenate([*setup.partition.train, *setup.partition.test])
     np.testing.assert_array_equal(np.sort(everything), np.arange(1797))
-    images, labels = setup.test_set()
+    images, labels = setup.data.test_set()
     assert len(images) == len(labels) == sum(map(len, setup.partition.test))
     assert len(labels) / 1797 == pytest.approx(0.25, abs=10 / 1797)  # rounded up in each of ten clients
 
@@ -55,7 +55,7 @@ def test_clients_divide_all_samples_and_the_global_model_is_scored_on_their_test
 def test_a_common_test_part_is_exactly_what_the_global_model_is_scored_on() -> None:
     setup = prepare_run(configured(split="capped-dirichlet:5:0.5:10:pfllib:0.25:1", pool="joined"))
     order = np.random.RandomState(1).permutation(1797)  # as train_test_split
-    np.testing.assert_array_equal(setup.scored_rows["test"][1], order[:450])
+    np.testing.assert_array_equal(setup.data.scored_rows["test"][1], order[:450])
     np.testing.assert_array_equal(np.sort(np.concatenate(setup.partition.train)), np.sort(order[450:]))
 
 

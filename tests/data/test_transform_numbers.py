@@ -49,7 +49,7 @@ def test_numbers_count_in_the_identity_and_none_leave_it_as_it_is() -> None:
 
 
 def test_the_shape_after_resizing_is_that_of_the_numbers() -> None:
-    assert prepare_run(configured({"size": 16})).input_shape == (1, 16, 16)
+    assert prepare_run(configured({"size": 16})).data.input_shape == (1, 16, 16)
 
 
 @pytest.mark.parametrize(

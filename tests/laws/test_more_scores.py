@@ -49,7 +49,7 @@ def test_the_clean_score_is_the_accuracy_on_the_test_images_that_the_server_has_
     setup = prepare_run(replace(BASE, method="feddf", args=args))
     rounds = Rounds(setup, SerialBackend(setup), RunFolder(tmp_path / "run", setup))
     rounds.step()
-    images, labels = setup.test_set()
+    images, labels = setup.data.test_set()
     net = make_network(setup)
     x = torch.from_numpy(np.asarray(images)).float() / setup.dataset.max_value
     public = rounds.aggregator.public

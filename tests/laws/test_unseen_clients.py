@@ -12,7 +12,7 @@ import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.core.context import Spec
 from raffed.errors import UsageError
-from raffed.runtime.checks import unseen_clients
+from raffed.runtime.federated_data import unseen_clients
 from raffed.runtime.network_setup import make_spec
 from raffed.runtime.setup import prepare_run
 from tests.tiny import bare_context
@@ -35,10 +35,9 @@ def rows_of(config: RunConfig) -> pd.DataFrame:
 
 
 def test_they_are_drawn_by_the_seed_alone_and_never_train() -> None:
-    unseen = set(unseen_clients(BASE, 6))
+    unseen = set(unseen_clients(BASE.federation, BASE.seed, 6))
     assert len(unseen) == 2
-    assert unseen == set(unseen_clients(replace(BASE, method="map", data=Data(split="iid:6")), 6))
-    assert len({unseen_clients(replace(BASE, seed=seed), 6) for seed in range(8)}) > 1
+    assert len({unseen_clients(BASE.federation, seed, 6) for seed in range(8)}) > 1
     rows = rows_of(with_(rounds=3))
     trained = rows[rows["split"] == "train"]["client"].dropna().unique()
     assert set(trained) == set(range(6)) - unseen
@@ -46,14 +45,16 @@ def test_they_are_drawn_by_the_seed_alone_and_never_train() -> None:
 
 def test_nobody_learns_from_them() -> None:
     """The server's weights are those of a federation that consists of the other clients."""
-    unseen = unseen_clients(BASE, 6)
+    unseen = unseen_clients(BASE.federation, BASE.seed, 6)
     setup = prepare_run(BASE)
-    assert make_spec(setup, 4).num_clients == 4
-    assert make_spec(setup, 4).samples == sum(
-        n for client, n in enumerate(setup.sizes) if client not in unseen
+    assert make_spec(setup.data, 4).num_clients == 4
+    assert make_spec(setup.data, 4).samples == sum(
+        n for client, n in enumerate(setup.data.sizes) if client not in unseen
     )
     val = prepare_run(replace(BASE, data=replace(BASE.data, validation=0.2)))
-    assert len(val.scored_rows["val"][1]) == sum(len(val.partition.val[client]) for client in setup.trainable)
+    assert len(val.data.scored_rows["val"][1]) == sum(
+        len(val.partition.val[client]) for client in setup.data.trainable
+    )
 
 
 def test_a_fraction_of_0_is_a_run_without_them() -> None:
@@ -65,7 +66,7 @@ def test_a_fraction_of_0_is_a_run_without_them() -> None:
 def test_without_personal_models_they_get_the_server_s_model(method: str) -> None:
     rows = rows_of(replace(BASE, method=method))
     found = rows[rows["metric"] == "accuracy_unseen"]
-    assert set(found["client"].dropna()) == set(unseen_clients(BASE, 6))
+    assert set(found["client"].dropna()) == set(unseen_clients(BASE.federation, BASE.seed, 6))
     assert set(found["round"]) == {2}
     one, other = (found[found["model"] == model] for model in ("global", "personal"))
     assert one["value"].tolist() == other["value"].tolist()
@@ -94,7 +95,7 @@ def test_scoring_them_leaves_no_trace() -> None:
     rows = surveyed.to_pandas()
     assert set(rows[rows["metric"] == "accuracy_unseen"]["round"]) == {1, 2}
     between = rows[(rows["metric"] == "accuracy_between") & rows["client"].notna()]
-    assert not set(between["client"]) & set(unseen_clients(BASE, 6))
+    assert not set(between["client"]) & set(unseen_clients(BASE.federation, BASE.seed, 6))
 
 
 def test_a_set_of_chosen_clients_is_drawn_among_those_that_train() -> None:

@@ -198,15 +198,15 @@ def test_the_public_images_are_the_same_in_every_round_and_for_every_method_of_a
     from raffed.runtime.setup import prepare_run
 
     config = RunConfig(data=Data(split="dirichlet:6:0.3"), seed=3)
-    one, two = (public_images(prepare_run(replace(config, method=m)), 50) for m in ("feddf", "fedavg"))
+    one, two = (public_images(prepare_run(replace(config, method=m)).data, 50) for m in ("feddf", "fedavg"))
     assert one is not None
     assert two is not None
     assert torch.equal(one, two)
     assert one.shape[0] == 50
-    other = public_images(prepare_run(replace(config, seed=4)), 50)
+    other = public_images(prepare_run(replace(config, seed=4)).data, 50)
     assert other is not None
     assert not torch.equal(one, other)
-    assert public_images(prepare_run(config), 0) is None
+    assert public_images(prepare_run(config).data, 0) is None
 
 
 def test_a_whole_run_is_reproducible_and_differs_from_fedavgs() -> None:
@@ -250,9 +250,9 @@ def test_the_authors_preset_distils_on_the_whole_test_set_in_every_second_round(
     assert same_bits(mine.run(1).server.w, plain.run(1).server.w)
     assert not same_bits(mine.run(1).server.w, plain.run(1).server.w)
     setup = prepare_run(RunConfig(data=Data(split="dirichlet:6:0.3")))
-    images = public_images(setup, method.server.required_data().images)
+    images = public_images(setup.data, method.server.required_data().images)
     assert images is not None
-    assert len(images) == len(setup.test_set()[1])
+    assert len(images) == len(setup.data.test_set()[1])
     assert feddf(0, preset="authors").server.required_data() == ServerData()
 
 

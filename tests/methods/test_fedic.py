@@ -230,11 +230,11 @@ def test_the_servers_set_is_balanced_and_no_client_has_any_of_it() -> None:
     assert np.bincount(setup.dataset.y[own]).tolist() == [7] * 10
     assert not np.intersect1d(own, np.concatenate([*p.train, *p.test])).size
     assert sum(map(len, (*p.train, *p.test))) == len(setup.dataset.y) - 70
-    labelled = labelled_images(setup, 7)
+    labelled = labelled_images(setup.data, 7)
     assert labelled is not None
     assert labelled[0].shape[0] == 70
     assert labelled[1].bincount().tolist() == [7] * 10
-    assert labelled_images(plain, 0) is None
+    assert labelled_images(plain.data, 0) is None
     request = parse_split("dirichlet:6:0.3"), plain.dataset.y, 10, None, 0
     assert plain.partition.sha256() == make_partition(*request).sha256()
 

@@ -56,9 +56,9 @@ def by_hand(asked: raffed.RunConfig) -> STATES:
     server = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     for _ in range(asked.federation.rounds):
         ends = [trained(net, server, asked.local, *samples(setup, rows)) for rows in setup.partition.train]
-        total = sum(setup.sizes)
+        total = sum(setup.data.sizes)
         server = {
-            name: sum(n / total * end[name] for n, end in zip(setup.sizes, ends, strict=True))
+            name: sum(n / total * end[name] for n, end in zip(setup.data.sizes, ends, strict=True))
             for name in server
         }  # type: ignore[assignment]
     return server

@@ -27,7 +27,7 @@ def test_no_function_of_python_or_a_library_is_called_because_a_name_says_so(nam
     with pytest.raises(RaffedError):
         load_own(name)
     with pytest.raises(UsageError):
-        own_selection(raffed.RunConfig(federation=raffed.Federation(selection=name)))
+        own_selection(name)
     with pytest.raises(UsageError):
         schedule_of(raffed.Local(schedule=name))
     assert os.listdir(lab) == ["prox.py"]

@@ -48,7 +48,7 @@ class Watched:
     def round(self, number: int, clients: tuple[int, ...]) -> list[tuple[str, list[int]]]:
         """What a round of these clients read."""
         net = make_network(self.setup)
-        server = server_init(self.setup.method, net.initial, make_spec(self.setup, net.feature_dim))
+        server = server_init(self.setup.method, net.initial, make_spec(self.setup.data, net.feature_dim))
         broadcast = replace(server, round=number).broadcast()
         self.read.clear()
         count = len(clients)
@@ -64,7 +64,7 @@ def test_a_round_reads_its_stage_for_training_and_the_tests_of_all_stages_up_to_
     setup = prepare_run(staged(order))
     watched, p = Watched(setup, monkeypatch), setup.partition
     for number, stage in enumerate(stages):
-        assert setup.stage(number) == stage
+        assert setup.data.stage(number) == stage
         for client in (1, 3):
             read = watched.round(number, (client,))
             known = number > 0 and stages[number - 1] == stage
@@ -96,10 +96,10 @@ def test_inner_order_comes_back_to_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_participants_are_drawn_once_for_the_stages_of_an_inner_round_and_every_time_in_outer_order() -> None:
-    inner = [draw_participants(prepare_run(staged(rounds=30)), t) for t in range(30)]
+    inner = [draw_participants(prepare_run(staged(rounds=30)).data, t) for t in range(30)]
     assert all(inner[t] == inner[t - t % 3] for t in range(30))
     assert len(set(inner)) > 1
-    outer = [draw_participants(prepare_run(staged("outer", rounds=30)), t) for t in range(30)]
+    outer = [draw_participants(prepare_run(staged("outer", rounds=30)).data, t) for t in range(30)]
     assert outer[:10] == inner[::3]
     assert any(outer[t] != outer[t - t % 3] for t in range(30))
 

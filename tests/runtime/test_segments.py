@@ -13,7 +13,7 @@ import pytest
 
 import raffed
 from raffed.results import read_run
-from raffed.runs.integrity import difference, up_to
+from raffed.results.segments import difference, up_to
 from raffed.runs.record import gpus
 from tests.forging import edited
 from tests.runtime.conftest import small

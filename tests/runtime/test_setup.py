@@ -31,7 +31,7 @@ def test_a_client_is_expected_in_its_share_of_the_rounds_at_least_once(
 ) -> None:
     """docs/papers/map.md §2.1: max(int(Q·T), 1), 30 in MAP's tables, 10 in its Fig. 8."""
     setup = prepare_run(RunConfig(data=Data(split="iid:100"), federation=Federation(rounds, share)))
-    assert make_spec(setup, 5).expected_visits == visits
+    assert make_spec(setup.data, 5).expected_visits == visits
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_stages_in_inner_order_take_turns_and_others_do_not(split: str, rounds_p
     """docs/papers/gldp.md §3: a round of the paper is M exchanges."""
     assert (
         make_spec(
-            prepare_run(RunConfig(data=Data(split=split), federation=Federation(6))), 5
+            prepare_run(RunConfig(data=Data(split=split), federation=Federation(6))).data, 5
         ).rounds_per_cycle
         == rounds_per_cycle
     )
@@ -52,16 +52,16 @@ def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_tes
     other.
     """
     setup = prepare_run(RunConfig(data=Data(split="incomplete:10", local_test=0.2)))
-    own, rows = setup.scored_rows["test"]
+    own, rows = setup.data.scored_rows["test"]
     assert (own, len(rows)) == ("test", len(setup.dataset.y_test))
     without = replace(
         setup,
         dataset=replace(setup.dataset, x_test=setup.dataset.x_test[:0], y_test=setup.dataset.y_test[:0]),
     )
-    pool, rows = without.scored_rows["test"]
+    pool, rows = without.data.scored_rows["test"]
     assert pool == "train"
     np.testing.assert_array_equal(np.sort(rows), np.sort(np.concatenate(setup.partition.test)))
     assert not set(rows.tolist()) & {int(i) for part in setup.partition.train for i in part}
-    images, labels = without.test_set()
+    images, labels = without.data.test_set()
     np.testing.assert_array_equal(labels, setup.dataset.y[rows])
     assert len(images) == len(labels) > 100

@@ -71,7 +71,7 @@ class RayPool:
         self._setup, self._setup_ref, self._plan, self._states_folder = setup, setup_ref, plan, states_folder
         self._actors, self._start = actors, start
         self._restarts, self._retired = 0, set[int]()
-        self._chunks = {part: chunks(setup, part) for part in PARTS}
+        self._chunks = {part: chunks(setup.data, part) for part in PARTS}
         self._nodes: dict[int, str] = {}
         self._through_ray = RayCalls(dict(enumerate(actors)))
         self._transport: Transport = self._through_ray
@@ -114,7 +114,7 @@ class RayPool:
         """Return the call for every actor that has a share of the work, with this share as last argument."""
         # A survey after the last round uses the sizes of that round
         last = self._setup.config.federation.rounds - 1
-        local, sizes = self._setup.config.local, self._setup.sizes_at(min(order.round, last))
+        local, sizes = self._setup.config.local, self._setup.data.sizes_at(min(order.round, last))
         work = [sum(local.steps(sizes[client]) for client in stack) for stack in order.stacks]
         shares = enumerate(self._plan.shares(order.stacks, work, self._retired))
         return {actor: call.then(order.share(stacks)) for actor, stacks in shares if stacks}
