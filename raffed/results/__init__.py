@@ -8,9 +8,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raffed.results.metric import SCHEMA, SCHEMA_VERSION, Metric, Row
+    from raffed.results.metric import Metric, Row
     from raffed.results.metrics import METRICS
     from raffed.results.runfile import read_run, write_json
+    from raffed.results.schema import SCHEMA, SCHEMA_VERSION
     from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("read_run", "write_json"), "raffed.results.runfile"),
-    **dict.fromkeys(("SCHEMA", "SCHEMA_VERSION"), "raffed.results.metric"),
+    **dict.fromkeys(("SCHEMA", "SCHEMA_VERSION"), "raffed.results.schema"),
     "METRICS": "raffed.results.metrics",
     "Metric": "raffed.results.metric",
     "Row": "raffed.results.metric",

@@ -27,7 +27,7 @@ def by_samples(rows: pa.Table) -> pd.DataFrame:
     A client without test samples does not count.
 
     Args:
-        rows: Rows of a run (`raffed.results.metric`), with words as dictionaries.
+        rows: Rows of a run (`raffed.results.schema`), with words as dictionaries.
 
     Returns:
         The columns of BY_SAMPLES. The metric is accuracy or accuracy_between, always on local test parts, and

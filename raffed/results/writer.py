@@ -29,9 +29,10 @@ import pyarrow.parquet as pq
 from raffed.budget import allow_table
 from raffed.errors import RunFolderError, UsageError, check_choice, check_permitted
 from raffed.results.files import clean, file_sha256, read_regular, replacing, sync_folder
-from raffed.results.metric import MODELS, SCHEMA, SCHEMA_VERSION, SPLITS, WORDS, Row
+from raffed.results.metric import MODELS, SPLITS, Row
 from raffed.results.metrics import METRICS
 from raffed.results.runfile import RUN_FILE, read_run
+from raffed.results.schema import SCHEMA, SCHEMA_VERSION, WORDS
 
 # One order and one hash for metric rows, independent of the files they come from and of their order there.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raffed.config.clock import Clock
+from raffed.config.privacy import Privacy
 from raffed.config.validation import Json
 from raffed.core import seeds
 from raffed.core.aggregation.exact_sums import PartialSum, UploadAccumulator
@@ -280,9 +281,11 @@ class RoundAggregator:
         if plan.starts:
             clock = self._setup.config.clock
             mean_w, mean_b = completed((mean_w, mean_b), server, plan, clock, past)
-        mean_w = self._noisy(server.round, mean_w, max(plan.weights))
-        self._check_masked(received, len(counted))
-        samples, seed = sum(plan.sizes[client] for client in counted), self._setup.config.seed
+        privacy, seed = self._setup.config.privacy, self._setup.config.seed
+        mean_w = _noisy(privacy, seed, server.round, mean_w, max(plan.weights))
+        if privacy.masks:
+            _check_masked(received, len(counted), self._setup.method.name)
+        samples = sum(plan.sizes[client] for client in counted)
         own = self._device.network.differentiable, self.public, self.labelled
         k = ServerContext(self._spec, server.round, len(counted), samples, received, seed, mean_b, *own)
         with user_errors(), explained(self._setup.method):
@@ -297,27 +300,28 @@ class RoundAggregator:
         after, w = self._device.do(step)
         return after.record(self._setup.method), w
 
-    def _noisy(self, round: int, mean: Params, largest_weight: float) -> Params:
-        """Add the server's noise to the mean, if the run asks for it.
 
-        Its standard deviation is σ times S · max p_i, the distance by which one client can move the mean.
-        """
-        privacy = self._setup.config.privacy
-        if privacy.clip is None or privacy.noise_at != "server":
-            return mean
-        stream = seeds.generator(self._setup.config.seed, "privacy", round)
-        return add_noise(mean, privacy.noise * privacy.clip * largest_weight, stream)
+def _noisy(privacy: Privacy, seed: int, round: int, mean: Params, largest_weight: float) -> Params:
+    """Add the server's noise to the mean, if the run asks for it.
 
-    def _check_masked(self, received: Mapping[str, Received], counted: int) -> None:
-        """Check that every masked message was sent by all participants.
+    Its standard deviation is σ times S · max p_i, the distance by which one client can move the mean.
+    """
+    if privacy.clip is None or privacy.noise_at != "server":
+        return mean
+    stream = seeds.generator(seed, "privacy", round)
+    return add_noise(mean, privacy.noise * privacy.clip * largest_weight, stream)
 
-        Masks cancel only over all participants that agreed on them. If one does not send a message, the sum
-        stays masked.
-        """
-        few = {slot: got.count for slot, got in received.items() if got.count != counted}
-        if few and self._setup.config.privacy.masks:
-            senders = ", ".join(f"{number} of {counted} clients send {slot}" for slot, number in few.items())
-            raise UsageError(
-                f"privacy.masks: {self._setup.method.name}: {senders}, but masks cancel only if all clients "
-                "send it; leave masks out"
-            )
+
+def _check_masked(received: Mapping[str, Received], counted: int, method: str) -> None:
+    """Check that every masked message was sent by all participants.
+
+    Masks cancel only over all participants that agreed on them. If one does not send a message, the sum
+    stays masked.
+    """
+    few = {slot: got.count for slot, got in received.items() if got.count != counted}
+    if few:
+        senders = ", ".join(f"{number} of {counted} clients send {slot}" for slot, number in few.items())
+        raise UsageError(
+            f"privacy.masks: {method}: {senders}, but masks cancel only if all clients "
+            "send it; leave masks out"
+        )

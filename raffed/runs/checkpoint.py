@@ -247,6 +247,7 @@ class CheckpointStore:
 
     def __init__(self, setup: Setup, record: RunRecord) -> None:
         self._setup, self._record, self._path = setup, record, record.path
+        self.states_folder = record.path / CLIENT_STATES
         self.resumed: ServerState | None = None
         self.round_hashes: list[str] = []
         self.versions: dict[int, int] = {}  # as the checkpoint records them, see CheckpointState
@@ -260,13 +261,9 @@ class CheckpointStore:
     def rounds_done(self) -> int:
         return self.resumed.round if self.resumed else 0
 
-    @property
-    def states_folder(self) -> Path:
-        return self._path / CLIENT_STATES
-
     def save(self, state: RunState, writer: MetricsWriter) -> None:
         """Write the collected rows, then a checkpoint, completely or not at all, and remove the oldest."""
-        self._record.check_place()
+        self._record.place.check()
         folder = self._path / CHECKPOINTS
         target, part = folder / f"round-{state.server.round:06d}", folder / ".part"
         shutil.rmtree(part, ignore_errors=True)

@@ -153,7 +153,7 @@ class RoundLoop:
         self.versions.update(folder.versions)
         for number in () if folder.versions else range(self.server.round):
             then = folder.earlier.config_at(number, setup.config)
-            past = replace(setup.data, federation=then.federation, faults=then.faults)
+            past = replace(setup.data, federation=then.federation, faults=then.faults, seed=then.seed)
             for clients, start in self._schedule.trained(number, past):
                 self._took_part(clients, start, past)
         has_global = self.method.has_global

@@ -88,6 +88,15 @@ class RunFolder:
 
     `verifies` says that the folder is a copy in which rounds are executed again: it has no metric rows, and
     no warnings are given about it.
+
+    Attributes:
+        states_folder: Where the clients' states are kept between rounds.
+        resumed: The server's state from which the run continues, or None if it begins.
+        round_hashes: The hashes of the weights after every round that was done when the folder was opened.
+        versions: Client → number of rounds done when it last took part, if the checkpoint records it.
+        best: The best model of the rounds that were done when the folder was opened.
+        past: The server's earlier states from which clients still train, by number (config/clock.py).
+        earlier: The configurations under which the first rounds of an extended or forked run were computed.
     """
 
     def __init__(self, path: Path, setup: Setup, *, resume: bool = False, verifies: bool = False) -> None:
@@ -116,54 +125,23 @@ class RunFolder:
             setup.config.seed,
             self._record.add_files,
         )
+        restored = self._checkpoints
+        self.states_folder, self.resumed, self.round_hashes = (
+            restored.states_folder,
+            restored.resumed,
+            restored.round_hashes,
+        )
+        self.versions, self.best, self.past = restored.versions, restored.best, restored.past
+        self.earlier = EarlierRounds.of(contents)
         if resume:
-            self._checkpoints.thaw()
-            self._writer.drop_after(self.rounds_done)
+            restored.thaw()
+            self._writer.drop_after(restored.rounds_done)
             self._record.warn(warnings)
             self._record.write({"state": "running", "error": None})
 
-    @property
-    def states_folder(self) -> Path:
-        """Where the clients' states are kept between rounds."""
-        return self._checkpoints.states_folder
-
-    @property
-    def resumed(self) -> ServerState | None:
-        """The server's state from which the run continues, or None if it begins."""
-        return self._checkpoints.resumed
-
-    @property
-    def round_hashes(self) -> list[str]:
-        """The hashes of the weights after every round that was done when the folder was opened."""
-        return self._checkpoints.round_hashes
-
-    @property
-    def versions(self) -> dict[int, int]:
-        """Client → number of rounds done when it last took part, if the checkpoint records it."""
-        return self._checkpoints.versions
-
-    @property
-    def rounds_done(self) -> int:
-        return self._checkpoints.rounds_done
-
-    @property
-    def earlier(self) -> EarlierRounds:
-        """The configurations under which the first rounds of an extended or forked run were computed."""
-        return EarlierRounds.of(self._record.contents)
-
-    @property
-    def best(self) -> BestModel | None:
-        """The best model of the rounds that were done when the folder was opened."""
-        return self._checkpoints.best
-
-    @property
-    def past(self) -> dict[int, ServerState]:
-        """The server's earlier states from which clients still train, by number (config/clock.py)."""
-        return self._checkpoints.past
-
     def recorded_rows(self) -> pa.Table | None:
         """Return the rows of the rounds from which the run continues; None if there are none to go by."""
-        return read_metrics(self.path) if self.rounds_done and not self._verifies else None
+        return read_metrics(self.path) if self._checkpoints.rounds_done and not self._verifies else None
 
     def rows(self, rows: Iterable[Row]) -> None:
         """Keep a round's rows until the next checkpoint."""
@@ -248,7 +226,7 @@ class RunFolder:
         contents = self._record.contents
         said = [] if self._verifies else check_partition(self.path, contents, self.setup.partition)
         said += self._checkpoints.restore(with_rows=not self._verifies)
-        return said + self._record.begin_segment(self.rounds_done, self.setup.code)
+        return said + self._record.begin_segment(self._checkpoints.rounds_done, self.setup.code)
 
     def _check_same(self) -> None:
         check_unedited(self.path)

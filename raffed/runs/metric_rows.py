@@ -76,7 +76,7 @@ class IdleTerms:
     """
 
     def __init__(self, method: Method) -> None:
-        self._method = method
+        self._kinds = [type(one) for _, one in method.ingredients()]
         self._idle: set[str] | None = None  # without gradient in every round so far
         self._rounds = 0
 
@@ -94,8 +94,7 @@ class IdleTerms:
         self._rounds = ROUNDS if last else self._rounds + 1
         if self._rounds < ROUNDS or not self._idle:
             return
-        kinds = [type(one) for _, one in self._method.ingredients() if type(one).__name__ in self._idle]
-        for kind in kinds:
+        for kind in (one for one in self._kinds if one.__name__ in self._idle):
             log.warning(
                 "%s: %s has had no gradient at any client so far, so it has changed nothing: compute its "
                 "value from f with torch and do not detach it, or return 0 where it adds nothing",

@@ -269,25 +269,18 @@ log = logging.getLogger(__name__)
 class RunRecord:
     """The run.json in a folder that exists. Every change is written in a single step.
 
-    `contents` is what run.json holds. With `quiet`, warnings are recorded and not logged.
+    `contents` is what run.json holds, and `files` the hashes there of the run's files, by their names below
+    the folder. With `quiet`, warnings are recorded and not logged.
     """
 
     def __init__(self, path: Path, contents: RunContents, *, quiet: bool = False) -> None:
         self.path, self.contents, self._quiet = path, contents, quiet
-        self._place = Place(path)
+        self.files: dict[str, str] = contents["files"]
+        self.place = Place(path)
         self._earlier, self._began = float(contents.get("seconds", 0.0)), time.monotonic()
 
-    @property
-    def files(self) -> dict[str, str]:
-        """The hashes of the run's files, by their names below the folder."""
-        return self.contents["files"]
-
-    def check_place(self) -> None:
-        """Raise a FileNotFoundError if the folder is no longer there."""
-        self._place.check()
-
     def write(self, changes: RunContents) -> None:
-        self.check_place()
+        self.place.check()
         self.contents.update(changes)
         self.contents["segments"][-1]["to"] = self.contents["rounds_done"]
         self.contents["seconds"] = self._earlier + time.monotonic() - self._began

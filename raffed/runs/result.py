@@ -94,7 +94,7 @@ class RunResult:
         return (values[-1] if values else math.nan), best, round
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return all metric rows as a pandas data frame in long form (see `raffed.results.metric`)."""
+        """Return all metric rows as a pandas data frame in long form (see `raffed.results.schema`)."""
         frame: pd.DataFrame = self.metrics.to_pandas()
         return frame
 

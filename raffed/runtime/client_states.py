@@ -171,8 +171,8 @@ class ClientStateStore:
     """
 
     def __init__(self, folder: Path | None, method: Method, *, limit: int = HELD_BYTES) -> None:
-        self.folder, self.method, self.limit = folder, method, limit
-        self.keeps = method.keeps_state
+        self.folder, self.limit = folder, limit
+        self.keeps, self._records = method.keeps_state, method.records
         self._held: OrderedDict[int, tuple[int, ClientState, int]] = (
             OrderedDict()
         )  # client → version, state, bytes; oldest first
@@ -197,7 +197,7 @@ class ClientStateStore:
                 f"from"
             )
         file = client_state_file(self.folder, client, version)
-        client_state: ClientState = load_record(file, ClientState, self.method)
+        client_state: ClientState = load_record(file, ClientState, self._records)
         self._hold(client, version, client_state)
         return client_state
 

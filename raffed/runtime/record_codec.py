@@ -134,13 +134,13 @@ def save_record(record: Private, path: Path) -> None:
         raise
 
 
-def load_record(path: Path, kind: type[K], method: Method) -> K:
+def load_record(path: Path, kind: type[K], records: Mapping[str, type[Record]]) -> K:
     """Read what `save_record` wrote.
 
     Args:
         path: The file.
         kind: What it must hold.
-        method: The method of the run that wrote it.
+        records: The classes that the file may name: `Method.records` of the run that wrote it.
 
     Raises:
         RunFolderError: The file is damaged or holds another kind of record.
@@ -149,7 +149,7 @@ def load_record(path: Path, kind: type[K], method: Method) -> K:
         with safe_open(path, framework="np") as stream:
             shape = json.loads(stream.metadata()["outline"])
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
-        record = rebuild(shape, "", arrays, method.records)
+        record = rebuild(shape, "", arrays, records)
     if not isinstance(record, kind):
         raise RunFolderError(f"{path}: holds a {type(record).__name__}, but must hold a {kind.__name__}")
     return record
@@ -225,4 +225,4 @@ def _known_parts(shape: Json, path: str, names: set[str]) -> dict[str, Json]:
 
 
 def load_server(path: Path, method: Method) -> ServerState:
-    return load_record(path, ServerState, method)
+    return load_record(path, ServerState, method.records)

@@ -339,7 +339,7 @@ class ClientWorker:
         if len(partition.test[client]):
             x, y = self.data.local_part("test", client)
             found = self.scorer.after(done, x, y, observed, partition.test_lengths(client, self.data.stage))
-        if last and self._asks("spectrum"):
+        if last and self.setup.config.federation.asks("spectrum"):
             found = found._replace(extra={"eigenvalue_variance": self._spectrum(participant, done)})
         if self.setup.config.federation.measures_strength(broadcast.round):
             strengths = term_strengths(self.method, broadcast, participant, done, self.session)
@@ -361,9 +361,6 @@ class ClientWorker:
                 self._metrics, done, *self.data.local_part(part, client)
             ).items()
         }
-
-    def _asks(self, name: str) -> bool:
-        return self.setup.config.federation.asks(name)
 
     def _spectrum(self, participant: Participant, done: ClientRound) -> ExtraMeasure:
         """Measure the feature spectrum of the trained model on the client's training data."""

@@ -353,5 +353,5 @@ def _read_back(tiny: TinyFederation, folder: Path) -> TinyFederation:
     for client, state in tiny.client_states.items():
         path = folder / f"{client}.safetensors"
         save_record(state, path)
-        again.client_states[client] = load_record(path, ClientState, tiny.method)
+        again.client_states[client] = load_record(path, ClientState, tiny.method.records)
     return again

@@ -203,7 +203,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     with replacing(tmp_path / "d") as temp:
         assert not temp.is_symlink()
     assert contents(outside) == before
-    assert load_record(tmp_path / "c", ClientState, build_method("fedavg")).slots == {}
+    assert load_record(tmp_path / "c", ClientState, build_method("fedavg").records).slots == {}
 
 
 def test_a_file_that_a_run_at_work_removes_meanwhile_is_passed_over(

@@ -11,9 +11,9 @@ NOT_YET_PUBLIC = """
 attacks.leakage config.portable config.search_axis config.validation core.aggregation.exact_sums
 core.losses core.messages core.round core.seeds core.training.network core.training.session
 core.training.sgd core.training.task data.preparation data.splits data.transforms errors methods
-models own.gate results.files results.metric results.runfile results.storage results.text
+models own.gate results.files results.runfile results.schema results.storage results.text
 results.writer runtime.machine runtime.network_setup runtime.scoring runtime.setup tables.catalogue
-tables.items tables.scales tables.search tables.studies tune_spaces
+tables.items tables.search tables.studies tune_spaces
 """
 SHOWN = re.compile(r"(?:from|import|:::) (raffed(?:\.\w+)*)")
 

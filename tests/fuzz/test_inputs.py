@@ -86,7 +86,7 @@ def fuzz_checkpoint(data: st.DataObject, source: Source) -> None:
     refused_or_done(lambda: check_unedited(run))
     refused_or_done(lambda: run_config(run))
     refused_or_done(lambda: load_server(run / "checkpoints/round-000002/server.safetensors", METHOD))
-    refused_or_done(lambda: load_record(client_state, ClientState, METHOD))
+    refused_or_done(lambda: load_record(client_state, ClientState, METHOD.records))
 
 
 def fuzz_resume(data: st.DataObject, source: Source) -> None:

@@ -42,7 +42,7 @@ def test_a_vault_comes_back_with_every_bit_shape_and_dtype(name: str, norm: bool
     for client, client_state in tiny.client_states.items():
         path = tmp_path / f"{client}.safetensors"
         save_record(client_state, path)
-        back = load_record(path, ClientState, tiny.method)
+        back = load_record(path, ClientState, tiny.method.records)
         assert same_bits(back, client_state)
         assert digest(back) == digest(client_state) == saved_digest(path, ClientState)
         assert [t.shape for t in leaves(back)] == [t.shape for t in leaves(client_state)]
@@ -110,7 +110,9 @@ def test_training_goes_on_from_a_stored_vault_as_from_the_one_in_memory(tmp_path
     client = min(tiny.client_states)
     save_record(tiny.client_states[client], tmp_path / "v.safetensors")
     kept = tiny.visit(client)
-    read = tiny.visit(client, client_state=load_record(tmp_path / "v.safetensors", ClientState, tiny.method))
+    read = tiny.visit(
+        client, client_state=load_record(tmp_path / "v.safetensors", ClientState, tiny.method.records)
+    )
     assert same_bits(kept.upload, read.upload)
     assert same_bits(kept.client_state, read.client_state)
 
@@ -191,7 +193,9 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("read", [partial(load_record, method=FEDBN), saved_digest], ids=["load", "digest"])
+@pytest.mark.parametrize(
+    "read", [partial(load_record, records=FEDBN.records), saved_digest], ids=["load", "digest"]
+)
 @pytest.mark.parametrize("what", FOREIGN)
 def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled(
     what: str, read: Callable[[Path, type[ClientState]], ClientState | str], tmp_path: Path
@@ -205,7 +209,7 @@ def test_a_file_that_is_not_a_whole_vault_is_refused_by_name_and_never_unpickled
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="gone"):
-        load_record(tmp_path / "gone.safetensors", ClientState, FEDBN)
+        load_record(tmp_path / "gone.safetensors", ClientState, FEDBN.records)
 
 
 def test_saving_leaves_one_whole_file_and_no_temporary_one(tmp_path: Path) -> None:
@@ -221,7 +225,7 @@ def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_befo
     store = ClientStateStore(tmp_path, build_method("map"))
     store.put(3, 1, first)
     store.put(3, 2, second)
-    other = ClientStateStore(tmp_path, store.method)
+    other = ClientStateStore(tmp_path, build_method("map"))
     newest, before = other.get(3, 2), other.get(3, 1)
     assert newest is not None
     assert before is not None
@@ -233,7 +237,7 @@ def test_a_store_on_disk_serves_another_host_the_newest_version_and_the_one_befo
 def test_a_server_is_refused_where_a_vault_is_wanted(tmp_path: Path) -> None:
     save_record(_vault(), tmp_path / "v.safetensors")
     with pytest.raises(RunFolderError, match="holds a ClientState, but must hold a ServerState"):
-        load_record(tmp_path / "v.safetensors", ServerState, FEDBN)
+        load_record(tmp_path / "v.safetensors", ServerState, FEDBN.records)
 
 
 def test_memory_holds_the_vaults_used_last_and_the_files_hold_them_all(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 from raffed.analysis.runs.clients import local_seconds
 
-from raffed.results.metric import SCHEMA
+from raffed.results.schema import SCHEMA
 
 from .rows import digest, hashes_of_rounds, is_metrics, unpack
 

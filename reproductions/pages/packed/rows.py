@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raffed.results.metric import SCHEMA
+from raffed.results.schema import SCHEMA
 from raffed.results.writer import rows_sha256, sorted_rows
 
 FILE, HITS, WEIGHTS = "file", "hits", "weights"
