@@ -49,6 +49,15 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
     assert [link for link in inside if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(
+        r"(?<![\w/])((?:raffed|analysis|reproductions|cluster|tests|benchmarks)/[\w/]+\.py)\b",
+        page.read_text(encoding="utf-8"),
+    )
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = set(re.findall(r": ([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     listed.remove("records/index.md")  # tests/docs/site_hooks.py makes it

@@ -1,4 +1,4 @@
-"""Laws between methods, bit for bit over rounds with partial participation (docs/design.md §11,
+"""Laws between methods, bit for bit over rounds with partial participation (docs/design.md §12,
 docs/papers/baselines.md, Equalities).
 
 One seed gives all methods the same split, participants and batches, so a coefficient of 0 must not change a

@@ -81,7 +81,7 @@ def test_the_servers_control_is_the_mean_over_all_clients_after_every_round(name
 
 
 def test_after_one_full_batch_step_the_control_is_the_gradient_at_the_downloaded_model() -> None:
-    """docs/design.md §11: K = 1, full batch: c_i = ∇F_i(w^t)."""
+    """docs/design.md §12: K = 1, full batch: c_i = ∇F_i(w^t)."""
     local = Local(lr=0.3, momentum=0.9, weight_decay=0.1, batch_size=64, epochs=1)
     tiny = Tiny(scaffold(), local=local).run(2)
     done, net = tiny.visit(0), module()
