@@ -7,11 +7,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Params, Personal, State
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Personal
-from raffed.core.method import Method
-from raffed.core.params import Params, State
 from raffed.methods.common import Companion
 
 

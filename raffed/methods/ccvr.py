@@ -9,14 +9,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Ingredient, Method, Params, Private, ServerContext, ServerRule, Spec, Summable
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
-from raffed.core.context import Context, ServerContext, Spec
-from raffed.core.ingredients import Ingredient
-from raffed.core.messages import Private, Summable
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import ServerRule
 from raffed.methods.common import train_head
 
 Covariance = Literal["full", "diagonal", "shared"]

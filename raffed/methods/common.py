@@ -7,13 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from raffed import Head, Params, Pass, Private, ServerRule, State, Summable, Wire
 from raffed.core.context import Context, Forward, ServerContext
-from raffed.core.ingredients import Head
 from raffed.core.losses import one_hot
-from raffed.core.messages import Private, Summable, Wire
-from raffed.core.params import Params, State
-from raffed.core.parts import Pass, in_part
-from raffed.core.server import ServerRule
+from raffed.core.parts import in_part
 
 # Logits with the log of the client's class prior: the balanced softmax, which several methods train by.
 

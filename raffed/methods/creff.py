@@ -9,15 +9,11 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from raffed import Ingredient, Method, Params, Private, ServerRule, Summable, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.context import Context, ServerContext, Spec
-from raffed.core.ingredients import Ingredient
 from raffed.core.losses import one_hot
-from raffed.core.messages import Private, Summable, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import ServerRule
 from raffed.methods.common import train_head
 
 RETRAIN_BATCH = 32

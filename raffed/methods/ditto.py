@@ -9,14 +9,9 @@ from typing import Annotated
 
 from torch import Tensor
 
+from raffed import Budget, Context, Forward, Method, Personal, Private, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Personal
 from raffed.core.losses import smooth_pull
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import State
-from raffed.core.parts import Budget
 from raffed.core.server import mean_of
 from raffed.methods.fedrs import LeastSamples, LogitFactor, RestrictionOrAuto, restricted
 from raffed.methods.registry import Variant

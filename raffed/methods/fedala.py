@@ -7,12 +7,10 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Gradient, Method, Params, Private, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context
-from raffed.core.ingredients import Gradient, Opening
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import Params, Record, State
+from raffed.core.ingredients import Opening
+from raffed.core.params import Record
 
 LastModel = Literal["download", "initial"]
 

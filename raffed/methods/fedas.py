@@ -8,16 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Assign, Gradient, Ingredient, Mean, Method, ParameterSplit, Params, ServerRule, State
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.aggregation.exact_sums import PointSum, plain_sum
 from raffed.core.context import Context, Forward, ServerContext
-from raffed.core.ingredients import Gradient, Ingredient, Opening
+from raffed.core.ingredients import Opening
 from raffed.core.losses import one_hot
 from raffed.core.messages import Private, Upload, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.parts import ParameterSplit, in_part
-from raffed.core.server import Assign, Mean, ServerRule
+from raffed.core.parts import in_part
 from raffed.methods.common import class_sums
 
 Weights = Literal["fisher", "clients"]

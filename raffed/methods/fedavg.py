@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from raffed import Method
 from raffed.config.validation import checked
-from raffed.core.method import Method
 
 
 @checked

@@ -8,11 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Method, Params, ServerContext, ServerRule
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import ServerContext
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import ServerRule
 
 MOMENTUM = 0.9  # as in MAP's code
 

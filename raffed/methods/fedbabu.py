@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Method
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.method import Method
 from raffed.core.parts import Part
 from raffed.methods.common import BODY_ONLY, KeepHead
 from raffed.methods.finetune import FineTuned

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Mean, Method, ParameterSplit
 from raffed.config.validation import Doc, checked
-from raffed.core.method import Method
-from raffed.core.parts import ParameterSplit
-from raffed.core.server import Mean
 
 Kept = Literal["layers", "statistics"]
 

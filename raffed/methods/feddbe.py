@@ -9,12 +9,8 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Head, Method, Params, Personal, Received, Spec, State, Summable, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward, Received, Spec
-from raffed.core.ingredients import Head, Personal
-from raffed.core.messages import Summable, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params, State
 from raffed.errors import UsageError
 from raffed.methods.common import Companion
 

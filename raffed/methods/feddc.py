@@ -8,14 +8,9 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
+from raffed import Context, Forward, Mean, Method, Params, Private, Received, Spec, Summable, Term, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward, Received, Spec
-from raffed.core.ingredients import Term
 from raffed.core.losses import momentum_sum
-from raffed.core.messages import Private, Summable, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import Mean
 from raffed.methods.feddyn import DriftCorrected, ScaledByShare, ScoredModel, client_weight
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 

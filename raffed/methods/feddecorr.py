@@ -7,10 +7,8 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Term
-from raffed.core.method import Method
 
 # How correlated the dimensions of a batch's features are: within classes (FedMR) or over all (FedDecorr).
 

@@ -13,13 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Method, Params, ServerContext, ServerData, ServerRule, State, Upload
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
-from raffed.core.context import ServerContext
-from raffed.core.messages import Upload
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.server import ServerData, ServerRule, mean_of
+from raffed.core.server import mean_of
 from raffed.methods.registry import Variant
 
 EVERY_IMAGE = sys.maxsize  # a rule gets no more images than the test set has

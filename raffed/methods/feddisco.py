@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Mean, Method
 from raffed.config.validation import Doc, Range, checked
 from raffed.core.aggregation.exact_sums import plain_sum
-from raffed.core.method import Method
-from raffed.core.server import Mean, Reweighting
+from raffed.core.server import Reweighting
 
 Measure = Literal["kl", "l2", "cosine"]
 

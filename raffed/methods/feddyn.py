@@ -6,13 +6,8 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
+from raffed import Context, Forward, Mean, Method, Params, Private, ServerContext, ServerRule, ServerSGD, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward, ServerContext
-from raffed.core.ingredients import Term
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import Mean, ServerRule, ServerSGD
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 from raffed.methods.registry import Variant
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from raffed import Method
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.method import Method
 from raffed.methods.common import BODY_ONLY, BalancedSoftmax, KeepHead, MissingClass
 from raffed.methods.fedbabu import EveryRound, FineTuneEpochs
 from raffed.methods.finetune import FineTuned

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Context, Ingredient, Mean, Method, Params, Private, ServerContext, ServerRule, Summable
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.context import Context, ServerContext
-from raffed.core.ingredients import Ingredient
-from raffed.core.messages import Private, Summable
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import Mean, ServerRule
 from raffed.methods.fedopt import MeanWeights
 
 Score = Literal["average", "last"]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from raffed import Context, Gradient, LocalSolver, Mean, Method, Params, Received, ServerSGD, Spec, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Received, Spec
-from raffed.core.ingredients import Descent, Gradient, LocalSolver
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.server import Mean, ServerSGD
+from raffed.core.ingredients import Descent
 from raffed.methods.fedsam import scaled
 from raffed.methods.scaffold import (
     PLAIN_SGD,

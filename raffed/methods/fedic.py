@@ -11,14 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Method, Params, Private, ServerContext, ServerData, ServerRule, State, Upload
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
-from raffed.core.context import ServerContext
 from raffed.core.losses import cross_entropy
-from raffed.core.messages import Private, Upload
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.server import ServerData, ServerRule
 
 DECAY = 2e-4  # Adam's weight decay for the two networks; the calibrator has none
 TAU = 2.0  # temperature of the distillation, without a factor τ²

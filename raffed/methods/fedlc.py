@@ -7,11 +7,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Head, Method
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Head
 from raffed.core.losses import mean_nll, one_hot
-from raffed.core.method import Method
 from raffed.methods.common import NEVER
 
 FEW = 1e-8  # the samples that a missing class counts as if it is "soft": its margin is 100 τ

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from raffed import Context, Gradient, LocalSolver, Method, Params, Private, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context
-from raffed.core.ingredients import SGD_SETTINGS, Descent, Gradient, LocalSolver
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import Params, Record, State
+from raffed.core.ingredients import SGD_SETTINGS, Descent
+from raffed.core.params import Record
 from raffed.methods.fedsam import scaled
 
 

@@ -7,13 +7,9 @@ from typing import Annotated, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Assign, Context, Forward, Head, Method, Params, Personal, State
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Head, Personal
-from raffed.core.method import Method
-from raffed.core.params import Params, State
 from raffed.core.parts import in_part
-from raffed.core.server import Assign
 from raffed.methods.common import NEVER, Companion
 
 Frame = Literal["sparse_etf", "etf"]

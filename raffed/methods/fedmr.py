@@ -12,12 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Params, Received, Spec, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward, Received, Spec
-from raffed.core.ingredients import Term
 from raffed.core.losses import distance, one_hot
-from raffed.core.method import Method
-from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.methods.common import ClassSums, Prototypes, class_sums
 from raffed.methods.feddecorr import intra_class

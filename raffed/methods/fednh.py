@@ -8,13 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Context, Ingredient, Mean, Method, Params, ServerContext, ServerRule
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.context import Context, ServerContext
-from raffed.core.ingredients import Ingredient
 from raffed.core.losses import one_hot
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import Mean, ServerRule
 from raffed.methods.common import BODY_ONLY, ClassSums, HeldSums
 from raffed.methods.fedetf import LearnScale
 

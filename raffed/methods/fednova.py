@@ -6,14 +6,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from raffed import Context, Correction, Ingredient, Mean, Method, Params, ServerContext, ServerRule, Summable
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, ServerContext
-from raffed.core.ingredients import Correction, Ingredient
 from raffed.core.losses import momentum_sum
-from raffed.core.messages import Summable
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import Mean, ServerRule
 from raffed.methods.fedopt import Velocity
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 from raffed.methods.fedprox import Proximal

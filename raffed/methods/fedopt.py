@@ -14,12 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from raffed import Mean, Method, Params, Private, ServerContext, ServerRule
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import ServerContext
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.server import Mean, ServerRule
 
 Weighting = Literal["clients", "samples"]
 MeanWeights = Annotated[

@@ -7,13 +7,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Personal, Private, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Personal
 from raffed.core.losses import mmd
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import State
 
 Transfer = Literal["kd", "mmd"]
 TransferWeight = Annotated[float, Range(0.0, 1.0), Strength(), Doc("λ, weight of the knowledge transfer.")]

@@ -7,13 +7,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Mean, Method, Params, Personal, Received, Spec, State, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward, Received, Spec
-from raffed.core.ingredients import Personal, Term
 from raffed.core.losses import one_hot
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.server import Mean
 from raffed.errors import UsageError
 from raffed.methods.common import ClassSums, HeldSums, Prototypes, class_sums, nearest
 from raffed.methods.registry import Variant

@@ -6,11 +6,9 @@ from typing import Annotated
 
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Term
 from raffed.core.losses import smooth_pull
-from raffed.core.method import Method
 from raffed.core.server import mean_of
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 from raffed.methods.registry import Variant

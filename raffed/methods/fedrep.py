@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Method, ParameterSplit, Pass
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.method import Method
-from raffed.core.parts import ParameterSplit, Part, Pass
+from raffed.core.parts import Part
 from raffed.core.server import mean_of
 from raffed.errors import UsageError
 from raffed.methods.registry import Variant

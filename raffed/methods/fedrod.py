@@ -8,11 +8,8 @@ from typing import Annotated
 
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Params, Personal, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Personal
-from raffed.core.method import Method
-from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.core.server import mean_of
 from raffed.methods.common import BalancedSoftmax, Companion

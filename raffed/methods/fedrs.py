@@ -7,10 +7,8 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Head, Method
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.context import Context
-from raffed.core.ingredients import Head
-from raffed.core.method import Method
 
 RestrictionMode = Literal["binary", "counts", "uniform_bug"]
 AutoMode = Literal["auto", "binary", "counts", "uniform_bug"]

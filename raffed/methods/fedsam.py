@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Context, Gradient, LocalSolver, Method, Params, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context
-from raffed.core.ingredients import SGD_SETTINGS, Descent, Gradient, LocalSolver
-from raffed.core.method import Method
-from raffed.core.params import Params, State
+from raffed.core.ingredients import SGD_SETTINGS, Descent
 
 Statistics = Literal["last", "both"]
 

@@ -8,15 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Mean, Method, Params, Personal, Private, ServerRule, State, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core import seeds
 from raffed.core.context import Context, Forward, ServerContext, Spec
-from raffed.core.ingredients import Personal
 from raffed.core.losses import distance, one_hot
-from raffed.core.messages import Private, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.server import Mean, ServerRule
 from raffed.methods.common import Prototypes, class_sums
 from raffed.methods.fedproto import by_prototype, prototype_pull
 from raffed.methods.solo import PRIVATE

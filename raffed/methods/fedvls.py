@@ -8,11 +8,9 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
-from raffed.core.method import Method
 from raffed.methods.common import EPS, NEVER, BalancedSoftmax, Mode, distilled, divergence, teacher_logits
 
 

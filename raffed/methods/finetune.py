@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Budget, Context, Method, Personal, State
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.context import Context
-from raffed.core.ingredients import Personal
-from raffed.core.method import Method
-from raffed.core.params import State
-from raffed.core.parts import Budget, Part
+from raffed.core.parts import Part
 
 Scope = Literal["head", "top", "all"]
 SCOPES: dict[str, Part] = {"head": "head", "top": "top", "all": "all"}

@@ -5,12 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Params, Personal, State
 from raffed.config.validation import checked
 from raffed.core import seeds
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Personal
-from raffed.core.method import Method
-from raffed.core.params import Params, State
 from raffed.core.server import mean_of
 from raffed.methods.common import Companion
 from raffed.methods.registry import Variant

@@ -9,14 +9,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Method, ParameterSplit, Params, Pass, Personal, Private, State, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Forward, Received, ServerContext, Spec
-from raffed.core.ingredients import Personal
 from raffed.core.losses import one_hot
-from raffed.core.messages import Private, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.parts import ParameterSplit, Part, Pass
+from raffed.core.parts import Part
 from raffed.core.server import Assign, Mean, ServerRule
 from raffed.methods.common import ClassSums, Prototypes, class_mean_sums, nearest
 from raffed.methods.fedrep import alternating

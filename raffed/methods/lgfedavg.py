@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Mean, Method, ParameterSplit
 from raffed.config.validation import Doc, checked
-from raffed.core.method import Method
-from raffed.core.parts import ParameterSplit, Part
-from raffed.core.server import Mean
+from raffed.core.parts import Part
 
 Shared = Literal["head", "top"]
 BELOW: dict[str, Part] = {"head": "body", "top": "base"}

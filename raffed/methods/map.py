@@ -13,10 +13,8 @@ from typing import Annotated
 
 from torch import Tensor
 
+from raffed import Budget, Context, Forward, Method
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.method import Method
-from raffed.core.parts import Budget
 from raffed.methods.fedphp import (
     Heirloom,
     Inheritance,

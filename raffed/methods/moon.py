@@ -9,12 +9,8 @@ from typing import Annotated
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Params, Private, State, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Term
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import Params, State
 from raffed.core.parts import in_part
 from raffed.methods.fedproc import WithPrototypes, prototype_terms
 

@@ -10,13 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raffed import Context, Forward, Method, ParameterSplit, Params, Pass, Received, Spec, State, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward, Received, Spec
-from raffed.core.ingredients import Term
 from raffed.core.losses import one_hot
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.parts import ParameterSplit, Pass, in_part
+from raffed.core.parts import in_part
 from raffed.errors import UsageError
 from raffed.methods.common import ClassSums, Prototypes, class_mean_sums
 from raffed.methods.moon import PreviousModel

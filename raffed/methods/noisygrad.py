@@ -10,10 +10,8 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from raffed import Context, Forward, Method, Term
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Term
-from raffed.core.method import Method
 
 NoiseKind = Literal["gaussian", "laplace"]
 Meaning = Literal["variance", "scale"]

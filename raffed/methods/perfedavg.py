@@ -6,13 +6,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from raffed import Budget, Context, Gradient, LocalSolver, Mean, Method, Params, Personal, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context
-from raffed.core.ingredients import Gradient, LocalSolver, Personal
-from raffed.core.method import Method
-from raffed.core.params import Params, Record, State
-from raffed.core.parts import Budget
-from raffed.core.server import Mean
+from raffed.core.params import Record
 from raffed.methods.registry import Variant
 
 MetaGradient = Literal["fo", "hf"]

@@ -8,15 +8,10 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from raffed import Head, Method, Params, Pass, Personal, ServerRule, State, Summable, Wire
 from raffed.config.validation import Doc, Range, checked
 from raffed.core.context import Context, Received, ServerContext, Spec
-from raffed.core.ingredients import Head, Personal
 from raffed.core.losses import one_hot
-from raffed.core.messages import Summable, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params, State
-from raffed.core.parts import Pass
-from raffed.core.server import ServerRule
 from raffed.errors import UsageError
 
 # Gaussian features: class means and one covariance, their interpolation, and the linear discriminant.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from raffed import Context, Gradient, LocalSolver, Method, Params, Personal, ServerSGD, State
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.context import Context
-from raffed.core.ingredients import Gradient, LocalSolver, Personal
-from raffed.core.method import Method
-from raffed.core.params import Params, Record, State
-from raffed.core.server import ServerSGD, mean_of
+from raffed.core.params import Record
+from raffed.core.server import mean_of
 from raffed.methods.registry import Variant
 
 

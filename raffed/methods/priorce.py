@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from raffed import Method
 from raffed.config.validation import Doc, Range, Strength, checked
-from raffed.core.method import Method
 from raffed.methods.common import BalancedSoftmax, MissingClass
 
 

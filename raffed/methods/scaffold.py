@@ -6,14 +6,9 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
+from raffed import Correction, Mean, Method, Params, Pass, Private, ServerSGD, Summable, Wire
 from raffed.config.validation import Doc, Range, Strength, checked
 from raffed.core.context import Context, Received, Spec
-from raffed.core.ingredients import Correction
-from raffed.core.messages import Private, Summable, Wire
-from raffed.core.method import Method
-from raffed.core.params import Params
-from raffed.core.parts import Pass
-from raffed.core.server import Mean, ServerSGD
 from raffed.errors import UsageError
 from raffed.methods.registry import Variant
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from raffed import Mean, Method, ParameterSplit, Pass
 from raffed.config.validation import Doc, Range, checked
-from raffed.core.method import Method
-from raffed.core.parts import ParameterSplit, Pass
-from raffed.core.server import Mean
 
 PRIVATE = ParameterSplit(personal="all", buffers="local")
 

@@ -77,6 +77,21 @@ def base_of(name: str, path: Path, node: ast.ImportFrom) -> str:
     return ".".join([*kept, node.module] if node.module else kept)
 
 
+def homes() -> dict[str, str]:
+    """Public name of raffed → the module that `raffed/__init__.py` imports it from."""
+    tree = ast.parse((ROOT / "raffed" / "__init__.py").read_text(encoding="utf-8"))
+    values = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    names = ast.literal_eval(values["_NAMES"])
+    return {name: home for home, public in names.items() for name in public}
+
+
+HOMES = homes()
+
+
 @lru_cache
 def imported(name: str) -> frozenset[str]:
     """Dotted names of the modules that a file imports, anywhere in it."""
@@ -92,8 +107,15 @@ def imported(name: str) -> frozenset[str]:
 
 
 def ours(name: str) -> set[str]:
-    """The modules of raffed that a file imports."""
-    return {target for target in imported(name) if target in FILES}
+    """The modules of raffed that a file imports, also those behind the public names of raffed."""
+    behind = {
+        HOMES[alias.name]
+        for node in ast.walk(ast.parse(FILES[name].read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and base_of(name, FILES[name], node) == "raffed"
+        for alias in node.names
+        if alias.name in HOMES
+    }
+    return {target for target in imported(name) if target in FILES} | (behind - {name})
 
 
 def roots(name: str) -> set[str]:
