@@ -55,7 +55,7 @@ _HOMES = {
     "check_model": "models",
     "check_schedule": "schedules",
     "check_selection": "selections",
-    "check_split": "splits",
+    "check_split": "datasets",
     "check_table": "tables",
 }
 

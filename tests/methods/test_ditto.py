@@ -10,10 +10,10 @@ import torch
 from raffed.core.losses import smooth_pull
 from raffed.core.method import Method
 from raffed.core.params import Params, State
-from raffed.methods.common import solo
 from raffed.methods.ditto import PersonalModel, PulledModel, ditto, dittors
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrs import fedrs
+from raffed.methods.solo import solo
 from tests.tiny import PLAIN, Tiny, bare_context, forward, network, same_bits
 
 

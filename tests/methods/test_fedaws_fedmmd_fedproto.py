@@ -15,11 +15,12 @@ from raffed.core.params import Params
 from raffed.core.round import ClientRound
 from raffed.core.seeds import generator
 from raffed.core.training.sgd import batch_stream
-from raffed.methods.common import ClassSums, HeldSums, Prototypes, solo
+from raffed.methods.common import ClassSums, HeldSums, Prototypes
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedaws import Spreadout, fedaws, spreadout
 from raffed.methods.fedmmd import fedmmd
 from raffed.methods.fedproto import PrototypePull, fedproto, prototype_pull
+from raffed.methods.solo import solo
 from tests.tiny import (
     PLAIN,
     Tiny,

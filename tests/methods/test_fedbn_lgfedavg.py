@@ -14,11 +14,11 @@ from raffed.core.params import Params
 from raffed.core.parts import ParameterSplit, Pass, in_part
 from raffed.core.server import Mean
 from raffed.core.training.network import Network
-from raffed.methods.common import solo
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedbn import fedbn
 from raffed.methods.fedrep import fedper
 from raffed.methods.lgfedavg import lgfedavg
+from raffed.methods.solo import solo
 from raffed.models import build
 from tests.golden.regenerate import section
 from tests.methods.test_mpfedcon import projected

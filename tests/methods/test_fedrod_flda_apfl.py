@@ -14,10 +14,11 @@ from raffed.core.params import Params
 from raffed.core.round import between_rounds
 from raffed.core.training.session import Participant
 from raffed.methods.apfl import AdaptiveMixedModel, apfl
-from raffed.methods.common import BalancedSoftmax, Companion, solo
+from raffed.methods.common import BalancedSoftmax, Companion
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrod import PersonalHead, fedrod
 from raffed.methods.flda import GATE, MixedExperts, flda, mixture
+from raffed.methods.solo import solo
 from tests.tiny import PLAIN, Tiny, bare_context, clients, forward, network, same_bits
 
 SETTINGS: dict[str, Callable[[Method], Tiny]] = {

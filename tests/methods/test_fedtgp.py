@@ -7,7 +7,7 @@ import torch
 
 from raffed.core.context import Received
 from raffed.core.params import Params
-from raffed.methods.common import Prototypes, solo
+from raffed.methods.common import Prototypes
 from raffed.methods.fedtgp import (
     OwnPrototypes,
     PrototypeGenerator,
@@ -17,6 +17,7 @@ from raffed.methods.fedtgp import (
     prototypes,
     separation,
 )
+from raffed.methods.solo import solo
 from tests.tiny import CLASSES, WIDTH, Tiny, client_data, same_bits, server_context
 
 EVERYBODY = [0, 1, 2, 3]

@@ -12,9 +12,9 @@ from raffed.core.method import Method
 from raffed.core.parts import ParameterSplit, Pass
 from raffed.core.server import Mean
 from raffed.errors import UsageError
-from raffed.methods.common import solo
 from raffed.methods.fedavg import fedavg
 from raffed.methods.fedrep import fedper, fedrep
+from raffed.methods.solo import solo
 from tests.tiny import PLAIN, Tiny, clients, network, same_bits
 
 STRONG = replace(PLAIN, momentum=0.9, weight_decay=0.1, epochs=2)
