@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS := .venv-docs
 APART := .venv-apart
-# What the fast tests are: the others have targets of their own.
-QUICK := not slow and not browser and not apart
+# What the fast tests are: CI adds those with the mark `more`, and the others have targets of their own.
+QUICK := not slow and not browser and not apart and not more
 # Where the shell forbids Python to keep what it compiled, every process of the tests compiles raffed and the tests again
 export PYTHONDONTWRITEBYTECODE :=
 

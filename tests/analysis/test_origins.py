@@ -14,6 +14,8 @@ from raffed.analysis.runs.comparable import comparability, notices
 from raffed.analysis.runs.groups import groups
 from raffed.reproductions.pages.pack_records import main as pack
 
+from tests.params import one_in
+
 WriteRun = Callable[..., Path]
 A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
 OWN = "./own.py:own"
@@ -40,7 +42,7 @@ def test_seeds_of_equal_code_are_one_row_without_a_mark(tmp_path: Path, write_ru
     assert remarks(tmp_path) == []
 
 
-@pytest.mark.parametrize("role", ["method", "split", "schedule", "model", "metric own.py:m"])
+@pytest.mark.parametrize("role", one_in(3, ["method", "split", "schedule", "model", "metric own.py:m"]))
 def test_seeds_of_other_code_are_a_row_of_their_own_and_it_is_said(
     tmp_path: Path, write_run: WriteRun, role: str
 ) -> None:

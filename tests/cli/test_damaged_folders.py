@@ -35,6 +35,7 @@ from tests.cli.damages import (
     told_once,
 )
 from tests.fuzz.harness import in_time
+from tests.params import one_in
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -85,7 +86,7 @@ RUN_FILE_DAMAGES: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize("what", in_short(RUN_FILE_DAMAGES, 4))
+@pytest.mark.parametrize("what", one_in(2, in_short(RUN_FILE_DAMAGES, 4)))
 def test_every_command_that_reads_run_json_refuses_a_damaged_one_in_one_line(
     cli: Cli, stopped: Path, tmp_path: Path, what: str
 ) -> None:
@@ -181,7 +182,7 @@ PART_DAMAGES: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize("what", in_short(PART_DAMAGES, 5))
+@pytest.mark.parametrize("what", one_in(3, in_short(PART_DAMAGES, 5)))
 @pytest.mark.parametrize("kind", ["finished", "stopped"])
 def test_rows_that_were_changed_are_told_by_every_command_that_reads_them(
     cli: Cli, runs: Path, tmp_path: Path, kind: str, what: str
@@ -218,6 +219,7 @@ def test_the_schema_that_is_read_is_named(cli: Cli, stopped: Path) -> None:
     assert "schema 99, and this version of raffed reads 2" in cli("resume", stopped).err
 
 
+@pytest.mark.more
 def test_every_record_of_the_analysis_is_read(tmp_path: Path) -> None:
     runs = 0
     for folder in packed_below(Path(__file__).parents[2] / "reproductions" / "records"):

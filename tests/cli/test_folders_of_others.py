@@ -30,6 +30,7 @@ def test_a_forked_process_knows_no_record_of_a_method() -> None:
     assert "raffed.methods" not in known
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", OWN_RECORDS)
 def test_a_process_of_its_own_reads_the_states_that_another_has_written(name: str, tmp_path: Path) -> None:
     read_by_each_command(name, tmp_path, reads_rows=name == "scamap")

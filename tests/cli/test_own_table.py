@@ -154,6 +154,7 @@ def test_a_table_that_does_not_fit_is_refused_in_one_line(changes: dict, message
         raffed.table(**given)
 
 
+@pytest.mark.more
 def test_a_table_in_stacks_takes_what_was_finished_one_client_at_a_time_and_the_reverse(
     lab: Path, cli: Cli
 ) -> None:

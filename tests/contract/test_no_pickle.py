@@ -56,6 +56,7 @@ def calls(tree: ast.AST) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+@pytest.mark.more
 def test_no_source_imports_a_module_that_unpickles() -> None:
     assert len(SOURCES) > 150
     users = {
@@ -66,6 +67,7 @@ def test_no_source_imports_a_module_that_unpickles() -> None:
     assert users == RESTRICTED
 
 
+@pytest.mark.more
 def test_every_call_that_could_unpickle_forbids_it_or_is_known() -> None:
     seen: dict[str, set[str]] = {}
     for path in SOURCES:

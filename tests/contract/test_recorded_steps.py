@@ -30,6 +30,7 @@ from raffed.methods import METHODS
 from raffed.methods.fedavg import fedavg
 from raffed.runtime.network_setup import recorder_for
 from raffed.testing.federation import PLAIN, clients, module
+from tests.params import one_in
 from tests.tiny import NOISY, OF_EACH_KIND, Tiny, over_kinds, same_bits, short
 
 LONG = replace(PLAIN, epochs=4)
@@ -120,12 +121,14 @@ def federation(
 
 
 def in_turn() -> list[object]:
-    """Every method one by one and in stacks. One of the two is fast, in turn, and both are of each kind."""
+    """Every method one by one and in stacks. Of each kind both are fast; of others CI takes one, in turn."""
     return [
         pytest.param(
             name,
             cohort,
-            marks=[] if name in OF_EACH_KIND or cohort == bool(place % 2) else [pytest.mark.slow],
+            marks=[]
+            if name in OF_EACH_KIND
+            else [pytest.mark.more if cohort == bool(place % 2) else pytest.mark.slow],
             id=f"{'stacks' if cohort else 'one by one'}-{name}",
         )
         for place, name in enumerate(METHODS)
@@ -148,12 +151,15 @@ def test_every_method_has_the_same_bits_with_recorded_steps(name: str, cohort: b
 @pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
 @pytest.mark.parametrize(
     "options",
-    [
-        {"augment": NOISY},
-        {"local": replace(LONG, optimizer="rmsprop", clip_norm=0.5, clip_value=0.1, label_smoothing=0.1)},
-        {"local": replace(LONG, keep_optimizer=True, optimizer_args={"nesterov": True})},
-        {"local": replace(LONG, warmup_rounds=2, schedule="cosine")},
-    ],
+    one_in(
+        2,
+        [
+            {"augment": NOISY},
+            {"local": replace(LONG, optimizer="rmsprop", clip_norm=0.5, clip_value=0.1, label_smoothing=0.1)},
+            {"local": replace(LONG, keep_optimizer=True, optimizer_args={"nesterov": True})},
+            {"local": replace(LONG, warmup_rounds=2, schedule="cosine")},
+        ],
+    ),
     ids=["augmentation", "rmsprop and limits", "kept momentum", "rates by round"],
 )
 def test_options_that_leave_steps_alike_have_the_same_bits(options: dict[str, Any], cohort: bool) -> None:

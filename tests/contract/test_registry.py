@@ -24,6 +24,7 @@ from raffed.tables.item_file import write_item
 from raffed.tables.items import MEASURES, SCALES, Item, lacking, smoke, stages_of
 from raffed.tables.planner import planned_runs
 from tests.papers import PAPERS, items
+from tests.params import one_in
 
 KEYS = sorted(items())
 # Bars and curves without numbers, but for two
@@ -65,7 +66,7 @@ def test_every_cell_that_names_a_printed_number_names_exactly_one() -> None:
                 assert 0 < printed_value(item.paper, {**average.printed, "method": row}) < 100, key
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", one_in(3, SCALES))
 def test_every_cell_whose_names_are_all_there_makes_a_run(scale: str) -> None:
     """Cells share runs, and each run is made once."""
     made = {
@@ -184,6 +185,7 @@ def test_a_smoke_run_is_small_whatever_the_cell() -> None:
 ELSEWHERE = {"measure gradient_leakage", "method fedic", "study"}  # other branches' work
 
 
+@pytest.mark.more
 def test_no_item_lacks_a_measure_or_a_method_at_any_scale() -> None:
     found = {name for item in items().values() for scale in SCALES for name in item.missing(scale)}
     assert {

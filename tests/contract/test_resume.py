@@ -14,7 +14,8 @@ import raffed
 from raffed import Data, Federation, Local, Model, RunConfig, RunResult, Runtime
 from raffed.methods import METHODS
 from raffed.results import read_run
-from tests.tiny import SHORT, over_methods
+from tests.params import one_in
+from tests.tiny import SHORT
 
 BASE = RunConfig(
     data=Data(split="dirichlet:6:0.3", samples=600),
@@ -62,7 +63,7 @@ def check(config: RunConfig, path: Path, after: int) -> None:
     assert raffed.resume(path / "whole").hashes == whole.hashes  # finished: nothing is done
 
 
-@over_methods
+@pytest.mark.parametrize("name", one_in(4, METHODS))
 def test_dying_in_the_middle_and_resuming_gives_the_same_three_hashes(name: str, tmp_path: Path) -> None:
     killed(replace(BASE, method=name, args=SHORT.get(name, {})), tmp_path, after=2)
 

@@ -35,6 +35,7 @@ from raffed.runtime.worker import ClientWorker
 from raffed.tables.studies import Work, execute_study
 from raffed.testing.federation import with_last_layers
 from tests.devices.elsewhere import Elsewhere, MixedError
+from tests.params import one_in
 from tests.tiny import NOISY, OF_EACH_KIND, SHORT, Tiny, clients, leaves, module, same_bits, short
 
 BASE = RunConfig(
@@ -141,7 +142,7 @@ def run_of(variant: str, name: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("variant", "name"), [run_of(v, name) for v, (_, names) in VARIANTS.items() for name in names]
+    ("variant", "name"), one_in(4, [run_of(v, name) for v, (_, names) in VARIANTS.items() for name in names])
 )
 def test_a_run_whose_clients_are_on_a_device_has_the_bits_of_one_on_the_cpu(
     variant: str, name: str, tmp_path: Path, device: torch.device

@@ -15,6 +15,7 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 RECORDS = [Path(name) for name in re.findall(r"reproductions/records/[\w-]+", TEXT.split("```")[0])]
 
 
+@pytest.mark.more
 def test_the_page_is_made_from_the_records_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command in its head makes it again, with a picture for each table.
 

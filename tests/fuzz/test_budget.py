@@ -24,6 +24,7 @@ from raffed.results.metric import Row
 from raffed.results.writer import read_part, table_of
 from tests.cli.conftest import Cli, cli
 from tests.fuzz.harness import in_time
+from tests.params import one_in
 
 __all__ = ["cli"]
 FREE = 2**26  # bytes, of which half may be taken
@@ -136,7 +137,7 @@ ASKED: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("what", ASKED)
+@pytest.mark.parametrize("what", one_in(3, ASKED))
 @pytest.mark.parametrize("kind", ["a pipe", "a device"])
 def test_what_is_not_a_regular_file_is_refused_and_not_waited_for(
     cli: Cli, tmp_path: Path, what: str, kind: str

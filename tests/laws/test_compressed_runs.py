@@ -16,6 +16,7 @@ from raffed.core.params import Params
 from raffed.errors import UsageError
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config
+from tests.params import one_in
 from tests.tiny import bare_context
 
 
@@ -41,6 +42,7 @@ def test_a_compression_changes_the_run_and_is_part_of_its_identity(name: str) ->
     assert down[1] == down[0]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "args"), [("topk", {"fraction": 0.05}), ("quantize", {"feedback": True})])
 def test_what_was_left_out_survives_a_stop(name: str, args: dict[str, object], tmp_path: Path) -> None:
     asked, done = run(name, rounds=3, **args), list[int]()
@@ -48,7 +50,7 @@ def test_what_was_left_out_survives_a_stop(name: str, args: dict[str, object], t
     assert raffed.resume(tmp_path / "run").hashes == raffed.run(asked).hashes
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedmr", "fedlesam", "pfedme"])
+@pytest.mark.parametrize("method", one_in(3, ["fedavg", "fedmr", "fedlesam", "pfedme"]))
 def test_clients_with_and_without_what_was_left_out_step_together(method: str) -> None:
     """Half of the clients take part in a round, so a stack holds new ones and ones that have uploaded."""
     asked = run("topk", method, rounds=3, fraction=0.1)
@@ -103,7 +105,7 @@ def test_arguments_are_checked(name: str, args: dict[str, object], message: str)
         run(name, **args)
 
 
-@pytest.mark.parametrize("method", ["scaffold", "map", "fedrep", "creff", "fednova"])
+@pytest.mark.parametrize("method", one_in(3, ["scaffold", "map", "fedrep", "creff", "fednova"]))
 def test_methods_with_messages_and_own_layers_run_compressed(method: str) -> None:
     plain, short = (raffed.run(run(name, method, rounds=1)) for name in ("", "topk"))
     assert short.hashes["weights"] != plain.hashes["weights"]

@@ -20,6 +20,7 @@ from raffed.core.training.network import Network
 from raffed.methods.fedrs import fedrs
 from raffed.methods.map import map_, scamap, scars
 from raffed.models import build
+from tests.params import one_in
 from tests.tiny import NOISY, Tiny, network, same_bits
 
 PERSONAL: list[dict[str, Any]] = [
@@ -69,7 +70,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("pair", "setting", "args"), CASES)
+@pytest.mark.parametrize(("pair", "setting", "args"), one_in(3, CASES))
 def test_the_server_never_sees_the_private_stage(pair: str, setting: str, args: dict[str, Any]) -> None:
     """w, b, c, every upload and every reported loss; 3 rounds of 2 of 4 clients."""
     assert len(CASES) == 40
@@ -100,7 +101,7 @@ def test_but_the_private_model_does_depend_on_every_one_of_its_parameters(
         )
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", one_in(3, SETTINGS))
 @pytest.mark.parametrize("pair", PAIRS)
 def test_scoring_the_private_models_in_between_changes_nothing(pair: str, setting: str) -> None:
     """docs/papers/baselines.md G4 in memory: apply every model that is scored, after every client."""

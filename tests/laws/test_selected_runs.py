@@ -14,6 +14,7 @@ from raffed.runs.participation import RoundPlan
 from raffed.runs.result import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.laws.test_faults import config as usual
+from tests.params import one_in
 
 
 def config(selection: str = "uniform", method: str = "fedavg", rounds: int = 3, **args: object) -> RunConfig:
@@ -63,7 +64,7 @@ def test_a_file_is_the_same_as_its_contents(tmp_path: Path) -> None:
     assert from_file.federation == config("fixed", clients="1 9; 4").federation
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scamap"])
+@pytest.mark.parametrize("method", one_in(2, ["fedavg", "scamap"]))
 def test_power_of_choice_resumes_to_the_same_bits(method: str, tmp_path: Path) -> None:
     """The participants of earlier rounds cannot be drawn again, so the checkpoint names them."""
     run, done = config("power_of_choice", method, candidates=8), list[int]()

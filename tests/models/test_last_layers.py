@@ -23,6 +23,7 @@ from raffed.models.last_layers import (
 )
 from raffed.models.net import Net
 from raffed.runtime.initial_weights import plain_module, start_from
+from tests.params import one_in
 
 SMALL = {"wrn28": {"widen": 1}}
 OWN = "tests.models.own_nets:SmallNet"
@@ -45,7 +46,7 @@ def inputs(name: str) -> Tensor:
     return torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("name", [*MODELS, OWN])
+@pytest.mark.parametrize("name", one_in(3, [*MODELS, OWN]))
 def test_the_body_has_the_weights_that_it_has_without_the_arguments(name: str) -> None:
     plain, other = made(name, head_bias=False).state_dict(), cosine(name).state_dict()
     inner = "body.net." if name == OWN else "body."

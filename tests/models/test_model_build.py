@@ -9,6 +9,7 @@ import torch
 from raffed.errors import UnknownNameError, UsageError
 from raffed.models import MODELS, build, declared_args
 from tests.models.small_models import small
+from tests.params import one_in
 
 NAMES = [
     "cnn5",
@@ -48,7 +49,7 @@ def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_in(3, MODELS))
 def test_the_seed_alone_decides_the_weights_whose_names_start_with_body_or_head(name: str) -> None:
     """Whatever was drawn before. torch's global generator stays where it was."""
     net = small(name, 7)

@@ -30,6 +30,7 @@ def test_the_sentences_of_the_page_are_those_of_its_rows() -> None:
     assert page(rows_of(text)) == text
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "head"), [("resnet18", "fc"), ("mobilenet_v3_small", "classifier.3"), ("squeezenet1_1", "")]
 )

@@ -59,6 +59,7 @@ def test_client_states_are_named_by_the_reference_as_typed(stopped: Path) -> Non
     assert not any(b"raffed_file_" in one.read_bytes() for one in files)
 
 
+@pytest.mark.more
 def test_a_run_is_resumed_from_another_folder_to_the_same_bits(stopped: Path, tmp_path: Path) -> None:
     whole = shell(
         "run", *SAID, "--checkpoint-every", 1, "--quiet", "--out", tmp_path / "whole", cwd=stopped.parent
@@ -97,6 +98,7 @@ def test_accepted_code_is_recorded_with_both_hashes_and_verify_takes_it(stopped:
     assert shell("verify", stopped, cwd=stopped.parent).returncode == 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("command", ["fork", "extend"])
 def test_code_accepted_by_a_fork_or_an_extension_is_recorded_where_it_goes_on(
     lab: Path, cli: Cli, command: str
@@ -142,6 +144,7 @@ def test_an_error_in_the_user_s_code_names_its_file_and_line_first(lab: Path, cl
     assert read_run(lab / "run")["state"] == "finished"
 
 
+@pytest.mark.more
 def test_compare_runs_own_methods_beside_raffed_s_in_folders_of_safe_names(lab: Path, cli: Cli) -> None:
     names = ["fedavg", "./prox.py:myprox", "./prox.py:plain"]
     asked = [word for name in names for word in ("--method", name)]
@@ -153,6 +156,7 @@ def test_compare_runs_own_methods_beside_raffed_s_in_folders_of_safe_names(lab: 
     assert "./prox.py:plain" in (lab / "both" / "report" / "summary.csv").read_text(encoding="utf-8")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "asked",
     [
@@ -182,6 +186,7 @@ def test_a_repeated_command_keeps_no_run_of_other_code_unless_told_to(
     assert cli(*said).code == 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("seeds", [None, 1])
 def test_compare_in_python_refuses_changed_code_unless_told_to(lab: Path, seeds: int | None) -> None:
     script = (

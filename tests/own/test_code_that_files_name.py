@@ -21,6 +21,7 @@ from raffed.runtime.ray import session
 from raffed.search.folder import stored_request
 from tests.cli.conftest import QUICK, Cli, cli
 from tests.forging import edited, forget_references
+from tests.params import one_in
 
 __all__ = ["cli"]
 
@@ -134,7 +135,7 @@ def record(role: str, reference: str, file: Path, root: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("field", ROLES)
+@pytest.mark.parametrize("field", one_in(3, ROLES))
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_executes_code_that_a_run_names_without_a_record(
     here: Path, cli: Cli, tmp_path: Path, field: str, command: str
@@ -148,7 +149,7 @@ def test_no_command_executes_code_that_a_run_names_without_a_record(
     assert not (here / "forked").exists()
 
 
-@pytest.mark.parametrize("root", ["/HERE", ".", "../pkg", "/BESIDE"])
+@pytest.mark.parametrize("root", one_in(2, ["/HERE", ".", "../pkg", "/BESIDE"]))
 @pytest.mark.parametrize("field", ["method", "model.name", "federation.metrics"])
 def test_a_record_is_no_permission(here: Path, cli: Cli, tmp_path: Path, field: str, root: str) -> None:
     role = {"model.name": "model", "federation.metrics": "metric ./strange.py:right"}.get(field, field)
@@ -165,7 +166,7 @@ def test_a_record_is_no_permission(here: Path, cli: Cli, tmp_path: Path, field: 
     assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize("reference", LIBRARIES)
+@pytest.mark.parametrize("reference", one_in(3, LIBRARIES))
 @pytest.mark.parametrize("words", [["run", "file.toml"], *COMMANDS.values()], ids=lambda words: words[0])
 def test_no_function_of_a_library_is_imported_because_a_file_names_it(
     here: Path, cli: Cli, reference: str, words: list[str]
@@ -182,6 +183,7 @@ def test_no_function_of_a_library_is_imported_because_a_file_names_it(
     assert "--trust-code" in done.err or "no record of its code" in done.err
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("more", [[], ["--plan"]])
 @pytest.mark.parametrize("field", ROLES)
 def test_a_sweep_without_trials_executes_nothing(

@@ -146,6 +146,7 @@ READERS = [
 ]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__qualname__)
 @pytest.mark.parametrize("name", NAMES[:8], ids=ascii)
 def test_no_reader_writes_or_reads_a_file_of_an_odd_name(

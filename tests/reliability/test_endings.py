@@ -57,6 +57,7 @@ def check(ended: Ended, code: int, says: str) -> None:
     assert ended.left == []
 
 
+@pytest.mark.more
 def test_sigterm_to_the_whole_group_of_a_run_on_ray_ends_it_resumably(begin: Begin, tmp_path: Path) -> None:
     """timeout(1), Slurm and `docker stop` send it to Ray's processes as well."""
     out = tmp_path / "run"

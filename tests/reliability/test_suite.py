@@ -24,6 +24,7 @@ def cases(log: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.more
 def test_a_serial_run_that_is_killed_and_files_that_are_damaged_change_no_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

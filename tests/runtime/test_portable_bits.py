@@ -97,6 +97,7 @@ def printed(command: Sequence[object], **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.more
 @avx2
 def test_a_portable_process_computes_exact_roots_and_numpys_products_and_its_run_is_verified(
     tmp_path: Path,

@@ -27,6 +27,7 @@ from raffed.runtime import client_states
 from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
+from tests.params import one_in
 from tests.runtime.conftest import small
 
 SMALL = """method = "scamap"
@@ -87,7 +88,7 @@ def test_a_run_says_what_of_its_machine_its_bits_hang_on(
     assert hardware["processor"] == read_run(stopped)["hardware"]["processor"] == processor()
 
 
-@pytest.mark.parametrize("file", ["server.safetensors", "state.json"])
+@pytest.mark.parametrize("file", one_in(2, ["server.safetensors", "state.json"]))
 def test_behind_a_damaged_checkpoint_a_run_goes_on_from_the_one_before_to_the_same_bits(
     stopped: Path, file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -116,7 +117,7 @@ def newest_vault(run: Path) -> Path:
     return sorted((run / "checkpoints" / "round-000003" / "vaults").glob("*@000003.safetensors"))[0]
 
 
-@pytest.mark.parametrize("damage", [flipped, truncated, Path.unlink])
+@pytest.mark.parametrize("damage", one_in(3, [flipped, truncated, Path.unlink]))
 def test_behind_a_damaged_vault_a_run_goes_on_from_the_checkpoint_before_to_the_same_bits(
     stopped: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_vault_that_is_damaged_in_every_checkpoint_is_named_and_nothing_is_tou
     assert contents(stopped) == before
 
 
+@pytest.mark.more
 def test_what_a_run_without_a_whole_checkpoint_is_advised_to_do_helps(stopped: Path) -> None:
     shutil.rmtree(stopped / "checkpoints")
     assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
@@ -167,6 +169,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("damage", [cut, Path.unlink])
 def test_behind_a_lost_part_of_the_metrics_a_run_goes_on_from_the_checkpoint_before_it_to_the_same_bits(
     stopped: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
@@ -176,6 +179,7 @@ def test_behind_a_lost_part_of_the_metrics_a_run_goes_on_from_the_checkpoint_bef
     assert "Going on from the checkpoint before it" in caplog.text
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("damage", "told"), [(cut, "000001-000002.parquet: damaged"), (Path.unlink, "rows of round 1;")]
 )
@@ -230,7 +234,7 @@ class Full:
 
 
 @pytest.mark.usefixtures("real_disk")
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.7, 0.95])
+@pytest.mark.parametrize("share", one_in(3, [0.05, 0.3, 0.5, 0.7, 0.95]))
 def test_a_full_disk_is_one_line_and_once_there_is_room_the_run_goes_on_to_the_same_bits(
     share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,7 +277,7 @@ def test_an_error_while_rounds_are_rescued_does_not_take_the_place_of_the_first(
     assert caplog.text.count("the second") == 2
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+@pytest.mark.parametrize("mask", one_in(3, [0o022, 0o077, 0o002]))
 def test_every_file_of_a_run_has_the_mode_that_the_umask_leaves(mask: int, tmp_path: Path) -> None:
     before = os.umask(mask)
     try:

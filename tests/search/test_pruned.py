@@ -10,6 +10,7 @@ from raffed.results.runfile import read_run, write_json
 from raffed.runs.run import mark_pruned
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("before", "after"),
     [

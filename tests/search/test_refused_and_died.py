@@ -46,6 +46,7 @@ def test_a_sweep_that_the_cluster_refuses_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.more
 def test_a_trial_whose_process_died_has_failed_and_one_that_runs_has_not(swept: Path, tmp_path: Path) -> None:
     """A process that dies leaves a run.json that says it is running."""
     sweep = tmp_path / "a"

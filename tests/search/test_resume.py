@@ -57,6 +57,7 @@ def test_the_traps_go_off_when_they_are_opened(tmp_path: Path) -> None:
     assert sprung.exists()
 
 
+@pytest.mark.more
 def test_a_damaged_run_is_put_aside_and_carried_out_again(swept: Path, tmp_path: Path, cli: Cli) -> None:
     sweep = tmp_path / "a"
     shutil.copytree(swept, sweep)

@@ -24,6 +24,7 @@ from raffed.search.folder import SweepFolder, stored_request
 from raffed.search.request import Request
 from raffed.search.trials import Trial
 from tests.cli.conftest import Cli
+from tests.params import one_in
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
 
@@ -143,7 +144,7 @@ def read_both(sweep: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize("place", WRONG)
+@pytest.mark.parametrize("place", one_in(4, WRONG))
 def test_a_value_of_another_kind_is_named_by_its_place(place: str, sweep: Path, cli: Cli) -> None:
     whole = (sweep / "sweep.json").read_bytes()
     for value in WRONG[place]:
@@ -207,7 +208,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", one_in(3, FILES))
 def test_what_is_no_sweep_json_is_refused_in_one_line(kind: str, sweep: Path, cli: Cli) -> None:
     (sweep / "sweep.json").unlink()
     make, why = FILES[kind]
@@ -264,6 +265,7 @@ def test_of_the_runtime_a_sweep_remembers_what_its_bits_depend_on_and_nothing_el
     assert not stored.same(replace(request, base=BASE))
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize(
     ("options", "named"),
@@ -292,14 +294,17 @@ def test_resume_beside_an_option_that_would_change_the_sweep_is_refused(
 @pytest.mark.usefixtures("no_ray")
 @pytest.mark.parametrize(
     "link",
-    [
-        "fedmr",
-        "fedmr/trials",
-        "fedmr/final",
-        "fedmr/damaged",
-        "fedmr/trials/mu1=0.1,mu2=0.1",
-        "fedmr/final/seed-1",
-    ],
+    one_in(
+        3,
+        [
+            "fedmr",
+            "fedmr/trials",
+            "fedmr/final",
+            "fedmr/damaged",
+            "fedmr/trials/mu1=0.1,mu2=0.1",
+            "fedmr/final/seed-1",
+        ],
+    ),
 )
 def test_links_that_lead_out_of_the_folder_are_refused_and_nothing_there_is_touched(
     link: str,

@@ -98,6 +98,7 @@ def test_torch_s_initialisation_is_another_one_and_moves_no_global_generator(tmp
     assert usual.abs().max() > 0.3  # uniform in ± 1/√2
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "map", "solo"])
 def test_an_open_federation_has_the_bits_of_a_run(method: str, tmp_path: Path) -> None:
     config = RunConfig(

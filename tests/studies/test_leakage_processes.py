@@ -22,6 +22,7 @@ TASKS = [
 ]
 
 
+@pytest.mark.more
 def test_in_two_processes_attacks_have_the_outcomes_of_one_in_the_order_asked_for() -> None:
     alone, beside = list(carried_out(TASKS, 1, 1)), list(carried_out(TASKS, 2, 1))
     assert len(alone) == len(TASKS)

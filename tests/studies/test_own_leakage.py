@@ -64,6 +64,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
+@pytest.mark.more
 def test_an_own_network_gives_its_image_away_under_fedavg() -> None:
     found = leakage(asked(), **QUICK)
     assert found["mse"] < 0.001
@@ -71,6 +72,7 @@ def test_an_own_network_gives_its_image_away_under_fedavg() -> None:
     assert found["label attack"] == 1.0
 
 
+@pytest.mark.more
 def test_an_own_method_is_what_the_client_runs() -> None:
     assert leakage(asked("./own.py:hidden", size=0.0), **QUICK) == leakage(asked(), **QUICK)
     assert leakage(asked("./own.py:hidden"), **QUICK)["mse"] > 0.01

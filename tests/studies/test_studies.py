@@ -17,6 +17,7 @@ from raffed.core.training.network import Network
 from raffed.models import build
 from raffed.tables.studies import Work, execute_study
 from tests.papers import items
+from tests.params import one_in
 
 SLOW = ("features_tsne", "leakage")  # scikit-learn takes seconds to import, 18 attacks take ten
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in STUDIES]
@@ -39,7 +40,7 @@ def digests(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(3, NAMES))
 def test_a_study_runs_and_is_drawn_and_judged(name: str, folder: Path) -> None:
     study = load_study(made(folder, name))
     assert study.about["settings"]
@@ -53,6 +54,7 @@ def test_a_study_runs_and_is_drawn_and_judged(name: str, folder: Path) -> None:
     assert shown.checks or shown.tables
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_bits(name: str, folder: Path) -> None:
     assert digests(made(folder, name)) == digests(made(folder, name, again=1))

@@ -21,6 +21,7 @@ from raffed.methods import build_method
 from raffed.models.net import Net
 from tests.contract.test_cohort import agree_in_all
 from tests.contract.test_objectives import as_double
+from tests.params import one_in
 from tests.tiny import CLASSES, OWNED, SIZES, Tiny
 
 WORDS, LENGTH, WIDTH = 11, 6, 4
@@ -108,7 +109,7 @@ def clients(inputs: Callable[[torch.Generator, int], Tensor]) -> list[ClientData
 
 
 @slowly
-@pytest.mark.parametrize("method", ["fedavg", "map", "fedrep", "fedproto"])
+@pytest.mark.parametrize("method", one_in(3, ["fedavg", "map", "fedrep", "fedproto"]))
 @pytest.mark.parametrize("name", BODIES)
 def test_a_stack_trains_on_any_inputs_as_each_client_alone(name: str, method: str) -> None:
     pair, (body, inputs) = [], BODIES[name]

@@ -99,6 +99,7 @@ def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Has
     assert about["hashes"] == reference["scamap"]
 
 
+@pytest.mark.more
 @by_every_carrier("shared memory")
 def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
     carrier: str, reference: Hashes, tmp_path: Path

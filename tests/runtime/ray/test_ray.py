@@ -128,6 +128,7 @@ def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes,
     assert resumed.hashes == reference["scamap"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "actors", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
 )
@@ -201,6 +202,7 @@ def test_the_spectrum_and_the_strength_of_terms_have_the_serial_bits(tmp_path: P
     assert {"eigenvalue_variance", "term_strength"} <= set(runs[1].to_pandas()["metric"])
 
 
+@pytest.mark.more
 def test_a_plan_of_faults_has_the_serial_bits_on_two_actors_and_under_masks(tmp_path: Path) -> None:
     struck = replace(small(), faults=Faults(drop=0.2, late=0.2, corrupt=0.2, straggle=0.4, at="drop 0@2"))
     masked = replace(struck, privacy=Privacy(masks=True))
