@@ -106,6 +106,7 @@ def imported(name: str) -> frozenset[str]:
     return frozenset(found - {name})
 
 
+@lru_cache
 def ours(name: str) -> set[str]:
     """The modules of raffed that a file imports, also those behind the public names of raffed."""
     behind = {
