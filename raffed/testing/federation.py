@@ -34,6 +34,7 @@ from raffed.core.training.task import Augmentation
 from raffed.models import BIAS
 from raffed.models.last_layers import LastLayers, last_layers
 from raffed.models.net import Net
+from raffed.testing.contract import same_values
 
 T = TypeVar("T")
 CLASSES, FEATURES, WIDTH = 3, 4, 5
@@ -233,13 +234,7 @@ def leaves(record: T) -> list[Tensor]:
 
 def same_bits(a: T, b: T) -> bool:
     """Return whether two records hold the same tensors bit for bit (NaN equals NaN)."""
-    left, right = leaves(a), leaves(b)
-    return len(left) == len(right) and all(
-        x.dtype == y.dtype
-        and x.shape == y.shape
-        and x.numpy(force=True).tobytes() == y.numpy(force=True).tobytes()
-        for x, y in zip(left, right, strict=True)
-    )
+    return same_values(leaves(a), leaves(b))
 
 
 def tiny_federation(
