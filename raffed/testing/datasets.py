@@ -27,7 +27,6 @@ from raffed.testing.contract import (
     PureContract,
     is_code,
     named,
-    resolved,
     same_values,
 )
 
@@ -50,6 +49,8 @@ class DatasetContract(Contract):
 
     def check_loads(self) -> str:
         """It loads, and has training samples."""
+        if not issubclass(type(self.data), Dataset):
+            return f"a {type(self.data).__name__} is returned; it must be a raffed Dataset"
         return "" if len(self.data.x) else "there is no training sample"
 
     def check_same_twice(self) -> str:
@@ -142,22 +143,13 @@ def _loader(dataset: str | Dataset | Callable[[], Dataset], root: str | None) ->
 
     if isinstance(dataset, Dataset):
         return lambda: dataset
-    if isinstance(dataset, str) and (_is_data(dataset) or not is_code(dataset)):
-        first = [load_dataset(dataset, root)]  # refused at once if there is none
-        return lambda: first.pop() if first else load_dataset(dataset, root)
-    if isinstance(dataset, str) and isinstance(made := load(dataset), Dataset):
-        return lambda: made
-    function: Callable[[], Dataset] = resolved(dataset) if isinstance(dataset, str) else dataset
-
-    def loaded() -> Dataset:
-        data = function()
-        if not isinstance(data, Dataset):
-            raise UsageError(
-                f"{named(dataset)} returned a {type(data).__name__}; it must return a raffed Dataset"
-            )
-        return data
-
-    return loaded
+    if not isinstance(dataset, str):
+        return dataset
+    if is_code(dataset) and not _is_data(dataset):
+        load(dataset)  # refused at once if there is none
+        return lambda: load_dataset(dataset, root)
+    first = [load_dataset(dataset, root)]
+    return lambda: first.pop() if first else load_dataset(dataset, root)
 
 
 def _is_data(text: str) -> bool:
