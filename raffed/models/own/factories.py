@@ -123,12 +123,10 @@ def make_own(name: str, args: Mapping[str, Value], inputs: ModelInputs, num_clas
     """
     factory = factory_of(name)
     keywords = keywords_of(name, factory, args)
-    head = keywords.pop(HEAD, None) if HEAD not in _parameters(factory, name) else None
-    if head is not None and not isinstance(head, str):
-        raise UsageError(f"{name}: head = {head!r} is not the name of a layer")
-    own: dict[str, Value] = {"in_shape": inputs.shape, "num_classes": num_classes}
-    known = _parameters(factory, name)
-    keywords = {**{key: value for key, value in own.items() if key in known}, **keywords}
+    known = inspect.signature(factory).parameters
+    head = None if HEAD in known or HEAD not in keywords else str(keywords.pop(HEAD))
+    about: dict[str, Value] = {"in_shape": inputs.shape, "num_classes": num_classes}
+    keywords = {**{key: value for key, value in about.items() if key in known}, **keywords}
     with own_errors(name):
         module = factory(**keywords)
     if not isinstance(module, nn.Module):
@@ -173,7 +171,7 @@ def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[
         UnknownNameError: The factory has no such argument. The message lists those that it has.
         UsageError: An argument that the factory needs was not given.
     """
-    known, named = _parameters(factory, name), named_arguments(name, factory)
+    known, named = inspect.signature(factory).parameters, named_arguments(factory)
     free = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
     for key in args:
         if not (free or key in named or key == HEAD):
@@ -184,17 +182,10 @@ def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[
     return dict(args)
 
 
-def named_arguments(name: str, factory: Factory) -> list[str]:
+def named_arguments(factory: Factory) -> list[str]:
     """Return the names of the arguments that a factory's signature spells out."""
-    known = _parameters(factory, name)
+    known = inspect.signature(factory).parameters
     return [key for key, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-
-
-def _parameters(factory: Factory, name: str) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(factory).parameters
-    except ValueError as error:
-        raise UsageError(f"{name} has no signature that Python can read; wrap it in a function") from error
 
 
 @functools.cache

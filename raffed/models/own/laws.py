@@ -235,30 +235,6 @@ class Laws:
         return {name: named[name].clone() for name in self._net.constants}
 
 
-def held(laws: Laws) -> dict[str, str]:
-    """Return what each law found: its name → "" if it holds, otherwise the reason.
-
-    The names are "serial", "repeats", "samples" and "stacked".
-
-    Args:
-        laws: The checks of one network.
-    """
-    checks: dict[str, Callable[[], None]] = {
-        "serial": laws.check_scores,
-        "repeats": laws.check_repeats,
-        "samples": laws.check_samples,
-        "stacked": lambda: laws.check_stacks(2),
-    }
-    found = {}
-    for name, check in checks.items():
-        try:
-            check()
-            found[name] = ""
-        except RaffedError as error:
-            found[name] = str(error)
-    return found
-
-
 def check_seeded(net: Net, again: Net, title: str) -> None:
     """Refuse a network whose weights do not depend on the seed alone.
 
