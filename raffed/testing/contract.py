@@ -6,8 +6,6 @@ It makes a few example calls, and looks for state, hidden randomness and changed
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -22,10 +20,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from raffed.errors import RaffedError, UsageError
-from raffed.own.located import is_file, is_reference
+from raffed.errors import RaffedError
+from raffed.own.located import is_file, is_reference, located
 from raffed.own.names import reference_to
-from raffed.own.resolve import load
 from raffed.own.user_code import where_raised
 
 if TYPE_CHECKING:
@@ -88,19 +85,19 @@ class Findings:
     @property
     def failed(self) -> list[CheckFinding]:
         """The outcomes of the checks that fail."""
-        return [one for one in self.found if one.state == "fails"]
+        return [finding for finding in self.found if finding.state == "fails"]
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the outcomes as a pandas frame with the columns check, sentence, state and why."""
         import pandas as pd
 
-        rows = [(one.name, one.sentence, one.state, one.why) for one in self.found]
+        rows = [(finding.name, finding.sentence, finding.state, finding.why) for finding in self.found]
         return pd.DataFrame(rows, columns=["check", "sentence", "state", "why"])
 
     def raise_if_failed(self) -> None:
         """Raise a ContractError that names each failing check, what is wrong, and where."""
         if not self.ok:
-            lines = [f"{one.name}: {one.why} (the rule: {one.sentence})" for one in self.failed]
+            lines = [f"{failed.name}: {failed.why} (the rule: {failed.sentence})" for failed in self.failed]
             raise ContractError(f"{self.subject}, {self.kind}: " + "; ".join(lines))
 
 
@@ -222,19 +219,19 @@ def global_draws(act: Callable[[], T]) -> str:
     Returns:
         What is wrong, or "" if none was touched.
     """
-    before = random.getstate(), np.random.get_state()  # noqa: NPY002 (read, to see that nobody else reads it)
+    outer = random.getstate(), np.random.get_state()  # noqa: NPY002 (read, to see that nobody else reads it)
     with torch.random.fork_rng(devices=[]):
         try:
             torch.set_rng_state(torch.Generator().manual_seed(ODD).get_state())
             random.setstate(random.Random(ODD).getstate())
             np.random.set_state(np.random.RandomState(ODD).get_state())  # noqa: NPY002
-            wanted = _states()
+            before = _states()
             act()
-            found = _states()
+            after = _states()
         finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])  # noqa: NPY002
-    touched = [name for name, state in wanted.items() if found[name] != state]
+            random.setstate(outer[0])
+            np.random.set_state(outer[1])  # noqa: NPY002
+    touched = [name for name, state in before.items() if after[name] != state]
     return f"the global random generator of {' and of '.join(touched)} was read or seeded" if touched else ""
 
 
@@ -315,35 +312,7 @@ def is_code(text: str) -> bool:
     if not is_reference(text):
         return False
     home = text.rpartition(":")[0]
-    return is_file(home) or _importable(home.partition(".")[0])
-
-
-def _importable(module: str) -> bool:
-    with contextlib.suppress(ImportError, ValueError):
-        return importlib.util.find_spec(module) is not None or _here(module)
-    return False
-
-
-def _here(module: str) -> bool:
-    return Path(module).is_dir() or Path(f"{module}.py").is_file()
-
-
-def resolved(text: str) -> Callable[..., T]:
-    """Return the function or class that a reference names.
-
-    Raises:
-        UsageError: The text is not a reference, or the object cannot be called.
-        UserCodeError: The user's file raised an error while it was imported.
-    """
-    found = load(text) if is_reference(text) else None
-    if found is None:
-        raise UsageError(
-            f"{text!r} is neither a known name nor a reference; write package.module:name or ./file.py:name"
-        )
-    if not callable(found):
-        raise UsageError(f"{text} is a {type(found).__name__}; it must be a function or a class")
-    made: Callable[..., T] = found
-    return made
+    return is_file(home) or any(located(module) for module in (home, home.partition(".")[0]))
 
 
 def typed(thing: str | Callable[..., T]) -> str:

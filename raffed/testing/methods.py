@@ -24,6 +24,7 @@ from raffed.core.messages import ClientState, Summable, Wire
 from raffed.core.method import Factory, Method
 from raffed.core.params import Params, fields_of
 from raffed.core.training.network import Network
+from raffed.methods import method_info, method_name
 from raffed.own.user_code import is_user_code, place_of
 from raffed.runtime.record_codec import load_record, load_server, save_record
 from raffed.testing.contract import (
@@ -33,7 +34,6 @@ from raffed.testing.contract import (
     NotApplicableError,
     global_draws,
     named,
-    resolved,
 )
 from raffed.testing.federation import TinyFederation, leaves, network, same_bits
 
@@ -181,8 +181,8 @@ class MethodContract(Contract):
                 federation.step(EVERYBODY)
             for client in EVERYBODY:
                 for part, what in PARTS.items():
-                    some, others = (leaves(getattr(one.last[client], part)) for one in (alone, together))
-                    if not _close(some, others):
+                    single, stacked = (leaves(getattr(tiny.last[client], part)) for tiny in (alone, together))
+                    if not _close(single, stacked):
                         return (
                             f"{what} of client {client} differs in a stack; use no branch on a tensor's value"
                         )
@@ -374,9 +374,5 @@ def check_method(
 
 
 def method_of(method: str | Factory | Method) -> Factory | Method:
-    """Return the factory or the recipe behind a name or a reference."""
-    from raffed.methods import METHODS
-
-    if isinstance(method, str) and method.strip().lower() in METHODS:
-        return METHODS[method.strip().lower()].load()
-    return resolved(method) if isinstance(method, str) else method
+    """Return the factory behind a name or a reference; a factory or a recipe is returned as it is."""
+    return method_info(method_name(method)).load() if isinstance(method, str) else method

@@ -139,36 +139,36 @@ def _recognised(text: str) -> tuple[Kind, str]:
 
 def _kind_of_code(reference: str) -> Kind:
     """Return the kind of what a reference names, from its class or from what it says that it returns."""
-    found = load(reference)
-    kind = _kind_of_object(found)
-    if kind is None and callable(found) and not inspect.isclass(found):
-        kind = _kind_of_function(found)
+    thing = load(reference)
+    kind = _kind_of_object(thing)
+    if kind is None and callable(thing) and not inspect.isclass(thing):
+        kind = _kind_of_function(thing)
     if kind is None:
         raise UsageError(
-            f"{reference} is a {type(found).__name__}; it must be {WANTED}; `--kind loss` says what it is"
+            f"{reference} is a {type(thing).__name__}; it must be {WANTED}; `--kind loss` says what it is"
         )
     return kind
 
 
-def _kind_of_object(found: T) -> Kind | None:
+def _kind_of_object(thing: T) -> Kind | None:
     """Return the kind of an object, of a class, or of a list or dictionary of tables."""
-    several = list(found.values()) if isinstance(found, Mapping) else found
-    if isinstance(several, list | tuple) and several and all(isinstance(one, Item) for one in several):
+    tables = list(thing.values()) if isinstance(thing, Mapping) else thing
+    if isinstance(tables, list | tuple) and tables and all(isinstance(item, Item) for item in tables):
         return "table"
     for kind, about in KINDS.items():
-        if isinstance(found, about.classes) or (inspect.isclass(found) and issubclass(found, about.classes)):
+        if isinstance(thing, about.classes) or (inspect.isclass(thing) and issubclass(thing, about.classes)):
             return kind
     return None
 
 
-def _kind_of_function(found: T) -> Kind | None:
+def _kind_of_function(thing: T) -> Kind | None:
     """Return the kind that a function's decorator, its annotation or the names of its parameters say."""
-    if not inspect.isfunction(found):
+    if not inspect.isfunction(thing):
         return None
     for kind, about in KINDS.items():
-        if about.marked and mark_of(found, kind, None) is not None:
+        if about.marked and mark_of(thing, kind, None) is not None:
             return kind
-    inner = inspect.unwrap(found)
+    inner = inspect.unwrap(thing)
     returns = getattr(inner, "__annotations__", {}).get("return", "")
     text = returns if isinstance(returns, str) else str(getattr(returns, "__name__", returns))
     word = re.split(r"[\W]+", text.strip("'\"]"))[-1]

@@ -90,7 +90,7 @@ class TableContract(FunctionContract[None, list[str]]):
         if not printed:
             raise NotApplicableError("nothing is printed")
         for item in self.items:
-            values = [float(cell.printed["value"]) for one, cell in printed if one is item]
+            values = [float(cell.printed["value"]) for home, cell in printed if home is item]
             if values and MEASURES[item.measure].endswith("%") and max(map(abs, values)) <= 1.0:
                 return f"{item.name}: no printed number is above 1, and {item.measure} is in percent"
         return ""

@@ -40,9 +40,9 @@ class NetworkTrial:
     def __init__(self, net: Net, title: str, *, double: bool = False) -> None:
         self.title = title
         with own_errors(title):
-            made = copy.deepcopy(net)
+            copied = copy.deepcopy(net)
             self.network = Network(
-                made.double() if double else made, kernels=net.rewritable, constants=net.constants
+                copied.double() if double else copied, kernels=net.rewritable, constants=net.constants
             )
 
     def scores(self, x: Tensor, training: bool) -> Tensor:
@@ -175,7 +175,7 @@ class Laws:
             self.trial.scores(x, False),
             [self.trial.scores(x[i : i + 1], False) for i in range(3)],
         )
-        if any(one.shape != (1, self.classes) for one in alone):
+        if any(scores.shape != (1, self.classes) for scores in alone):
             got = "x".join(map(str, alone[0].shape))
             raise UsageError(
                 f"{self.title} returns scores {got} for a batch of one sample; it must return "

@@ -203,7 +203,7 @@ class OwnNet(Net):
         if not self.ended:
             self.body = nn.Sequential(OrderedDict([("net", self.body)]))
             self.inner, self.ended = f"net.{self.inner}", True
-            self.frozen = tuple(f"net.{one}" for one in self.frozen)
+            self.frozen = tuple(f"net.{name}" for name in self.frozen)
         assert isinstance(self.body, nn.Sequential)
         self.body.add_module(name, layer)
         self.constants = _constants(self)
@@ -318,17 +318,17 @@ def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module,
 
 def _freeze(body: nn.Module) -> tuple[str, ...]:
     """Turn parameters that need no gradient into buffers of the same names, and return the names."""
-    found = [
+    frozen = [
         (f"{name}.{leaf}".removeprefix("."), layer, leaf)
         for name, layer in body.named_modules()
         for leaf, parameter in layer.named_parameters(recurse=False)
         if not parameter.requires_grad
     ]
-    for _, layer, leaf in found:
+    for _, layer, leaf in frozen:
         value = getattr(layer, leaf).detach()
         delattr(layer, leaf)
         layer.register_buffer(leaf, value)
-    return tuple(name for name, _, _ in found)
+    return tuple(name for name, _, _ in frozen)
 
 
 def _constants(net: nn.Module) -> frozenset[str]:
@@ -343,7 +343,7 @@ def _constants(net: nn.Module) -> frozenset[str]:
 
 
 def _is_lazy(module: nn.Module) -> bool:
-    return any(isinstance(one, UninitializedParameter) for one in module.parameters())
+    return any(isinstance(weight, UninitializedParameter) for weight in module.parameters())
 
 
 def check_types(module: nn.Module, title: str) -> None:
@@ -352,9 +352,9 @@ def check_types(module: nn.Module, title: str) -> None:
     Raises:
         UsageError: There is one. The message names it.
     """
-    for name, one in module.named_parameters():
-        if one.requires_grad and one.dtype != torch.float32:
-            kind = str(one.dtype).removeprefix("torch.")
+    for name, weight in module.named_parameters():
+        if weight.requires_grad and weight.dtype != torch.float32:
+            kind = str(weight.dtype).removeprefix("torch.")
             raise UsageError(
                 f"{title}: its parameter {name} is {kind}, and raffed trains float32; call .float() on the "
                 "module (--precision bf16 computes in bfloat16)"
@@ -386,7 +386,7 @@ def _check_head(module: nn.Module, head: str, title: str) -> None:
     names = [name for name, _ in layers[head].named_parameters()]
     if not set(names) <= {"weight", "bias"}:
         raise UsageError(f"{title}: its head {head or 'itself'} has other parameters than weight and bias")
-    if not all(one.requires_grad for one in layers[head].parameters()):
+    if not all(weight.requires_grad for weight in layers[head].parameters()):
         raise UsageError(
             f"{title}: its head {head or 'itself'} is frozen; let its parameters need a gradient"
         )
