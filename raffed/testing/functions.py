@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -340,10 +341,15 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class SelectionContract(PureContract[tuple[int, list[int]], list[int]]):
-    """A selection: clients that exist, drawn from the generator of the round alone."""
+    """A selection: clients that exist, drawn from the generator of the round alone.
 
-    federation: Federation
-    own: OwnRule | None
+    Attributes:
+        choose: It, with its arguments.
+        fixed: Whether it lists the clients of one federation.
+    """
+
+    choose: Callable[[Draw], list[int]]
+    fixed: bool
 
     kind = "selection"
 
@@ -360,12 +366,7 @@ class SelectionContract(PureContract[tuple[int, list[int]], list[int]]):
     def call(self, arguments: tuple[int, list[int]], count: int = 3) -> list[int]:
         """Return the clients of a round, among clients of these sizes."""
         round, sizes = arguments
-        draw = Draw(round, sizes, count, np.random.default_rng([0, round]), _losses)
-        rule = self.federation.rule()
-        if rule is not None:
-            return chosen(rule, draw)
-        assert self.own is not None
-        return chosen_by_own(self.federation.selection, self.own, self.federation.selection_args, draw)
+        return self.choose(Draw(round, sizes, count, np.random.default_rng([0, round]), _losses))
 
     def check_clients_exist(self) -> str:
         """It returns one or more clients that exist, however many are asked for."""
@@ -384,7 +385,7 @@ class SelectionContract(PureContract[tuple[int, list[int]], list[int]]):
         return ""
 
     def _require_any_federation(self) -> None:
-        if self.federation.selection == FIXED:
+        if self.fixed:
             raise NotApplicableError("it lists the clients of one federation")
 
 
@@ -414,9 +415,12 @@ def check_selection(
         True
     """
     federation = Federation(selection=typed(selection), selection_args=args or {})
-    own = None
-    if federation.rule() is None:
+    if rule := federation.rule():
+        choose = partial(chosen, rule)
+    else:
         config = RunConfig(federation=federation)
-        own = own_selection(config)
         check_own_arguments(config)
-    return SelectionContract(federation, own).findings(name or named(selection))
+        choose = partial(
+            chosen_by_own, federation.selection, own_selection(config), federation.selection_args
+        )
+    return SelectionContract(choose, federation.selection == FIXED).findings(name or named(selection))
