@@ -212,7 +212,7 @@ def common_args(name: str) -> frozenset[str]:
         return common
     from raffed.models.own.factories import factory_of, named_arguments
 
-    return (common | {BIAS}) - set(named_arguments(name, factory_of(name)))
+    return (common | {BIAS}) - set(named_arguments(factory_of(name)))
 
 
 def _divided(name: str, args: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, Value]]:

@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -57,7 +57,7 @@ def module_source(values: Sequence[Definition], names: Mapping[str, object]) -> 
     for value in values:
         collected.add(value.__name__, value, value.__name__)
     parts = [
-        "from __future__ import annotations\n" if collected.future else "",
+        "from __future__ import annotations\n",
         "".join(f"{line}\n" for line in dict.fromkeys(collected.imports)),
         "".join(f"{name} = {text}\n" for name, text in collected.constants.items()),
         *collected.definitions.values(),
@@ -74,7 +74,6 @@ class _Collected:
         self.constants: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
         self._begun: set[str] = set()
-        self.future = False
 
     def add(self, name: str, value: object, user: str) -> None:
         """Add what `name` stands for, and first what it uses.
@@ -101,7 +100,6 @@ class _Collected:
 
     def _add_definition(self, name: str, value: Definition) -> None:
         source = _source_of(value)
-        self.future = self.future or any(isinstance(one, str) for one in _annotations(value))
         for used in _names_used(source):
             if used in self._names and not hasattr(builtins, used):
                 self.add(used, self._names[used], name)
@@ -137,12 +135,6 @@ def _class_in_cells(name: str) -> str | None:
                 first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
                 return "\n".join(text.splitlines()[first - 1 : node.end_lineno]) + "\n"
     return None
-
-
-def _annotations(value: Definition) -> Iterator[object]:
-    yield from getattr(value, "__annotations__", {}).values()
-    for member in vars(value).values() if isinstance(value, type) else ():
-        yield from getattr(member, "__annotations__", {}).values()
 
 
 def _names_used(source: str) -> list[str]:

@@ -6,10 +6,10 @@ A reference is one of these texts:
   place to import from.
 - `./file.py:name`: an attribute of a Python file. The path is relative to the current folder.
 - `notebook:name`: a function or class that was defined in a notebook cell or at the prompt. Its source is
-  collected by `notebook_cells.py` and written into the run's folder.
+  collected by `carried.py` and written into the run's folder.
 
-`load` turns a text into the object. A `CodeLocation` says where the
-code was found, so that another process finds the same code: `place_of` makes it, `install` uses it.
+`load` turns a text into the object. A `CodeLocation` says where the code was found, so that another process
+finds the same code: `place_of` makes it, `install` uses it.
 
 This module imports neither torch nor Ray.
 """

@@ -14,16 +14,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from raffed.testing.contract import CheckFinding, ContractError, Findings
     from raffed.testing.datasets import check_dataset, check_split
     from raffed.testing.federation import TinyFederation, tiny_federation
-    from raffed.testing.findings import CheckFinding, ContractError, Findings
-    from raffed.testing.losses import check_loss
+    from raffed.testing.functions import check_loss, check_metric, check_schedule, check_selection
     from raffed.testing.methods import check_method
-    from raffed.testing.metrics import check_metric
     from raffed.testing.models import check_model
     from raffed.testing.recognise import check
-    from raffed.testing.schedules import check_schedule
-    from raffed.testing.selections import check_selection
     from raffed.testing.tables import check_table
 
 __all__ = [
@@ -45,17 +42,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("ContractError", "CheckFinding", "Findings"), "findings"),
+    **dict.fromkeys(("ContractError", "CheckFinding", "Findings"), "contract"),
     **dict.fromkeys(("TinyFederation", "tiny_federation"), "federation"),
+    **dict.fromkeys(("check_dataset", "check_split"), "datasets"),
+    **dict.fromkeys(("check_loss", "check_metric", "check_schedule", "check_selection"), "functions"),
     "check": "recognise",
-    "check_dataset": "datasets",
-    "check_loss": "losses",
     "check_method": "methods",
-    "check_metric": "metrics",
     "check_model": "models",
-    "check_schedule": "schedules",
-    "check_selection": "selections",
-    "check_split": "datasets",
     "check_table": "tables",
 }
 

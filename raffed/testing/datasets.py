@@ -1,12 +1,13 @@
-"""The contract of a data set: complete arrays, the same in every process."""
+"""The contracts of a data set, complete and the same in every process, and of a split of one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raffed.config.validation import Value
 from raffed.data.array_cache import CACHED
@@ -19,23 +20,95 @@ from raffed.data.splits import own_reference, parse_split
 from raffed.data.transforms import prepare_inputs
 from raffed.errors import UsageError
 from raffed.own.resolve import load
-from raffed.testing.findings import Check, Findings, NotApplicableError, found_by, is_code, named, resolved
-from raffed.testing.generators import global_draws
+from raffed.testing.contract import (
+    Contract,
+    Findings,
+    NotApplicableError,
+    PureContract,
+    is_code,
+    named,
+    same_values,
+)
 
 LEAK = 0.01  # share of test samples that may occur in the training pool as well
 BLOCK = 4096  # samples looked at together
 
 
 @dataclass(frozen=True)
-class DatasetSubject:
-    """A data set to be checked: how it is loaded."""
+class DatasetContract(Contract):
+    """A data set, by how it is loaded: complete arrays, the same in every process."""
 
     load: Callable[[], Dataset]
+
+    kind = "dataset"
 
     @cached_property
     def data(self) -> Dataset:
         """The data set, loaded once."""
         return self.load()
+
+    def check_loads(self) -> str:
+        """It loads, and has training samples."""
+        if not issubclass(type(self.data), Dataset):
+            return f"a {type(self.data).__name__} is returned; it must be a raffed Dataset"
+        return "" if len(self.data.x) else "there is no training sample"
+
+    def check_same_twice(self) -> str:
+        """It is the same when it is loaded again, as every worker does."""
+        first, second = self.data, self.load()
+        if first is second:
+            raise NotApplicableError("a loaded Dataset was given, not what loads it")
+        for part in ("x", "y", "x_test", "y_test", "clients", "test_clients"):
+            if not same_values(getattr(first, part), getattr(second, part)):
+                return f"{part} differs when it is loaded again; draw nothing at random without a fixed seed"
+        return ""
+
+    def check_every_class(self) -> str:
+        """Every class has a training sample."""
+        missing = _missing(self.data.y, self.data.num_classes)
+        return f"class {missing[0]} has no training sample" if missing else ""
+
+    def check_clients_numbered(self) -> str:
+        """Its clients are numbered from 0, and each has a training sample."""
+        if self.data.clients is None:
+            raise NotApplicableError("nobody knows which client made which sample")
+        missing = _missing(self.data.clients)
+        return f"client {missing[0]} has no training sample; number clients from 0" if missing else ""
+
+    def check_test_apart(self) -> str:
+        """At most 1 % of the test samples are training samples too."""
+        total = len(self.data.x_test)
+        if not total:
+            raise NotApplicableError("it has no test set")
+        known = {row.tobytes() for row in _rows(self.data.x)}
+        shared = sum(row.tobytes() in known for row in _rows(self.data.x_test))
+        return f"{shared} of {total} test samples are training samples too" if shared > LEAK * total else ""
+
+    def check_prepared(self) -> str:
+        """Its transform makes finite inputs."""
+        transform, _ = self.data.transform_in("plain")
+        inputs = prepare_inputs(self.data.x[:2].copy(), transform, self.data.max_value)
+        if inputs.is_floating_point() and not bool(inputs.isfinite().all()):
+            return "its transform makes values that are not finite"
+        return ""
+
+    def check_divides(self) -> str:
+        """It can be divided among clients."""
+        data = self.data
+        pool = LabelPool(data.y, data.num_classes, data.clients, data.y_test, data.test_clients)
+        split = parse_split("iid:2" if data.clients is None else "natural")
+        return "" if split.partition(pool, 0, local_test=0.0).num_clients else "no client has data"
+
+
+def _missing(numbers: NDArray[np.int64], count: int = 0) -> list[int]:
+    """Return which of the numbers from 0 to the largest, or to count - 1, do not occur."""
+    return np.flatnonzero(np.bincount(numbers, minlength=count) == 0).tolist()
+
+
+def _rows(x: InputArray) -> Iterator[InputArray]:
+    """Yield the samples. They are read in blocks, since an array may lie in a file."""
+    for first in range(0, len(x), BLOCK):
+        yield from x[first : first + BLOCK]
 
 
 def check_dataset(
@@ -59,10 +132,10 @@ def check_dataset(
         >>> check_dataset("digits").ok
         True
     """
-    subject = DatasetSubject(_loader(dataset, root))
-    found = found_by(DATASET_CHECKS, subject, "dataset", name or named(dataset))
-    loaded = next(one.state for one in found if one.name == "loads") == "holds"
-    return replace(found, notes=subject.data.facts.notes) if loaded else found
+    contract = DatasetContract(_loader(dataset, root))
+    findings = contract.findings(name or named(dataset))
+    loaded = "loads" not in [finding.name for finding in findings.failed]
+    return replace(findings, notes=contract.data.facts.notes) if loaded else findings
 
 
 def _loader(dataset: str | Dataset | Callable[[], Dataset], root: str | None) -> Callable[[], Dataset]:
@@ -70,22 +143,13 @@ def _loader(dataset: str | Dataset | Callable[[], Dataset], root: str | None) ->
 
     if isinstance(dataset, Dataset):
         return lambda: dataset
-    if isinstance(dataset, str) and (_is_data(dataset) or not is_code(dataset)):
-        first = [load_dataset(dataset, root)]  # refused at once if there is none
-        return lambda: first.pop() if first else load_dataset(dataset, root)
-    if isinstance(dataset, str) and isinstance(made := load(dataset), Dataset):
-        return lambda: made
-    function: Callable[[], Dataset] = resolved(dataset) if isinstance(dataset, str) else dataset
-
-    def loaded() -> Dataset:
-        found = function()
-        if not isinstance(found, Dataset):
-            raise UsageError(
-                f"{named(dataset)} returned a {type(found).__name__}; it must return a raffed Dataset"
-            )
-        return found
-
-    return loaded
+    if not isinstance(dataset, str):
+        return dataset
+    if is_code(dataset) and not _is_data(dataset):
+        load(dataset)  # refused at once if there is none
+        return lambda: load_dataset(dataset, root)
+    first = [load_dataset(dataset, root)]
+    return lambda: first.pop() if first else load_dataset(dataset, root)
 
 
 def _is_data(text: str) -> bool:
@@ -93,95 +157,82 @@ def _is_data(text: str) -> bool:
     return text.startswith(CACHED) or parse_reference(text) is not None
 
 
-def _loads(subject: DatasetSubject) -> str:
-    return "" if len(subject.data.x) else "there is no training sample"
-
-
-def _same_twice(subject: DatasetSubject) -> str:
-    one, two = subject.data, subject.load()
-    if one is two:
-        raise NotApplicableError("a loaded Dataset was given, not what loads it")
-    for part in ("x", "y", "x_test", "y_test", "clients", "test_clients"):
-        first, second = getattr(one, part), getattr(two, part)
-        if (first is None) != (second is None) or (first is not None and not np.array_equal(first, second)):
-            return f"{part} differs when it is loaded again; draw nothing at random without a fixed seed"
-    return ""
-
-
-def _classes(subject: DatasetSubject) -> str:
-    counts = np.bincount(subject.data.y, minlength=subject.data.num_classes)
-    missing = np.flatnonzero(counts == 0)
-    return f"class {missing[0]} has no training sample" if len(missing) else ""
-
-
-def _clients(subject: DatasetSubject) -> str:
-    owners = subject.data.clients
-    if owners is None:
-        raise NotApplicableError("nobody knows which client made which sample")
-    counts = np.bincount(owners)
-    missing = np.flatnonzero(counts == 0)
-    return f"client {missing[0]} has no training sample; number clients from 0" if len(missing) else ""
-
-
-def _apart(subject: DatasetSubject) -> str:
-    data = subject.data
-    if not len(data.x_test):
-        raise NotApplicableError("it has no test set")
-    known = {row.tobytes() for _, block in _blocks(data.x) for row in block}
-    found = sum(row.tobytes() in known for _, block in _blocks(data.x_test) for row in block)
-    share = found / len(data.x_test)
-    return f"{found} of {len(data.x_test)} test samples are training samples too" if share > LEAK else ""
-
-
-def _prepared(subject: DatasetSubject) -> str:
-    data = subject.data
-    transform, _ = data.transform_in("plain")
-    made = prepare_inputs(data.x[:2].copy(), transform, data.max_value)
-    if made.is_floating_point() and not bool(made.isfinite().all()):
-        return "its transform makes values that are not finite"
-    return ""
-
-
-def _divides(subject: DatasetSubject) -> str:
-    data = subject.data
-    pool = LabelPool(data.y, data.num_classes, data.clients, data.y_test, data.test_clients)
-    split = parse_split("iid:2" if data.clients is None else "natural")
-    return "" if split.partition(pool, 0, local_test=0.0).num_clients else "no client has data"
-
-
-def _blocks(x: InputArray) -> list[tuple[int, InputArray]]:
-    return [(first, x[first : first + BLOCK]) for first in range(0, len(x), BLOCK)]
-
-
-_LOOKS: tuple[tuple[str, str, Callable[[DatasetSubject], str]], ...] = (
-    ("loads", "It loads, and has training samples.", _loads),
-    ("same-twice", "It is the same when it is loaded again, as every worker does.", _same_twice),
-    ("every-class", "Every class has a training sample.", _classes),
-    ("clients-numbered", "Its clients are numbered from 0, and each has a training sample.", _clients),
-    ("test-apart", "At most 1 % of the test samples are training samples too.", _apart),
-    ("prepared", "Its transform makes finite inputs.", _prepared),
-    ("divides", "It can be divided among clients.", _divides),
-)
-DATASET_CHECKS: tuple[Check[DatasetSubject], ...] = tuple(Check(*one) for one in _LOOKS)
-
-
-# The contract of a split: lists that a seed decides, of samples that exist.
+# Splits
 
 
 SAMPLES, CLASSES, CLIENTS = 2000, 10, 8
 
 
 @dataclass(frozen=True)
-class SplitSubject:
-    """A split to be checked, and the pool that it divides."""
+class SplitContract(PureContract[NDArray[np.int64], str]):
+    """A split, and the pool that it divides: lists that a seed decides, of samples that exist."""
 
     split: Split
     pool: LabelPool
 
-    def partition(self, seed: int) -> Partition:
+    kind = "split"
+
+    def examples(self) -> Sequence[NDArray[np.int64]]:
+        """Return the labels of the pool."""
+        return [self.pool.labels.copy()]
+
+    def remedy(self) -> str:
+        """Return where random numbers must come from."""
+        return self.split.seed_rule
+
+    def call(self, arguments: NDArray[np.int64]) -> str:
+        """Return the hash of the lists for these labels."""
+        return self.partition(0, replace(self.pool, labels=arguments)).sha256()
+
+    def partition(self, seed: int, pool: LabelPool | None = None) -> Partition:
         """Divide the pool, without local test parts unless the split makes them itself."""
         share = None if self.split.brings_tests else 0.0
-        return self.split.partition(self.pool, seed, local_test=share)
+        return self.split.partition(pool or self.pool, seed, local_test=share)
+
+    def check_seed_decides(self) -> str:
+        """Another seed gives other lists."""
+        if self.split.stores_lists:
+            raise NotApplicableError("its lists exist already")
+        same = self.partition(0).sha256() == self.partition(1).sha256()
+        return "another seed gives the same lists" if same else ""
+
+    def check_indices_exist(self) -> str:
+        """Every client has samples, and every index exists."""
+        size = len(self.pool.labels)
+        for client, indices in enumerate(self.partition(0).train):
+            if not len(indices):
+                return f"client {client} has no training sample"
+            if indices.dtype.kind not in "iu" or indices.min() < 0 or indices.max() >= size:
+                return f"client {client} has an index outside 0 to {size - 1}"
+        return ""
+
+    def check_each_sample_once(self) -> str:
+        """No sample belongs to two clients, except as the recipe says."""
+        partition = self.partition(0)
+        listed = np.concatenate(partition.train)
+        again = len(listed) - len(np.unique(listed))
+        stated = partition.recipe.get("reused", 0)
+        return (
+            "" if again == stated else f"{again} samples belong to two clients, and its recipe says {stated}"
+        )
+
+    def check_clients_as_said(self) -> str:
+        """There are as many clients as the split says."""
+        wanted, made = self.split.client_count, self.partition(0).num_clients
+        return "" if wanted in (None, made) else f"it divides among {made} clients, and says {wanted}"
+
+    def check_text_reads_back(self) -> str:
+        """The text by which it is typed is read as the same split."""
+        if own_reference(self.split.stored()[0]) is not None:
+            raise NotApplicableError("it is typed as its reference")
+        text = self.split.text
+        same = type(self.split).read(text) == self.split
+        return "" if same else f"{text!r} is not read as the same split"
+
+    def check_no_global_generator(self) -> str:
+        """The global random generators are left alone."""
+        draws = super().check_no_global_generator()
+        return f"{draws}; {self.remedy()}" if draws else ""
 
 
 def check_split(
@@ -210,8 +261,7 @@ def check_split(
         >>> check_split("dirichlet:10:0.5").ok
         True
     """
-    subject = SplitSubject(split_of(split, args), pool or example_pool())
-    return found_by(SPLIT_CHECKS, subject, "split", name or named(split))
+    return SplitContract(split_of(split, args), pool or example_pool()).findings(name or named(split))
 
 
 def example_pool() -> LabelPool:
@@ -235,70 +285,3 @@ def split_of(split: str | Split | type[Split], args: Mapping[str, Value] | None 
         raise UsageError(
             f"{named(split)} needs arguments ({error}); give its parameters defaults, or check an instance"
         ) from error
-
-
-def _same_seed(subject: SplitSubject) -> str:
-    one, two = subject.partition(0).sha256(), subject.partition(0).sha256()
-    return "" if one == two else f"two divisions with one seed differ; {subject.split.seed_rule}"
-
-
-def _other_seed(subject: SplitSubject) -> str:
-    if subject.split.stores_lists:
-        raise NotApplicableError("its lists exist already")
-    one, other = subject.partition(0).sha256(), subject.partition(1).sha256()
-    return "another seed gives the same lists" if one == other else ""
-
-
-def _generator(subject: SplitSubject) -> str:
-    found = global_draws(lambda: subject.partition(0))
-    return f"{found}; {subject.split.seed_rule}" if found else ""
-
-
-def _indices(subject: SplitSubject) -> str:
-    size = len(subject.pool.labels)
-    for client, own in enumerate(subject.partition(0).train):
-        if not len(own):
-            return f"client {client} has no training sample"
-        if own.dtype.kind not in "iu" or own.min() < 0 or own.max() >= size:
-            return f"client {client} has an index outside 0 to {size - 1}"
-    return ""
-
-
-def _once(subject: SplitSubject) -> str:
-    found = subject.partition(0)
-    listed = np.concatenate(found.train)
-    again = len(listed) - len(np.unique(listed))
-    stated = found.recipe.get("reused", 0)
-    return "" if again == stated else f"{again} samples belong to two clients, and its recipe says {stated}"
-
-
-def _count(subject: SplitSubject) -> str:
-    wanted, found = subject.split.client_count, subject.partition(0).num_clients
-    return "" if wanted in (None, found) else f"it divides among {found} clients, and says {wanted}"
-
-
-def _text(subject: SplitSubject) -> str:
-    if own_reference(subject.split.stored()[0]) is not None:
-        raise NotApplicableError("it is typed as its reference")
-    text = subject.split.text
-    again = type(subject.split).read(text)
-    return "" if again == subject.split else f"{text!r} is not read as the same split"
-
-
-def _inputs(subject: SplitSubject) -> str:
-    before = subject.pool.labels.copy()
-    subject.partition(0)
-    return "" if np.array_equal(before, subject.pool.labels) else "it changes the labels in place"
-
-
-_SPLIT_LOOKS: tuple[tuple[str, str, Callable[[SplitSubject], str]], ...] = (
-    ("same-seed-same-lists", "One seed gives the same lists twice.", _same_seed),
-    ("seed-decides", "Another seed gives other lists.", _other_seed),
-    ("no-global-generator", "The global random generators are left alone.", _generator),
-    ("indices-exist", "Every client has samples, and every index exists.", _indices),
-    ("each-sample-once", "No sample belongs to two clients, except as the recipe says.", _once),
-    ("clients-as-said", "There are as many clients as the split says.", _count),
-    ("text-reads-back", "The text by which it is typed is read as the same split.", _text),
-    ("labels-unchanged", "The labels are not changed.", _inputs),
-)
-SPLIT_CHECKS: tuple[Check[SplitSubject], ...] = tuple(Check(*one) for one in _SPLIT_LOOKS)

@@ -34,6 +34,7 @@ from raffed.core.training.task import Augmentation
 from raffed.models import BIAS
 from raffed.models.last_layers import LastLayers, last_layers
 from raffed.models.net import Net
+from raffed.testing.contract import same_values
 
 T = TypeVar("T")
 CLASSES, FEATURES, WIDTH = 3, 4, 5
@@ -97,7 +98,8 @@ def client_data(n: int, owned: Sequence[int], seed: int) -> ClientData:
 
 def clients(owned: Sequence[Sequence[int]] = OWNED, sizes: Sequence[int] = SIZES) -> list[ClientData]:
     """Return the data of 4 clients; `owned` and `sizes` are the classes and the samples of each."""
-    return [client_data(n, own, 100 + i) for i, (n, own) in enumerate(zip(sizes, owned, strict=True))]
+    parts = zip(sizes, owned, strict=True)
+    return [client_data(n, classes, 100 + client) for client, (n, classes) in enumerate(parts)]
 
 
 @dataclass
@@ -131,7 +133,7 @@ class TinyFederation:
 
     def __post_init__(self) -> None:
         self.net = as_required(self.net, self.method)
-        samples = sum(one.n for one in self.data)
+        samples = sum(data.n for data in self.data)
         self.spec = Spec(
             len(self.data[0].class_counts),
             self.net.feature_dim,
@@ -183,13 +185,15 @@ class TinyFederation:
             Participant(client, self.client_states.get(client), self.data[client]) for client in chosen
         ]
         together = [members] if self.cohort else [[participant] for participant in members]
-        rounds = [one for some in together for one in client_rounds(self.method, sent, some, self.session)]
+        rounds = [
+            visit for group in together for visit in client_rounds(self.method, sent, group, self.session)
+        ]
         done = dict(zip(chosen, rounds, strict=True))
         for client, weight in zip(chosen, weights, strict=True):
             accumulator.add(client, weight, done[client].upload, "test")
-        for client, one in done.items():
-            if not one.client_state.empty:
-                self.client_states[client] = one.client_state
+        for client, visit in done.items():
+            if not visit.client_state.empty:
+                self.client_states[client] = visit.client_state
         self.receive(*accumulator.finish(self.server), chosen)
         self.last = done
         return done
@@ -202,9 +206,9 @@ class TinyFederation:
         shape = self.data[0].x.shape[1:]
         public = _shaped(torch.randn(12, FEATURES, generator=torch.Generator().manual_seed(7)), shape)
         told = self.spec, self.server.round, len(chosen), samples, received, self.seed, mean_b
-        own = client_data(12, range(CLASSES), 8)
+        labelled = client_data(12, range(CLASSES), 8)
         net = lambda state, x: self.net.differentiable(state, x.to(state.w.dtype))  # noqa: E731
-        k = ServerContext(*told, net, public, (_shaped(own.x, shape), own.y))
+        k = ServerContext(*told, net, public, (_shaped(labelled.x, shape), labelled.y))
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
 
     def run(self, rounds: int, participants: Sequence[int] | None = None) -> Self:
@@ -233,13 +237,7 @@ def leaves(record: T) -> list[Tensor]:
 
 def same_bits(a: T, b: T) -> bool:
     """Return whether two records hold the same tensors bit for bit (NaN equals NaN)."""
-    left, right = leaves(a), leaves(b)
-    return len(left) == len(right) and all(
-        x.dtype == y.dtype
-        and x.shape == y.shape
-        and x.numpy(force=True).tobytes() == y.numpy(force=True).tobytes()
-        for x, y in zip(left, right, strict=True)
-    )
+    return same_values(leaves(a), leaves(b))
 
 
 def tiny_federation(

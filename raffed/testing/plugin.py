@@ -37,15 +37,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if FIXTURE not in metafunc.fixturenames:
         return
-    references = [str(one) for mark in metafunc.definition.iter_markers(MARKER) for one in mark.args]
+    marks = metafunc.definition.iter_markers(MARKER)
+    references = [str(reference) for mark in marks for reference in mark.args]
     cases = [pytest.param(case, id=name) for text in references for name, case in _cases(text)]
     metafunc.parametrize(FIXTURE, cases)
 
 
 def _cases(reference: str) -> list[tuple[str, Callable[[], None]]]:
     from raffed.testing.recognise import check
-
-    found = check(reference)
 
     def case(state: str, text: str) -> Callable[[], None]:
         def outcome() -> None:
@@ -58,5 +57,9 @@ def _cases(reference: str) -> list[tuple[str, Callable[[], None]]]:
         return outcome
 
     return [
-        (f"{reference}-{one.name}", case(one.state, f"{one.why} (the rule: {one.sentence})")) for one in found
+        (
+            f"{reference}-{finding.name}",
+            case(finding.state, f"{finding.why} (the rule: {finding.sentence})"),
+        )
+        for finding in check(reference)
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, ValuesView
-from typing import TypeVar, get_args
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 from torch import nn
 
@@ -23,46 +24,53 @@ from raffed.errors import UsageError, check_choice
 from raffed.federation.selection import GIVEN
 from raffed.methods import METHODS
 from raffed.models import MODELS
+from raffed.models.net import Net
 from raffed.own.gate import entry_points
 from raffed.own.names import mark_of
 from raffed.own.resolve import load
 from raffed.tables.items import Item
+from raffed.testing.contract import Findings, Kind, is_code
 from raffed.testing.datasets import check_dataset, check_split
-from raffed.testing.findings import Findings, Kind, is_code
-from raffed.testing.losses import check_loss
+from raffed.testing.functions import check_loss, check_metric, check_schedule, check_selection
 from raffed.testing.methods import check_method
-from raffed.testing.metrics import check_metric
 from raffed.testing.models import check_model
-from raffed.testing.schedules import check_schedule
-from raffed.testing.selections import check_selection
 from raffed.testing.tables import check_table
 
 T = TypeVar("T")
-RETURNED: dict[str, Kind] = {
-    "Method": "method",
-    "Module": "model",
-    "Net": "model",
-    "Dataset": "dataset",
-    "Split": "split",
-    "Item": "table",
+
+
+@dataclass(frozen=True)
+class KindOfObject:
+    """What is known of a kind.
+
+    Attributes:
+        check: The function that checks an object of it.
+        classes: Its objects are of these classes, or these are what its functions return.
+        names: The names that raffed has for its objects.
+        group: The group of entry points.
+        marked: Whether a function of this kind may have a decorator of raffed's.
+        has_args: Whether the check takes arguments.
+    """
+
+    check: Callable[..., Findings]
+    classes: tuple[type, ...] = ()
+    names: Collection[str] = ()
+    group: str = ""
+    marked: bool = False
+    has_args: bool = True
+
+
+KINDS: dict[Kind, KindOfObject] = {
+    "method": KindOfObject(check_method, (Method,), METHODS, "raffed.methods", marked=True),
+    "model": KindOfObject(check_model, (nn.Module, Net), MODELS, "raffed.models"),
+    "dataset": KindOfObject(check_dataset, (Dataset,), DATASETS, "raffed.datasets", has_args=False),
+    "split": KindOfObject(check_split, (Split,), group="raffed.splits", marked=True),
+    "loss": KindOfObject(check_loss, group="raffed.losses", marked=True),
+    "metric": KindOfObject(check_metric, group="raffed.metrics", marked=True, has_args=False),
+    "schedule": KindOfObject(check_schedule, names=SCHEDULES),
+    "selection": KindOfObject(check_selection, names=SELECTIONS),
+    "table": KindOfObject(check_table, (Item,), has_args=False),
 }
-MARKED: tuple[Kind, ...] = ("method", "split", "loss", "metric")  # kinds with a decorator
-NAMES: dict[Kind, Collection[str]] = {
-    "method": METHODS,
-    "model": MODELS,
-    "dataset": DATASETS,
-    "schedule": SCHEDULES,
-    "selection": SELECTIONS,
-}
-GROUPS: dict[Kind, str] = {
-    "method": "raffed.methods",
-    "model": "raffed.models",
-    "dataset": "raffed.datasets",
-    "split": "raffed.splits",
-    "loss": "raffed.losses",
-    "metric": "raffed.metrics",
-}
-WITHOUT_ARGUMENTS = ("dataset", "metric", "table")
 WANTED = (
     "a function that returns a Method, a network (nn.Module), a Dataset, a Split, a table (raffed.table), or "
     "a loss, metric, schedule, selection or split, whose parameters have the names in the documentation"
@@ -89,26 +97,17 @@ def check(reference: str, args: Mapping[str, Value] | None = None, kind: str | N
         'method'
     """
     known, where = _recognised(reference) if kind is None else (_said(kind), reference)
-    if args and known in WITHOUT_ARGUMENTS:
-        raise UsageError(
-            f"{reference} is a {known}, which takes no arguments here; leave out {', '.join(args)}"
-        )
-    checks: dict[Kind, Callable[[], Findings]] = {
-        "method": lambda: check_method(where, args, name=reference),
-        "model": lambda: check_model(where, args, name=reference),
-        "dataset": lambda: check_dataset(where, name=reference),
-        "split": lambda: check_split(where, args=args, name=reference),
-        "loss": lambda: check_loss(where, args, name=reference),
-        "metric": lambda: check_metric(where, name=reference),
-        "schedule": lambda: check_schedule(where, args, name=reference),
-        "selection": lambda: check_selection(where, args, name=reference),
-        "table": lambda: check_table(where, name=reference),
-    }
-    return checks[known]()
+    if not KINDS[known].has_args:
+        if args:
+            raise UsageError(
+                f"{reference} is a {known}, which takes no arguments here; leave out {', '.join(args)}"
+            )
+        return KINDS[known].check(where, name=reference)
+    return KINDS[known].check(where, args=args, name=reference)
 
 
 def _said(kind: str) -> Kind:
-    kinds: dict[str, Kind] = {one: one for one in get_args(Kind)}
+    kinds: dict[str, Kind] = {name: name for name in KINDS}
     return kinds[check_choice("kind", kind, kinds)]
 
 
@@ -119,12 +118,12 @@ def _recognised(text: str) -> tuple[Kind, str]:
     if is_code(text):
         return _kind_of_code(text), text
     low = text.strip().lower()
-    for kind, names in NAMES.items():
-        if low in names:
+    for kind, about in KINDS.items():
+        if low in about.names:
             return kind, low
-    for kind, group in GROUPS.items():
-        if found := entry_points(group).get(low):
-            return kind, found.reference
+    for kind, about in KINDS.items():
+        if about.group and (registered := entry_points(about.group).get(low)):
+            return kind, registered.reference
     try:
         parse_split(text)
     except UsageError as error:
@@ -140,51 +139,43 @@ def _recognised(text: str) -> tuple[Kind, str]:
 
 def _kind_of_code(reference: str) -> Kind:
     """Return the kind of what a reference names, from its class or from what it says that it returns."""
-    found = load(reference)
-    kind = _kind_of_object(found)
-    if kind is None and callable(found) and not inspect.isclass(found):
-        kind = _kind_of_function(found)
+    thing = load(reference)
+    kind = _kind_of_object(thing)
+    if kind is None and callable(thing) and not inspect.isclass(thing):
+        kind = _kind_of_function(thing)
     if kind is None:
         raise UsageError(
-            f"{reference} is a {type(found).__name__}; it must be {WANTED}; `--kind loss` says what it is"
+            f"{reference} is a {type(thing).__name__}; it must be {WANTED}; `--kind loss` says what it is"
         )
     return kind
 
 
-def _kind_of_object(found: T) -> Kind | None:
-    if _tables(found):
+def _kind_of_object(thing: T) -> Kind | None:
+    """Return the kind of an object, of a class, or of a list or dictionary of tables."""
+    tables = list(thing.values()) if isinstance(thing, Mapping) else thing
+    if isinstance(tables, list | tuple) and tables and all(isinstance(item, Item) for item in tables):
         return "table"
-    kinds: tuple[tuple[type, Kind], ...] = (
-        (Method, "method"),
-        (nn.Module, "model"),
-        (Dataset, "dataset"),
-        (Split, "split"),
-    )
-    for kind, name in kinds:
-        if isinstance(found, kind) or (inspect.isclass(found) and issubclass(found, kind)):
-            return name
+    for kind, about in KINDS.items():
+        if isinstance(thing, about.classes) or (inspect.isclass(thing) and issubclass(thing, about.classes)):
+            return kind
     return None
 
 
-def _tables(found: T) -> bool:
-    """Return whether an object is a table, or a list or dictionary of tables."""
-    several = found.values() if isinstance(found, Mapping) else found
-    listed = list(several) if isinstance(several, list | tuple | ValuesView) else [found]
-    return bool(listed) and all(isinstance(one, Item) for one in listed)
-
-
-def _kind_of_function(found: T) -> Kind | None:
+def _kind_of_function(thing: T) -> Kind | None:
     """Return the kind that a function's decorator, its annotation or the names of its parameters say."""
-    if not inspect.isfunction(found):
+    if not inspect.isfunction(thing):
         return None
-    for kind in MARKED:
-        if mark_of(found, kind, None) is not None:
+    for kind, about in KINDS.items():
+        if about.marked and mark_of(thing, kind, None) is not None:
             return kind
-    inner = inspect.unwrap(found)
+    inner = inspect.unwrap(thing)
     returns = getattr(inner, "__annotations__", {}).get("return", "")
     text = returns if isinstance(returns, str) else str(getattr(returns, "__name__", returns))
     word = re.split(r"[\W]+", text.strip("'\"]"))[-1]
-    return RETURNED.get(word) or _kind_by_parameters(list(inspect.signature(inner).parameters))
+    for kind, about in KINDS.items():
+        if word in [home.__name__ for home in about.classes]:
+            return kind
+    return _kind_by_parameters(list(inspect.signature(inner).parameters))
 
 
 def _kind_by_parameters(known: list[str]) -> Kind | None:

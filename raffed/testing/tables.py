@@ -12,16 +12,30 @@ from raffed.errors import UsageError
 from raffed.runtime.run_method import method_of
 from raffed.tables.catalogue import own_items
 from raffed.tables.items import MEASURES, SCALES, Cell, Claim, Item, lacking
-from raffed.testing.findings import Check, Findings, NotApplicableError, found_by
-from raffed.testing.generators import global_draws
+from raffed.testing.contract import Findings, FunctionContract, NotApplicableError
 
 
 @dataclass(frozen=True)
-class TableSubject:
-    """The tables behind a reference, and how they are made again."""
+class TableContract(FunctionContract[None, list[str]]):
+    """The tables behind a reference: runs that exist, and statements about them that could be false."""
 
     load: Callable[[], tuple[Item, ...]]
     items: tuple[Item, ...]
+
+    kind = "table"
+
+    def remedy(self) -> str:
+        """Return why the runs must be the same."""
+        return "a run that is another one when the table is made again is never found"
+
+    def examples(self) -> list[None]:
+        """Return one call, which has no arguments."""
+        return [None]
+
+    def call(self, arguments: None) -> list[str]:
+        """Return the identities of all runs of the tables, made anew."""
+        again = TableContract(self.load, self.load())
+        return [config.identity() for scale in SCALES for _, config in again.runs(scale)]
 
     def runs(self, scale: str) -> Iterator[tuple[str, RunConfig]]:
         """Yield what messages call a cell, and its run at a scale."""
@@ -30,6 +44,78 @@ class TableSubject:
                 config = item.at(cell, scale)
                 if config is not None:
                     yield _called(item, cell), config
+
+    def check_names_exist(self) -> str:
+        """Every method, data set, network and split of a cell exists."""
+        for where, config in self.runs("full"):
+            if missing := lacking(config):
+                return f"{where}: there is no {missing[0]}"
+        return ""
+
+    def check_runs_possible(self) -> str:
+        """Every cell's method and split take the arguments that they are given."""
+        for where, config in self.runs("full"):
+            try:
+                method_of(config)
+                parse_split(config.data.split, config.data.split_args)
+            except UsageError as error:
+                return f"{where}: {error}"
+        return ""
+
+    def check_every_scale(self) -> str:
+        """There are runs at every scale."""
+        for scale in SCALES:
+            if not any(True for _ in self.runs(scale)):
+                return f"no cell is left at the scale {scale}; `proxy` returns None for every run"
+            for where, config in self.runs(scale):
+                if not issubclass(type(config), RunConfig):
+                    kind = type(config).__name__
+                    return f"{where}: `proxy` returned a {kind}; it must return a RunConfig or None"
+        return ""
+
+    def check_cells_differ(self) -> str:
+        """No two cells are the same run."""
+        for item in self.items:
+            known: dict[tuple[str, str], str] = {}
+            for cell in item.cells:
+                key = cell.config.identity(), cell.measure
+                if key in known:
+                    return f"{_called(item, cell)}: its run is also that of the cell ({known[key]})"
+                known[key] = ", ".join(cell.place)
+        return ""
+
+    def check_printed_in_percent(self) -> str:
+        """Printed numbers have the unit of the measure."""
+        printed = [(item, cell) for item in self.items for cell in item.cells if "value" in cell.printed]
+        if not printed:
+            raise NotApplicableError("nothing is printed")
+        for item in self.items:
+            values = [float(cell.printed["value"]) for home, cell in printed if home is item]
+            if values and MEASURES[item.measure].endswith("%") and max(map(abs, values)) <= 1.0:
+                return f"{item.name}: no printed number is above 1, and {item.measure} is in percent"
+        return ""
+
+    def check_claims_can_be_false(self) -> str:
+        """No claim compares a cell with itself."""
+        claims = [(item, claim) for item in self.items for claim in item.claims]
+        if not claims:
+            raise NotApplicableError("nothing is claimed")
+        for item, claim in claims:
+            if _cancels(claim):
+                return f"{item.name}: the claim {claim.text!r} compares a cell with itself"
+        return ""
+
+
+def _called(item: Item, cell: Cell) -> str:
+    return f"{item.name}, cell ({', '.join(cell.place)})"
+
+
+def _cancels(claim: Claim) -> bool:
+    """Return whether the terms of a claim add up to nothing, whatever the cells hold."""
+    total: dict[tuple[str, ...], float] = defaultdict(float)
+    for term in claim.terms:
+        total[term[1:]] += term[0]
+    return not any(total.values())
 
 
 def check_table(table: str, *, name: str | None = None) -> Findings:
@@ -56,103 +142,4 @@ def check_table(table: str, *, name: str | None = None) -> Findings:
     def load() -> tuple[Item, ...]:
         return tuple(own_items(table).values())
 
-    return found_by(TABLE_CHECKS, TableSubject(load, load()), "table", name or table)
-
-
-def _called(item: Item, cell: Cell) -> str:
-    return f"{item.name}, cell ({', '.join(cell.place)})"
-
-
-def _names(subject: TableSubject) -> str:
-    for where, config in subject.runs("full"):
-        if missing := lacking(config):
-            return f"{where}: there is no {missing[0]}"
-    return ""
-
-
-def _possible(subject: TableSubject) -> str:
-    for where, config in subject.runs("full"):
-        try:
-            method_of(config)
-            parse_split(config.data.split, config.data.split_args)
-        except UsageError as error:
-            return f"{where}: {error}"
-    return ""
-
-
-def _scales(subject: TableSubject) -> str:
-    for scale in SCALES:
-        if not any(True for _ in subject.runs(scale)):
-            return f"no cell is left at the scale {scale}; `proxy` returns None for every run"
-        for where, config in subject.runs(scale):
-            if not issubclass(type(config), RunConfig):
-                return (
-                    f"{where}: `proxy` returned a {type(config).__name__}; it must return a RunConfig or None"
-                )
-    return ""
-
-
-def _same_twice(subject: TableSubject) -> str:
-    again = TableSubject(subject.load, subject.load())
-    for scale in SCALES:
-        for (where, one), (_, other) in zip(subject.runs(scale), again.runs(scale), strict=True):
-            if one.identity() != other.identity():
-                return f"{where}: the run is another one when the table is made again, so it is never found"
-    return ""
-
-
-def _generator(subject: TableSubject) -> str:
-    return global_draws(subject.load)
-
-
-def _differ(subject: TableSubject) -> str:
-    for item in subject.items:
-        known: dict[tuple[str, str], str] = {}
-        for cell in item.cells:
-            key = cell.config.identity(), cell.measure
-            if key in known:
-                return f"{item.name}: the cells {known[key]} and ({', '.join(cell.place)}) are the same run"
-            known[key] = f"({', '.join(cell.place)})"
-    return ""
-
-
-def _percent(subject: TableSubject) -> str:
-    printed = [(item, cell) for item in subject.items for cell in item.cells if "value" in cell.printed]
-    if not printed:
-        raise NotApplicableError("nothing is printed")
-    for item in subject.items:
-        values = [float(cell.printed["value"]) for one, cell in printed if one is item]
-        if values and MEASURES[item.measure].endswith("%") and max(map(abs, values)) <= 1.0:
-            return f"{item.name}: no printed number is above 1, and {item.measure} is in percent"
-    return ""
-
-
-def _claims(subject: TableSubject) -> str:
-    claims = [(item, claim) for item in subject.items for claim in item.claims]
-    if not claims:
-        raise NotApplicableError("nothing is claimed")
-    for item, claim in claims:
-        if _cancels(claim):
-            return f"{item.name}: the claim {claim.text!r} compares a cell with itself"
-    return ""
-
-
-def _cancels(claim: Claim) -> bool:
-    """Return whether the terms of a claim add up to nothing, whatever the cells hold."""
-    total: dict[tuple[str, ...], float] = defaultdict(float)
-    for term in claim.terms:
-        total[term[1:]] += term[0]
-    return not any(total.values())
-
-
-_LOOKS: tuple[tuple[str, str, Callable[[TableSubject], str]], ...] = (
-    ("names-exist", "Every method, data set, network and split of a cell exists.", _names),
-    ("runs-possible", "Every cell's method and split take the arguments that they are given.", _possible),
-    ("every-scale", "There are runs at every scale.", _scales),
-    ("same-twice", "The runs are the same when the table is made again.", _same_twice),
-    ("no-global-generator", "The global random generators are left alone.", _generator),
-    ("cells-differ", "No two cells are the same run.", _differ),
-    ("printed-in-percent", "Printed numbers have the unit of the measure.", _percent),
-    ("claims-can-be-false", "No claim compares a cell with itself.", _claims),
-)
-TABLE_CHECKS: tuple[Check[TableSubject], ...] = tuple(Check(*one) for one in _LOOKS)
+    return TableContract(load, load()).findings(name or table)

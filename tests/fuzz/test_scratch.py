@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {  # folders that have another end: beside what they replace, held by Ray, or in a user's own test
     "raffed/own/carried.py",
     "raffed/results/storage.py",
-    "raffed/testing/method_boundaries.py",
+    "raffed/testing/methods.py",
 }
 
 

@@ -163,7 +163,7 @@ def test_the_head_can_be_named_as_an_argument() -> None:
         ("./nowhere.py:Net", {}, "there is no such file"),
         (f"{HOME}:a_list", {}, "made a list; it must make an nn.Module"),
         (f"{HOME}:made", {}, "is a Linear; it must be a class or a function"),
-        (f"{HOME}:SmallNet", {"head": 3}, "head = 3 is not the name of a layer"),
+        (f"{HOME}:SmallNet", {"head": 3}, "not the output of its layer '3'"),
         ("torchvision:resnet81", {}, "network of torchvision.*resnet18"),
         ("torchvision:resnet18", {"weights": "DEFAULT"}, "--init FILE"),
     ],

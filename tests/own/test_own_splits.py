@@ -161,7 +161,7 @@ def test_check_recognises_a_split_by_its_parameters_and_finds_what_is_wrong(myla
         encoding="utf-8",
     )
     failed = {one.name for one in check_split("./bad.py:bad").failed}
-    assert failed == {"same-seed-same-lists", "no-global-generator"}
+    assert failed == {"same-twice", "no-global-generator"}
 
 
 DRAWS = {
@@ -190,7 +190,7 @@ def test_a_function_that_draws_from_another_generator_than_rng_is_refused_before
     assert ("its argument `rng` only" if "rng" in named else "an argument `rng`, which it must name") in said
     assert not (mylab / "run").exists()
     why = {one.name: one.why for one in check_split("./bad.py:bad").failed}
-    assert "`rng`" in why["same-seed-same-lists"]
+    assert "`rng`" in why["same-twice"]
 
 
 def test_a_subclass_that_draws_from_a_global_generator_is_refused_with_its_file_and_line(mylab: Path) -> None:

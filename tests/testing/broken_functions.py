@@ -166,9 +166,9 @@ def jittered(done, total):
 
 BROKEN_SCHEDULES: dict[Callable[..., float], str] = {
     below_zero: "returns-factors",
-    to_the_last: "any-length",
+    to_the_last: "returns-factors",
     never: "trains",
-    halved_at_every_call: "no-memory",
+    halved_at_every_call: "same-twice",
     jittered: "no-global-generator",
 }
 
@@ -210,10 +210,10 @@ def smallest(sizes, count):
 BROKEN_SELECTIONS: dict[Callable[..., Sequence[int]], str] = {
     counted_from_one: "clients-exist",
     beside_the_largest: "one-client",
-    by_a_counter: "same-seed-same-clients",
-    not_the_last_ones: "no-memory",
+    by_a_counter: "same-twice",
+    not_the_last_ones: "same-twice",
     by_numpy: "no-global-generator",
-    smallest: "sizes-unchanged",
+    smallest: "inputs-unchanged",
 }
 
 BASE = RunConfig()

@@ -5,6 +5,7 @@ would show: the method trains, and its serial run looks well.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +20,6 @@ from raffed.core.server import ServerRule
 
 LAST_MODEL: dict[str, Params] = {}
 FIRST_MODELS: dict[int, Params] = {}
-VELOCITY: dict[str, Params] = {}
 NOTHING_YET = torch.zeros(())
 
 
@@ -97,11 +97,13 @@ class FirstModel(Term):
 
 
 class GlobalVelocity(ServerRule[None]):
-    """Momentum of the server, which is kept in a module variable."""
+    """Momentum of the server, which is kept in the class."""
+
+    velocity: ClassVar[dict[str, Params]] = {}
 
     def step(self, own: None, w: Params, mean: Params, k: ServerContext) -> tuple[None, Params]:
-        VELOCITY["v"] = 0.9 * VELOCITY.get("v", w.zeros()) + (mean - w)
-        return None, w + VELOCITY["v"]
+        self.velocity["v"] = 0.9 * self.velocity.get("v", w.zeros()) + (mean - w)
+        return None, w + self.velocity["v"]
 
 
 class SendsItsMemory(Ingredient):
@@ -252,8 +254,9 @@ def one_total_for_all() -> Method:
 CARELESS: tuple[tuple[Callable[..., Method], str, str], ...] = (
     (relay, "client-order", "put what a client remembers into a Private record"),
     (relay, "any-packing", "put what a client remembers into a Private record"),
-    (first_model, "resume-is-uninterrupted", "its variable FIRST_MODELS"),
-    (global_velocity, "resume-is-uninterrupted", "its variable VELOCITY"),
+    (relay, "no-module-state", "its variable LAST_MODEL"),
+    (first_model, "no-module-state", "its variable FIRST_MODELS"),
+    (global_velocity, "resume-is-uninterrupted", "keep nothing outside the records"),
     (sends_its_memory, "private-stays", "only a Wire may travel"),
     (keeps_a_wire, "private-stays", "only a Private record may stay"),
     (sends_everything, "private-stays", "returned other tensors than it must"),

@@ -19,8 +19,7 @@ from raffed.testing import (
     check_split,
     tiny_federation,
 )
-from raffed.testing.method_boundaries import MethodSubject
-from raffed.testing.methods import METHOD_CHECKS
+from raffed.testing.methods import MethodContract
 from tests.testing import broken, careless
 from tests.testing.careless import CARELESS
 
@@ -48,15 +47,14 @@ def test_a_method_that_breaks_a_sentence_is_found_by_its_check(
 def test_a_careless_method_is_found_by_its_check_which_says_what_to_do(
     factory: Callable[..., Method], name: str, advice: str
 ) -> None:
-    [look] = [one for one in METHOD_CHECKS if one.name == name]
-    found = look.of(MethodSubject(factory, {}), "mine")
+    found = MethodContract(factory, {}).outcome(name, "mine")
     assert found.state == "fails"
     assert advice in found.why
 
 
 def test_every_check_of_methods_has_a_method_that_it_finds() -> None:
     found = {*broken.BROKEN_METHODS.values(), *(name for _, name, _ in CARELESS)}
-    assert found | {"no-global-generator"} == {one.name for one in METHOD_CHECKS}
+    assert found | {"no-global-generator"} == {*MethodContract.names()}
 
 
 def test_what_a_careless_method_left_in_a_variable_is_not_seen_by_the_next_check() -> None:
@@ -103,7 +101,7 @@ def test_a_data_set_that_breaks_sentences_is_found() -> None:
 
 def test_a_split_that_breaks_sentences_is_found() -> None:
     failed = {one.name for one in check_split(broken.Unseeded(2)).failed}
-    assert {"same-seed-same-lists", "no-global-generator"} <= failed
+    assert {"same-twice", "no-global-generator"} <= failed
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,8 @@ from raffed.config.selection import SELECTIONS
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import reference_to
 from raffed.testing import check, check_loss, check_metric, check_schedule, check_selection, check_table
-from raffed.testing.losses import LOSS_CHECKS
-from raffed.testing.metrics import METRIC_CHECKS
-from raffed.testing.schedules import SCHEDULE_CHECKS
-from raffed.testing.selections import SELECTION_CHECKS
-from raffed.testing.tables import TABLE_CHECKS
+from raffed.testing.functions import LossContract, MetricContract, ScheduleContract, SelectionContract
+from raffed.testing.tables import TableContract
 from tests.cli.conftest import Cli
 from tests.testing import broken_functions as broken
 
@@ -27,12 +24,9 @@ BROKEN = {
     "schedule": broken.BROKEN_SCHEDULES,
     "selection": broken.BROKEN_SELECTIONS,
 }
-CHECKS: dict[str, Sequence[object]] = {
-    "loss": LOSS_CHECKS,
-    "metric": METRIC_CHECKS,
-    "schedule": SCHEDULE_CHECKS,
-    "selection": SELECTION_CHECKS,
-    "table": TABLE_CHECKS,
+CHECKS = {
+    contract.kind: contract.names()
+    for contract in (LossContract, MetricContract, ScheduleContract, SelectionContract, TableContract)
 }
 
 
@@ -57,7 +51,7 @@ def test_a_careless_table_is_found_by_its_check(name: str, rule: str) -> None:
 @pytest.mark.parametrize("kind", CHECKS)
 def test_every_check_has_something_careless_that_it_finds(kind: str) -> None:
     found = broken.BROKEN_TABLES if kind == "table" else BROKEN[kind]
-    assert set(found.values()) == {one.name for one in CHECKS[kind]}
+    assert set(found.values()) == set(CHECKS[kind])
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -157,7 +151,7 @@ def test_arguments_reach_what_is_checked_and_wrong_ones_are_refused(lab: Path) -
     assert [one.name for one in check_selection("./mine.py:largest", {"least": 1000}).failed] == [
         "clients-exist",
         "one-client",
-        *("same-seed-same-clients", "no-memory", "no-global-generator", "sizes-unchanged"),
+        *("inputs-unchanged", "same-twice", "no-global-generator"),
     ]
 
 

@@ -1,9 +1,6 @@
 """Networks of one's own: any `nn.Module` that returns class scores.
 
-- `heads.py`: find the layer that makes the scores
 - `wrapping.py`: a module as raffed's network, and back
 - `factories.py`: from a name to the module: the user's own code, or torchvision's
 - `laws.py`: what such a network must keep to, checked before any work
-- `trials.py`: the steps that the laws compare
-- `weights.py`: a network's weights by the user's own names, as files
 """

@@ -84,15 +84,17 @@ def load_pretrained(module: nn.Module, name: str) -> None:
             f"torchvision:{name}: pretrained = true needs the file {path.name} in {path.parent}, and it is "
             "not there; put it there, or leave pretrained out"
         )
-    wanted, found = path.stem.rpartition("-")[2], hashlib.sha256(path.read_bytes()).hexdigest()
-    if not found.startswith(wanted):
+    wanted, digest = path.stem.rpartition("-")[2], hashlib.sha256(path.read_bytes()).hexdigest()
+    if not digest.startswith(wanted):
         raise UsageError(
-            f"{path} has the SHA-256 {found[:12]}, and its name says {wanted}; put the file back"
+            f"{path} has the SHA-256 {digest[:12]}, and its name says {wanted}; put the file back"
         )
     stored: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-    own = module.state_dict()
-    fitting = {key: value for key, value in stored.items() if key in own and own[key].shape == value.shape}
-    left = sorted(own.keys() - fitting.keys())
+    weights = module.state_dict()
+    fitting = {
+        key: value for key, value in stored.items() if key in weights and weights[key].shape == value.shape
+    }
+    left = sorted(weights.keys() - fitting.keys())
     if len({key.rpartition(".")[0] for key in left}) > 1:  # more than the head
         raise UsageError(
             f"torchvision:{name}: {path.name} has no weights for {left[0]}; leave out the arguments that "
@@ -123,12 +125,10 @@ def make_own(name: str, args: Mapping[str, Value], inputs: ModelInputs, num_clas
     """
     factory = factory_of(name)
     keywords = keywords_of(name, factory, args)
-    head = keywords.pop(HEAD, None) if HEAD not in _parameters(factory, name) else None
-    if head is not None and not isinstance(head, str):
-        raise UsageError(f"{name}: head = {head!r} is not the name of a layer")
-    own: dict[str, Value] = {"in_shape": inputs.shape, "num_classes": num_classes}
-    known = _parameters(factory, name)
-    keywords = {**{key: value for key, value in own.items() if key in known}, **keywords}
+    known = inspect.signature(factory).parameters
+    head = None if HEAD in known or HEAD not in keywords else str(keywords.pop(HEAD))
+    about: dict[str, Value] = {"in_shape": inputs.shape, "num_classes": num_classes}
+    keywords = {**{key: value for key, value in about.items() if key in known}, **keywords}
     with own_errors(name):
         module = factory(**keywords)
     if not isinstance(module, nn.Module):
@@ -146,24 +146,24 @@ def factory_of(name: str) -> Factory:
     """
     if name.startswith(TORCHVISION):
         return _torchvision(name.removeprefix(TORCHVISION))
-    found = load(reference_of(name, GROUP, ()) or name)
-    if isinstance(found, nn.Module) or not callable(found):
+    maker = load(reference_of(name, GROUP, ()) or name)
+    if isinstance(maker, nn.Module) or not callable(maker):
         raise UsageError(
-            f"{name} is a {type(found).__name__}; it must be a class or a function, so that every "
+            f"{name} is a {type(maker).__name__}; it must be a class or a function, so that every "
             f"process makes a network of its own"
         )
-    is_network = isinstance(found, type) and issubclass(found, nn.Module)
-    if not (is_network or _is_factory(found)):
+    is_network = isinstance(maker, type) and issubclass(maker, nn.Module)
+    if not (is_network or _is_factory(maker)):
         raise UsageError(
             f"{name} is not known to make a network; it must be a subclass of nn.Module, or a function with "
             f"the annotation `-> nn.Module`"
         )
-    factory: Factory = found
+    factory: Factory = maker
     return factory
 
 
-def _is_factory(found: Callable[..., object]) -> bool:
-    return isinstance(found, types.FunctionType) and may_be_called(found, "Module", "Net")
+def _is_factory(maker: Callable[..., object]) -> bool:
+    return isinstance(maker, types.FunctionType) and may_be_called(maker, "Module", "Net")
 
 
 def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[str, Value]:
@@ -173,8 +173,8 @@ def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[
         UnknownNameError: The factory has no such argument. The message lists those that it has.
         UsageError: An argument that the factory needs was not given.
     """
-    known, named = _parameters(factory, name), named_arguments(name, factory)
-    free = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
+    known, named = inspect.signature(factory).parameters, named_arguments(factory)
+    free = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     for key in args:
         if not (free or key in named or key == HEAD):
             raise UnknownNameError(f"argument of {name}", key, [*named, HEAD])
@@ -184,17 +184,11 @@ def keywords_of(name: str, factory: Factory, args: Mapping[str, Value]) -> dict[
     return dict(args)
 
 
-def named_arguments(name: str, factory: Factory) -> list[str]:
+def named_arguments(factory: Factory) -> list[str]:
     """Return the names of the arguments that a factory's signature spells out."""
-    known = _parameters(factory, name)
-    return [key for key, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-
-
-def _parameters(factory: Factory, name: str) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(factory).parameters
-    except ValueError as error:
-        raise UsageError(f"{name} has no signature that Python can read; wrap it in a function") from error
+    known = inspect.signature(factory).parameters
+    by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return [key for key, parameter in known.items() if parameter.kind in by_name]
 
 
 @functools.cache

@@ -40,9 +40,9 @@ class NetworkTrial:
     def __init__(self, net: Net, title: str, *, double: bool = False) -> None:
         self.title = title
         with own_errors(title):
-            made = copy.deepcopy(net)
+            copied = copy.deepcopy(net)
             self.network = Network(
-                made.double() if double else made, kernels=net.rewritable, constants=net.constants
+                copied.double() if double else copied, kernels=net.rewritable, constants=net.constants
             )
 
     def scores(self, x: Tensor, training: bool) -> Tensor:
@@ -121,6 +121,7 @@ class Laws:
         """
         self.check_scores()
         self.check_repeats()
+        self.check_buffers()
         self.check_samples()
         if cohort > 1:
             self.check_stacks(cohort)
@@ -145,9 +146,8 @@ class Laws:
                 )
 
     def check_repeats(self) -> None:
-        """Check that the same batch gives the same scores, and that only BatchNorm's statistics change."""
+        """Check that the same batch gives the same scores."""
         x, y = self.inputs.batch(3), torch.arange(3) % self.classes
-        constants = self._constants()
         (loss, gradients), (again, same) = (self.trial.trained(x, y, seed) for seed in (1, 2))
         if not (torch.equal(loss, again) and all(torch.equal(gradients[n], same[n]) for n in gradients)):
             raise UsageError(f"{self.title}{NOT_REPEATED}")
@@ -156,6 +156,11 @@ class Laws:
                 f"{self.title} gives other scores for the same batch in evaluation mode when it is called "
                 f"again; it may neither draw random numbers nor remember earlier batches there"
             )
+
+    def check_buffers(self) -> None:
+        """Check that training changes no other buffers than BatchNorm's statistics."""
+        constants = self._constants()
+        self.trial.trained(self.inputs.batch(3), torch.arange(3) % self.classes, 1)
         for name, value in self._constants().items():
             if not torch.equal(value, constants[name]):
                 raise UsageError(
@@ -170,7 +175,7 @@ class Laws:
             self.trial.scores(x, False),
             [self.trial.scores(x[i : i + 1], False) for i in range(3)],
         )
-        if any(one.shape != (1, self.classes) for one in alone):
+        if any(scores.shape != (1, self.classes) for scores in alone):
             got = "x".join(map(str, alone[0].shape))
             raise UsageError(
                 f"{self.title} returns scores {got} for a batch of one sample; it must return "
@@ -228,30 +233,6 @@ class Laws:
     def _constants(self) -> dict[str, Tensor]:
         named = dict(self.trial.network.module.named_buffers())
         return {name: named[name].clone() for name in self._net.constants}
-
-
-def held(laws: Laws) -> dict[str, str]:
-    """Return what each law found: its name → "" if it holds, otherwise the reason.
-
-    The names are "serial", "repeats", "samples" and "stacked".
-
-    Args:
-        laws: The checks of one network.
-    """
-    checks: dict[str, Callable[[], None]] = {
-        "serial": laws.check_scores,
-        "repeats": laws.check_repeats,
-        "samples": laws.check_samples,
-        "stacked": lambda: laws.check_stacks(2),
-    }
-    found = {}
-    for name, check in checks.items():
-        try:
-            check()
-            found[name] = ""
-        except RaffedError as error:
-            found[name] = str(error)
-    return found
 
 
 def check_seeded(net: Net, again: Net, title: str) -> None:

@@ -17,7 +17,7 @@ from raffed.errors import RaffedError, UsageError
 from raffed.models.net import Net
 from raffed.own.user_code import UserCodeError, where_raised
 
-# Find the head of a module: the linear layer whose output is the scores that the module returns.
+# The head of a module: the linear layer whose output is the scores that the module returns.
 
 
 @dataclass(frozen=True)
@@ -47,34 +47,49 @@ class ModelInputs:
         return f"{self.dtype} {'x'.join(map(str, self.shape))}"
 
 
-def find_head(module: nn.Module, x: Tensor, title: str) -> str:
-    """Return the name of the linear layer that a module calls last.
+def find_head(module: nn.Module, head: str | None, x: Tensor, title: str) -> str:
+    """Return the name of the linear layer whose output a module returns, in evaluation and in training.
 
     Args:
-        module: A module from inputs [B, ...] to scores [B, C]. It is called once, in evaluation mode.
+        module: A module from inputs [B, ...] to scores [B, C]. It is called twice; nothing of it changes.
+        head: The name if it is known; without it, the layer that the module calls last.
         x: A batch of inputs.
         title: How messages name the module.
 
     Raises:
-        UsageError: The module returns something other than one tensor, or calls no linear layer.
+        UsageError: The module returns something else than the output of this layer, or calls no linear one.
     """
-    called: list[str] = []
+    calls: list[tuple[str, Tensor]] = []
+    buffers = copy.deepcopy(dict(module.named_buffers()))
     hooks = [
-        layer.register_forward_hook(lambda _, __, ___, name=name: called.append(name))
+        layer.register_forward_hook(lambda _, __, output, name=name: calls.append((name, output.clone())))
         for name, layer in module.named_modules()
         if isinstance(layer, nn.Linear)
     ]
     try:
-        scores_of(module, x, title)
+        for training in (False, True):
+            calls.clear()
+            with forked(0):
+                scores = scores_of(module, x.clone(), title, training=training)
+            if not calls:
+                raise UsageError(
+                    f"{title}: it calls no nn.Linear; let it end in an nn.Linear and return its output, "
+                    "without softmax, or name that layer by head="
+                )
+            head = calls[-1][0] if head is None else head
+            outputs = [output for name, output in calls if name == head]
+            if len(outputs) != 1 or not torch.equal(outputs[0].flatten(), scores.flatten()):
+                raise UsageError(
+                    f"{title}: the scores that it returns are not the output of its layer {head!r} for one "
+                    "vector a sample; return that output as it is, or name another layer by head="
+                )
     finally:
         for hook in hooks:
             hook.remove()
-    if not called:
-        raise UsageError(
-            f"{title}: it calls no nn.Linear; let it end in an nn.Linear and return its output, without "
-            "softmax, or name that layer by head="
-        )
-    return called[-1]
+        for name, buffer in module.named_buffers():
+            buffer.copy_(buffers[name])
+    assert head is not None
+    return head
 
 
 def scores_of(module: nn.Module, x: Tensor, title: str, *, training: bool = False) -> Tensor:
@@ -188,7 +203,7 @@ class OwnNet(Net):
         if not self.ended:
             self.body = nn.Sequential(OrderedDict([("net", self.body)]))
             self.inner, self.ended = f"net.{self.inner}", True
-            self.frozen = tuple(f"net.{one}" for one in self.frozen)
+            self.frozen = tuple(f"net.{name}" for name in self.frozen)
         assert isinstance(self.body, nn.Sequential)
         self.body.add_module(name, layer)
         self.constants = _constants(self)
@@ -237,7 +252,7 @@ def as_net(
     Args:
         module: A module from inputs [B, ...] to scores [B, C]. It belongs to the network afterwards.
         head: Name of the linear layer that makes the scores, such as "fc". Without it, the layer is found by
-            calling the module once.
+            calling the module.
         in_shape: Shape of one input, such as (3, 32, 32). It is needed if `head` is not given.
         dtype: "float32", or "int64" if inputs are ids.
 
@@ -254,14 +269,6 @@ def as_net(
         >>> net.feature_dim
         32
     """
-    if isinstance(module, Net):
-        return module
-    if not isinstance(module, nn.Module):
-        raise UsageError(
-            f"as_net was given a {type(module).__name__}; it must be an nn.Module that returns scores"
-        )
-    if in_shape is None and head is None:
-        raise UsageError("as_net: give in_shape=, the shape of one input, or head=, the layer of the scores")
     inputs = None if in_shape is None else ModelInputs(tuple(in_shape), dtype)
     return wrapped(module, head, inputs, type(module).__name__)
 
@@ -270,82 +277,27 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
     """Do what `as_net` does, for messages that name the module by a title."""
     if isinstance(module, Net):
         return module
+    if inputs is None and head is None:
+        raise UsageError("as_net: give in_shape=, the shape of one input, or head=, the layer of the scores")
     if inputs is not None and _is_lazy(module):
         scores_of(module, inputs.batch(2), title)  # gives lazy layers their shapes, and weights from the seed
     if _is_lazy(module):
         raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
     check_types(module, title)
     _check_embeddings(module, title)
-    if head is None:
-        assert inputs is not None
-        head = find_head(module, inputs.batch(2), title)
+    if inputs is not None:
+        head = find_head(module, head, inputs.batch(2), title)
+    assert head is not None
     _check_head(module, head, title)
-    x = None if inputs is None else inputs.batch(2)
-    before = None if x is None else _scores(module, module.get_submodule(head), x, title)
     with own_errors(title):
         net = OwnNet(module, head)
-    if {id(one) for one in net.head.parameters()} & {id(one) for one in net.body.parameters()}:
+    if {id(weight) for weight in net.head.parameters()} & {id(weight) for weight in net.body.parameters()}:
         raise UsageError(
             f"{title}: its head {head} shares its weights with another layer, or is registered a second "
             "time, so that no method could treat head and body apart; keep the head in one place, with "
             "weights of its own"
         )
-    if x is not None and before is not None:
-        _check_divided(net, x, before, head, title)
     return net
-
-
-def _check_divided(net: Net, x: Tensor, before: Sequence[Tensor], head: str, title: str) -> None:
-    """Refuse a module that computes something else once it is divided at its head.
-
-    Args:
-        net: The divided module.
-        x: A batch of inputs.
-        before: What `_scores` returned for the module before it was divided.
-        head: Name of its head.
-        title: How messages name it.
-    """
-    why = (
-        f"{title}: the scores that it returns are not the output of its layer {head!r} for one vector a "
-        "sample; return that output as it is, or name another layer by head="
-    )
-    try:
-        after, again = (_scores(net, net.head, x, title) for _ in range(2))
-    except RaffedError as error:
-        raise UsageError(f"{why} ({error})") from error
-    if not _are_close(after, again):
-        raise UsageError(f"{title}{NOT_REPEATED}")
-    if not _are_close(before, after):
-        raise UsageError(why)
-
-
-def _are_close(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    return all(
-        one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True)
-        for one, other in zip(some, others, strict=True)
-    )
-
-
-def _scores(module: nn.Module, head: nn.Module, x: Tensor, title: str) -> list[Tensor]:
-    """Return a module's scores of a batch in evaluation and in training mode. Nothing of it changes.
-
-    Its head has biases other than 0 meanwhile, which show whether its output is changed by a factor.
-    """
-    changed = dict(module.named_buffers())
-    if isinstance(head.bias, Tensor):
-        changed["bias of the head"] = head.bias
-    kept = {name: one.detach().clone() for name, one in changed.items()}
-    found = []
-    with torch.no_grad(), forked(0):
-        try:
-            if isinstance(head.bias, Tensor):
-                head.bias.copy_(torch.arange(1, len(head.bias) + 1))
-            for training in (False, True):
-                found.append(scores_of(module, x.clone(), title, training=training))
-        finally:
-            for name, one in changed.items():
-                one.copy_(kept[name])
-    return found
 
 
 def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module, str]:
@@ -366,17 +318,17 @@ def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module,
 
 def _freeze(body: nn.Module) -> tuple[str, ...]:
     """Turn parameters that need no gradient into buffers of the same names, and return the names."""
-    found = [
+    frozen = [
         (f"{name}.{leaf}".removeprefix("."), layer, leaf)
         for name, layer in body.named_modules()
         for leaf, parameter in layer.named_parameters(recurse=False)
         if not parameter.requires_grad
     ]
-    for _, layer, leaf in found:
+    for _, layer, leaf in frozen:
         value = getattr(layer, leaf).detach()
         delattr(layer, leaf)
         layer.register_buffer(leaf, value)
-    return tuple(name for name, _, _ in found)
+    return tuple(name for name, _, _ in frozen)
 
 
 def _constants(net: nn.Module) -> frozenset[str]:
@@ -391,7 +343,7 @@ def _constants(net: nn.Module) -> frozenset[str]:
 
 
 def _is_lazy(module: nn.Module) -> bool:
-    return any(isinstance(one, UninitializedParameter) for one in module.parameters())
+    return any(isinstance(weight, UninitializedParameter) for weight in module.parameters())
 
 
 def check_types(module: nn.Module, title: str) -> None:
@@ -400,9 +352,9 @@ def check_types(module: nn.Module, title: str) -> None:
     Raises:
         UsageError: There is one. The message names it.
     """
-    for name, one in module.named_parameters():
-        if one.requires_grad and one.dtype != torch.float32:
-            kind = str(one.dtype).removeprefix("torch.")
+    for name, weight in module.named_parameters():
+        if weight.requires_grad and weight.dtype != torch.float32:
+            kind = str(weight.dtype).removeprefix("torch.")
             raise UsageError(
                 f"{title}: its parameter {name} is {kind}, and raffed trains float32; call .float() on the "
                 "module (--precision bf16 computes in bfloat16)"
@@ -434,7 +386,7 @@ def _check_head(module: nn.Module, head: str, title: str) -> None:
     names = [name for name, _ in layers[head].named_parameters()]
     if not set(names) <= {"weight", "bias"}:
         raise UsageError(f"{title}: its head {head or 'itself'} has other parameters than weight and bias")
-    if not all(one.requires_grad for one in layers[head].parameters()):
+    if not all(weight.requires_grad for weight in layers[head].parameters()):
         raise UsageError(
             f"{title}: its head {head or 'itself'} is frozen; let its parameters need a gradient"
         )
