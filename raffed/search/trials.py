@@ -20,7 +20,7 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.own.gate import check_inside
-from raffed.results.files import check_run_tree
+from raffed.results.files import check_tree
 from raffed.results.lock import LOCK_FILE, check_unused
 from raffed.results.runfile import RUN_FILE, has_diverged, read_run
 from raffed.results.sweep_file import DAMAGED, SEED_AXIS, TrialRecord
@@ -115,7 +115,7 @@ def damage(folder: Path) -> str:
         rest = folder.is_dir() and any(one.name != LOCK_FILE for one in folder.iterdir())
         return f"{folder}: holds files and no {RUN_FILE}" if rest else ""
     try:
-        check_run_tree(folder)
+        check_tree(folder)
         check_unedited(folder)
         about = read_run(folder)
         if about["state"] == FINISHED:
