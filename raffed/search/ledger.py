@@ -113,15 +113,13 @@ def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
     because a search that is resumed would otherwise draw the settings of its first trials again.
 
     Raises:
-        UsageError: Optuna is not installed, or a trial has settings outside of the ranges.
+        UsageError: A trial has settings outside of the ranges.
     """
     from ray.tune.search.optuna import OptunaSearch
 
     ended = [trial for trial in before if trial.ended]
     waiting = [_as_point(trial) for trial in before if not trial.ended]
-    log = logging.getLogger("optuna")
-    usual = log.level
-    log.setLevel(logging.WARNING)  # it would print that it made a study
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # it would print that it made a study
     try:
         search = OptunaSearch(
             OptunaSearch.convert_search_space({TRIAL: continuous(axes)}),
@@ -132,12 +130,8 @@ def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
         )
         for trial in ended:
             search.add_evaluated_point(_as_point(trial), _last_score(trial), error=trial.diverged)
-    except AssertionError as error:  # what Ray raises if Optuna is not installed
-        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'") from error
     except ValueError as error:
         raise UsageError(f"a trial of the search has settings outside of its ranges ({error})") from error
-    finally:
-        log.setLevel(usual)
     return search
 
 
@@ -166,20 +160,16 @@ def known_trials(
             records.
         axes: What is searched. Every setting that Optuna proposed has all of these axes.
     """
-    before = folder.trials(method)
+    recorded = folder.trials(method)
     if proposed is None:
-        before = [_in_order(folder, method, trial, axes) for trial in before]
+        trials = [_in_order(folder, method, trial, axes) for trial in recorded]
     else:
-        known = {trial.name: trial for trial in before}
-        fresh = [
-            Trial(trial_name(settings), settings, NEVER_RUN, number=number)
-            for number, settings in enumerate(proposed)
-        ]
-        before = [
-            replace(known.get(trial.name, trial), number=trial.number, settings=trial.settings)
-            for trial in fresh
-        ]
-    return [_as_it_stands(folder, method, trial) for trial in before]
+        known, trials = {trial.name: trial for trial in recorded}, []
+        for number, settings in enumerate(proposed):
+            name = trial_name(settings)
+            trial = known.get(name, Trial(name, settings, NEVER_RUN))
+            trials.append(replace(trial, number=number, settings=settings))
+    return [_as_it_stands(folder, method, trial) for trial in trials]
 
 
 def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str]) -> Trial:

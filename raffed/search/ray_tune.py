@@ -296,7 +296,8 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
         return tune.PlacementGroupFactory([{"CPU": 1, "GPU": share} if share else {"CPU": 1}])
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     cores, gpus = float(found.get("CPU", 1)), float(found.get("GPU", 0))
-    actors = actors_of(runtime, clients)
+    together = runtime.clients_per_actor
+    actors = -(-clients // together) if together else max(runtime.actors, 1)
     if not share:
         each = min(1.0, int(cores / actors * 1e4) / 1e4)
         return tune.PlacementGroupFactory([{}, *({"CPU": each} for _ in range(actors))], strategy="PACK")
@@ -309,13 +310,6 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
         )
     bundle = {"CPU": min(float(on_one), int(cores / gpus * 1e4) / 1e4), "GPU": 1}
     return tune.PlacementGroupFactory([{}, *(bundle for _ in range(wanted))], strategy="PACK")
-
-
-def actors_of(runtime: Runtime, clients: int) -> int:
-    """Return the number of client actors of a trial: as asked, or as many as share one GPU, or one."""
-    if runtime.clients_per_actor:
-        return -(-clients // runtime.clients_per_actor)
-    return runtime.actors or (round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
 
 
 def _heard(search: Search, task: TrialTask) -> Listener:

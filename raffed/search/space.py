@@ -126,16 +126,18 @@ def budget_of(request: Request) -> int:
 
 
 def _own_size(request: Request, axes: Axes) -> int:
-    size = math.prod(len(_values(axis)) for axis in axes.values())
-    return RATES if not axes and request.fill == "rate" else size
+    return RATES if not axes and request.fill == "rate" else _grid_size(axes)
+
+
+def _grid_size(axes: Axes) -> int:
+    return math.prod(len(_values(axis)) for axis in axes.values())
 
 
 def _settings(request: Request, axes: Axes) -> float:
     """Return how many settings a search can propose: any number where a range is drawn from."""
     drawn = {"grid": False, "random": any(isinstance(axis, NumberRange) for axis in axes.values())}
-    if drawn.get(request.search, any(is_drawn(axis) for axis in axes.values())):
-        return math.inf
-    return math.prod(len(_values(axis)) for axis in axes.values())
+    endless = drawn.get(request.search, any(is_drawn(axis) for axis in axes.values()))
+    return math.inf if endless else _grid_size(axes)
 
 
 def is_drawn(axis: Axis) -> bool:
@@ -180,13 +182,9 @@ def space_of(request: Request, method: str) -> dict[str, list[Json]]:
 
 def described(axes: Axes, search: str) -> dict[str, list[Json]]:
     """Return what sweep.json records of the axes: values, or the text of a range that is drawn from."""
-    return (
-        grid_of(axes)
-        if search == "grid"
-        else {
-            name: [str(axis)] if isinstance(axis, NumberRange) else list(axis) for name, axis in axes.items()
-        }
-    )
+    if search == "grid":
+        return grid_of(axes)
+    return {name: [str(axis)] if isinstance(axis, NumberRange) else list(axis) for name, axis in axes.items()}
 
 
 def proposed(request: Request, method: str) -> list[MethodSettings]:
