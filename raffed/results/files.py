@@ -209,20 +209,26 @@ def check_tree(folder: Path) -> None:
     `folder` itself may be a link, because the user has chosen it on the command line. It need not exist.
     """
     try:
-        for entry in _entries(folder):
-            with contextlib.suppress(FileNotFoundError):  # a command at work here may have removed it
-                _check_entry(folder, entry)
+        for place, folders, files in os.walk(folder, onerror=_raise_unless_gone):
+            for path in (Path(place, name) for name in (*folders, *files)):
+                with contextlib.suppress(FileNotFoundError):  # a command at work here may have removed it
+                    _check_entry(folder, path, path.lstat())
     except OSError as error:
         raise RunFolderError(
             f"{error.filename or folder}: cannot be read ({error.strerror}); its owner can allow it"
         ) from error
 
 
-def _check_entry(folder: Path, entry: os.DirEntry[str]) -> None:
-    if entry.is_symlink():
-        check_inside(folder, Path(entry.path))
-    elif not entry.is_dir(follow_symlinks=False):
-        check_regular(Path(entry.path), entry.stat(follow_symlinks=False))
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _check_entry(folder: Path, path: Path, about: os.stat_result) -> None:
+    if stat.S_ISLNK(about.st_mode):
+        check_inside(folder, path)
+    elif not stat.S_ISDIR(about.st_mode):
+        check_regular(path, about)
 
 
 def check_regular(path: Path, about: os.stat_result) -> None:
@@ -245,21 +251,6 @@ def file_sha256(path: Path) -> str:
         OSError, RunFolderError: The file does not exist or cannot be read.
     """
     return hashlib.sha256(read_regular(path)).hexdigest()
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield everything below a folder. Links are not followed."""
-    left = [str(folder)] if folder.is_dir() else []
-    while left:
-        # Another command may be working here
-        with (
-            contextlib.suppress(FileNotFoundError),
-            os.scandir(left.pop()) as found,
-        ):
-            for entry in found:
-                yield entry
-                if entry.is_dir(follow_symlinks=False):
-                    left.append(entry.path)
 
 
 # Write files so that they are complete or do not exist.
