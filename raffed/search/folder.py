@@ -66,10 +66,10 @@ def check_place(path: Path, request: Request, resume: bool) -> None:
 
 def _check_links(path: Path, methods: Sequence[str]) -> None:
     for method in methods:
-        own = path / folder_name(method)
-        check_inside(path, own)
+        method_folder = path / folder_name(method)
+        check_inside(path, method_folder)
         for name in (TRIALS, FINALS, DAMAGED):
-            folder = own / name
+            folder = method_folder / name
             check_inside(path, folder)
             for run in folder.iterdir() if folder.is_dir() else ():
                 check_inside(path, run)

@@ -246,8 +246,8 @@ class Ledger:
             trial = replace(trial, reports=tuple(at_rungs(reports, self._rounds).items()))
         if state == PRUNED:
             return replace(trial, rounds=max(reports))
-        found = read_trial(self._folder.request, self._folder.trial(self._method, trial.settings), trial)
-        return found if found.ended else replace(found, reports=())
+        outcome = read_trial(self._folder.request, self._folder.trial(self._method, trial.settings), trial)
+        return outcome if outcome.ended else replace(outcome, reports=())
 
 
 def shown(name: str, settings: MethodSettings, state: str, report: Report) -> Trial:

@@ -207,14 +207,14 @@ def _repeated(search: Search, method: str) -> bool:
     if left:
         task = search.task(method, folder.of(method).resolve() / FINALS, chosen)
         _fit(search, task, _heard(search, task), {SEED: tune.grid_search(left)})
-    found: list[FinalRecord] = []
+    finals: list[FinalRecord] = []
     for seed in seeds:
         where = folder.final(method, seed)
-        found.append(
+        finals.append(
             {"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": _state(where)}
         )
-    folder.note(method, {"final": found})
-    return all(final["state"] == FINISHED for final in found)
+    folder.note(method, {"final": finals})
+    return all(final["state"] == FINISHED for final in finals)
 
 
 def _state(folder: Path) -> str:
@@ -294,8 +294,8 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
     share = runtime.gpu_fraction
     if runtime.execution == "serial":
         return tune.PlacementGroupFactory([{"CPU": 1, "GPU": share} if share else {"CPU": 1}])
-    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    cores, gpus = float(found.get("CPU", 1)), float(found.get("GPU", 0))
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    cores, gpus = float(resources.get("CPU", 1)), float(resources.get("GPU", 0))
     together = runtime.clients_per_actor
     actors = -(-clients // together) if together else max(runtime.actors, 1)
     if not share:

@@ -153,11 +153,11 @@ class Request:
         Raises:
             UsageError: There is no such metric, or it is not a fraction that should be high or low.
         """
-        own = self.own_score
-        if own is not None and (own.unit != FRACTION or own.better == "neither"):
+        metric = self.own_score
+        if metric is not None and (metric.unit != FRACTION or metric.better == "neither"):
             raise UsageError(
-                f"score = {self.score!r}: its unit is {own.unit!r} and better is {own.better!r}; settings "
-                f"are chosen by a fraction in [0, 1] that should be high or low: "
+                f"score = {self.score!r}: its unit is {metric.unit!r} and better is {metric.better!r}; "
+                f"settings are chosen by a fraction in [0, 1] that should be high or low: "
                 f'@raffed.metric(unit="fraction", better=...)'
             )
 
@@ -241,8 +241,8 @@ def check_section(name: str) -> None:
 
 def expanded(among: Sequence[Value]) -> list[Value]:
     """Return the values of an axis, those of a range as a grid takes them."""
-    found = number_range(among[0]) if len(among) == 1 else None
-    return list(among) if found is None else [*found.values()]
+    numbers = number_range(among[0]) if len(among) == 1 else None
+    return list(among) if numbers is None else [*numbers.values()]
 
 
 def within_budget(points: Sequence[MethodSettings], budget: int, seed: int) -> list[MethodSettings]:

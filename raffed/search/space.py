@@ -53,18 +53,19 @@ def own_axes(request: Request, method: str) -> dict[str, Axis]:
     """
     info = method_info(method)
     fixed, takes = request.args.get(method, {}), declarations(info.load())
-    axes, own = dict[str, Axis](), False
+    axes, names_arguments = dict[str, Axis](), False
     for name, among in request.grid.items():
         owner, dot, argument = name.rpartition(".")
         if not dot and f"{method}.{name}" in request.grid:
             continue
         if owner == method or (not dot and name in takes):
-            axes[argument], own = axis_of(among, takes[argument].kinds if argument in takes else ()), True
+            axes[argument] = axis_of(among, takes[argument].kinds if argument in takes else ())
+            names_arguments = True
         elif (dot and owner not in request.methods) or name == SEED_AXIS:
             axes[name] = axis_of(among, _kinds(name))
     space = info.space
     if space is None:
-        space = {} if own and not has_space(method) else load_space(method)
+        space = {} if names_arguments and not has_space(method) else load_space(method)
     for name in space:
         if "." in name:
             check_section(name)
@@ -86,19 +87,19 @@ def axis_of(among: Value, kinds: Sequence[str] = ()) -> Axis:
     """Return an axis as it is searched. A range is whole only where whole numbers are needed."""
     if isinstance(among, Mapping) and set(among) == {"grid_search"}:
         among = among["grid_search"]
-    one = among[0] if isinstance(among, list | tuple) and len(among) == 1 else among
-    found = number_range(one) if isinstance(one, str) else None
-    if found is None:
+    single = among[0] if isinstance(among, list | tuple) and len(among) == 1 else among
+    numbers = number_range(single) if isinstance(single, str) else None
+    if numbers is None:
         return [_plain(value) for value in (among if isinstance(among, list | tuple) else [among])]
-    return replace(found, whole=found.whole and "float" not in kinds)
+    return replace(numbers, whole=numbers.whole and "float" not in kinds)
 
 
 def _plain(value: Value) -> Json:
     """Return a value as JSON has it, with lists for tuples."""
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(one) for one in value]
+        return [_plain(inner) for inner in value]
     return value
 
 
@@ -159,11 +160,11 @@ def _rates(request: Request, middle: float, count: int) -> Axis:
     step = 2 * DECADES / max(odd - 1, 1)
     exact = [middle * 10 ** (number * step - DECADES) for number in range(count)]
     for digits in range(2, 17):  # two are easy to read, but with more than about 60 rates some would be equal
-        found = [float(f"{rate:.{digits}g}") for rate in exact]
-        found[odd // 2] = float(f"{middle:.15g}")
-        if len(set(found)) == count:
+        rates = [float(f"{rate:.{digits}g}") for rate in exact]
+        rates[odd // 2] = float(f"{middle:.15g}")
+        if len(set(rates)) == count:
             break
-    return list(found)
+    return list(rates)
 
 
 def _values(axis: Axis) -> list[Json]:
@@ -198,21 +199,21 @@ def proposed(request: Request, method: str) -> list[MethodSettings]:
         return within_budget(points_of(grid), budget, request.base.seed)
     # Every setting has all seeds, so that means are over the same seeds
     kept = within_budget(points_of(grid), max(1, budget // len(seeds)), request.base.seed)
-    return [{name: {**one, SEED_AXIS: seed}[name] for name in axes} for one in kept for seed in seeds]
+    return [{name: {**point, SEED_AXIS: seed}[name] for name in axes} for point in kept for seed in seeds]
 
 
 def _drawn(axes: Axes, budget: int, seed: int) -> list[MethodSettings]:
     """Return `budget` settings, each drawn at random, none twice; fewer if there are not so many."""
-    source, found = random.Random(seed), dict[str, MethodSettings]()
+    source, drawn = random.Random(seed), dict[str, MethodSettings]()
     for _ in range(budget * TRIES):
-        one = {name: _one(axis, source) for name, axis in axes.items()}
-        found.setdefault(repr(one), one)
-        if len(found) == budget:
+        settings = {name: _draw(axis, source) for name, axis in axes.items()}
+        drawn.setdefault(repr(settings), settings)
+        if len(drawn) == budget:
             break
-    return list(found.values())
+    return list(drawn.values())
 
 
-def _one(axis: Axis, source: random.Random) -> Json:
+def _draw(axis: Axis, source: random.Random) -> Json:
     return axis.draw(source) if isinstance(axis, NumberRange) else source.choice(list(axis))
 
 
@@ -296,7 +297,7 @@ def _in_short_numbers(settings: MethodSettings) -> str:
 
 def _shortened(value: Json) -> Json:
     if isinstance(value, list):
-        return [_shortened(one) for one in value]
+        return [_shortened(inner) for inner in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -347,7 +348,7 @@ def check_trials(out: Path, accept: bool) -> None:
     Raises:
         RunFolderError: As in `check_code`.
     """
-    begun = (one.parent for kind in (TRIALS, FINALS) for one in out.glob(f"*/{kind}/*/{RUN_FILE}"))
+    begun = (path.parent for kind in (TRIALS, FINALS) for path in out.glob(f"*/{kind}/*/{RUN_FILE}"))
     for folder in sorted(begun):
         try:
             about, config = read_run(folder), run_config(folder)

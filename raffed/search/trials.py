@@ -112,7 +112,7 @@ def damage(folder: Path) -> str:
     from raffed.runs.integrity import check_finished
 
     if not os.path.lexists(folder / RUN_FILE):
-        rest = folder.is_dir() and any(one.name != LOCK_FILE for one in folder.iterdir())
+        rest = folder.is_dir() and any(path.name != LOCK_FILE for path in folder.iterdir())
         return f"{folder}: holds files and no {RUN_FILE}" if rest else ""
     try:
         check_tree(folder)
@@ -272,9 +272,9 @@ def over_seeds(trials: Sequence[Trial]) -> list[Trial]:
         replace(
             same[0],
             name=name,
-            rounds=sum(one.rounds for one in same),
-            seconds=sum(one.seconds for one in same),
-            score=statistics.fmean(one.score for one in same),  # of equal scores in any order it is equal
+            rounds=sum(trial.rounds for trial in same),
+            seconds=sum(trial.seconds for trial in same),
+            score=statistics.fmean(trial.score for trial in same),  # of equal scores in any order it is equal
         )
         for name, same in together.items()
     ]
