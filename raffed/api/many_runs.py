@@ -29,7 +29,7 @@ from raffed.errors import NumericsError, RaffedError, RunFolderError, UsageError
 from raffed.own import gate
 from raffed.own.carried import defined_here
 from raffed.own.resolve import loading
-from raffed.results.files import check_run_tree
+from raffed.results.files import check_tree
 from raffed.results.runfile import folder_name
 from raffed.results.storage import named
 
@@ -124,7 +124,7 @@ def _checked(runs: list[Run], configs: Mapping[str, RunConfig], out: Path) -> li
         build_method(config.method, config.args)
     for run in runs:
         gate.check_inside(out, run.folder)
-        check_run_tree(run.folder)
+        check_tree(run.folder)
         check_continues(run.folder, run.config, run.accept)
     return runs
 

@@ -27,7 +27,7 @@ from raffed.bundles.archive import (
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.own.gate import is_below, within
-from raffed.results.files import check_run_tree
+from raffed.results.files import check_tree
 from raffed.results.origin import commit
 from raffed.results.runfile import (
     RUN_FILE,
@@ -289,7 +289,7 @@ def _run_members(folder: Path, name: str) -> tuple[dict[str, bytes], RunContents
 
 
 def _checked_run(folder: Path) -> RunContents:
-    check_run_tree(folder)
+    check_tree(folder)
     about = read_run(folder)
     if about["state"] != "finished":
         raise UsageError(f"{folder}: the run is {about['state']}; finish it first: raffed resume {folder}")

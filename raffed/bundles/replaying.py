@@ -40,7 +40,7 @@ from raffed.own import gate
 from raffed.own.gate import note_read, within
 from raffed.own.located import hashes_at, located
 from raffed.own.resolve import install
-from raffed.results.files import Shape, check_json, check_run_tree
+from raffed.results.files import Shape, check_json, check_tree
 from raffed.results.lock import check_can_be_made, make_folder
 from raffed.results.runfile import (
     SWEEP_FILE,
@@ -187,7 +187,7 @@ def _is_contents(found: dict[str, Json]) -> TypeGuard[BundleContents]:
 def _run(top: Path, name: str) -> OpenedRun:
     """Return one run of an unpacked bundle, after the checks that every folder of a run goes through."""
     folder = top / RESULTS if name == "." else within(top / RESULTS, name)
-    check_run_tree(folder)
+    check_tree(folder)
     about = read_run(folder)
     if about["state"] != "finished":
         raise UsageError(f"{folder}: the run is {about['state']}, and a bundle holds finished runs only")

@@ -7,7 +7,6 @@ import difflib
 import errno
 import functools
 import hashlib
-import json
 import math
 import os
 import platform
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 
 LARGEST = 32 * 2**20  # bytes: 100,000 rounds make a run.json of 7 MB
-DEEPEST = 64  # largest depth of nested objects and lists; raffed writes fewer than 10
 LARGEST_INTEGER = 2**63  # everything raffed writes fits into 64 bits
 SHOWN = 60  # characters of a value or a name in a file that a message shows
 KINDS: Mapping[int, str] = {
@@ -66,94 +64,46 @@ def read_json(path: Path) -> dict[str, Json]:
     """Return the JSON object in a file.
 
     Only a regular file is opened, because reading a named pipe would wait. A link is followed only if it
-    stays inside its own folder. The result can be written again and printed: it is not nested deeper than
-    DEEPEST, its texts are valid Unicode, and its numbers fit into 64 bits.
+    stays inside its own folder. The result can be written again and printed: its texts are valid Unicode, and
+    its numbers are finite and fit into 64 bits.
 
     Raises:
         NoJsonFileError: The file does not exist.
         JsonFileError: The file cannot be read, or does not hold such an object.
     """
-    text = _text(path)
-    try:
-        found = json.loads(text)
-    except RecursionError as error:
-        raise JsonFileError(path, _too_deep()) from error
-    except ValueError as error:  # not JSON, or an integer with more digits than Python reads
-        raise JsonFileError(path, f"is not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise JsonFileError(path, f"holds a {type(found).__name__}, but must hold an object: {{...}}")
-    why = _unfit(found)
-    if why:
-        raise JsonFileError(path, why)
-    note_read(found)
-    return found
+    from pydantic_core import from_json
 
-
-def _text(path: Path) -> str:
     try:
         check_inside(path.parent, path)
-        _check_file(path, path.stat())
-        with open(path, "rb", opener=_without_waiting) as file:
-            return file.read(LARGEST).decode("utf-8")
-    except JsonFileError:
-        raise
+        about = path.stat()
+        check_regular(path, about)
+        if about.st_size > LARGEST:
+            raise JsonFileError(path, f"has {about.st_size:,} bytes, but may have at most {LARGEST:,}")
+        value = from_json(path.read_bytes(), allow_inf_nan=False)
     except RunFolderError as error:
         raise JsonFileError(path, str(error).removeprefix(f"{path}: ")) from error
-    except UnicodeDecodeError as error:
-        raise JsonFileError(path, f"is not UTF-8 text (byte {error.start})") from error
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NoJsonFileError(path, "there is no such file") from error
     except OSError as error:
         raise JsonFileError(path, f"cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise JsonFileError(path, f"is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise JsonFileError(path, f"holds a {type(value).__name__}, but must hold an object: {{...}}")
+    if why := _unfit(value):
+        raise JsonFileError(path, why)
+    note_read(value)
+    return value
 
 
-def _check_file(path: Path, about: os.stat_result) -> None:
-    if not stat.S_ISREG(about.st_mode):
-        raise JsonFileError(
-            path, f"is {KINDS.get(stat.S_IFMT(about.st_mode), 'a device')}, but must be a file"
-        )
-    if about.st_size > LARGEST:
-        raise JsonFileError(path, f"has {about.st_size:,} bytes, but may have at most {LARGEST:,}")
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without waiting, even if it has become a named pipe by now."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _unfit(found: Json) -> str:
-    """Return why a value cannot be used; empty if it can."""
-    level = [found]
-    for _ in range(DEEPEST):
-        below: list[Json] = []
-        for value in level:
-            if isinstance(value, dict):
-                below += [*value.keys(), *value.values()]
-            elif isinstance(value, list):
-                below += value
-            elif why := _unfit_scalar(value):
-                return why
-        if not below:
-            return ""
-        level = below
-    return _too_deep()
-
-
-def _unfit_scalar(value: str | int | float | bool | None) -> str:
-    if isinstance(value, str):
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
-            return "holds half a character (a lone surrogate), which no text can hold"
-    elif isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
+def _unfit(value: Json) -> str:
+    """Return which kind of number in a value cannot be used; empty if all can."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "holds a number that is not finite (too large)"
+    if isinstance(value, int) and abs(value) >= LARGEST_INTEGER:
         return "holds an integer of more than 64 bits"
-    elif isinstance(value, float) and not math.isfinite(value):
-        return "holds a number that is not finite (NaN, Infinity, or too large)"
-    return ""
-
-
-def _too_deep() -> str:
-    return f"is nested too deeply: more than {DEEPEST} objects and lists in one another"
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next(filter(None, map(_unfit, below)), "")
 
 
 @dataclass(frozen=True)
@@ -252,27 +202,6 @@ def _place(error: ErrorDetails, value: Any) -> str:
 # which a reader would wait for ever.
 
 
-FILES = ("run.json", "partition.npz", "final.safetensors", "best.safetensors")  # the names of a run's files
-FOLDERS = ("metrics", "checkpoints", "vaults", "code")
-
-
-def check_run_tree(folder: Path) -> None:
-    """Apply `check_tree`, and check that each name of a run's file is a file, and of a run's folder a
-    folder.
-    """
-    check_tree(folder)
-    for name in FILES:
-        if (folder / name).is_dir():
-            raise RunFolderError(f"{folder / name}: is a folder, but must be a file; put back the run's own")
-        if (folder / name).is_symlink() and not (folder / name).exists():
-            raise RunFolderError(
-                f"{folder / name}: is a link to a file that does not exist; put back the run's own"
-            )
-    for name in FOLDERS:
-        if (folder / name).is_file():
-            raise RunFolderError(f"{folder / name}: is a file, but must be a folder; put back the run's own")
-
-
 def check_tree(folder: Path) -> None:
     """Raise a RunFolderError unless everything below a folder is a file, a folder, or a link to one of these
     below it.
@@ -280,20 +209,26 @@ def check_tree(folder: Path) -> None:
     `folder` itself may be a link, because the user has chosen it on the command line. It need not exist.
     """
     try:
-        for entry in _entries(folder):
-            with contextlib.suppress(FileNotFoundError):  # a command at work here may have removed it
-                _check_entry(folder, entry)
+        for place, folders, files in os.walk(folder, onerror=_raise_unless_gone):
+            for path in (Path(place, name) for name in (*folders, *files)):
+                with contextlib.suppress(FileNotFoundError):  # a command at work here may have removed it
+                    _check_entry(folder, path, path.lstat())
     except OSError as error:
         raise RunFolderError(
             f"{error.filename or folder}: cannot be read ({error.strerror}); its owner can allow it"
         ) from error
 
 
-def _check_entry(folder: Path, entry: os.DirEntry[str]) -> None:
-    if entry.is_symlink():
-        check_inside(folder, Path(entry.path))
-    elif not entry.is_dir(follow_symlinks=False):
-        check_regular(Path(entry.path), entry.stat(follow_symlinks=False))
+def _raise_unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _check_entry(folder: Path, path: Path, about: os.stat_result) -> None:
+    if stat.S_ISLNK(about.st_mode):
+        check_inside(folder, path)
+    elif not stat.S_ISDIR(about.st_mode):
+        check_regular(path, about)
 
 
 def check_regular(path: Path, about: os.stat_result) -> None:
@@ -316,21 +251,6 @@ def file_sha256(path: Path) -> str:
         OSError, RunFolderError: The file does not exist or cannot be read.
     """
     return hashlib.sha256(read_regular(path)).hexdigest()
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield everything below a folder. Links are not followed."""
-    left = [str(folder)] if folder.is_dir() else []
-    while left:
-        # Another command may be working here
-        with (
-            contextlib.suppress(FileNotFoundError),
-            os.scandir(left.pop()) as found,
-        ):
-            for entry in found:
-                yield entry
-                if entry.is_dir(follow_symlinks=False):
-                    left.append(entry.path)
 
 
 # Write files so that they are complete or do not exist.

@@ -29,25 +29,20 @@ from raffed.results.metric import (
 METRICS = MetricTable()
 
 
-def register(metric: Metric) -> Metric:
-    """Add a metric to METRICS, so that runs may write rows of it. See `MetricTable.register`."""
-    return METRICS.register(metric)
-
-
 def metric_lines(metrics: Iterable[Metric] = METRICS) -> list[tuple[str, ...]]:
     """Return metrics as lines of a table: name, model, split, rows, unit, better, when and meaning."""
     return [
         (
-            one.title,
-            one.model,
-            one.split,
-            ", ".join(one.levels),
-            one.unit.name,
-            one.better,
-            one.when,
-            f"{one.meaning} (n: {one.n})",
+            metric.title,
+            metric.model,
+            metric.split,
+            ", ".join(metric.levels),
+            metric.unit.name,
+            metric.better,
+            metric.when,
+            f"{metric.meaning} (n: {metric.n})",
         )
-        for one in metrics
+        for metric in metrics
     ]
 
 
@@ -70,6 +65,11 @@ def declare(
     return METRICS.register(
         Metric(name, model, split, unit, several, better, when, meaning, n, numbered=numbered, named=named)
     )
+
+
+def per_client(name: str, where: str, when: str, meaning: str) -> Metric:
+    """Register a metric that has a row for each client, and one for the mean over clients."""
+    return declare(name, where, when, meaning, levels=_EACH, n=_CLIENTS)
 
 
 SURVEYED = "surveyed rounds, in which every client is scored after aggregation"
@@ -119,13 +119,11 @@ _NEW = {
     "personal": "the model that the method gives a new client, on each client that never trained",
 }
 UNSEEN = {
-    model: declare(
+    model: per_client(
         "accuracy_unseen",
         f"{model} local_test",
         "after the last round and in surveyed ones, with unseen_clients above 0",
         f"{whose}, on its own test part",
-        levels=_EACH,
-        n=_CLIENTS,
     )
     for model, whose in _NEW.items()
 }
@@ -159,13 +157,11 @@ _OWN = {
     "personal": "the participant's personalised model",
 }
 DOWNLOADED_ACCURACY, LOCAL_ACCURACY, PERSONAL_ACCURACY = (
-    declare(
+    per_client(
         "accuracy",
         f"{model} local_test",
         EVALUATED,
         f"{whose}, on the participant's own test part",
-        levels=_EACH,
-        n=_CLIENTS,
     )
     for model, whose in _OWN.items()
 )
@@ -187,13 +183,11 @@ DOWNLOADED_F1, LOCAL_F1, PERSONAL_F1 = (
 
 # Evaluated rounds of some methods and settings
 
-PRIVATE_ACCURACY = declare(
+PRIVATE_ACCURACY = per_client(
     "accuracy_private",
     "personal local_test",
     "evaluated rounds of methods with a private second stage, such as MAP",
     "the privately trained model, before the personal model inherits it",
-    levels=_EACH,
-    n=_CLIENTS,
 )
 CLEAN_ACCURACY = declare(
     "accuracy_clean",
@@ -245,41 +239,33 @@ VALIDATION_LOSS = declare(
     unit=NATS,
     better="lower",
 )
-PERSONAL_VALIDATION = declare(
+PERSONAL_VALIDATION = per_client(
     "accuracy",
     "personal val",
     VALIDATED,
     "each participant's personalised model on its own validation part",
-    levels=_EACH,
-    n=_CLIENTS,
 )
 
 # Surveyed rounds
 
-GLOBAL_BETWEEN = declare(
+GLOBAL_BETWEEN = per_client(
     "accuracy_between",
     "global local_test",
     SURVEYED,
     "the server's model on each client's own test part",
-    levels=_EACH,
-    n=_CLIENTS,
 )
-ORACLE_BETWEEN = declare(
+ORACLE_BETWEEN = per_client(
     "accuracy_oracle",
     "global local_test",
     f"{SURVEYED}, if clients keep layers",
     "the server's model, completed by the mean of the participants' layers. Nobody in a real federation "
     "could form this model",
-    levels=_EACH,
-    n=_CLIENTS,
 )
-PERSONAL_BETWEEN = declare(
+PERSONAL_BETWEEN = per_client(
     "accuracy_between",
     "personal local_test",
     SURVEYED,
     "the server's model with what the client keeps",
-    levels=_EACH,
-    n=_CLIENTS,
 )
 
 # Not scores: training loss, participation, faults, privacy, features and memory
@@ -343,32 +329,15 @@ NEVER_SELECTED = declare(
 
 # After the last round
 
-SPECTRUM_BATCHES = declare(
-    "eigenvalue_variance",
-    "global test",
-    SPECTRUM,
-    "variance of the top eigenvalues of the features, mean over full batches of 128 test samples",
-    unit=VARIANCE,
-    better="neither",
-    n="batches",
-)
-SPECTRUM_CLASSES = declare(
-    "eigenvalue_variance_class",
-    "global test",
-    SPECTRUM,
-    "as eigenvalue_variance, with batches of one class, mean over classes",
-    unit=VARIANCE,
-    better="neither",
-    n="batches",
-)
-SPECTRUM_RAW = declare(
-    "eigenvalue_variance_raw",
-    "global test",
-    SPECTRUM,
-    "as eigenvalue_variance, with features that are not standardised",
-    unit=VARIANCE,
-    better="neither",
-    n="batches",
+SPECTRUM_BATCHES, SPECTRUM_CLASSES, SPECTRUM_RAW = (
+    declare(name, "global test", SPECTRUM, meaning, unit=VARIANCE, better="neither", n="batches")
+    for name, meaning in {
+        "eigenvalue_variance": (
+            "variance of the top eigenvalues of the features, mean over full batches of 128 test samples"
+        ),
+        "eigenvalue_variance_class": "as eigenvalue_variance, with batches of one class, mean over classes",
+        "eigenvalue_variance_raw": "as eigenvalue_variance, with features that are not standardised",
+    }.items()
 )
 SPECTRUM_CLIENTS = declare(
     "eigenvalue_variance",
@@ -380,32 +349,13 @@ SPECTRUM_CLIENTS = declare(
     better="neither",
     n="batches; of the mean: clients",
 )
-FLOATS_MODEL = declare(
-    "floats_model",
-    "local train",
-    MEMORY,
-    "numbers in a client's model: weights and BatchNorm's statistics",
-    unit=NUMBERS,
-    better="lower",
-    n="none",
-)
-FLOATS_TRAINING = declare(
-    "floats_training",
-    "local train",
-    MEMORY,
-    "numbers that a client holds during training",
-    unit=NUMBERS,
-    better="lower",
-    n="none",
-)
-FLOATS_KEPT = declare(
-    "floats_kept",
-    "local train",
-    MEMORY,
-    "numbers that a client keeps from one round to the next",
-    unit=NUMBERS,
-    better="lower",
-    n="none",
+FLOATS_MODEL, FLOATS_TRAINING, FLOATS_KEPT = (
+    declare(name, "local train", MEMORY, meaning, unit=NUMBERS, better="lower", n="none")
+    for name, meaning in {
+        "floats_model": "numbers in a client's model: weights and BatchNorm's statistics",
+        "floats_training": "numbers that a client holds during training",
+        "floats_kept": "numbers that a client keeps from one round to the next",
+    }.items()
 )
 
 # How strong the terms of a method are

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 # Open a URL for results through pyarrow's file systems.
 
 
-# Abfs://container@account.dfs.core.windows.net/path: the text before the @ is not a secret
-AZURE = (
-    "abfs",
-    "abfss",
-)
+# abfs://container@account.dfs.core.windows.net/path: the text before the @ is not a secret
+AZURE = ("abfs", "abfss")
 NO_SECRETS = "credentials in a URL end up in logs; use the environment or a role"
 # By default AWS's client puts a checksum behind every upload. Older stores, such as Ceph 16, refuse that with
 # HTTP status 411. The files of a run have their own checksums.
@@ -98,27 +96,17 @@ def one_line(error: BaseException) -> str:
     return without_secrets(" ".join(str(error).split()))
 
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
 V = TypeVar("V")
 STATE_FILE = (
-    "state.json"  # of a checkpoint; it is sent last and removed first, so a checkpoint with one is complete
+    "state.json"  # of a checkpoint; sent last and removed first, so a checkpoint with one is complete
 )
 CLIENT_STATES, CHECKPOINTS = "vaults", "checkpoints"
 LAST = (RUN_FILE, "sweep.json", "item.json")  # these describe the other files, so they are sent after them
 # Stores in which an object appears only when it is complete; on others raffed renames
-WHOLE_WRITES = (
-    "s3",
-    "gcs",
-    "abfs",
-)
+WHOLE_WRITES = ("s3", "gcs", "abfs")
 # Not copied: incomplete files, and pickles of Ray Tune, which could run code here
-LEFT = (
-    ".part",
-    ".pkl",
-)
+LEFT = (".part", ".pkl")
 PROBE = ".writable.part"  # if it is left behind, it counts as an incomplete file
 THREADS = 8
 
@@ -169,7 +157,7 @@ class Remote:
         for parent in {target.parent for target in targets}:
             parent.mkdir(parents=True, exist_ok=True)
         with _told(f"{self.url}: cannot be read"):
-            each_at_once(self._fetch_one, zip(names, targets, strict=True))
+            each_at_once(self._fetch_one, names, targets)
         self._sent = {name: _stamp(target) for name, target in zip(names, targets, strict=True)}
 
     def send(self, folder: Path) -> int:
@@ -183,7 +171,7 @@ class Remote:
         with _told(f"{self.url}: cannot be written"):
             for step in range(3):
                 names = [name for name in changed if _step(name) == step and _complete(name, missing)]
-                results = each_at_once(lambda name: self._send_one(folder, name), ((name,) for name in names))
+                results = each_at_once(partial(self._send_one, folder), names)
                 missing |= {name for name, there in zip(names, results, strict=True) if not there}
             gone = sorted(set(self._sent) - set(here), key=lambda name: not name.endswith(STATE_FILE))
             for name in gone:
@@ -217,18 +205,13 @@ class Remote:
             if self._files.type_name in WHOLE_WRITES:
                 self._write(source, target)
             else:
-                part = f"{target}.part"
-                self._write(source, part)
-                self._files.move(part, target)
+                self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
+                self._write(source, f"{target}.part")
+                self._files.move(f"{target}.part", target)
         return True
 
     def _write(self, source: BinaryIO, target: str) -> None:
-        try:
-            sink = self._files.open_output_stream(target)
-        except FileNotFoundError:  # happens on file systems with folders, unlike object stores
-            self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
-            sink = self._files.open_output_stream(target)
-        with sink:
+        with self._files.open_output_stream(target) as sink:
             shutil.copyfileobj(source, sink, 2**20)
 
 
@@ -292,14 +275,10 @@ def _complete(name: str, missing: Iterable[str]) -> bool:
     return not name.endswith(STATE_FILE) or not any(one.startswith(folder) for one in missing)
 
 
-def each_at_once(work: Callable[..., T], arguments: Iterable[tuple[V, ...]]) -> list[T]:
-    """Call `work` for all arguments in their order, and stop at the first failure.
+def each_at_once(work: Callable[..., T], *arguments: Iterable[V]) -> list[T]:
+    """Return what `work` returns for all arguments, as `map` does. The first failure cancels what waits.
 
     An unreachable store takes seconds to fail for every single file.
     """
     with ThreadPoolExecutor(THREADS) as pool:
-        under_way = [pool.submit(work, *given) for given in arguments]
-        try:
-            return [one.result() for one in under_way]
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        return list(pool.map(work, *arguments))

@@ -30,11 +30,7 @@ from raffed.scratch import scratch_folder
 
 SCRATCH = "RAFFED_SCRATCH"  # folder for the local copies; with several nodes, a folder that all of them mount
 # Bytes of one part of a path, of a whole path, and of what a run's files add to it
-NAME_BYTES, PATH_BYTES, ROOM = (
-    255,
-    4096,
-    512,
-)
+NAME_BYTES, PATH_BYTES, ROOM = 255, 4096, 512
 SEND_SECONDS = 20.0  # between two transfers while a command works
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -120,23 +119,18 @@ def _float_codes(column: pa.ChunkedArray) -> _Codes:
 # Open Parquet files that anybody may have made: a few bytes may stand for billions of equal rows.
 
 
-def open_table(
-    source: bytes | Path, words: Sequence[str] = (), *, page_checksum_verification: bool = False
-) -> pq.ParquetFile:
+def open_table(source: bytes | Path, words: Sequence[str] = ()) -> pq.ParquetFile:
     """Open a Parquet file to read it.
 
     Args:
         source: The file, or its bytes.
         words: Columns of texts of which each is kept once, however many rows have it.
-        page_checksum_verification: As pyarrow has it.
 
     Raises:
         ValueError: The file is damaged, or claims more memory than it may take (`raffed.budget`).
     """
     where = source if isinstance(source, Path) else pa.BufferReader(source)
-    file = pq.ParquetFile(
-        where, read_dictionary=list(words), page_checksum_verification=page_checksum_verification
-    )
+    file = pq.ParquetFile(where, read_dictionary=list(words), page_checksum_verification=True)
     try:
         allow_table(file.metadata, "its table")
     except ValueError:
@@ -156,33 +150,25 @@ class DamagedPartError(RunFolderError):
     """A part is not, or is no longer, what was written."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """What run.json records about a run's parts.
+def _hashes_of(run_dir: Path) -> Mapping[str, str] | None:
+    """Return name below the run's folder → SHA-256, as run.json records it; None without a run.json."""
+    return read_run(run_dir)["files"] if (run_dir / RUN_FILE).exists() else None
 
-    Attributes:
-        files: Name below the run's folder → SHA-256. None without a run.json; then every part is read.
+
+def _checked_part(path: Path, hashes: Mapping[str, str] | None, raw: bytes | None = None) -> pa.Table:
+    """Return the rows of a part. `raw` holds its bytes if they have been read already.
+
+    Raises:
+        DamagedPartError: The part is not what was written.
+        RunFolderError: The part has another schema, or this run did not write it.
     """
-
-    files: Mapping[str, str] | None = None
-
-    def read(self, path: Path, raw: bytes | None = None) -> pa.Table:
-        """Return the rows of a part. `raw` holds its bytes if they have been read already.
-
-        Raises:
-            DamagedPartError: The part is not what was written.
-            RunFolderError: The part has another schema, or this run did not write it.
-        """
-        try:
-            raw = read_regular(path) if raw is None else raw
-        except OSError as error:
-            check_permitted(path, error)
-            raise DamagedPartError(
-                f"{path}: cannot be read ({error.strerror}); put back a copy of it"
-            ) from error
-        if self.files is None:
-            return read_part(path, raw)
-        recorded = self.files.get(f"{path.parent.name}/{path.name}")
+    try:
+        raw = read_regular(path) if raw is None else raw
+    except OSError as error:
+        check_permitted(path, error)
+        raise DamagedPartError(f"{path}: cannot be read ({error.strerror}); put back a copy of it") from error
+    if hashes is not None:
+        recorded = hashes.get(_below(path))
         if recorded is None:
             raise RunFolderError(
                 f"{path}: this run did not write it, because {RUN_FILE} does not list it; remove it"
@@ -191,15 +177,7 @@ class Known:
             raise DamagedPartError(
                 f"{path}: damaged (it was changed: {RUN_FILE} has another hash); put back a copy of it"
             )
-        return read_part(path, raw)
-
-
-def known_parts(run_dir: Path) -> Known:
-    """Return what the run.json of a folder records about its parts; empty without a run.json."""
-    if not (Path(run_dir) / RUN_FILE).exists():
-        return Known()
-    about = read_run(Path(run_dir))
-    return Known(about["files"])
+    return read_part(path, raw)
 
 
 def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
@@ -209,7 +187,7 @@ def read_part(path: Path, raw: bytes | None = None) -> pa.Table:
     # Not read_table, which would make a column of a folder named `mu=0.1` above the run.
     try:
         source = read_regular(path) if raw is None else raw
-        with open_table(source, WORDS, page_checksum_verification=True) as file:
+        with open_table(source, WORDS) as file:
             version = int((file.schema_arrow.metadata or {}).get(_VERSION_KEY, b"0"))
             if version == SCHEMA_VERSION:
                 return file.read().replace_schema_metadata(None).cast(SCHEMA)
@@ -403,10 +381,10 @@ def read_rows(run_dir: Path, keep: Callable[[pa.Table], pa.Table] = lambda rows:
     """
     if not Path(run_dir).is_dir():
         raise RunFolderError(f"{run_dir}: there is no such run folder")
-    found = [(path, read_regular(path)) for _, _, path in _parts(Path(run_dir) / METRICS_FOLDER)]
+    read = [(path, read_regular(path)) for path in parts_of(run_dir)]
     # Read after the parts, because a running run records a part's hash before the part exists
-    known = known_parts(run_dir)
-    parts = [keep(known.read(path, raw)) for path, raw in found]
+    hashes = _hashes_of(Path(run_dir))
+    parts = [keep(_checked_part(path, hashes, raw)) for path, raw in read]
     return pa.concat_tables(parts or [SCHEMA.empty_table()]).unify_dictionaries()
 
 
@@ -416,10 +394,10 @@ def rows_until(run_dir: Path) -> tuple[int, str]:
     Raises:
         RunFolderError: A part has a later schema, or run.json does not list it.
     """
-    folder, done, known = Path(run_dir) / METRICS_FOLDER, 0, known_parts(run_dir)
+    folder, done, hashes = Path(run_dir) / METRICS_FOLDER, 0, _hashes_of(Path(run_dir))
     for _, _, path in _parts(folder):
         try:
-            rounds = set(known.read(path)["round"].unique().to_pylist())
+            rounds = set(_checked_part(path, hashes)["round"].unique().to_pylist())
         except DamagedPartError as error:
             return done, str(error)
         while done + 1 in rounds:

@@ -17,7 +17,7 @@ from raffed.config.training import Local
 from raffed.config.validation import Value
 from raffed.core.training.rates import same_rates
 from raffed.errors import RunFolderError, UsageError
-from raffed.results.files import check_run_tree, file_sha256, sync_tree
+from raffed.results.files import check_tree, file_sha256, sync_tree
 from raffed.results.lock import LOCK_FILE, check_can_be_made, check_unused, held
 from raffed.results.remote import STATE_FILE
 from raffed.results.runfile import RUN_FILE, CodeRecord, RunContents, read_run, write_json
@@ -55,7 +55,7 @@ class RecordedRun:
         Raises:
             RunFolderError: The folder is damaged, edited or in use, or the run's code has changed.
         """
-        check_run_tree(path)
+        check_tree(path)
         contents, config = read_run(path), run_config(path)
         check_unedited(path)
         check_unused(path)

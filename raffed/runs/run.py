@@ -20,7 +20,7 @@ from raffed.core.training.rates import schedule_of
 from raffed.errors import RayLostError, RunFolderError, UsageError, check_choice
 from raffed.methods import method_info
 from raffed.models import MODELS, model_name
-from raffed.results.files import check_run_tree
+from raffed.results.files import check_tree
 from raffed.results.lock import check_can_be_made, check_unused, held
 from raffed.results.runfile import RUN_FILE, read_run, write_json
 from raffed.results.segments import said_in, warn_anew
@@ -217,7 +217,7 @@ def _resumed(
     from raffed.runs.folder import check_unedited, run_config
     from raffed.runs.integrity import check_finished
 
-    check_run_tree(path)
+    check_tree(path)
     config = run_config(path)
     check_unedited(path)
     about = read_run(path)
@@ -260,7 +260,7 @@ def run_events(
     and `begun` are those of `run`.
     """
     check_here(config)
-    check_run_tree(path)
+    check_tree(path)
     check_unused(path)
     if not resumed:
         if path.exists():

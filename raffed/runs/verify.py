@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from raffed.config.portable import PORTABLE, check_set
 from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
-from raffed.results.files import check_run_tree
+from raffed.results.files import check_tree
 from raffed.results.runfile import RUN_FILE, RunContents, read_run, versions
 from raffed.results.segments import difference
 from raffed.results.writer import read_metrics, rows_sha256
@@ -255,7 +255,7 @@ def verify(
     began = time.monotonic()
     if rounds < 0:
         raise UsageError(f"rounds = {rounds} is below 0")
-    check_run_tree(path)
+    check_tree(path)
     about, config = read_run(path), run_config(path)
     check_set(config.numerics.bits)
     check_revision(path, about["method_revision"], config.method)

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +31,6 @@ from raffed.search.trials import Trial, trial_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger(__name__)
 
 
 def stored_request(path: Path) -> Request:
@@ -70,10 +66,10 @@ def check_place(path: Path, request: Request, resume: bool) -> None:
 
 def _check_links(path: Path, methods: Sequence[str]) -> None:
     for method in methods:
-        own = path / folder_name(method)
-        check_inside(path, own)
+        method_folder = path / folder_name(method)
+        check_inside(path, method_folder)
         for name in (TRIALS, FINALS, DAMAGED):
-            folder = own / name
+            folder = method_folder / name
             check_inside(path, folder)
             for run in folder.iterdir() if folder.is_dir() else ():
                 check_inside(path, run)
@@ -128,28 +124,17 @@ class SweepFolder:
 
     def trials(self, method: str) -> list[Trial]:
         """Return the known trials of a method, in the order of their numbers."""
-        found = [Trial.from_dict(one) for one in self._method(method).get("trials", [])]
-        return sorted(found, key=lambda trial: trial.number)
+        trials = [Trial.from_dict(record) for record in self._method(method).get("trials", [])]
+        return sorted(trials, key=lambda trial: trial.number)
 
     def record(self, method: str, trial: Trial) -> None:
         """Record the state of a trial, in place of its earlier record."""
-        others = [one for one in self.trials(method) if one.number != trial.number]
-        every = sorted([*others, trial], key=lambda one: one.number)
-        self.note(method, {"trials": [one.as_dict() for one in every]})
+        trials = {known.number: known for known in self.trials(method)} | {trial.number: trial}
+        self.note(method, {"trials": [trials[number].as_dict() for number in sorted(trials)]})
 
     def chosen(self, method: str) -> MethodSettings | None:
         """Return the setting that was chosen for a method; None if there is none."""
         return settings_of(self._method(method))
-
-    def warn_of_lost(self, method: str) -> None:
-        """Warn of each finished final run whose folder is not there any more, because it is run again."""
-        for one in self._method(method).get("final", []):
-            if one["state"] == "finished" and not self.final(method, one["seed"]).exists():
-                log.warning(
-                    "%s: not there, although %s says that this run is finished; it is run again",
-                    self.final(method, one["seed"]),
-                    SWEEP_FILE,
-                )
 
     def end(self, state: str) -> SweepRecord:
         """Mark the sweep as finished or stopped, and return the contents of sweep.json."""
@@ -171,8 +156,8 @@ class SweepFolder:
 
 
 def settings_of(about: MethodRecord) -> MethodSettings | None:
-    found = about.get("chosen")
-    return dict(found["settings"]) if found else None
+    chosen = about.get("chosen")
+    return dict(chosen["settings"]) if chosen else None
 
 
 # The trials of a method as tables in Parquet: one row a trial, and all their metric rows.
@@ -180,6 +165,14 @@ def settings_of(about: MethodRecord) -> MethodSettings | None:
 
 ROWS_FILE = "trial_rows.parquet"  # metric rows of all trials
 TRIALS_FILE = "trials.parquet"  # one row a trial
+TRIAL_COLUMNS = {
+    "number": "int64",
+    "trial": "string",
+    "state": "string",
+    "score": "double",
+    "rounds": "int64",
+    "seconds": "double",
+}
 
 
 def write_rows(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> Path | None:
@@ -226,20 +219,13 @@ def write_trials(folder: SweepFolder, method: str, trials: Sequence[Trial]) -> P
     if not trials:
         return None
     axes = list(dict.fromkeys(name for trial in trials for name in trial.settings))
-    columns = {
-        "number": pa.array([trial.number for trial in trials], pa.int64()),
-        "trial": pa.array([trial.name for trial in trials], pa.string()),
-        "state": pa.array([trial.state for trial in trials], pa.string()),
-        "score": pa.array(
-            [None if math.isnan(trial.score) else trial.score for trial in trials], pa.float64()
-        ),
-        "rounds": pa.array([trial.rounds for trial in trials], pa.int64()),
-        "seconds": pa.array([trial.seconds for trial in trials], pa.float64()),
-        **{axis: _column([trial.settings.get(axis) for trial in trials]) for axis in axes},
-    }
+    rows = [{**trial.as_dict(), "trial": trial.name} for trial in trials]
+    table = pa.Table.from_pylist(rows, pa.schema(TRIAL_COLUMNS))
+    for axis in axes:
+        table = table.append_column(axis, _column([trial.settings.get(axis) for trial in trials]))
     path = folder.of(method) / TRIALS_FILE
     with replacing(path) as temp:
-        pq.write_table(pa.table(columns), temp, compression="zstd")
+        pq.write_table(table, temp, compression="zstd")
     return path
 
 
@@ -247,8 +233,7 @@ def _column(values: Sequence[Json]) -> pa.Array[pa.Scalar[pa.DataType]]:
     """Return values as a column: of their own type if they share one, else as JSON text."""
     import pyarrow as pa
 
-    plain = all(value is None or isinstance(value, (bool, int, float, str)) for value in values)
-    if plain:
+    if not any(isinstance(value, list | dict) for value in values):
         with contextlib.suppress(pa.ArrowInvalid, pa.ArrowTypeError):
             return pa.array(values)
     return pa.array([None if value is None else json.dumps(value) for value in values], pa.string())

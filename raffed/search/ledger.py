@@ -6,34 +6,25 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
+from ray import tune
+from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial as TunedTrial
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.sample import Domain
 
+from raffed.config.search_axis import NumberRange
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import SWEEP_FILE
 from raffed.results.sweep_file import ADVICE
 from raffed.search.folder import SweepFolder
-from raffed.search.request import NEVER_RUN, PRUNED, MethodSettings, Request
-from raffed.search.trainable import NUMBER, SETTINGS, TRIAL, Report, make_room, tell, warnings_in
-from raffed.search.trials import SweepWatcher, Trial, read_trial, reported, trial_name
+from raffed.search.request import NEVER_RUN, PRUNED, RUNNING, MethodSettings
+from raffed.search.space import Axes, Axis, is_drawn
+from raffed.search.trainable import ROUND, SCORE, TRIAL, Report, make_room, warnings_in
+from raffed.search.trials import SweepWatcher, Trial, read_trial, trial_name
 
-if TYPE_CHECKING:
-    from ray.tune.execution.tune_controller import TuneController
-
-# Resume a search from the records of its trials: new instances of ASHA and Optuna are told what they had
-# learned.
-#
-# Nothing that either of them would write about itself is read. Those files are pickles, which can run any
-# code.
-
-
-SCORE, ROUND = "score", "round"  # keys of a trial's report
 REDUCTION = 3  # at a rung, one in so many trials goes on
 Reports = Mapping[int, float]  # round → score, in the order of rounds
 
@@ -58,8 +49,8 @@ def at_rungs(reports: Reports, rounds: int) -> Reports:
 
 
 class Halving(ASHAScheduler):
-    """ASHA (asynchronous successive halving, Li et al. 2020) that can be told about trials that have ended
-    already.
+    """ASHA (asynchronous successive halving, Li et al. 2020). `ended` holds Tune's names of the trials that
+    it ended.
 
     A trial that has done its last round always comes to its end, because stopping it would save nothing. It
     then writes its results.
@@ -68,6 +59,7 @@ class Halving(ASHAScheduler):
     def __init__(self, rounds: int) -> None:
         super().__init__(ROUND, SCORE, "max", rounds + 1, first_rung(rounds), REDUCTION)
         self._rounds = rounds
+        self.ended: set[str] = set()
 
     def set_search_properties(self, metric: str | None, mode: str | None, **spec: Json) -> bool:
         """Ignore what Tune says is maximised, because it is known."""
@@ -76,134 +68,82 @@ class Halving(ASHAScheduler):
     def on_trial_result(
         self, tune_controller: TuneController, trial: TunedTrial, result: dict[str, float]
     ) -> str:
-        """Return whether a trial goes on. Listeners are told if it does not."""
+        """Return whether a trial goes on."""
         decision: str = super().on_trial_result(tune_controller, trial, result)
         if decision != self.STOP or result[ROUND] >= self._rounds:
             return self.CONTINUE
-        tell(PRUNED, trial, result)
+        self.ended.add(trial.trial_id)
         return decision
 
-    def replay(self, number: int, reports: Reports) -> None:
-        """Put the reports of an ended trial on the rungs that it reached.
 
-        The order in which trials are replayed does not matter, because the threshold of a rung is a
-        percentile of all its values.
-        """
-        past: Any = SimpleNamespace(trial_id=f"replayed-{number}")
-        controller: Any = None  # ASHA does not use it
-        last = {ROUND: 0, SCORE: -1.0}
-        self.on_trial_add(controller, past)
-        for round, value in reports.items():
-            last = {ROUND: round, SCORE: value}
-            super().on_trial_result(controller, past, last)
-        self.on_trial_complete(controller, past, last)
+def continuous(axes: Axes) -> dict[str, Domain]:
+    """Return the ranges that axes span.
 
-
-class Suggestions(Searcher):
-    """Propose what Optuna proposes, up to `budget` settings. `past` holds the trials that were proposed
-    before.
-
-    The new study is asked for as many settings as there were, in their order, and is told the outcome after
-    each. Its random numbers and its model are then those of the earlier search. So with one trial at a time,
-    the next proposals are those of a search without interruption. With several at a time, proposals depend on
-    which trial ends first. If the study proposes something else than was recorded (several at a time, or
-    another version of Optuna), the recorded setting is told as an additional point.
-
-    Failed trials are told as failed, also those that are tried again, because the uninterrupted search went
-    on without them.
-
-    Args:
-        values: Number of a trial → the last score it reported.
+    A list of values spans a range that is log-uniform if all are positive floats and spread by a factor of 10
+    or more. It is uniform for other floats. Every other list is a choice among its values.
     """
-
-    def __init__(
-        self,
-        space: Mapping[str, Domain],
-        seed: int,
-        budget: int,
-        past: Sequence[Trial],
-        values: Mapping[int, float],
-    ) -> None:
-        super().__init__(SCORE, "max")
-        self._study, self._budget = _optuna(space, seed), budget
-        self._waiting: list[tuple[int, MethodSettings]] = []  # proposed but not ended
-        self._told: set[int] = set()
-        self._beside: dict[int, MethodSettings] = {}  # settings that the study did not propose itself
-        self._running: dict[str, int] = {}  # Tune's name of a trial → number
-        self._next = max((trial.number + 1 for trial in past), default=0)
-        known = {trial.number: trial for trial in past}
-        for number in range(self._next):
-            self._replay(number, known.get(number), values.get(number))
-
-    @property
-    def left(self) -> int:
-        """Return how many settings are still to be tried."""
-        return len(self._waiting) + max(0, self._budget - self._next)
-
-    def suggest(self, trial_id: str) -> dict[str, Json] | None:
-        """Return the next setting: one whose trial was interrupted, or a new one; None if the budget
-        is spent.
-        """
-        if self._waiting:
-            number, settings = self._waiting.pop(0)
-        elif self._next < self._budget:
-            number, self._next = self._next, self._next + 1
-            settings = self._study.suggest(str(number)) or {}
-        else:
-            return None
-        self._running[trial_id] = number
-        return {TRIAL: {NUMBER: number, SETTINGS: settings}}
-
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, float] | None = None, error: bool = False
-    ) -> None:
-        """Tell the study that a trial has ended."""
-        number = self._running.pop(trial_id)
-        if number not in self._told:
-            self._tell(number, None if result is None else result.get(SCORE), error)
-
-    def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
-        """Do nothing, because a search is resumed from the trials' records only."""
-
-    def _replay(self, number: int, trial: Trial | None, value: float | None) -> None:
-        settings = self._study.suggest(str(number)) or {}
-        if trial is not None and trial.settings != settings:
-            self._study.on_trial_complete(str(number), error=True)
-            self._beside[number] = settings = trial.settings
-        if trial is None or not trial.ended:
-            self._waiting.append((number, settings))
-        failed = trial is not None and trial.state == "failed"
-        if value is not None or failed:
-            self._tell(number, value, error=failed or value is None)
-
-    def _tell(self, number: int, value: float | None, error: bool) -> None:
-        self._told.add(number)
-        if number not in self._beside:
-            self._study.on_trial_complete(str(number), None if value is None else {SCORE: value}, error)
-        elif value is not None:
-            try:
-                self._study.add_evaluated_point(self._beside[number], value)
-            except ValueError as error:
-                raise UsageError(
-                    f"trial {number} of the search has settings outside of its ranges ({error})"
-                ) from error
+    return {name: _domain(axis) for name, axis in axes.items()}
 
 
-def _optuna(space: Mapping[str, Domain], seed: int) -> Searcher:
-    """Return a new study over `space` (in Tune's ranges), which `seed` determines."""
+def _domain(axis: Axis) -> Domain:
+    if isinstance(axis, NumberRange):
+        return _range(axis.low, axis.high, axis.log, axis.whole)
+    if not is_drawn(axis):
+        chosen: Domain = tune.choice(axis)
+        return chosen
+    numbers = [value for value in axis if isinstance(value, float)]
+    low, high = min(numbers), max(numbers)
+    return _range(low, high, low > 0 and math.log10(high / low) >= 1 - 1e-9, whole=False)
+
+
+def _range(low: float, high: float, log: bool, whole: bool) -> Domain:
+    if whole:
+        draw, end = (tune.lograndint if log else tune.randint), int(high) + 1
+        among: Domain = draw(int(low), end)
+    else:
+        among = tune.loguniform(low, high) if log else tune.uniform(low, high)
+    return among
+
+
+def optuna_search(axes: Axes, seed: int, before: Sequence[Trial]) -> Searcher:
+    """Return Optuna's search over the ranges of `axes`, which knows the trials before.
+
+    It proposes the settings of interrupted and failed trials first. What has ended is added to its study, so
+    that its model of the scores learns from it. Its random numbers depend on how many trials have ended,
+    because a search that is resumed would otherwise draw the settings of its first trials again.
+
+    Raises:
+        UsageError: A trial has settings outside of the ranges.
+    """
     from ray.tune.search.optuna import OptunaSearch
 
-    log = logging.getLogger("optuna")
-    usual = log.level
-    log.setLevel(logging.WARNING)  # it would print that it made a study
+    ended = [trial for trial in before if trial.ended]
+    waiting = [_as_point(trial) for trial in before if not trial.ended]
+    logging.getLogger("optuna").setLevel(logging.WARNING)  # it would print that it made a study
     try:
-        return OptunaSearch(
-            OptunaSearch.convert_search_space(dict(space)), metric=SCORE, mode="max", seed=seed
+        search = OptunaSearch(
+            OptunaSearch.convert_search_space({TRIAL: continuous(axes)}),
+            metric=SCORE,
+            mode="max",
+            points_to_evaluate=waiting or None,
+            seed=seed + len(ended),
         )
-    except AssertionError as error:  # what Ray raises if Optuna is not installed
-        raise UsageError("--search optuna needs Optuna: pip install 'raffed[sweep]'") from error
-    finally:
-        log.setLevel(usual)
+        for trial in ended:
+            search.add_evaluated_point(_as_point(trial), _last_score(trial), error=trial.diverged)
+    except ValueError as error:
+        raise UsageError(f"a trial of the search has settings outside of its ranges ({error})") from error
+    return search
+
+
+def _as_point(trial: Trial) -> dict[str, Json]:
+    """Return the settings of a trial with the names that Tune gives to what is below TRIAL."""
+    return {f"{TRIAL}/{name}": value for name, value in trial.settings.items()}
+
+
+def _last_score(trial: Trial) -> float:
+    """Return the score of a trial as it last reported it, where NaN is -1."""
+    value = trial.reports[-1][1] if trial.reports else trial.score
+    return -1.0 if math.isnan(value) else value
 
 
 def known_trials(
@@ -220,17 +160,16 @@ def known_trials(
             records.
         axes: What is searched. Every setting that Optuna proposed has all of these axes.
     """
-    before = folder.trials(method)
+    recorded = folder.trials(method)
     if proposed is None:
-        before = [_in_order(folder, method, trial, axes) for trial in before]
+        trials = [_in_order(folder, method, trial, axes) for trial in recorded]
     else:
-        known = {trial.name: trial for trial in before}
-        fresh = [Trial(trial_name(one), one, NEVER_RUN, number=number) for number, one in enumerate(proposed)]
-        before = [
-            replace(known.get(trial.name, trial), number=trial.number, settings=trial.settings)
-            for trial in fresh
-        ]
-    return [_as_it_stands(folder, method, trial) for trial in before]
+        known, trials = {trial.name: trial for trial in recorded}, []
+        for number, settings in enumerate(proposed):
+            name = trial_name(settings)
+            trial = known.get(name, Trial(name, settings, NEVER_RUN))
+            trials.append(replace(trial, number=number, settings=settings))
+    return [_as_it_stands(folder, method, trial) for trial in trials]
 
 
 def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str]) -> Trial:
@@ -251,67 +190,64 @@ def _in_order(folder: SweepFolder, method: str, trial: Trial, axes: Sequence[str
 def _as_it_stands(folder: SweepFolder, method: str, known: Trial) -> Trial:
     request, where = folder.request, folder.trial(method, known.settings)
     make_room(where, request.config(method, known.settings), final=False)
-    trial = read_trial(request, where, known.settings, known)
-    return replace(trial, reports=tuple(reported(request, where, trial).items())) if trial.ended else trial
-
-
-def recordable(trial: Trial, request: Request, learns: bool) -> Trial:
-    """Return a trial with only those reports that sweep.json holds. A search that does not learn
-    needs none.
-    """
-    reports = at_rungs(dict(trial.reports), request.base.federation.rounds) if learns else {}
-    return replace(trial, reports=tuple(reports.items()))
+    trial = read_trial(request, where, known)
+    return trial if trial.ended else replace(trial, reports=())  # it reports again when it is resumed
 
 
 class Ledger:
     """Receives what happens to the trials of a method, records it in sweep.json, and passes it on to the
     watchers.
 
-    `learns` says whether the search learns from what trials report. Reports are then recorded too.
+    With ASHA it also records what trials report, which the report of a sweep draws.
     """
 
-    def __init__(self, folder: SweepFolder, method: str, watch: SweepWatcher, learns: bool) -> None:
-        self._folder, self._method, self._watch, self._learns = folder, method, watch, learns
+    def __init__(self, folder: SweepFolder, method: str, watch: SweepWatcher) -> None:
+        self._folder, self._method, self._watch = folder, method, watch
         self._rounds = folder.request.base.federation.rounds
-        self._known: dict[int, Trial] = {}  # the trials that this process began
-        self._reports: dict[int, dict[int, float]] = {}
+        self._begun: dict[str, Trial] = {}  # Tune's name of a trial → the trial, for those of this process
+        self._reports: dict[str, dict[int, float]] = {}
 
     def heard(self, state: str, tuned: TunedTrial, report: Report) -> None:
         """Handle an event: "running" (also with every report), "pruned", "done" or "failed".
 
         `tuned` is Tune's trial.
         """
-        proposal = table_of(tuned.config[TRIAL])
-        settings, number = table_of(proposal[SETTINGS]), int(str(proposal[NUMBER]))
+        name = tuned.trial_id
+        if name not in self._begun:
+            self._put_down(name, self._new(table_of(tuned.config[TRIAL])))
+        trial = self._begun[name]
+        if trial.state != RUNNING:
+            return  # it ended already: Tune reports once more on a trial that it had to end
         if ROUND in report:
-            self._reports.setdefault(number, {})[int(report[ROUND])] = float(report[SCORE])
-        if number not in self._known and state == "running":
-            self._put_down(Trial(trial_name(settings), settings, state, number=number))
-        known = self._known.get(number)
-        if known is None or known.state != "running":
-            return  # never begun, or ended already: Tune reports once more on a trial that it had to end
-        if state != "running":
-            self._put_down(self._ended(known, state))
-        self._watch(self._method, shown(trial_name(settings), settings, state, report), self._rounds)
+            self._reports.setdefault(name, {})[int(report[ROUND])] = float(report[SCORE])
+        if state != RUNNING:
+            self._put_down(name, self._ended(name, state))
+        self._watch(self._method, shown(trial.name, trial.settings, state, report), self._rounds)
 
-    def _put_down(self, trial: Trial) -> None:
-        self._known[trial.number] = trial
+    def _new(self, settings: MethodSettings) -> Trial:
+        """Return a trial that begins, with the number of the record that waits for it, or else the next."""
+        name, known = trial_name(settings), self._folder.trials(self._method)
+        taken = {trial.number for trial in self._begun.values()}
+        waiting = [
+            trial.number
+            for trial in known
+            if trial.name == name and not trial.ended and trial.number not in taken
+        ]
+        following = max((trial.number + 1 for trial in known), default=0)
+        return Trial(name, settings, RUNNING, number=min(waiting, default=following))
+
+    def _put_down(self, name: str, trial: Trial) -> None:
+        self._begun[name] = trial
         self._folder.record(self._method, trial)
 
-    def _ended(self, trial: Trial, state: str) -> Trial:
-        reports = self._reports.get(trial.number, {})
-        known = replace(trial, state=state, reports=tuple(reports.items()), rounds=max(reports, default=0))
-        known = recordable(known, self._folder.request, self._learns)
+    def _ended(self, name: str, state: str) -> Trial:
+        trial, reports = replace(self._begun[name], state=state), self._reports.get(name, {})
+        if self._folder.request.scheduler == "asha":
+            trial = replace(trial, reports=tuple(at_rungs(reports, self._rounds).items()))
         if state == PRUNED:
-            return known
-        try:
-            found = read_trial(
-                self._folder.request, self._folder.trial(self._method, trial.settings), trial.settings, known
-            )
-        except RunFolderError as error:
-            return replace(known, state="failed", error=str(error), reports=())
-        # An interrupted trial reports again when it is resumed
-        return found if found.ended else replace(found, reports=())
+            return replace(trial, rounds=max(reports))
+        outcome = read_trial(self._folder.request, self._folder.trial(self._method, trial.settings), trial)
+        return outcome if outcome.ended else replace(outcome, reports=())
 
 
 def shown(name: str, settings: MethodSettings, state: str, report: Report) -> Trial:

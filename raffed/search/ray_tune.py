@@ -6,7 +6,8 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,24 +26,24 @@ from raffed.runs.run import mark_pruned
 from raffed.runtime.ray.nodes import check_shared, versions_to_send
 from raffed.runtime.run_method import code_of
 from raffed.scratch import scratch_folder
-from raffed.search.axes import Axes, axes_of, budget_of, continuous, described, proposed
 from raffed.search.folder import SweepFolder, write_rows, write_trials
-from raffed.search.ledger import Halving, Ledger, Suggestions, known_trials, recordable, shown
-from raffed.search.request import PRUNED, Request
+from raffed.search.ledger import Halving, Ledger, known_trials, optuna_search, shown
+from raffed.search.request import FAILED, FINISHED, PRUNED, Request
+from raffed.search.space import axes_of, budget_of, described, proposed
 from raffed.search.trainable import (
-    NUMBER,
+    SCORE,
     SEED,
-    SETTINGS,
     TRIAL,
     Listener,
     Progress,
     Report,
     TrialTask,
     federation,
-    listening,
     make_room,
 )
-from raffed.search.trials import SweepWatcher, Trial, choose, cost, read_trial
+from raffed.search.trials import SweepWatcher, Trial, choose, cost, read_trial, trial_name
+
+log = logging.getLogger(__name__)
 
 QUIET_TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # every trial writes its own Parquet files
@@ -120,31 +121,65 @@ def execute_sweep(search: Search) -> bool:
 
 def _tuned(search: Search, method: str, seconds: float | None) -> float:
     """Try the settings of a method, record what was chosen, and return the seconds that this took."""
-    request, folder = search.request, search.folder
-    space, budget = axes_of(request, method), budget_of(request)
-    folder.note(method, {"space": described(space, request.search), "budget": budget})
-    settings = None if _models(request, space) else proposed(request, method)
-    before = known_trials(folder, method, settings, list(space))
-    learns = settings is None or request.scheduler == "asha"
-    folder.note(method, {"trials": [recordable(trial, request, learns).as_dict() for trial in before]})
-    for trial in before:
-        if trial.ended:
-            state = trial.state if trial.diverged else "done"
-            search.watch(method, replace(trial, state=state), request.base.federation.rounds)
-    task = search.task(method, folder.of(method).resolve() / TRIALS)
-    ledger = Ledger(folder, method, search.watch, learns)
-    with listening(ledger.heard) as time:
-        errors = _fit(search, task, _proposals(request, space, budget, before), seconds)
+    request, folder, began = search.request, search.folder, time.monotonic()
+    axes, budget = axes_of(request, method), budget_of(request)
+    folder.note(method, {"space": described(axes, request.search), "budget": budget})
+    listed = None if request.search == "optuna" and axes else proposed(request, method)
+    before = known_trials(folder, method, listed, list(axes))
+    folder.note(method, {"trials": [trial.as_dict() for trial in before]})
+    ended = [trial for trial in before if trial.ended]
+    for trial in ended:
+        state = trial.state if trial.diverged else "done"
+        search.watch(method, replace(trial, state=state), request.base.federation.rounds)
+    left = (budget if listed is None else len(listed)) - len(ended)
+    errors: dict[str, str] = {}
+    if left > 0:
+        task = search.task(method, folder.of(method).resolve() / TRIALS)
+        heard = Ledger(folder, method, search.watch).heard
+        if listed is None:
+            searcher = optuna_search(axes, request.base.seed, before)
+            errors = _fit(search, task, heard, {}, seconds, search_alg=searcher, num_samples=left)
+        else:
+            settings = [trial.settings for trial in before if not trial.ended]
+            errors = _fit(search, task, heard, {TRIAL: tune.grid_search(settings)}, seconds)
+    _record_outcome(folder, method, errors)
+    return time.monotonic() - began
+
+
+def _record_outcome(folder: SweepFolder, method: str, errors: Mapping[str, str]) -> None:
+    """Read how the trials of a method ended, and record them and the choice.
+
+    Args:
+        folder: The sweep's folder.
+        method: The method.
+        errors: Name of a trial that failed just now → what went wrong.
+    """
     trials = []
     for known in folder.trials(method):
         where = folder.trial(method, known.settings)
-        trials.append(read_trial(request, where, known.settings, known, errors.get(known.number)))
+        trials.append(read_trial(folder.request, where, known, errors.get(known.name)))
         if trials[-1].state == PRUNED:
             mark_pruned(where)
     write_rows(folder, method, trials)
     write_trials(folder, method, trials)
     folder.note(method, outcome(trials))
-    return time.seconds
+
+
+def _halving(search: Search, method: str) -> Halving | None:
+    """Return a new ASHA for the trials of a method, or None if every trial runs to its end.
+
+    It does not know the trials of an earlier command, and says so.
+    """
+    if search.request.scheduler != "asha":
+        return None
+    if ended := sum(trial.ended for trial in search.folder.trials(method)):
+        log.warning(
+            "%s: ASHA begins again: it compares the trials that are left with each other, and not with the "
+            "%d that have ended",
+            method,
+            ended,
+        )
+    return Halving(search.request.base.federation.rounds)
 
 
 def outcome(trials: list[Trial]) -> MethodRecord:
@@ -166,95 +201,76 @@ def _repeated(search: Search, method: str) -> bool:
     chosen, seeds = folder.chosen(method), request.final_seeds()
     if chosen is None or not seeds:
         return chosen is not None
-    task = search.task(method, folder.of(method).resolve() / FINALS, chosen)
-    folder.warn_of_lost(method)
-    left = []
     for seed in seeds:
         make_room(folder.final(method, seed), request.config(method, chosen, seed), final=True)
-        if _state(folder.final(method, seed)) != "finished":
-            left.append(seed)
-    with listening(_heard(search, task)):
-        _fit(search, task, {"param_space": {SEED: tune.grid_search(left)}} if left else {}, None)
-    found: list[FinalRecord] = []
+    left = [seed for seed in seeds if _state(folder.final(method, seed)) != FINISHED]
+    if left:
+        task = search.task(method, folder.of(method).resolve() / FINALS, chosen)
+        _fit(search, task, _heard(search, task), {SEED: tune.grid_search(left)})
+    finals: list[FinalRecord] = []
     for seed in seeds:
         where = folder.final(method, seed)
-        found.append(
+        finals.append(
             {"seed": seed, "folder": where.relative_to(folder.path).as_posix(), "state": _state(where)}
         )
-    folder.note(method, {"final": found})
-    return all(one["state"] == "finished" for one in found)
+    folder.note(method, {"final": finals})
+    return all(final["state"] == FINISHED for final in finals)
 
 
 def _state(folder: Path) -> str:
-    return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else "failed"
-
-
-def _models(request: Request, space: Axes) -> bool:
-    """Return whether a model of the scores proposes the settings. Otherwise they are listed beforehand."""
-    return request.search == "optuna" and bool(space)
-
-
-def _proposals(request: Request, space: Axes, budget: int, before: Sequence[Trial]) -> dict[str, Any]:
-    """Return what is still to be tried, as Tune's `param_space` and arguments of TuneConfig; empty if nothing
-    is.
-
-    Neither ASHA nor Optuna reads anything that Tune wrote. Both learn again from the trials' records.
-    """
-    found: dict[str, Any] = {}
-    if _models(request, space):
-        last = {trial.number: trial.reports[-1][1] for trial in before if trial.reports}
-        proposals = Suggestions(continuous(space), request.base.seed, budget, before, last)
-        if not proposals.left:
-            return {}
-        found = {"param_space": {}, "search_alg": proposals, "num_samples": proposals.left}
-    else:
-        left = [{NUMBER: trial.number, SETTINGS: trial.settings} for trial in before if not trial.ended]
-        if not left:
-            return {}
-        found = {"param_space": {TRIAL: tune.grid_search(left)}}
-    if request.scheduler == "asha":
-        found["scheduler"] = Halving(request.base.federation.rounds)
-        for trial in before:
-            if trial.ended:
-                found["scheduler"].replay(trial.number, dict(trial.reports))
-    return found
+    return str(read_run(folder).get("state")) if (folder / RUN_FILE).exists() else FAILED
 
 
 def _fit(
-    search: Search, task: TrialTask, proposals: Mapping[str, Any], seconds: float | None
-) -> dict[int, str]:
-    """Run the proposed trials. Return number → error message for trials of a search that failed.
+    search: Search,
+    task: TrialTask,
+    heard: Listener,
+    param_space: Mapping[str, Any],
+    seconds: float | None = None,
+    **searcher: Any,  # arguments of Tune's TuneConfig
+) -> dict[str, str]:
+    """Run the proposed trials. Return name → error message for trials of a search that failed.
 
     Tune writes its own state as pickles. They lie in a temporary folder of this process, which is deleted at
     the end. So the folder of a sweep never holds any, and a search is resumed from the trials' records.
+
+    Args:
+        search: The sweep.
+        task: What the trials share.
+        heard: Called for every event of a trial.
+        param_space: What Tune varies.
+        seconds: The time for all of these trials.
+        **searcher: What proposes settings in place of `param_space`, as arguments of Tune's TuneConfig.
     """
-    if not proposals:
-        return {}
     runtime = search.request.base.runtime
+    halving = _halving(search, task.method) if task.settings is None else None
     trainable = tune.with_resources(
         tune.with_parameters(federation, task=task), placement(runtime, search.clients)
     )
     config = tune.TuneConfig(
-        metric="score",
+        metric=SCORE,
         mode="max",
+        scheduler=halving,
         max_concurrent_trials=search.at_once or None,
         time_budget_s=seconds,
         reuse_actors=runtime.execution == "serial",
-        **{name: given for name, given in proposals.items() if name != "param_space"},
+        **searcher,
     )
     with scratch_folder() as storage:
         failures = tune.FailureConfig(max_failures=0, fail_fast=False)
         run = tune.RunConfig(
-            name="tune", storage_path=str(storage), verbose=0, callbacks=[Progress()], failure_config=failures
+            name="tune",
+            storage_path=str(storage),
+            verbose=0,
+            callbacks=[Progress(heard, halving.ended if halving else frozenset())],
+            failure_config=failures,
         )
-        tuner = tune.Tuner(
-            trainable, param_space=proposals["param_space"], tune_config=config, run_config=run
-        )
+        tuner = tune.Tuner(trainable, param_space=dict(param_space), tune_config=config, run_config=run)
         with _listeners_errors():
             grid = tuner.fit()
         results = [grid[index] for index in range(len(grid))]
     failed = [(result.config or {}, str(result.error)) for result in results if result.error is not None]
-    return {config[TRIAL][NUMBER]: error for config, error in failed if TRIAL in config}
+    return {trial_name(config[TRIAL]): error for config, error in failed if TRIAL in config}
 
 
 @contextlib.contextmanager
@@ -278,9 +294,10 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
     share = runtime.gpu_fraction
     if runtime.execution == "serial":
         return tune.PlacementGroupFactory([{"CPU": 1, "GPU": share} if share else {"CPU": 1}])
-    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    cores, gpus = float(found.get("CPU", 1)), float(found.get("GPU", 0))
-    actors = actors_of(runtime, clients)
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    cores, gpus = float(resources.get("CPU", 1)), float(resources.get("GPU", 0))
+    together = runtime.clients_per_actor
+    actors = -(-clients // together) if together else max(runtime.actors, 1)
     if not share:
         each = min(1.0, int(cores / actors * 1e4) / 1e4)
         return tune.PlacementGroupFactory([{}, *({"CPU": each} for _ in range(actors))], strategy="PACK")
@@ -293,13 +310,6 @@ def placement(runtime: Runtime, clients: int) -> tune.PlacementGroupFactory:
         )
     bundle = {"CPU": min(float(on_one), int(cores / gpus * 1e4) / 1e4), "GPU": 1}
     return tune.PlacementGroupFactory([{}, *(bundle for _ in range(wanted))], strategy="PACK")
-
-
-def actors_of(runtime: Runtime, clients: int) -> int:
-    """Return the number of client actors of a trial: as asked, or as many as share one GPU, or one."""
-    if runtime.clients_per_actor:
-        return -(-clients // runtime.clients_per_actor)
-    return runtime.actors or (round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
 
 
 def _heard(search: Search, task: TrialTask) -> Listener:

@@ -45,14 +45,9 @@ PROTOCOLS: dict[Protocol, str] = {
 }
 ACCURACY = "accuracy"  # the score, if nobody asks for another
 LONGEST_NAME = 200  # bytes of a trial's folder name; file systems accept 255
-# States of a trial, in addition to those of its run
-NEVER_RUN, RUNNING, PRUNED, FINISHED, FAILED = (
-    "never run",
-    "running",
-    "pruned",
-    "finished",
-    "failed",
-)
+# States of a trial: two of a search, and those of its run
+NEVER_RUN, PRUNED = "never run", "pruned"
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 NOT_ASKED = ("method", "args", "runtime")  # parts of the base that a request does not consist of
 MethodSettings: TypeAlias = dict[str, Json]
 
@@ -158,11 +153,11 @@ class Request:
         Raises:
             UsageError: There is no such metric, or it is not a fraction that should be high or low.
         """
-        own = self.own_score
-        if own is not None and (own.unit != FRACTION or own.better == "neither"):
+        metric = self.own_score
+        if metric is not None and (metric.unit != FRACTION or metric.better == "neither"):
             raise UsageError(
-                f"score = {self.score!r}: its unit is {own.unit!r} and better is {own.better!r}; settings "
-                f"are chosen by a fraction in [0, 1] that should be high or low: "
+                f"score = {self.score!r}: its unit is {metric.unit!r} and better is {metric.better!r}; "
+                f"settings are chosen by a fraction in [0, 1] that should be high or low: "
                 f'@raffed.metric(unit="fraction", better=...)'
             )
 
@@ -170,15 +165,11 @@ class Request:
         """Return plain JSON. Of the runtime it holds only what may change bits, and only if that is not the
         default.
         """
-        found: dict[str, Json] = json.loads(json.dumps(dataclasses.asdict(self)))
-        base = {name: value for name, value in table_of(found["base"]).items() if name not in NOT_ASKED}
+        request: dict[str, Json] = json.loads(json.dumps(dataclasses.asdict(self)))
+        base = {name: value for name, value in table_of(request["base"]).items() if name not in NOT_ASKED}
         if runtime := _deciding(self.base.runtime):
             base["runtime"] = runtime
-        if self.score == ACCURACY:  # as in the sweeps of before it could be another
-            del found["score"]
-        if self.fill == "none":  # as in the sweeps of before methods could try rates in addition
-            del found["fill"]
-        return {**found, "base": base}
+        return {**request, "base": base}
 
     @staticmethod
     def from_dict(values: Mapping[str, Json]) -> Request:
@@ -193,20 +184,15 @@ class Request:
         strange = {"method", "args"} & set(tables) or set(named) - set(_deciding(base.runtime))
         if strange:
             raise UsageError(f"request.base holds {min(strange)!r}, which raffed does not write there")
-        made: Callable[..., Request] = Request
-        return made(
-            **{
-                "fill": "none",
-                **values,
-                "base": base,
-                "methods": tuple(methods if isinstance(methods, list) else ()),
-            }
-        )
+        build: Callable[..., Request] = Request
+        names = tuple(methods if isinstance(methods, list) else ())
+        # The sweeps of before methods could try rates in addition have no `fill`
+        return build(**{"fill": "none", **values, "base": base, "methods": names})
 
     def same(self, other: Request) -> bool:
         """Return whether both ask for the same results, wherever the data are and the trials run."""
-        mine, theirs = (replace(one, base=_anywhere(one.base)).as_dict() for one in (self, other))
-        return mine == theirs
+        mine, theirs = (replace(request, base=_anywhere(request.base)) for request in (self, other))
+        return mine.as_dict() == theirs.as_dict()
 
     def config(self, method: str, settings: Mapping[str, Value], seed: int | None = None) -> RunConfig:
         """Return the run of a trial. With a `seed`, return the final run of a chosen setting.
@@ -224,7 +210,7 @@ class Request:
         """The user's own metric by which settings are chosen, or None for the accuracy."""
         if self.score == ACCURACY:
             return None
-        known = {one.name: one for one in own_metrics(self.base.federation.metrics)}
+        known = {metric.name: metric for metric in own_metrics(self.base.federation.metrics)}
         check_choice("score", self.score, [ACCURACY, *known])
         return known[self.score]
 
@@ -238,8 +224,8 @@ def _deciding(runtime: Runtime) -> dict[str, Json]:
     """Return the part of the runtime that may change bits, if it is not the default; see
     RunConfig.identity.
     """
-    found: dict[str, Json] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
-    return {name: value for name, value in found.items() if value != getattr(Runtime(), name)}
+    deciding: dict[str, Json] = {"threads": runtime.threads, "gpu_fraction": runtime.gpu_fraction}
+    return {name: value for name, value in deciding.items() if value != getattr(Runtime(), name)}
 
 
 def _anywhere(base: RunConfig) -> RunConfig:
@@ -255,8 +241,8 @@ def check_section(name: str) -> None:
 
 def expanded(among: Sequence[Value]) -> list[Value]:
     """Return the values of an axis, those of a range as a grid takes them."""
-    found = number_range(among[0]) if len(among) == 1 else None
-    return list(among) if found is None else [*found.values()]
+    numbers = number_range(among[0]) if len(among) == 1 else None
+    return list(among) if numbers is None else [*numbers.values()]
 
 
 def within_budget(points: Sequence[MethodSettings], budget: int, seed: int) -> list[MethodSettings]:

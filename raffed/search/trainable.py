@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,47 +16,52 @@ from ray.tune.experiment import Trial as TunedTrial
 
 from raffed.config.run import RunConfig
 from raffed.config.validation import Json, table_of
-from raffed.errors import RayLostError, RunFolderError
+from raffed.errors import RayLostError
 from raffed.own.carried import RunCode
 from raffed.own.gate import check_inside
 from raffed.results.origin import command_line, work_for
-from raffed.results.runfile import SWEEP_FILE
+from raffed.results.runfile import RUN_FILE, SWEEP_FILE, read_run
 from raffed.runs.events import handed_on
 from raffed.runs.folder_place import A_SWEEP, gone
 from raffed.runtime.ray.nodes import CodeVersions, check_same
 from raffed.runtime.ray.own_ray import Patience, lost
-from raffed.search.request import ACCURACY, Request
+from raffed.search.request import ACCURACY, PRUNED, RUNNING, Request
 from raffed.search.trials import damage, is_run_of, put_aside, recorded, score, trial_name
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
 
-# Pass on events of Ray Tune, from its callbacks and from a scheduler's decisions, to the watchers of a
-# sweep.
+# Pass on events of Ray Tune to the watchers of a sweep.
 
 
+SCORE, ROUND, WARNINGS = "score", "round", "warnings"  # keys of a trial's report
+TRIAL, SEED = "trial", "seed"  # keys of Tune's configuration: {TRIAL: settings}, or {SEED} for final runs
 # What a trial reports after a round, Tune's own times, and the texts of new warnings, one on each line
 Report: TypeAlias = Mapping[str, float | str]
 Trials: TypeAlias = list[TunedTrial]
 # State, Tune's trial, its last report ({} before the first)
 Listener: TypeAlias = Callable[[str, TunedTrial, Report], None]
-_listeners: list[Listener] = []
-_handed: set[tuple[str, float | str]] = set()  # trials and rounds whose warnings were passed on
-_idle: list[Patience] = []  # holds one entry while no trial runs although some could
-WARNINGS = "warnings"
 log = logging.getLogger(__name__)
 
 
 class Progress(tune.Callback):
-    """Passes on what happens to trials. Tune pickles its callbacks, so this one holds no data."""
+    """Passes on what happens to trials. `ended_early` holds Tune's names of those that a scheduler ended."""
+
+    def __init__(self, heard: Listener, ended_early: Set[str] = frozenset()) -> None:
+        self._heard, self._ended_early = heard, ended_early
+        self._idle: Patience | None = None  # since no trial runs although some could
+
+    def __reduce__(self) -> tuple[type[tune.Callback], tuple[()]]:
+        """Let Tune pickle its callbacks, which it does for a resumption that raffed does not use."""
+        return tune.Callback, ()
 
     def on_step_end(self, iteration: int, trials: Trials, **info: Json) -> None:
         if (what := lost()) is not None:
             raise RayLostError(f"{what} died, and the sweep with it")
-        _watch_idle({trial.status for trial in trials})
+        self._watch_idle({trial.status for trial in trials})
 
     def on_trial_start(self, iteration: int, trials: Trials, trial: TunedTrial, **info: Json) -> None:
-        tell("running", trial, {})
+        self._heard(RUNNING, trial, {})
 
     def on_trial_result(
         self,
@@ -67,56 +71,31 @@ class Progress(tune.Callback):
         result: dict[str, float | str],
         **info: Json,
     ) -> None:
-        tell("running", trial, result)
+        self._heard(RUNNING, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: Trials, trial: TunedTrial, **info: Json) -> None:
-        tell("done", trial, trial.last_result or {})
+        self._heard(PRUNED if trial.trial_id in self._ended_early else "done", trial, _last_report(trial))
 
     def on_trial_error(self, iteration: int, trials: Trials, trial: TunedTrial, **info: Json) -> None:
-        tell("failed", trial, trial.last_result or {})
+        self._heard("failed", trial, _last_report(trial))
+
+    def _watch_idle(self, states: set[str]) -> None:
+        """Report after a while that trials wait for resources. In a shared cluster this may take long."""
+        if "PENDING" not in states or "RUNNING" in states:
+            self._idle = None
+            return
+        self._idle = self._idle or Patience()
+        if waited := self._idle.due():
+            free = ray.available_resources()  # type: ignore[no-untyped-call]
+            cores, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
+            log.warning(
+                "waiting for a trial to start, %s; free cores: %g, free GPUs: %g", waited, cores, gpus
+            )
 
 
-class listening:  # noqa: N801  # a context manager, read as a verb
-    """While the block runs, `heard` is called for every event. `seconds` is how long the block has run."""
-
-    def __init__(self, heard: Listener) -> None:
-        self._heard, self.seconds = heard, 0.0
-
-    def __enter__(self) -> listening:
-        self._began = time.monotonic()
-        _listeners.append(self._heard)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        _listeners.remove(self._heard)
-        _handed.clear()
-        self.seconds = time.monotonic() - self._began
-
-
-def _watch_idle(states: set[str]) -> None:
-    """Report after a while that trials are waiting for resources. In a shared cluster this may take long."""
-    if "PENDING" not in states or "RUNNING" in states:
-        _idle.clear()
-        return
-    if not _idle:
-        _idle.append(Patience())
-    if waited := _idle[0].due():
-        free = ray.available_resources()  # type: ignore[no-untyped-call]
-        cores, gpus = free.get("CPU", 0.0), free.get("GPU", 0.0)
-        log.warning("waiting for a trial to start, %s; free cores: %g, free GPUs: %g", waited, cores, gpus)
-
-
-def tell(state: str, trial: TunedTrial, report: Report) -> None:
-    """Tell every listener what happened to one of Tune's trials.
-
-    Tune passes on a trial's last report again when the trial ends. Its warnings are only passed on once.
-    """
-    if WARNINGS in report:
-        at = str(trial.trial_id), report.get("round", 0)
-        report = {key: value for key, value in report.items() if key != WARNINGS or at not in _handed}
-        _handed.add(at)
-    for heard in _listeners:
-        heard(state, trial, report)
+def _last_report(trial: TunedTrial) -> Report:
+    """Return the last report of a trial that has ended. Its warnings were passed on when it came."""
+    return {name: value for name, value in (trial.last_result or {}).items() if name != WARNINGS}
 
 
 def with_warnings(report: Report, texts: list[str]) -> dict[str, float | str]:
@@ -131,14 +110,6 @@ def with_warnings(report: Report, texts: list[str]) -> dict[str, float | str]:
 def warnings_in(report: Report) -> tuple[str, ...]:
     """Return the texts of the warnings in a report."""
     return tuple(str(report.get(WARNINGS, "")).splitlines())
-
-
-TRIAL, NUMBER, SETTINGS, SEED = (
-    "trial",
-    "number",
-    "settings",
-    "seed",
-)  # keys of Tune's configuration: {TRIAL: {NUMBER, SETTINGS}}, or {SEED} for final runs
 
 
 @dataclass(frozen=True)
@@ -162,7 +133,7 @@ class TrialTask:
     def run(self, config: Mapping[str, Json]) -> tuple[RunConfig, Path]:
         """Return the run of one of Tune's configurations, and its folder."""
         if self.settings is None:
-            settings = table_of(table_of(config[TRIAL])[SETTINGS])
+            settings = table_of(config[TRIAL])
             return self.request.config(self.method, settings), Path(self.folder) / trial_name(settings)
         seed = int(str(config[SEED]))
         return self.request.config(self.method, self.settings, seed), Path(self.folder) / f"seed-{seed}"
@@ -171,8 +142,7 @@ class TrialTask:
 def federation(config: dict[str, Json], task: TrialTask) -> None:
     """Execute the run of a trial, or continue it where an earlier attempt stopped.
 
-    The result has the same bits either way. A final run of an earlier choice is replaced. A run that turns
-    out to be damaged is moved aside and executed again.
+    The result has the same bits either way.
     """
     warned: list[str] = []  # nobody sees the standard error of a trial's process
     with handed_on(warned.append):
@@ -181,37 +151,29 @@ def federation(config: dict[str, Json], task: TrialTask) -> None:
 
 def execute_trial(config: dict[str, Json], task: TrialTask, warned: list[str]) -> None:
     """Execute the run of a trial. Each report takes along the warnings that came before it."""
-    from raffed.results.runfile import RUN_FILE
     from raffed.runs.run import resume, run
 
     check_same(task.sent)
     work_for(task.command)
     asked, folder = task.run(config)
 
+    def report(number: int, values: Mapping[tuple[str, str], float | None]) -> None:
+        value = score(task.request, values)
+        row = {ROUND: number, SCORE: -1.0 if math.isnan(value) else value}
+        tune.report(with_warnings(row, warned))
+
     def watch(event: RoundEvent) -> None:
         if values := _values(task.request.score, event):
-            tune.report(with_warnings(_report(task.request, event.round, values), warned))
+            report(event.round, values)
 
     check_sweep(folder.parents[2])
-    make_room(folder, asked, final=task.settings is not None)
     if not (folder / RUN_FILE).exists():
         run(asked, folder, watch=watch)
         return
-    for report in _again(task.request, folder):
-        tune.report(with_warnings(report, warned))
-    try:
-        resume(
-            folder,
-            watch=watch,
-            runtime=asked.runtime,
-            accept_changed_code=task.accept_changed_code,
-        )
-    except RunFolderError:
-        why = damage(folder)
-        if not why:
-            raise
-        put_aside(folder, why)
-        run(asked, folder, watch=watch)
+    done = int(read_run(folder).get("rounds_done", 0))
+    for number, values in recorded(folder, upto=done, metric=task.request.score).items():
+        report(number, values)  # for a scheduler that counts them
+    resume(folder, watch=watch, runtime=asked.runtime, accept_changed_code=task.accept_changed_code)
 
 
 def check_sweep(sweep: Path) -> None:
@@ -226,8 +188,9 @@ def check_sweep(sweep: Path) -> None:
 
 def _values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None]:
     """Return (model, split) → value of what is scored; empty in a round without it."""
-    if score != ACCURACY:
-        return _own_values(score, event)
+    if score != ACCURACY:  # one of the user's own metrics
+        named = ((key.split(" "), value) for key, value in event.metrics.items())
+        return {(model, split): value for (model, split, name), value in named if name == score}
     values = {
         ("global", "test"): event.accuracy,
         ("personal", "local_test"): event.personal,
@@ -237,19 +200,12 @@ def _values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None
     return values if any(value is not None for value in values.values()) else {}
 
 
-def _own_values(score: str, event: RoundEvent) -> dict[tuple[str, str], float | None]:
-    """Return (model, split) → value of one of the user's own metrics."""
-    named = ((key.split(" "), value) for key, value in event.metrics.items())
-    return {(model, split): value for (model, split, name), value in named if name == score}
-
-
 def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
     """Leave in a folder the run that is asked for, or nothing.
 
     A damaged run, or that of another trial or seed, is moved aside. A final run of an earlier choice is
     deleted.
     """
-    from raffed.results.runfile import RUN_FILE
     from raffed.runs.folder import run_config
 
     check_inside(folder.parent, folder)
@@ -260,19 +216,3 @@ def make_room(folder: Path, asked: RunConfig, final: bool) -> None:
             shutil.rmtree(folder)
         else:
             put_aside(folder, f"{folder}: holds another run")
-
-
-def _again(request: Request, folder: Path) -> Iterator[dict[str, float]]:
-    """Yield the reports of the rounds that are done and kept, for a scheduler that counts them."""
-    from raffed.results.runfile import read_run
-
-    done = int(read_run(folder).get("rounds_done", 0))
-    for number, values in sorted(recorded(folder, upto=done, metric=request.score).items()):
-        yield _report(request, number, values)
-
-
-def _report(
-    request: Request, number: int, values: Mapping[tuple[str, str], float | None]
-) -> dict[str, float]:
-    found = score(request, values)
-    return {"round": number, "score": -1.0 if math.isnan(found) else found}

@@ -20,7 +20,7 @@ from raffed.config.run import RunConfig
 from raffed.config.validation import Json
 from raffed.errors import RunFolderError, UsageError
 from raffed.own.gate import check_inside
-from raffed.results.files import check_run_tree
+from raffed.results.files import check_tree
 from raffed.results.lock import LOCK_FILE, check_unused
 from raffed.results.runfile import RUN_FILE, has_diverged, read_run
 from raffed.results.sweep_file import DAMAGED, SEED_AXIS, TrialRecord
@@ -48,6 +48,8 @@ def recorded(
 ) -> dict[int, dict[tuple[str, str], float | None]]:
     """Return round → {(model, split): value of the server's row} for the evaluated rounds that are written.
 
+    Of rows of several stages the last one counts.
+
     Args:
         folder: The run's folder.
         upto: The last round that counts; None for all.
@@ -58,74 +60,41 @@ def recorded(
     from raffed.results.writer import read_rows, sorted_rows
 
     def of_server(table: pa.Table) -> pa.Table:
-        return table.filter(pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"])))
+        whole = pc.and_(pc.is_null(table["client"]), pc.is_null(table["class"]))
+        return table.filter(pc.and_(whole, pc.equal(table["metric"].cast("string"), metric)))
 
-    rows = read_rows(folder, of_server)
-    found, several = _by_round(rows, metric)
-    if several:  # rows of several stages: the last one counts
-        found, _ = _by_round(sorted_rows(rows), metric)
-    return {number: values for number, values in found.items() if upto is None or number <= upto}
-
-
-def _by_round(rows: pa.Table, metric: str) -> tuple[dict[int, dict[tuple[str, str], float | None]], bool]:
-    """Return the values of a metric by round, and whether a place has several.
-
-    Lists are read in place of sorting and selecting within the table, which would load pandas.
-    """
-    rounds: dict[int, dict[tuple[str, str], float | None]] = {}
-    several = False
-    words = (rows[name].cast("string").to_pylist() for name in ("model", "split", "metric"))
-    for number, value, model, split, name in zip(
+    rows = sorted_rows(read_rows(folder, of_server))
+    words = (rows[name].cast("string").to_pylist() for name in ("model", "split"))
+    values: dict[int, dict[tuple[str, str], float | None]] = {}
+    for number, value, model, split in zip(
         rows["round"].to_pylist(), rows["value"].to_pylist(), *words, strict=True
     ):
-        if name == metric:
-            values = rounds.setdefault(number, {})
-            several = several or (model, split) in values
-            values[model, split] = value
-    return rounds, several
+        if upto is None or number <= upto:
+            values.setdefault(number, {})[model, split] = value
+    return values
 
 
-def read_trial(
-    request: Request,
-    folder: Path,
-    settings: MethodSettings,
-    known: Trial | None = None,
-    error: str | None = None,
-) -> Trial:
+def read_trial(request: Request, folder: Path, known: Trial, error: str | None = None) -> Trial:
     """Return the outcome of a trial's run; its state is "never run" if there is none.
 
     `known` is the trial as sweep.json records it. `error` says what went wrong when it was run just now.
     """
-    trial = Trial(trial_name(settings), settings, NEVER_RUN)
-    if known is not None:
-        trial = replace(trial, number=known.number, reports=known.reports)
+    trial = Trial(known.name, known.settings, NEVER_RUN, number=known.number, reports=known.reports)
     if not (folder / RUN_FILE).exists():
         return replace(trial, state=FAILED if error else NEVER_RUN, error=error)
     about = read_run(folder)
     rounds = recorded(folder, metric=request.score)
-    done = about.get("state") == FINISHED and bool(rounds)
+    state = str(about.get("state"))
+    done = state == FINISHED and bool(rounds)
     trial = replace(trial, rounds=max(rounds, default=0), seconds=float(about.get("seconds", 0.0)))
-    if known is not None and known.state == PRUNED and not done:
+    if known.state == PRUNED and not done:
         # The search ended this run on purpose, which the run records as an interruption. Its last rounds may
         # have no rows.
         return replace(trial, state=PRUNED, rounds=max([trial.rounds, *dict(trial.reports)]))
     last = score(request, rounds[max(rounds)]) if done else math.nan
-    state = str(about.get("state"))
-    if state == RUNNING and (error or (known is not None and known.state == FAILED)):
+    if state == RUNNING and (error or known.state == FAILED):
         state = FAILED  # its process died before it could write this
     return replace(trial, state=state, score=last, error=about.get("error") or error)
-
-
-def reported(request: Request, folder: Path, trial: Trial) -> dict[int, float]:
-    """Return round → score as an ended trial reported them.
-
-    They are read from its metric rows, or from sweep.json if the rows were lost with the process.
-    """
-    found = dict(trial.reports)
-    for number, values in recorded(folder, metric=request.score).items():
-        value = score(request, values)
-        found[number] = -1.0 if math.isnan(value) else value
-    return dict(sorted(found.items()))
 
 
 def is_run_of(folder: Path, asked: RunConfig) -> bool:
@@ -143,10 +112,10 @@ def damage(folder: Path) -> str:
     from raffed.runs.integrity import check_finished
 
     if not os.path.lexists(folder / RUN_FILE):
-        rest = folder.is_dir() and any(one.name != LOCK_FILE for one in folder.iterdir())
+        rest = folder.is_dir() and any(path.name != LOCK_FILE for path in folder.iterdir())
         return f"{folder}: holds files and no {RUN_FILE}" if rest else ""
     try:
-        check_run_tree(folder)
+        check_tree(folder)
         check_unedited(folder)
         about = read_run(folder)
         if about["state"] == FINISHED:
@@ -226,7 +195,7 @@ class Trial:
 
     def as_dict(self) -> TrialRecord:
         """Return plain JSON, with null for a missing score, and reports only if there are any."""
-        found = TrialRecord(
+        record = TrialRecord(
             number=self.number,
             name=self.name,
             settings=self.settings,
@@ -237,27 +206,16 @@ class Trial:
             error=self.error,
         )
         if self.reports:
-            found["reports"] = [[number, value] for number, value in self.reports]
-        return found
+            record["reports"] = [[number, value] for number, value in self.reports]
+        return record
 
     @staticmethod
     def from_dict(values: TrialRecord) -> Trial:
         """Return the trial that `as_dict` described."""
-        score, reports = (
-            values.get("score"),
-            tuple((int(number), value) for number, value in values.get("reports", [])),
-        )
-        return Trial(
-            values["name"],
-            dict(values["settings"]),
-            values["state"],
-            values.get("rounds", 0),
-            values.get("seconds", 0.0),
-            math.nan if score is None else score,
-            values.get("error"),
-            values.get("number", 0),
-            reports,
-        )
+        score = values.get("score")
+        reports = tuple((int(number), value) for number, value in values.get("reports", []))
+        build: Callable[..., Trial] = Trial
+        return build(**{**values, "score": math.nan if score is None else score, "reports": reports})
 
 
 def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> float:
@@ -269,8 +227,8 @@ def score(request: Request, values: Mapping[tuple[str, str], float | None]) -> f
     both = [values.get(("global", splits[0])), values.get(("personal", splits[1]))]
     wanted = {"global": both[:1], "personal": both[1:], "mean": both}[request.select]
     known = [math.nan if value is None else value for value in wanted]
-    mean, own = sum(known) / len(known), request.own_score
-    return 1.0 - mean if own is not None and own.better == "lower" else mean
+    mean, metric = sum(known) / len(known), request.own_score
+    return 1.0 - mean if metric is not None and metric.better == "lower" else mean
 
 
 def trial_name(settings: Mapping[str, Json]) -> str:
@@ -314,9 +272,9 @@ def over_seeds(trials: Sequence[Trial]) -> list[Trial]:
         replace(
             same[0],
             name=name,
-            rounds=sum(one.rounds for one in same),
-            seconds=sum(one.seconds for one in same),
-            score=statistics.fmean(one.score for one in same),  # of equal scores in any order it is equal
+            rounds=sum(trial.rounds for trial in same),
+            seconds=sum(trial.seconds for trial in same),
+            score=statistics.fmean(trial.score for trial in same),  # of equal scores in any order it is equal
         )
         for name, same in together.items()
     ]

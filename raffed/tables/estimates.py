@@ -138,9 +138,7 @@ class _Probes:
         speed = self._speeds.get(key, like[0] if like else "")
         if isinstance(speed, str):
             return 0.0
-        return job.config.federation.rounds * seconds_of_round(
-            job.config, speed, self._sizes_of(job.config)
-        ) + start_seconds(job.config)
+        return _seconds(job.config, job.config.federation.rounds, speed, self._sizes_of(job.config))
 
     def _sizes_of(self, config: RunConfig) -> list[int]:
         share = repr((config.data, config.seed))  # methods of one task share its sizes
@@ -169,29 +167,22 @@ def seconds_left(job: PlannedRun, speed: Speed, sizes: list[int]) -> float:
         sizes: Training samples of every client.
     """
     done = int(read_run(job.folder).get("rounds_done", 0)) if (job.folder / RUN_FILE).exists() else 0
-    rounds = job.config.federation.rounds - done
-    return rounds * seconds_of_round(job.config, speed, sizes) + start_seconds(job.config)
+    return _seconds(job.config, job.config.federation.rounds - done, speed, sizes)
 
 
-def start_seconds(config: RunConfig) -> float:
-    """Return how long a run takes to start."""
-    return START_SECONDS * (config.runtime.execution != "serial")
-
-
-def seconds_of_round(config: RunConfig, speed: Speed, sizes: list[int]) -> float:
-    """Return the estimated seconds of a round. The arguments are those of `seconds_left`."""
+def _seconds(config: RunConfig, rounds: int, speed: Speed, sizes: list[int]) -> float:
+    """Return the estimated seconds of so many rounds and of the start before them."""
     federation = config.federation
     together = federation.participants(len(sizes))
     steps = sum(config.local.steps(n) for n in sizes) / len(sizes)
     evaluations = (
         -(-federation.rounds // federation.eval_every) + min(federation.survey, federation.rounds)
     ) / federation.rounds
-    side_by_side = (
-        1
-        if config.runtime.execution == "serial"
-        else min(config.runtime.actors or os.cpu_count() or 1, together)
-    )
-    return (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
+    side_by_side = 1
+    if config.runtime.execution != "serial":
+        side_by_side = min(config.runtime.actors or os.cpu_count() or 1, together)
+    each = (together * steps * speed.step + evaluations * speed.evaluation) / side_by_side
+    return rounds * each + START_SECONDS * (config.runtime.execution != "serial")
 
 
 def _probed(config: RunConfig) -> Speed | str:

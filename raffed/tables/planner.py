@@ -21,10 +21,10 @@ from raffed.config.portable import PORTABLE
 from raffed.config.run import RunConfig
 from raffed.config.sections import Numerics, Runtime
 from raffed.errors import FolderInUseError, NumericsError, RunFolderError, UsageError, check_choice
-from raffed.results.runfile import RUN_FILE, has_diverged, read_object, read_run
+from raffed.results.runfile import RUN_FILE, read_object, read_run
 from raffed.tables.catalogue import chosen
 from raffed.tables.items import MEASURES, Cell, Item, lacking
-from raffed.tables.search import Setting
+from raffed.tables.search import Setting, read_outcome
 from raffed.tables.studies import STUDY_FILE, studies
 
 # Tables whose runs compute in another way: in stacks, with other bits, or with other convolutions.
@@ -267,9 +267,8 @@ def finished(found: Sequence[P]) -> list[P]:
 
 def _unfinished(job: Planned) -> str:
     """Return why a job is not finished: its training diverged, or it has not come to its end."""
-    about = read_object(job.folder, RUN_FILE) if (job.folder / RUN_FILE).exists() else {}
-    error = str(about.get("error") or "")
-    return f"{DIVERGED}: {error}" if has_diverged(str(about.get("state")), error) else "not finished"
+    outcome = read_outcome(job.folder)
+    return f"{DIVERGED}: {outcome.error}" if outcome.diverged else "not finished"
 
 
 def within_budget(found: Sequence[P], seconds: float | None) -> list[P]:

@@ -87,26 +87,20 @@ def included(
     """
     from raffed.runtime.setup_model import read_once
 
-    with read_once():
-        return _included(item, scale, only, root)
-
-
-def _included(
-    item: Item, scale: str, only: Sequence[str], root: str | None
-) -> tuple[list[tuple[Cell, RunConfig]], dict[str, str]]:
     search = _search(item)
-    found: list[tuple[Cell, RunConfig]] = []
+    cells: list[tuple[Cell, RunConfig]] = []
     why: dict[str, str] = {}
-    for cell in chosen(item, only):
-        config = item.at(cell, scale)
-        if config is None:
-            continue
-        if cell.row not in why:
-            here = config if root is None else replace(config, data=replace(config.data, root=root))
-            why[cell.row] = search.excluded(here)
-        if not why[cell.row]:
-            found.append((replace(cell, measure=search.measure(config)), config))
-    return found, {row: reason for row, reason in why.items() if reason}
+    with read_once():
+        for cell in chosen(item, only):
+            config = item.at(cell, scale)
+            if config is None:
+                continue
+            if cell.row not in why:
+                here = config if root is None else replace(config, data=replace(config.data, root=root))
+                why[cell.row] = search.excluded(here)
+            if not why[cell.row]:
+                cells.append((replace(cell, measure=search.measure(config)), config))
+    return cells, {row: reason for row, reason in why.items() if reason}
 
 
 def _search(item: Item) -> RowSearch:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -210,16 +210,14 @@ def test_a_file_that_a_run_at_work_removes_meanwhile_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "vault").write_bytes(b"old")
-    listed = os.scandir
+    listed = os.walk
 
-    @contextmanager
-    def then_removed(folder: str) -> Iterator[list[os.DirEntry[str]]]:
-        with listed(folder) as found:
-            entries = list(found)
-        (tmp_path / "vault").unlink()
-        yield entries
+    def then_removed(*given: Any, **options: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+        for place in listed(*given, **options):
+            (tmp_path / "vault").unlink()
+            yield place
 
-    monkeypatch.setattr(os, "scandir", then_removed)
+    monkeypatch.setattr(os, "walk", then_removed)
     check_tree(tmp_path)
 
 

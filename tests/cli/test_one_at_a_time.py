@@ -150,18 +150,6 @@ def test_on_a_file_system_without_locks_nobody_is_kept_out(
         assert raffed.run(small(rounds=1), tmp_path / "run").state == "finished"
 
 
-@pytest.mark.usefixtures("impatient")
-def test_who_removes_the_lock_s_file_lets_nobody_in(tmp_path: Path) -> None:
-    with lock.held(tmp_path / "run"):
-        (tmp_path / "run" / lock.LOCK_FILE).unlink()
-        with pytest.raises(RunFolderError, match="in use by another process; wait"):
-            raffed.run(small(), tmp_path / "run")
-        with pytest.raises(RunFolderError, match="in use"), lock.held(tmp_path / "run"):
-            pass
-    with lock.held(tmp_path / "run"):
-        pass
-
-
 def test_advice_about_a_folder_fits_what_is_wrong_with_it() -> None:
     assert "chmod" in lock.advice(PermissionError(errno.EACCES, "Permission denied"))
     assert "read-only" in lock.advice(OSError(errno.EROFS, "Read-only file system"))

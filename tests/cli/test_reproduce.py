@@ -27,6 +27,7 @@ from raffed.tables.planner import (
     within_budget,
 )
 from tests.cli.conftest import Cli, shell
+from tests.forging import FEWEST
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +222,7 @@ def test_tables_of_earlier_runs_know_which_of_them_diverged(tmp_path: Path) -> N
     diverged = "round 3, client 1: a value is not finite; try a smaller learning rate or clip_norm"
     for job, error in zip(jobs, (diverged, "no space left on the disk"), strict=False):
         job.folder.mkdir(parents=True)
-        (job.folder / "run.json").write_text(json.dumps({"state": "failed", "error": error}))
+        (job.folder / "run.json").write_text(json.dumps(FEWEST | {"state": "failed", "error": error}))
     told = [job.left_out for job in finished(jobs)]
     assert told == [f"diverged: {diverged}", "not finished", "not finished"]
 

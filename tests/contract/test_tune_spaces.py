@@ -11,7 +11,8 @@ from ray import tune
 
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
-from raffed.search.axes import continuous
+from raffed.search.ledger import continuous
+from raffed.search.space import axis_of
 from tests.tiny import over_methods
 
 FOLDER = Path(__file__).parents[2] / "tune_spaces"
@@ -75,7 +76,7 @@ def test_the_grids_of_fedmr_s_comparison_are_the_sheets(name: str) -> None:
 
 def test_a_searcher_draws_between_the_ends_of_the_grid() -> None:
     grid = {"a": [0.001, 0.01], "b": (0.1, 0.5), "c": tune.grid_search(["x", "y"])}
-    space = continuous(grid)
+    space = continuous({name: axis_of(among) for name, among in grid.items()})
     for _ in range(50):
         a, b, c = (space[key].sample() for key in "abc")
         assert 0.001 <= a <= 0.01

@@ -14,7 +14,7 @@ import pytest
 
 from raffed.errors import RunFolderError
 from raffed.own.gate import check_inside
-from raffed.results.files import DEEPEST, LARGEST, JsonFileError, NoJsonFileError, read_json
+from raffed.results.files import LARGEST, JsonFileError, NoJsonFileError, read_json
 
 GOOD = {"a": [1, -2.5, True, None, "ü", {"b": {}}], "": 2**63 - 1}
 
@@ -36,16 +36,15 @@ def nested(depth: int) -> bytes:
         (b"", "is not JSON"),
         (b'{"a": 1', "is not JSON"),
         (b"\xef\xbb\xbf{}", "is not JSON"),
-        (b'{"a": "\xff"}', "is not UTF-8 text .byte 7."),
+        (b'{"a": "\xff"}', "is not JSON .invalid unicode code point"),
         (b"[]", "holds a list, but must hold an object"),
         (b"null", "holds a NoneType, but must hold an object"),
-        (nested(DEEPEST + 1), "nested too deeply"),
-        (nested(900), "nested too deeply"),
-        (nested(200_000), "nested too deeply"),
-        (b'{"a": "\\ud800"}', "half a character"),
-        (b'{"\\udfff": 1}', "half a character"),
-        (b'{"a": NaN}', "not finite"),
-        (b'{"a": -Infinity}', "not finite"),
+        (nested(900), "recursion limit"),
+        (nested(200_000), "recursion limit"),
+        (b'{"a": "\\ud800"}', "is not JSON"),
+        (b'{"\\udfff": 1}', "is not JSON .lone leading surrogate"),
+        (b'{"a": NaN}', "is not JSON"),
+        (b'{"a": -Infinity}', "is not JSON"),
         (b'{"a": 1e400}', "not finite"),
         (b'{"a": 1' + b"0" * 400 + b"}", "more than 64 bits"),
         (b'{"a": ' + b"9" * 10_000 + b"}", "is not JSON"),
@@ -63,7 +62,7 @@ def test_content_that_no_writer_of_raffed_leaves_is_one_error(
 
 
 def test_the_deepest_that_is_allowed_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(nested(DEEPEST - 1))
+    (tmp_path / "a.json").write_bytes(nested(200))
     assert list(read_json(tmp_path / "a.json")) == ["a"]
 
 

@@ -57,7 +57,7 @@ def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
         (None, "no run.json here"),
         ('{"run_id": ', "is not JSON"),
         ("[1]", "holds a list"),
-        ("\udcff", "is not UTF-8 text"),
+        ("\udcff", "is not JSON"),
     ],
 )
 def test_a_missing_or_damaged_run_json_is_named(tmp_path: Path, text: str | None, says: str) -> None:

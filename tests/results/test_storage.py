@@ -255,7 +255,7 @@ def test_the_first_file_that_fails_is_the_last_that_is_tried() -> None:
         raise OSError("no answer")
 
     with pytest.raises(OSError, match="no answer"):
-        remotes.each_at_once(fail, ((number,) for number in range(100)))
+        remotes.each_at_once(fail, range(100))
     assert len(tried) <= 3 * remotes.THREADS
 
 

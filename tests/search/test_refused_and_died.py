@@ -59,9 +59,9 @@ def test_a_trial_whose_process_died_has_failed_and_one_that_runs_has_not(swept: 
     write_json(folder / RUN_FILE, read_run(folder) | {"state": "running"})
 
     running = replace(first, state="running")
-    assert read_trial(request, folder, first.settings, running).state == "running"
-    assert read_trial(request, folder, first.settings, replace(first, state="failed")).state == "failed"
-    died = read_trial(request, folder, first.settings, running, "The actor died")
+    assert read_trial(request, folder, running).state == "running"
+    assert read_trial(request, folder, replace(first, state="failed")).state == "failed"
+    died = read_trial(request, folder, running, "The actor died")
     assert (died.state, died.error, died.ended) == ("failed", "The actor died", False)
 
     diverged = [one for one in known if one.state == "failed"]

@@ -1,11 +1,10 @@
-"""A search that is told again what its trials reported decides and proposes what the uninterrupted one
-would have.
-"""
+"""What a search learns from: reports at ASHA's rungs, and the trials before from which Optuna goes on."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +14,11 @@ from ray.tune.schedulers import TrialScheduler
 
 from raffed import Data, RunConfig
 from raffed.errors import RunFolderError, UsageError
-from raffed.search.axes import continuous
 from raffed.search.folder import SweepFolder
-from raffed.search.ledger import Halving, Suggestions, at_rungs, first_rung, known_trials
+from raffed.search.ledger import Halving, at_rungs, first_rung, known_trials, optuna_search
 from raffed.search.request import Request
-from raffed.search.trainable import listening
-from raffed.search.trials import Trial, read_trial, reported, trial_name
+from raffed.search.space import Axes
+from raffed.search.trials import Trial, read_trial, trial_name
 from tests.forging import FEWEST
 
 ROUNDS = 9
@@ -47,31 +45,11 @@ def run(scheduler: Halving, number: int) -> dict[int, float]:
     return made
 
 
-def test_asha_told_of_the_trials_before_ends_the_trials_after_them_at_the_same_rounds() -> None:
-    whole = Halving(ROUNDS)
-    made = [run(whole, number) for number in range(12)]
-    assert len({len(one) for one in made}) > 1  # some end early, at different rungs
-    for cut in range(12):
-        for keep in (lambda reports: reports, lambda reports: at_rungs(reports, ROUNDS)):
-            resumed = Halving(ROUNDS)
-            for number in reversed(range(cut)):  # the order of replaying is of no account
-                resumed.replay(number, keep(made[number]))
-            assert [run(resumed, number) for number in range(cut, 12)] == made[cut:]
-
-
-def test_a_trial_that_asha_ends_is_told_once_and_one_in_its_last_round_is_never_ended() -> None:
-    heard: list[str] = []
+def test_asha_names_the_trials_that_it_ended_and_never_ends_one_in_its_last_round() -> None:
     scheduler = Halving(ROUNDS)
-    scheduler.replay(0, {1: 0.1, 3: 0.1, 9: 1.0})
-    with listening(lambda state, trial, report: heard.append(f"{state} {trial.trial_id} {report['round']}")):
-        scheduler.on_trial_add(NOBODY, SimpleNamespace(trial_id="late"))
-        late: Any = SimpleNamespace(trial_id="late")
-        decisions = [scheduler.on_trial_result(NOBODY, late, {"round": r, "score": 0.5}) for r in (1, 3, 9)]
-        assert decisions == [TrialScheduler.CONTINUE] * 3
-        bad: Any = SimpleNamespace(trial_id="bad")
-        scheduler.on_trial_add(NOBODY, bad)
-        assert scheduler.on_trial_result(NOBODY, bad, {"round": 1, "score": 0.0}) == TrialScheduler.STOP
-    assert heard == ["pruned bad 1"]
+    made = [run(scheduler, number) for number in range(12)]
+    assert len({len(reports) for reports in made}) > 2  # some end early, at different rungs
+    assert {f"t{number}" for number, reports in enumerate(made) if len(reports) < ROUNDS} == scheduler.ended
 
 
 @pytest.mark.parametrize(
@@ -91,86 +69,57 @@ def test_of_the_reports_those_that_a_rung_was_decided_by_are_kept(
     assert first_rung(rounds) == max(1, rounds // 9)
 
 
-SPACE = continuous(
-    {"a": {"grid_search": [0.001, 1.0]}, "b": {"grid_search": [0.0, 1.0]}, "c": {"grid_search": [1, 2]}}
-)
-BUDGET = 16  # the first ten are drawn at random, the others from a model of the scores
+AXES: Axes = {"a": [0.001, 1.0], "b": [0.0, 1.0], "c": [1, 2]}
 
 
 def objective(settings: dict[str, Any]) -> float:
     return -((math.log10(settings["a"]) + 2) ** 2) - (settings["b"] - 0.3) ** 2 - 0.1 * settings["c"]
 
 
-def carried_on(before: list[Trial], fails: int = -1) -> list[Trial]:
+def carried_on(before: list[Trial], budget: int) -> list[Trial]:
     """The trials of a search, one at a time, of which some are there already."""
-    done = {trial.number: trial for trial in before if trial.ended}
-    values = {number: trial.reports[-1][1] for number, trial in done.items()}
-    search = Suggestions(SPACE, seed=3, budget=BUDGET, past=before, values=values)
-    while search.left:
-        config = search.suggest("x")
+    trials = [trial for trial in before if trial.ended]
+    search = optuna_search(AXES, 3, before)
+    while len(trials) < budget:
+        name = str(len(trials))
+        config = search.suggest(name)
         assert config is not None
-        number, settings = config["trial"]["number"], config["trial"]["settings"]
-        value = objective(settings)
-        search.on_trial_complete("x", None if number == fails else {"score": value}, error=number == fails)
-        state = "failed" if number == fails else "finished"
-        done[number] = Trial(
-            trial_name(settings), settings, state, score=value, number=number, reports=((1, value),)
-        )
-    return [done[number] for number in sorted(done)]
+        value = objective(config["trial"])
+        search.on_trial_complete(name, {"score": value})
+        settings = config["trial"]
+        trials.append(Trial(trial_name(settings), settings, "finished", score=value, number=len(trials)))
+    return trials
 
 
-def test_optuna_told_of_the_trials_before_proposes_what_it_would_have_proposed_next() -> None:
+def test_optuna_goes_on_from_the_trials_before_and_begins_with_those_that_were_interrupted() -> None:
     pytest.importorskip("optuna")
-    whole = carried_on([])
-    assert [trial.number for trial in whole] == list(range(BUDGET))
-    for cut in (1, 5, 10, 13):
-        assert carried_on(whole[:cut]) == whole
-        interrupted = [*whole[:cut], Trial(whole[cut].name, whole[cut].settings, "running", number=cut)]
-        assert carried_on(interrupted) == whole
+    whole = carried_on([], 16)  # the first ten are drawn at random, the others from a model of the scores
+    assert carried_on([], 16) == whole
+    for cut in (1, 5, 13):
+        interrupted = [replace(trial, state="running", score=math.nan) for trial in whole[cut : cut + 2]]
+        resumed = carried_on([*whole[:cut], *interrupted], 20)
+        assert [trial.settings for trial in resumed[: cut + 2]] == [
+            trial.settings for trial in whole[: cut + 2]
+        ]
+        assert len({trial.name for trial in resumed}) == 20
+    near = [objective(trial.settings) for trial in carried_on(whole, 30)[16:]]
+    assert sum(near) / len(near) > sum(trial.score for trial in whole[:10]) / 10  # it learned from them
 
 
-def test_a_failed_trial_is_tried_again_and_the_proposals_after_it_stay_the_same() -> None:
+def test_a_trial_that_diverged_or_was_pruned_is_part_of_what_optuna_knows() -> None:
     pytest.importorskip("optuna")
-    whole = carried_on([], fails=4)
-    resumed = carried_on(
-        [
-            trial if trial.state == "finished" else Trial(trial.name, trial.settings, "failed", number=4)
-            for trial in whole[:12]
-        ],
-        fails=4,
-    )
-    assert [trial.settings for trial in resumed] == [trial.settings for trial in whole]
-
-
-def test_recorded_settings_that_optuna_would_not_propose_are_told_beside_its_own_and_tried_as_they_are() -> (
-    None
-):
-    """As with several trials at a time, or another version of Optuna."""
-    pytest.importorskip("optuna")
-    settings = {"a": 0.5, "b": 0.25, "c": 2}
-    done = Trial(trial_name(settings), settings, "finished", score=0.5, number=0, reports=((1, 0.5),))
-    other = {"a": 0.25, "b": 0.5, "c": 1}
-    search = Suggestions(
-        SPACE, 3, BUDGET, [done, Trial(trial_name(other), other, "running", number=1)], {0: 0.5}
-    )
-    assert search.left == BUDGET - 1
-    assert search.suggest("x") == {"trial": {"number": 1, "settings": other}}
-    search.on_trial_complete("x", {"score": 0.25})
-    fresh = carried_on([])
-    third = search.suggest("y")
-    assert third is not None
-    assert third["trial"]["number"] == 2
-    # No setting is drawn a second time
-    assert third["trial"]["settings"] not in [trial.settings for trial in fresh[:2]]
+    first, second, third = carried_on([], 3)
+    diverged = replace(first, state="failed", error="diverged; set clip_norm", score=math.nan)
+    pruned = replace(second, state="pruned", score=math.nan, reports=((1, 0.5), (3, -1.0)))
+    assert diverged.ended
+    assert len(carried_on([diverged, pruned, third], 5)) == 5
 
 
 def test_recorded_settings_outside_of_the_ranges_are_refused() -> None:
     pytest.importorskip("optuna")
     wrong = {"a": 99.0, "b": 0.25, "c": 2}
-    with pytest.raises(UsageError, match="trial 0 of the search has settings outside of its ranges"):
-        Suggestions(
-            SPACE, 3, BUDGET, [Trial("x", wrong, "finished", number=0, reports=((1, 0.5),))], {0: 0.5}
-        )
+    with pytest.raises(UsageError, match="a trial of the search has settings outside of its ranges"):
+        optuna_search(AXES, 3, [Trial("x", wrong, "finished", score=0.5)])
 
 
 def test_settings_are_found_in_their_folders_whatever_the_order_of_their_names(tmp_path: Path) -> None:
@@ -196,6 +145,5 @@ def test_a_pruned_trial_has_the_rounds_that_it_reported_also_where_its_process_w
     (tmp_path / "run.json").write_text(
         json.dumps(FEWEST | {"state": "stopped", "rounds_done": 0, "segments": []})
     )
-    found = read_trial(request, tmp_path, known.settings, known)
+    found = read_trial(request, tmp_path, known)
     assert (found.state, found.rounds, found.reports) == ("pruned", 3, known.reports)
-    assert reported(request, tmp_path, found) == {1: 0.25, 3: 0.5}

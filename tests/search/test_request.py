@@ -21,10 +21,9 @@ from raffed.methods import METHODS
 from raffed.methods.own import method as marked
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.run import check_space
-from raffed.search.axes import budget_of
 from raffed.search.folder import SweepFolder
 from raffed.search.request import Request, within_budget
-from raffed.search.space import check, check_parts, space_of
+from raffed.search.space import budget_of, check, check_parts, space_of
 from raffed.search.trials import Trial, choose, cost, score, trial_name
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
@@ -114,10 +113,8 @@ def test_who_has_no_space_is_told_where_to_write_one() -> None:
     assert "@raffed.method(space={'mu': [0.01, 0.1]})" in own
 
 
-def test_settings_whose_folders_would_be_one_are_refused() -> None:
-    with pytest.raises(
-        UsageError, match=r"fedmr: 2 settings of the grid would share the folder mu1=1\.0,mu2=0\.5"
-    ):
+def test_a_setting_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"fedmr: 2 settings of the grid are equal: mu1=1,mu2=0\.5"):
         check(asked("fedmr", grid={"mu1": [1.0, 1.0, 2.0], "mu2": [0.5]}))
 
 

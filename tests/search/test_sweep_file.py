@@ -188,21 +188,21 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "huge": (huge, "1,099,511,627,776 bytes"),
     "empty": (lambda path: path.write_bytes(b""), "is not JSON"),
     "cut off": (lambda path: path.write_bytes(b'{"schema": 1, "req'), "is not JSON"),
-    "not UTF-8": (lambda path: path.write_bytes(b'{"schema": "\xff"}'), "is not UTF-8"),
+    "not UTF-8": (lambda path: path.write_bytes(b'{"schema": "\xff"}'), "is not JSON"),
     "half a character": (
         lambda path: path.write_bytes(b'{"schema": 1, "meaning": "\\ud800"}'),
-        "half a character",
+        "is not JSON",
     ),
-    "deeply nested": (lambda path: path.write_bytes(b'{"schema":' + b"[" * 100_000), "nested too deeply"),
+    "deeply nested": (lambda path: path.write_bytes(b'{"schema":' + b"[" * 100_000), "is not JSON"),
     "nested more than it is written": (
         lambda p: p.write_bytes(b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"),
-        "nested too deeply",
+        "is not JSON",
     ),
     "a number of 400 digits": (
         lambda path: path.write_bytes(b'{"schema": 1' + b"0" * 400 + b"}"),
         "more than 64 bits",
     ),
-    "NaN": (lambda path: path.write_bytes(b'{"schema": NaN}'), "not finite"),
+    "NaN": (lambda path: path.write_bytes(b'{"schema": NaN}'), "is not JSON"),
     "a list": (lambda path: path.write_bytes(b"[]"), "holds a list"),
 }
 

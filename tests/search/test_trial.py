@@ -13,7 +13,7 @@ from raffed.results import read_run
 from raffed.results.runfile import SWEEP_FILE
 from raffed.runs.folder import run_config
 from raffed.search.request import Request
-from raffed.search.trainable import TrialTask, federation
+from raffed.search.trainable import TrialTask, federation, make_room
 
 BASE = RunConfig(
     data=Data(split="p4c5", validation=0.2),
@@ -38,7 +38,10 @@ def repeat(folder: Path, lr: float, **runtime: Any) -> Path:
     final.mkdir(parents=True, exist_ok=True)
     (folder / SWEEP_FILE).touch()
     base = replace(BASE, runtime=replace(BASE.runtime, **runtime))
-    federation({"seed": 1}, TrialTask(Request(base, ("fedavg",)), "fedavg", str(final), {"local.lr": lr}))
+    task = TrialTask(Request(base, ("fedavg",)), "fedavg", str(final), {"local.lr": lr})
+    asked, place = task.run({"seed": 1})
+    make_room(place, asked, final=True)  # as the sweep does before it begins its final runs
+    federation({"seed": 1}, task)
     return final / "seed-1"
 
 

@@ -14,7 +14,7 @@ from raffed.cli.screen import make_screen
 from raffed.results.sweep_file import read_sweep
 from raffed.search import trainable
 from raffed.search.ledger import shown
-from raffed.search.trainable import Report, listening, tell, warnings_in, with_warnings
+from raffed.search.trainable import Progress, Report, warnings_in, with_warnings
 from tests.cli.conftest import Cli
 
 ROW = {"round": 2, "score": 0.5}
@@ -30,18 +30,23 @@ def test_a_report_carries_the_texts_that_came_since_the_last_one() -> None:
 
 
 def test_a_report_that_tune_passes_on_again_does_not_repeat_its_warnings() -> None:
-    heard: list[tuple[str, ...]] = []
+    heard: list[tuple[str, tuple[str, ...]]] = []
 
     def listener(state: str, trial: Any, report: Report) -> None:
-        heard.append(warnings_in(report))
+        heard.append((state, warnings_in(report)))
 
-    first, second = (SimpleNamespace(trial_id=name) for name in "ab")
     report = with_warnings(ROW, ["of the trial"])
-    with listening(listener):
-        tell("running", first, report)  # type: ignore[arg-type]
-        tell("done", first, report)  # type: ignore[arg-type]
-        tell("pruned", second, report)  # type: ignore[arg-type]
-    assert heard == [("of the trial",), (), ("of the trial",)]
+    first, second = (SimpleNamespace(trial_id=name, last_result=report) for name in "ab")
+    progress = Progress(listener, {"b"})
+    for trial in (first, second):
+        progress.on_trial_result(1, [], trial, report)
+        progress.on_trial_complete(1, [], trial)
+    assert heard == [
+        ("running", ("of the trial",)),
+        ("done", ()),
+        ("running", ("of the trial",)),
+        ("pruned", ()),
+    ]
 
 
 def test_the_board_counts_the_warnings_of_trials(capsys: pytest.CaptureFixture[str]) -> None:
