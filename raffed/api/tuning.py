@@ -18,7 +18,6 @@ from raffed.config.sections import Runtime
 from raffed.config.validation import Value
 from raffed.errors import UsageError
 from raffed.results.storage import is_url, mirrored, named
-from raffed.runs.run import check_space
 from raffed.search.request import Request
 from raffed.tune_spaces import values
 
@@ -114,6 +113,8 @@ def tune(
     Example:
         >>> raffed.tune("fedprox", out="sweeps/a", grid={"mu": [0.01, 0.1]}).table  # doctest: +SKIP
     """
+    from raffed.runs.run import check_space  # late, because it loads pyarrow
+
     fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
     given = grid or {}
     axes = {name: [one] if isinstance(one, str) else values(given, name) for name, one in given.items()}

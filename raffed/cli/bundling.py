@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.messages import counted, duration, plain
+from raffed.cli.options import DataRoot, Json
 from raffed.results.storage import fetched, named
 from raffed.results.text import visible
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
 
 SHORT = 16
-Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
 
 
 def bundle(
@@ -68,7 +68,7 @@ def replay(
         list[str] | None,
         typer.Option("--run", metavar="NAME", help="Only this run of the bundle; repeat for more."),
     ] = None,
-    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
+    data_root: DataRoot = None,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="Execute the code that the bundle brings. Read it first.")
     ] = False,

@@ -16,7 +16,7 @@ import typer
 
 from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration, plain, set_as_recorded
-from raffed.cli.options import AcceptChangedCode, Flags, TrustCode, run_options, text_of
+from raffed.cli.options import AcceptChangedCode, DataRoot, Flags, Json, TrustCode, run_options, text_of
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.errors import UsageError
@@ -152,7 +152,6 @@ def repeat(
 
 SHORT = 16
 MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}
-Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
 
 
 def verify(
@@ -334,7 +333,7 @@ def doctor(
     file: Annotated[
         Path | None, typer.Argument(help="TOML file of a run to measure.", metavar="EXPERIMENT.toml")
     ] = None,
-    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
+    data_root: DataRoot = None,
     ray: Annotated[bool, typer.Option("--ray", help="Also start a small Ray, which takes seconds.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -11,16 +11,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from raffed.cli.messages import counted, percent
+from raffed.cli.options import Json
 from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
 from raffed.results.text import visible, visible_lines
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from raffed.config.validation import Declaration
     from raffed.data.dataset import Dataset
     from raffed.data.importers.imported import EncodedColumn
@@ -41,7 +44,8 @@ def show_own(text: str) -> None:
     Raises:
         UsageError: They cannot be used.
     """
-    from raffed.cli.tables import show, show_pairs
+    import numpy as np
+
     from raffed.data.own_data import read_own
 
     data = read_own(text)
@@ -83,18 +87,18 @@ def _about(data: Dataset) -> list[tuple[str, str]]:
     return found
 
 
-def _counts(values: np.typing.NDArray[np.int64], count: int) -> np.typing.NDArray[np.int64]:
+def _counts(values: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    import numpy as np
+
     return np.bincount(values[values >= 0], minlength=count).astype(np.int64)
 
 
 def _show_counts(
     what: str,
     names: tuple[str, ...],
-    train: np.typing.NDArray[np.int64],
-    test: np.typing.NDArray[np.int64] | None,
+    train: NDArray[np.int64],
+    test: NDArray[np.int64] | None,
 ) -> None:
-    from raffed.cli.tables import show
-
     rows = [
         (str(number), name, f"{train[number]:,}", "" if test is None else f"{test[number]:,}")
         for number, name in enumerate(names[:SHOWN])
@@ -281,7 +285,6 @@ def _show_own_metric(reference: str) -> None:
 
 
 runs = typer.Typer(no_args_is_help=True, help="Show what a folder of runs holds.")
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
 
 
 @runs.command("list")

@@ -28,7 +28,7 @@ from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
 from raffed.cli.many_runs import begun_or_new, execute_stoppable
 from raffed.cli.messages import counted, duration
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, text_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Json, Plan, TrustCode, run_options, text_of
 from raffed.cli.planning import (
     as_wide_as_stderr,
     finished_folders,
@@ -105,9 +105,7 @@ def reproduce(
     ] = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Reproduce a table or figure of a paper, or a table of your own.
 

@@ -29,7 +29,18 @@ from raffed.cli.config import (
 from raffed.cli.execution import beginning, execute
 from raffed.cli.many_runs import Seeds, asked_seeds, check_single, one_process_each, run_many
 from raffed.cli.messages import counted, set_as_recorded
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, words_of
+from raffed.cli.options import (
+    FLAGS,
+    AcceptChangedCode,
+    File,
+    Flags,
+    Json,
+    Plan,
+    Quiet,
+    TrustCode,
+    run_options,
+    words_of,
+)
 from raffed.cli.planning import run_rows, show_plan
 from raffed.cli.profile import Profile, RoundTimes, check_profile
 from raffed.cli.screen import make_screen
@@ -40,10 +51,6 @@ from raffed.methods import method_name
 from raffed.results.storage import fetched, mirrored
 from raffed.trackers import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases
 
-File = Annotated[
-    Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
-]
-Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
 Board = Annotated[
     Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")
 ]
@@ -61,7 +68,6 @@ OnRound = Annotated[
         metavar="REFERENCE",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the folder of the finished run.")]
 OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
 Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
 NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.")]

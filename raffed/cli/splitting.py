@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.cli.listing import show_installed
+from raffed.cli.options import DataRoot
 from raffed.errors import UsageError, writing
 from raffed.results.text import visible
 
@@ -36,7 +37,7 @@ def splits(
     local_test: Annotated[
         float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
     ] = None,
-    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
+    data_root: DataRoot = None,
     download: Annotated[bool, typer.Option("--download", help="Download missing data files.")] = False,
     draw: Annotated[
         Path | None, typer.Option("--draw", help="File for a drawing of the split: png, svg or pdf.")

@@ -7,13 +7,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.models import OptionInfo
 
 from raffed.api.running import PLACED, ComparedMethod, by_label
 from raffed.api.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
@@ -30,13 +29,17 @@ from raffed.cli.config import (
 from raffed.cli.options import (
     FLAGS,
     AcceptChangedCode,
+    File,
     Flags,
     Plan,
     TrustCode,
-    declared_option,
+    flags_of,
     run_options,
     text_of,
     words_of,
+)
+from raffed.cli.options import (
+    Json as AsJson,
 )
 from raffed.cli.planning import show_plan, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
@@ -44,7 +47,7 @@ from raffed.cli.signals import NOTHING, StopSignals
 from raffed.config.run import RunConfig
 from raffed.config.search_axis import POINTS
 from raffed.config.sections import Runtime
-from raffed.config.validation import Json, declarations, table_of
+from raffed.config.validation import Json, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
@@ -59,28 +62,21 @@ HERE = (
     "data.download",
 )
 SWEEP = "The search"
+SEARCHED = flags_of(Request, SWEEP, without=("base", "methods", "args", "grid"))
 GRID_HELP = (
     "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1, also of "
     "model.args.NAME and seed. LOW..HIGH\\[:log]\\[:POINTS] is a range, such as mu=1e-4..1:log:9; a grid "
     f"takes POINTS values of it ({POINTS}), a random search and Optuna draw from it."
 )
-File = Annotated[
-    Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
-]
 Methods = Annotated[
     list[str] | None, typer.Option("--method", help="Method to tune; repeat for more.", metavar="NAME")
 ]
 
 
-def _asked(name: str, metavar: str | None = None) -> OptionInfo:
-    """Return the option of a field of Request, with what the field declares."""
-    declared = declarations(Request)[name]
-    return declared_option(declared, f"--{name}", SWEEP, metavar)
-
-
-@run_options(without=["method"])
+@run_options(without=["method"], asked=SEARCHED)
 def tune(
     flags: Flags,
+    asked: Flags,
     place: Annotated[
         str,
         typer.Option("--out", metavar="PLACE", help="Folder or URL for the trials, final runs and table."),
@@ -91,14 +87,6 @@ def tune(
         list[str] | None,
         typer.Option("--grid", help=GRID_HELP, metavar="NAME=V,V,...", rich_help_panel=SWEEP),
     ] = None,
-    trials: Annotated[int | None, _asked("trials")] = None,
-    seeds: Annotated[int | None, _asked("seeds")] = None,
-    select: Annotated[str | None, _asked("select")] = None,
-    protocol: Annotated[str | None, _asked("protocol")] = None,
-    scheduler: Annotated[str | None, _asked("scheduler")] = None,
-    search: Annotated[str | None, _asked("search")] = None,
-    score: Annotated[str | None, _asked("score", "METRIC")] = None,
-    fill: Annotated[str | None, _asked("fill")] = None,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -115,9 +103,7 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in --out.")] = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search hyper-parameters, and report the choice fairly.
 
@@ -127,17 +113,6 @@ def tune(
     """
     check_at_once(at_once)
     seconds = None if budget is None else seconds_of(budget)
-    options = {
-        "trials": trials,
-        "seeds": seeds,
-        "select": select,
-        "protocol": protocol,
-        "scheduler": scheduler,
-        "search": search,
-        "score": score,
-        "fill": fill,
-    }
-    asked = {name: value for name, value in options.items() if value is not None}
     with make_screen(as_json) as screen, mirrored(place) as out:
         if resume and not methods and file is None:
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
@@ -217,9 +192,7 @@ def _sweep(
         )
 
 
-def requested(
-    names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Mapping[str, str | int]
-) -> Request:
+def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Flags) -> Request:
     """Return the sweep that flags and a file ask for."""
     from raffed.runs.run import check_space
 

@@ -11,7 +11,7 @@ import typer
 from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
 from raffed.cli.messages import counted, plain
-from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.options import FLAGS, Flags, Json, run_options
 from raffed.results.text import visible
 
 MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
@@ -37,9 +37,7 @@ def check(
             metavar="KIND",
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Check a method, network, data set, split, loss, metric, schedule, selection or table.
 
@@ -99,9 +97,7 @@ def leakage(
         int, typer.Option("--iterations", help="Iterations of L-BFGS for each start.", min=1)
     ] = 100,
     restarts: Annotated[int, typer.Option("--restarts", help="Starts for each image.", min=1)] = 2,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Attack uploads of a method by deep leakage from gradients, and say how much of the images comes out.
 
