@@ -129,6 +129,11 @@ class Run:
     about: Mapping[str, str | int]
     accept: bool = False
 
+    @staticmethod
+    def alone(config: RunConfig, folder: Path) -> Run:
+        """Return a run that is not one of several."""
+        return Run("", config, folder, {"method": config.method})
+
     @property
     def method(self) -> str:
         """Its method, as its events name it."""

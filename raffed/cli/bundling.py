@@ -41,6 +41,12 @@ def bundle(
     It has configurations, partitions, rows, hashes, versions of packages and own code, but no data and no
     weights. Texts are not searched for names or secrets, so read it before you publish it. The same results
     give the same bytes.
+
+    Examples:
+
+        raffed bundle runs/a --out a.zip
+
+        raffed bundle sweeps/fedmr --out fedmr.zip --license https://creativecommons.org/licenses/by/4.0/
     """
     from raffed.bundles.making import bundle as bundled
 
@@ -78,6 +84,12 @@ def replay(
 
     The exit code is 0 if everything has the recorded bits, 1 if something differs, and 2 if the bundle is
     refused. It may come from a stranger: it is checked before anything is written, and nothing is downloaded.
+
+    Examples:
+
+        raffed replay a.zip --out again
+
+        raffed replay fedmr.zip --out again --run fedmr/final/seed-0 --rounds 5
     """
     from raffed.bundles.replaying import replay as replayed
 

@@ -153,12 +153,18 @@ ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 
 def read_config(file: Path | None, flags: Flags) -> RunConfig:
     """Return the run that a file and flags ask for."""
-    tables = merged(read_local(file) if file else {}, flags)
+    tables = read_local(file) if file else {}
     tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/many_runs.py)
-    canonical(tables)
-    check_used(tables, flags)
+    tables = merged(tables, flags)
     if "args" in flags:
         check_settings([str(tables.get("method", "fedavg"))], list(assignments(words_of(flags, "args"))))
+    return config_of(tables, flags)
+
+
+def config_of(tables: Tables, flags: Flags) -> RunConfig:
+    """Return the run of these tables, into which the flags are merged."""
+    canonical(tables)
+    check_used(tables, flags)
     return RunConfig.from_dict(tables)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,8 +47,8 @@ def execute(
     """
     folder = run.folder
     continues = again or f"raffed resume {shlex.quote(str(folder))}"
-    with beginning(screen):
-        title = f"{run.title} → {folder}" if "seed" in run.about else headline(run.config, folder) + note
+    title = f"{run.title} → {folder}" if "seed" in run.about else headline(run.config, folder) + note
+    screen.started = True
 
     def begun() -> None:
         screen.show({"event": "begin", "title": title, "rounds": run.config.federation.rounds})
@@ -90,16 +89,6 @@ def _told_end(run: Run, screen: Screen, continues: str) -> None:
         screen.show(stopped_event(run.about, run.folder, continues))
     else:
         screen.unbegun()
-
-
-@contextlib.contextmanager
-def beginning(screen: Screen) -> Iterator[None]:
-    """Listen for signals before a run begins. Ctrl-C then ends the command and leaves nothing behind."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        screen.unbegun()
-        raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows
 
 
 def headline(config: RunConfig, folder: Path) -> str:

@@ -8,7 +8,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from raffed.api.many_runs import MOST, Ending, execute_at_once, in_processes, wi
 from raffed.api.progress import finished_event
 from raffed.api.running import Run, holds_run, one_ray, start_or_continue
 from raffed.cli.config import Tables, read_local
-from raffed.cli.execution import Work, beginning, execute, stopped_event
+from raffed.cli.execution import Work, execute, stopped_event
 from raffed.cli.messages import counted
 from raffed.cli.options import Flags
 from raffed.cli.profile import RoundTimes
@@ -76,18 +76,11 @@ def one_process_each(config: RunConfig, file: Path | None, flags: Flags) -> RunC
     return replace(config, runtime=with_one_process(config.runtime, typed))
 
 
-def run_many(
-    planned: Callable[[], Sequence[Run]],
-    out: Path,
-    screen: Screen,
-    *,
-    at_once: bool,
-    profile: bool = False,
-) -> None:
+def run_many(runs: Sequence[Run], out: Path, screen: Screen, *, at_once: bool, profile: bool = False) -> None:
     """Execute runs, or what is left of them, and report on all.
 
     Args:
-        planned: Makes the runs.
+        runs: The runs.
         out: The folder of everything.
         screen: Shows the runs and the report.
         at_once: Whether runs in one process each may execute at the same time.
@@ -98,12 +91,11 @@ def run_many(
         NumericsError: Training diverged in a run. All others are finished.
         RaffedError: A run failed. All others are finished.
     """
-    with contextlib.ExitStack() as ray:
-        with beginning(screen):
-            runs = planned()
-            ray.enter_context(one_ray(runs[0].config))
-            at_once = at_once and in_processes(runs)
-        endings = _at_once(runs, screen, out) if at_once else _in_turn(runs, screen, out, profile)
+    with one_ray(runs[0].config):
+        if at_once and in_processes(runs):
+            endings = _at_once(runs, screen, out)
+        else:
+            endings = _in_turn(runs, screen, out, profile)
     _end(runs, endings, out, screen)
 
 
@@ -126,7 +118,7 @@ def execute_stoppable(runs: Sequence[Run], screen: Screen, out: Path) -> dict[Ru
     def stopped() -> None:
         screen.show(stopped_event({}, out, _again(out)))
 
-    screen.overall = Overall(len(runs), at_once=True)
+    screen.overall, screen.started = Overall(len(runs), at_once=True), True
     with StopSignals(screen.stopping) as signals, contextlib.closing(screen):
         signals.round_done()  # the processes finish their rounds, so this one waits for them
         try:

@@ -111,6 +111,14 @@ def reproduce(
 
     The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
     command to continue where it stopped.
+
+    Examples:
+
+        raffed reproduce --list
+
+        raffed reproduce fedmr/table6 --only fmnist
+
+        raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h
     """
     set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
     from raffed.tables.catalogue import as_released
@@ -164,6 +172,7 @@ def _reproduce(
     asked: Asked, found: list[Planned], seconds: float | None, flags: Flags, screen: Screen, tables: bool
 ) -> None:
     def do(job: Planned) -> None:
+        screen.started = True
         if isinstance(job, PlannedStudy):
             _study(job, flags, screen)
         elif isinstance(job, PlannedRun):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,14 +19,13 @@ from raffed.cli.config import (
     Tables,
     args_for,
     assignments,
-    canonical,
-    check_used,
+    config_of,
     merged,
     placed,
     read_config,
     read_local,
 )
-from raffed.cli.execution import beginning, execute
+from raffed.cli.execution import execute
 from raffed.cli.many_runs import Seeds, asked_seeds, check_single, one_process_each, run_many
 from raffed.cli.messages import counted, set_as_recorded
 from raffed.cli.options import (
@@ -50,6 +49,9 @@ from raffed.errors import UsageError
 from raffed.methods import method_name
 from raffed.results.storage import fetched, mirrored
 from raffed.trackers import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases
+
+if TYPE_CHECKING:
+    from raffed.runs.run import RoundWatcher
 
 Board = Annotated[
     Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")
@@ -89,7 +91,35 @@ def run(
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Run one method on one split of a data set."""
+    """Run one method on one split of a data set.
+
+    Examples:
+
+        raffed run --method fedmr --set mu1=0.1 --set mu2=0.01 --out runs/a
+
+        raffed run --method map --dataset fashion-mnist --split incomplete:100
+
+        raffed run experiment.toml --seed 1 --execution serial
+
+        raffed run --method map --seeds 5 --out runs/map
+
+    Seeds:
+
+        The runs of --seeds lie in OUT/seed-K. Each takes one process and one core, as many at a time as there
+        are cores; with --execution ray or --actors they share one Ray, one after the other. The same command
+        with the same --out continues.
+
+    Files:
+
+        A TOML file holds method and seed, then [args] for the method, [data],
+        [model] (name, args), [local], [federation], [privacy], [faults] and [runtime].
+        The keys have the names of the options above.
+
+    Stopping:
+
+        After one Ctrl-C or SIGTERM, the run finishes the round (in at most 4 s), writes a checkpoint and
+        stops. In the first round it stops at once.
+    """
     check_profile(profile, quiet)
     if (count := asked_seeds(file, seeds)) is not None:
         followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
@@ -101,19 +131,19 @@ def run(
             "--accept-changed-code is for runs that go on: give it to `raffed resume`, or together with "
             "--seeds; a single `raffed run` begins anew, so leave it out"
         )
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            config = read_config(file, flags)
-            folder = stack.enter_context(mirrored(free_folder(config) if out is None else out))
+    with make_screen(as_json, quiet) as screen:
+        config = read_config(file, flags)
+        with (
+            mirrored(free_folder(config) if out is None else out) as folder,
+            followers(folder, on_round, board, tracker, project) as watchers,
+        ):
             import raffed
 
-            own = callbacks(on_round or [])
-            shown = stack.enter_context(sinks(folder, board, tracker, project))
-        times = RoundTimes()
-        alone = Run("", config, folder, {"method": config.method})
-        execute(partial(raffed.run, config, folder), alone, screen, watchers=[*shown, *own, times])
-        if profile:
-            times.show(screen, config.method)
+            times = RoundTimes()
+            work = partial(raffed.run, config, folder)
+            execute(work, Run.alone(config, folder), screen, watchers=[*watchers, times])
+            if profile:
+                times.show(screen, config.method)
 
 
 def _run_seeds(
@@ -124,8 +154,8 @@ def _run_seeds(
         make_screen(as_json, quiet) as screen,
         mirrored(free_folder(config, "seeds") if out is None else out) as place,
     ):
-        configs = {config.method: config}
-        run_many(lambda: seed_runs(configs, place, seeds, True, accept), place, screen, at_once=True)
+        runs = seed_runs({config.method: config}, place, seeds, True, accept)
+        run_many(runs, place, screen, at_once=True)
 
 
 @run_options(without=NOT_RUNTIME)
@@ -144,22 +174,18 @@ def resume(
     trust: TrustCode = False,
 ) -> None:
     """Continue a run that was stopped or killed, to the same bits."""
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            run_folder = stack.enter_context(mirrored(place))
-            set_as_recorded(run_folder)
-            own = callbacks(on_round or [])
-            shown = stack.enter_context(sinks(run_folder, board, tracker, project))
+    with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
+        set_as_recorded(folder)
+        with followers(folder, on_round, board, tracker, project) as watchers:
             import raffed
             from raffed.results.runfile import read_run
             from raffed.runs.folder import run_config
 
-            config = run_config(run_folder)
+            config = run_config(folder)
             config = replace(config, runtime=placed(config.runtime, flags))
-            note = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
-        work = partial(raffed.resume, run_folder, runtime=config.runtime, accept_changed_code=accept)
-        alone = Run("", config, run_folder, {"method": config.method})
-        execute(work, alone, screen, watchers=[*shown, *own], note=note)
+            note = " (finished already)" if read_run(folder).get("state") == "finished" else ""
+            work = partial(raffed.resume, folder, runtime=config.runtime, accept_changed_code=accept)
+            execute(work, Run.alone(config, folder), screen, watchers=watchers, note=note)
 
 
 @run_options(without=["method"])
@@ -190,41 +216,36 @@ def compare(
     """Run several methods on the same split and seed, and report.
 
     If one diverges, the others still run. The report shows how far it came, and the exit code is 1.
+
+    Examples:
+
+        raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both
+
+        raffed compare --method fedavg --method map --seeds 5 --out runs/five
+
+        All methods get the same split, participants and batches.
+
+        Repeat the same command to continue; finished runs are kept.
+
+        With --seeds the runs lie in OUT/METHOD/seed-K, and the report tests differences paired by seed, with
+        Holm's correction.
     """
     check_profile(profile, quiet)
     count = asked_seeds(file, seeds)
     check_single(count, {"--profile": profile})
-    if plan:
-        with mirrored(place) as out:
-            rows = run_rows(_compared_runs(methods, file, flags, out, count, accept, plan=True))
+    with make_screen(as_json, quiet) as screen, mirrored(place) as out:
+        configs = compared(methods, file, flags)
+        if count is None:
+            runs = method_runs(configs, out, accept)
+        else:
+            configs = {name: one_process_each(config, file, flags) for name, config in configs.items()}
+            runs = seed_runs(configs, out, count, accept=accept)
+        rows = run_rows(runs) if plan else []
+        if not plan:
+            run_many(runs, out, screen, at_once=count is not None, profile=profile)
+    if plan:  # here, because within the screen of --json what is printed goes to stderr
         finished = sum(row["state"] == "finished" for row in rows)
         show_plan(rows, f"{counted(len(rows), 'run')}, {finished} finished", as_json)
-        return
-    with make_screen(as_json, quiet) as screen, mirrored(place) as out:
-        runs = partial(_compared_runs, methods, file, flags, out, count, accept)
-        run_many(runs, out, screen, at_once=count is not None, profile=profile)
-
-
-def _compared_runs(
-    methods: Sequence[str],
-    file: Path | None,
-    flags: Flags,
-    out: Path,
-    seeds: int | None,
-    accept: bool,
-    plan: bool = False,
-) -> list[Run]:
-    """Return the runs of a comparison. Of a plan nothing is probed, so its runs are in one process."""
-    configs = compared(methods, file, flags)
-    if seeds is None:
-        return method_runs(configs, out, accept)
-    configs = {name: one_process_each(config, file, flags) for name, config in configs.items()}
-    if plan:
-        configs = {
-            name: replace(one, runtime=replace(one.runtime, execution="serial"))
-            for name, one in configs.items()
-        }
-    return seed_runs(configs, out, seeds, accept=accept)
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
@@ -244,9 +265,7 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
     for label, (name, settings) in zip(labels, given, strict=True):
         tables = merged(base, {**flags, "method": name, "args": []})
         tables["args"] = {**table_of(tables["args"]), **parts[name], **settings}
-        canonical(tables)
-        check_used(tables, flags)
-        configs[label] = RunConfig.from_dict(tables)
+        configs[label] = config_of(tables, flags)
     return configs
 
 
@@ -259,19 +278,30 @@ def _with_settings(text: str) -> tuple[str, Tables]:
 
 
 @contextlib.contextmanager
-def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | None) -> Iterator[list[Sink]]:
-    """Yield the sinks that were asked for and close them at the end. The run does not depend on them."""
+def followers(
+    folder: Path,
+    on_round: list[str] | None,
+    board: Path | None = None,
+    tracker: str | None = None,
+    project: str | None = None,
+) -> Iterator[list[RoundWatcher]]:
+    """Yield what receives the rounds of a run, and close the trackers at the end.
+
+    The run does not depend on the trackers, but it does on functions of one's own (--on-round).
+    """
     asked: dict[str, tuple[object, Callable[[], Sink]]] = {
         f"TensorBoard's folder {board}": (board, lambda: TensorBoard(str(board))),
         f"MLflow at {tracker}": (tracker, lambda: MLflow(str(tracker), folder)),
         f"Weights & Biases, project {project},": (project, lambda: WeightsAndBiases(str(project), folder)),
     }
+    own = callbacks(on_round or [])
     with contextlib.ExitStack() as stack:
-        shown: list[Sink] = []
-        for title, (place, make) in asked.items():
-            if place is not None:
-                shown.append(stack.enter_context(contextlib.closing(Guarded(title, make))))
-        yield shown
+        trackers: list[RoundWatcher] = [
+            stack.enter_context(contextlib.closing(Guarded(title, make)))
+            for title, (place, make) in asked.items()
+            if place is not None
+        ]
+        yield [*trackers, *own]
 
 
 def free_folder(config: RunConfig, end: str = "") -> Path:
@@ -310,18 +340,23 @@ def extend(
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Continue a run to more rounds; it gets the bits of a run that had them from the start."""
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            folder = stack.enter_context(mirrored(place))
-            own = callbacks(on_round or [])
-            import raffed
-            from raffed.runs.folder import run_config
+    """Continue a run to more rounds; it gets the bits of a run that had them from the start.
 
-            config = run_config(folder).changed({"federation.rounds": rounds})
-            runtime = placed(config.runtime, flags)
+    Example:
+
+        raffed extend runs/a --rounds 200
+
+        It refuses a run whose first rounds would be others in a longer run: FedProc's, MAP's and FedPHP's
+        terms and the stages of some splits depend on the total number of rounds.
+    """
+    with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
+        import raffed
+        from raffed.runs.folder import run_config
+
+        config = run_config(folder).changed({"federation.rounds": rounds})
+        runtime = placed(config.runtime, flags)
         work = partial(raffed.extend, folder, rounds, runtime=runtime, accept_changed_code=accept)
-        execute(work, Run("", config, folder, {"method": config.method}), screen, watchers=own)
+        execute(work, Run.alone(config, folder), screen, watchers=callbacks(on_round or []))
 
 
 def tables_of(config: RunConfig) -> Tables:
@@ -347,18 +382,22 @@ def fork(
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Continue a run from one of its rounds with other settings, in a new folder."""
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            source = stack.enter_context(fetched(place, whole=True))
-            folder: Path = stack.enter_context(mirrored(out))
-            own = callbacks(on_round or [])
-            import raffed
-            from raffed.runs.folder import run_config
+    """Continue a run from one of its rounds with other settings, in a new folder.
 
-            tables = merged(tables_of(run_config(source)), flags)
-            canonical(tables)
-            check_used(tables, flags)
-            config = RunConfig.from_dict(tables)
+    Example:
+
+        raffed fork runs/a --at 40 --lr 0.01 --rounds 80 --out runs/b
+
+        Method, network, privacy and the number of clients stay.
+    """
+    with (
+        make_screen(as_json, quiet) as screen,
+        fetched(place, whole=True) as source,
+        mirrored(out) as folder,
+    ):
+        import raffed
+        from raffed.runs.folder import run_config
+
+        config = config_of(merged(tables_of(run_config(source)), flags), flags)
         work = partial(raffed.fork, source, config, folder, at=at, accept_changed_code=accept)
-        execute(work, Run("", config, folder, {"method": config.method}), screen, watchers=own)
+        execute(work, Run.alone(config, folder), screen, watchers=callbacks(on_round or []))

@@ -47,6 +47,7 @@ class Screen(Shown):
     """Shows only the folders of finished runs (--quiet), and what went wrong. The others are based on it."""
 
     overall: Overall | None = None  # set where there are several runs
+    started: bool = False  # set once a run is, so that an interruption of it is told there
     one_is_done: bool = False  # set once one of them is, so that something was written
 
     def __enter__(self) -> Screen:
@@ -56,6 +57,9 @@ class Screen(Shown):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if isinstance(error, KeyboardInterrupt) and not self.started:
+            self.unbegun()
+            raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows
 
     def say(self, text: str) -> None:
         print(visible(named(text)), file=sys.stderr, flush=True)
@@ -130,6 +134,7 @@ class JsonScreen(Screen):
             about = {"kind": type(error).__name__, "message": str(error)}
             self.write({"event": "error", **about, "exit_code": 2 if isinstance(error, UsageError) else 1})
         self._aside.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
 
     def show(self, event: Event, **more: Any) -> None:
         if event["event"] not in self.for_people:

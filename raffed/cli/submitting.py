@@ -164,6 +164,18 @@ def submit(
     Options of submit stand before COMMAND, those of COMMAND after it. What is sent is shown first. Results go
     to shared storage: --out takes a URL or an absolute path. Ctrl-C leaves the job running and says how to go
     on.
+
+    Examples:
+
+        raffed submit run exp.toml --out s3://bucket/runs/a
+
+        raffed submit --working-dir . tune --method fedmr --out /shared/sweeps/a
+
+        raffed submit reproduce map/table1 --scale full --out gs://bucket/reproduce
+
+    Token:
+
+        Ray's client sends the one in RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token.
     """
     words = checked(command, context.args, context.find_root().command)
     variables = handed_on() | _variables(env or [])

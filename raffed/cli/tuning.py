@@ -19,8 +19,7 @@ from raffed.api.tuning import VALIDATION, check_at_once, searched, seconds_of, w
 from raffed.cli.config import (
     args_for,
     assignments,
-    canonical,
-    check_used,
+    config_of,
     merged,
     placed,
     read_local,
@@ -110,6 +109,19 @@ def tune(
     Every method gets the same number of trials; one with fewer settings also tries learning rates. They are
     compared on a validation part of the clients' training data. The chosen setting then runs again with new
     seeds and all training data. Only these runs are scored on test data.
+
+    Examples:
+
+        raffed tune --method fedmr --dataset digits --split p10c2 --rounds 20 --out sweeps/a
+
+        raffed tune --method fedavg --method map --grid local.lr=0.01,0.03,0.1 --budget 2h --out sweeps/b
+
+        raffed tune --resume --out sweeps/a
+
+    Where trials run:
+
+        Each trial is a federation in one process; with --actors, --clients-per-actor or --gpu-fraction it
+        has client actors of its own, in a placement group with whole GPUs.
     """
     check_at_once(at_once)
     seconds = None if budget is None else seconds_of(budget)
@@ -216,9 +228,7 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
     tables["args"] = {}
     if asked.get("protocol") != "paper":
         tables["data"] = {"validation": VALIDATION, **table_of(tables.get("data"))}
-    canonical(tables)
-    check_used(tables, flags)
-    base = _placed(RunConfig.from_dict(tables), flags)
+    base = _placed(config_of(tables, flags), flags)
     made: Callable[..., Request] = Request
     return made(base, methods, parts, searched, **asked)
 

@@ -43,6 +43,16 @@ def check(
 
     It is recognised by what it is. Exit code 0 if every check holds, 1 if one fails, 2 if the reference is
     wrong.
+
+    Examples:
+
+        raffed check mylab.methods:myprox --set mu=0.1
+
+        raffed check ./net.py:SmallNet
+
+        raffed check ./losses.py:focal --kind loss
+
+        raffed check dirichlet:20:0.5
     """
     from raffed.cli.tables import mark, show
     from raffed.testing import check as checked
@@ -71,7 +81,12 @@ def check(
 def new(
     folder: Annotated[Path, typer.Argument(metavar="NAME", help="New folder; its name is the package's.")],
 ) -> None:
-    """Write a small project with a method, a network, data, a run and their tests."""
+    """Write a small project with a method, a network, data, a run and their tests.
+
+    Example:
+
+        raffed new mylab && cd mylab && pip install -e . && pytest
+    """
     for file in new_project(folder):
         typer.echo(visible(str(file)))
     typer.echo(visible(f"next: cd {folder} && pip install -e '.[dev]' && pytest"))
@@ -104,6 +119,10 @@ def leakage(
     Every client has one image and makes one step of plain SGD. The attacker knows all weights, the learning
     rate, and what was sent. An mse near 0 means that the server gets the image. The search needs a network
     with smooth activations, such as lenet_dlg.
+
+    Example:
+
+        raffed leakage --method ./prox.py:myprox --model lenet_dlg --images 1
     """
     from raffed.attacks.protocol import leakage as measured
     from raffed.cli.tables import show
