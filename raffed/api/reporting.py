@@ -13,7 +13,7 @@ from raffed.errors import UsageError, writing
 from raffed.own.gate import check_inside
 from raffed.results.files import write_text
 from raffed.results.runfile import read_run
-from raffed.results.storage import fetched, mirrored, named
+from raffed.results.storage import DamagedRecordsError, fetched, mirrored, named, unpacked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +81,6 @@ def report(
 @contextlib.contextmanager
 def unpacked_records(places: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield folders of runs for places that may hold packed records."""
-    from raffed.results.storage import DamagedRecordsError, unpacked
-
     try:
         with unpacked(places) as found:
             yield found

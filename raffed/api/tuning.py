@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 from raffed.api.comparing import Named, arguments_by_method
 from raffed.api.progress import Shown, make_progress
 from raffed.api.reporting import SweepTables, as_frame, write_sweep_tables
-from raffed.api.running import PLACED
+from raffed.api.running import is_usual
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.config.validation import Value
-from raffed.errors import UsageError
+from raffed.errors import UsageError, check_range
 from raffed.results.storage import is_url, mirrored, named
 from raffed.search.request import Request
 from raffed.tune_spaces import values
@@ -152,14 +152,20 @@ def _trial_base(config: RunConfig, protocol: str) -> RunConfig:
     data = config.data
     if protocol != "paper" and not data.validation:
         data = replace(data, validation=VALIDATION)
-    placed = config.runtime
-    if all(getattr(placed, name) == getattr(Runtime(), name) for name in PLACED):
-        placed = replace(placed, execution="serial")
-    return replace(config, data=data, runtime=with_an_actor(placed), method="fedavg", args={})
+    return replace(config, data=data, runtime=runtime_of_trial(config.runtime), method="fedavg", args={})
 
 
-def with_an_actor(runtime: Runtime) -> Runtime:
-    """Return the runtime of a trial, with one actor (or as many as fill a GPU) where no number is given."""
+def runtime_of_trial(runtime: Runtime, typed: bool = False) -> Runtime:
+    """Return where a trial runs: in one process, unless it is said how clients are placed.
+
+    On Ray it has one actor, or as many as fill a GPU, where no number is given.
+
+    Args:
+        runtime: As configured.
+        typed: Whether something of that was named on purpose, although it may be the default.
+    """
+    if is_usual(runtime) and not typed:
+        return replace(runtime, execution="serial")
     if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:
         return replace(runtime, actors=round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
     return runtime
@@ -187,7 +193,7 @@ def searched(
     from raffed.search.folder import SweepFolder, check_place
     from raffed.search.space import check, check_networks, check_parts, check_search, check_trials
 
-    check_at_once(at_once, "at_once =")
+    check_range("at_once", at_once, 0, 10_000)
     check_set(request.base.numerics.bits)
     check_search(request)
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
@@ -219,12 +225,6 @@ def searched(
         tables = write_sweep_tables(out, about)
         shown.show({"event": "tuned", "folder": named(out), **about}, tables=tables)
     return complete, tables
-
-
-def check_at_once(number: int, name: str = "--at-once") -> None:
-    """Refuse a negative number of trials at a time. `name` is what the message calls it."""
-    if number < 0:
-        raise UsageError(f"{name} {number} is below 0; give a number of trials, or 0 for as many as fit")
 
 
 def seconds_of(text: str, name: str = "--budget") -> float:

@@ -25,6 +25,7 @@ from raffed.cli import (
     user_code,
 )
 from raffed.cli.config import Hinting
+from raffed.results.origin import commit
 
 EPILOG = """[bold]Examples[/bold]
 
@@ -60,8 +61,6 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from raffed.results.origin import commit
-
         typer.echo(f"raffed {__version__} ({commit() or 'commit unknown'})")
         raise typer.Exit
 

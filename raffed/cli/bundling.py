@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import raffed
+from raffed.cli.checking import MARKS
 from raffed.cli.messages import counted, duration, plain
 from raffed.cli.options import DataRoot, Json
-from raffed.results.storage import fetched, named
+from raffed.cli.screen import status
+from raffed.cli.tables import mark, show
+from raffed.results.storage import named
 from raffed.results.text import visible
 
 if TYPE_CHECKING:
-    from raffed.bundles.replaying import Replay, ReplayedRun, Watch
-    from raffed.runs.events import RoundEvent
+    from raffed.bundles.replaying import Replay, ReplayedRun
 
 SHORT = 16
 
@@ -48,10 +48,7 @@ def bundle(
 
         raffed bundle sweeps/fedmr --out fedmr.zip --license https://creativecommons.org/licenses/by/4.0/
     """
-    from raffed.bundles.making import bundle as bundled
-
-    with fetched(place, whole=True) as folder:
-        found = bundled(folder, out, license)
+    found = raffed.bundle(place, out, license=license)
     if as_json:
         print(json.dumps({"event": "bundle", **asdict(found), "path": str(found.path)}, allow_nan=False))
         return
@@ -91,10 +88,16 @@ def replay(
 
         raffed replay fedmr.zip --out again --run fedmr/final/seed-0 --rounds 5
     """
-    from raffed.bundles.replaying import replay as replayed
-
-    with _counting(as_json) as watch:
-        found = replayed(archive, out, rounds, run or (), data_root, trust_code, watch)
+    with status("checking the bundle …", as_json) as shown:
+        found = raffed.replay(
+            archive,
+            out,
+            rounds=rounds,
+            only=run or (),
+            data_root=data_root,
+            trust_code=trust_code,
+            progress=shown,
+        )
     if as_json:
         print(json.dumps({"event": "replay", **plain(found.as_dict())}, allow_nan=False))
     else:
@@ -103,27 +106,8 @@ def replay(
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _counting(as_json: bool) -> Iterator[Watch | None]:
-    """Show a line that counts the rounds executed again, on a terminal."""
-    if as_json or not sys.stdout.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console().status("checking the bundle …") as status:
-
-        def watch(name: str, event: RoundEvent) -> None:
-            status.update(visible(f"{name}: executed {event.round} of {event.rounds} rounds again …"))
-
-        yield watch
-
-
 def _show(found: Replay) -> None:
     """Show a table of what was compared for each run, and what may explain differences."""
-    from raffed.cli.checking import MARKS
-    from raffed.cli.tables import mark, show
-
     rows = [
         (
             one.name,

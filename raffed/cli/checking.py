@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import raffed
+from raffed.api.reporting import reported, unpacked_records, write_item_tables
 from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration, plain, set_as_recorded
 from raffed.cli.options import AcceptChangedCode, DataRoot, Flags, Json, TrustCode, run_options, text_of
-from raffed.cli.screen import Screen, make_screen
+from raffed.cli.screen import Screen, make_screen, status
 from raffed.cli.signals import StopSignals
+from raffed.cli.tables import console, line, mark, show
 from raffed.errors import UsageError
 from raffed.results.storage import fetched, is_url, mirrored, named
 from raffed.results.text import visible
@@ -45,13 +48,39 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
                 f"{named(one)} is a URL, and --watch needs folders of this machine. Give a folder, or leave "
                 "out --watch."
             )
+    from raffed.analysis.report import stop_reloading
+
     places, out = [Path(one) for one in runs], Path(place)
+    written: list[Path] = []
+    told: set[str] = set()
+
+    def tell(text: str) -> None:
+        """Say a thing once, and not again after every change."""
+        if text not in told:
+            print(visible(f"raffed: {text}"), file=sys.stderr)
+            told.add(text)
+
+    def write() -> None:
+        try:
+            with unpacked_records(places) as here:
+                found = reported(here, out, tell, reload=EVERY)
+        except UsageError as error:  # the first run may not have begun
+            tell(f"{error}; waiting")
+            return
+        if not written or as_json:
+            screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
+        else:
+            print(visible(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}"))
+        written[:] = [found.path]
+
     with StopSignals(lambda: None) as signals:
         signals.round_done()  # a signal lets a report that is being written come to its end
-        writer = _Writer(places, out, screen, as_json)
         with contextlib.suppress(KeyboardInterrupt):  # a second signal
-            repeat(writer.write, lambda: snapshot(places), lambda: nap(signals), signals.asked)
-        writer.end()
+            repeat(write, lambda: snapshot(places), lambda: nap(signals), signals.asked)
+        for path in written:
+            stop_reloading(path)  # the page that stays does not load itself again
+        stays = visible(named(written[0] if written else out))
+        print(f"raffed: no longer watching; {stays} stays", file=sys.stderr)
     if signals.code not in (0, 130):
         raise typer.Exit(signals.code)
 
@@ -61,44 +90,6 @@ def nap(signals: StopSignals) -> None:
     until = time.monotonic() + EVERY
     while time.monotonic() < until and not signals.asked():
         time.sleep(NAP)
-
-
-class _Writer:
-    """Writes the report again and again. The first time its summary is shown, later one line."""
-
-    def __init__(self, places: Sequence[Path], out: Path, screen: Screen, as_json: bool) -> None:
-        self._places, self._out, self._screen, self._as_json = places, out, screen, as_json
-        self._path: Path | None = None
-        self._said = ""
-
-    def write(self) -> None:
-        from raffed.api.reporting import reported, unpacked_records
-
-        try:
-            with unpacked_records(self._places) as here:
-                found = reported(here, self._out, self._tell, reload=EVERY)
-        except UsageError as error:  # the first run may not have begun
-            self._tell(f"{error}; waiting")
-            return
-        first, self._path = self._path is None, found.path
-        if first or self._as_json:
-            self._screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
-        else:
-            print(visible(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}"))
-
-    def _tell(self, text: str) -> None:
-        """Say a thing once, and not again after every change."""
-        if text not in self._said.splitlines():
-            print(visible(f"raffed: {text}"), file=sys.stderr)
-            self._said += f"{text}\n"
-
-    def end(self) -> None:
-        """Leave a page that does not load itself again."""
-        from raffed.analysis.report import stop_reloading
-
-        if self._path is not None:
-            stop_reloading(self._path)
-        print(f"raffed: no longer watching; {visible(named(self._path or self._out))} stays", file=sys.stderr)
 
 
 READ = frozenset({"run.json", "sweep.json", "item.json", "study.json"})  # and the parts of metrics
@@ -169,10 +160,8 @@ def verify(
     """
     with fetched(place, whole=True) as run_folder:
         set_as_recorded(run_folder)
-        from raffed.runs.verify import verify as verified
-
-        with _counting(as_json) as watch:
-            certificate = verified(run_folder, rounds, watch, accept)
+        with status("checking hashes …", as_json) as shown:
+            certificate = raffed.verify(run_folder, rounds, progress=shown, accept_changed_code=accept)
         if as_json:
             told = {**certificate.as_dict(), "folder": named(run_folder)}
             print(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))
@@ -182,22 +171,8 @@ def verify(
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _counting(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a line that counts the rounds executed again, on a terminal."""
-    if as_json or not sys.stdout.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console().status("checking hashes …") as status:
-        yield lambda done, of: status.update(f"executed {done} of {of} rounds again …")
-
-
 def _show_certificate(certificate: Certificate) -> None:
     """Show one line per file, one line for all equal rounds of a kind, and every difference."""
-    from raffed.cli.tables import mark, show
-
     told = (
         f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, "
         f"{counted(certificate.rounds_done, 'round')}"
@@ -224,8 +199,8 @@ def _show_certificate(certificate: Certificate) -> None:
             else f" so far, the run is not finished ({certificate.state})"
         )
         print(f"VERIFIED{so_far}: {count}" if certificate.ok else f"NOT VERIFIED: {count}, {wrong} differ")
-    for line in (*certificate.segments, *certificate.notes):
-        print(line)
+    for note in (*certificate.segments, *certificate.notes):
+        print(note)
     if certificate.differs:
         print(
             f"versions differ: {visible(', '.join(certificate.differs))}"
@@ -277,8 +252,6 @@ def report(
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
     if a sweep.json is damaged. With --watch an open page loads itself again every 5 seconds.
     """
-    from raffed.api.reporting import unpacked_records
-
     if watch:
         with make_screen(as_json, quiet=False) as screen:
             watch_report(runs, place, screen, as_json)
@@ -296,8 +269,6 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
     Returns whether every sweep could be read.
     """
-    from raffed.api.reporting import reported
-
     found = reported(runs, out, lambda text: print(visible(f"raffed: {text}"), file=sys.stderr))
     screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
     if found.differences or found.note:
@@ -308,8 +279,6 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
 def write_paper_item(path: Path, screen: Screen) -> None:
     """Write the table of a reproduction beside its item.json, and show it."""
-    from raffed.api.reporting import write_item_tables
-
     found = write_item_tables(path)
     if isinstance(found, str):
         print(
@@ -342,7 +311,6 @@ def doctor(
     If a run is given (by its file or its options), a few of its clients are trained as well, to say what one
     costs and how to place them. The exit code is 1 if something essential is broken, or 2 if only Ray is.
     """
-    from raffed.cli.tables import console, line
     from raffed.runs.diagnostics import RAY_STARTS, examine, sized
 
     findings = examine(data_root, ray, text_of(flags, "runtime.address"))

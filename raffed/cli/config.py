@@ -18,7 +18,7 @@ from raffed.cli.options import FLAGS, Flags, Typed, words_of
 from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
-from raffed.config.toml import parse_toml, read_toml
+from raffed.config.toml import parse_toml, read_toml, schema_text
 from raffed.config.validation import Json, declarations, table_of
 from raffed.core.measures.own_metric import metric_function, names_in
 from raffed.core.training.own_loss import loss_function
@@ -338,6 +338,4 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
 
 def schema() -> None:
     """Print the JSON schema of a configuration, by which editors complete and check a TOML file."""
-    from raffed.config.toml import schema_text
-
     print(schema_text(), end="")

@@ -148,7 +148,6 @@ def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
 
 def show_installed(group: str, known: Collection[str], title: str) -> None:
     """Show the short names of installed packages, if there are any."""
-
     rows = [(one.name, one.reference, one.package) for one in _installed(group, known)]
     if rows:
         typer.echo("Of installed packages:")
@@ -171,7 +170,6 @@ def _show_method(name: str) -> None:
 
 
 def _show_arguments(arguments: Sequence[Declaration]) -> None:
-
     rows = [(one.name, one.shown_kind, str(one.range or ""), one.shown_default, one.doc) for one in arguments]
     show(("argument", "type or choices", "range", "default", "meaning"), rows)
 

@@ -10,18 +10,24 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Annotated
 
 import typer
 
-from raffed.api.many_runs import MOST, Ending, execute_at_once, in_processes, with_one_process
-from raffed.api.progress import finished_event
-from raffed.api.running import Run, holds_run, one_ray, start_or_continue
+from raffed.api.many_runs import (
+    MOST,
+    Ending,
+    execute_all,
+    execute_at_once,
+    failed_event,
+    with_one_process,
+)
+from raffed.api.running import Run, holds_run
+from raffed.cli.checking import write_report
 from raffed.cli.config import Tables, read_local
-from raffed.cli.execution import Work, execute, stopped_event
+from raffed.cli.execution import execute, stopped_event
 from raffed.cli.messages import counted
 from raffed.cli.options import Flags
 from raffed.cli.profile import RoundTimes
@@ -91,22 +97,22 @@ def run_many(runs: Sequence[Run], out: Path, screen: Screen, *, at_once: bool, p
         NumericsError: Training diverged in a run. All others are finished.
         RaffedError: A run failed. All others are finished.
     """
-    with one_ray(runs[0].config):
-        if at_once and in_processes(runs):
-            endings = _at_once(runs, screen, out)
-        else:
-            endings = _in_turn(runs, screen, out, profile)
+
+    def in_turn(run: Run) -> None:
+        screen.overall = screen.overall or Overall(len(runs))
+        times = RoundTimes()
+        execute(run.go_on, run, screen, again=_again(out), watchers=[times])
+        if profile:
+            times.show(screen, run.method)
+
+    endings = execute_all(
+        runs,
+        screen,
+        at_once=at_once,
+        in_turn=in_turn,
+        together=lambda left: execute_stoppable(left, screen, out),
+    )
     _end(runs, endings, out, screen)
-
-
-def _at_once(runs: Sequence[Run], screen: Screen, out: Path) -> dict[Run, Ending]:
-    done = [run for run in runs if run.finished]
-    for run in done:
-        result = start_or_continue(run.config, run.folder, lambda event: None)
-        screen.show(finished_event(run.about, result), run=run)
-    left = [run for run in runs if run not in done]
-    endings = execute_stoppable(left, screen, out) if left else {}
-    return {**dict.fromkeys(done, Ending("finished")), **endings}
 
 
 def execute_stoppable(runs: Sequence[Run], screen: Screen, out: Path) -> dict[Run, Ending]:
@@ -132,43 +138,12 @@ def execute_stoppable(runs: Sequence[Run], screen: Screen, out: Path) -> dict[Ru
     return endings
 
 
-def _in_turn(runs: Sequence[Run], screen: Screen, out: Path, profile: bool) -> dict[Run, Ending]:
-    """Execute runs one after the other, such as those on Ray, of which each uses all actors."""
-    endings = {}
-    screen.overall = Overall(len(runs))
-    for run in runs:
-        times = RoundTimes()
-        try:
-            execute(begun_or_new(run), run, screen, again=_again(out), watchers=[times])
-            endings[run] = Ending("finished")
-        except NumericsError as error:
-            screen.show(failed_event(run, error))
-            endings[run] = Ending.of_error(error)
-        else:
-            if profile:
-                times.show(screen, run.method)
-    return endings
-
-
-def begun_or_new(run: Run) -> Work:
-    """Return the work of a run, or of what is left of it if its folder holds a part."""
-    return partial(start_or_continue, run.config, run.folder, accept=run.accept)
-
-
-def failed_event(run: Run, error: Exception) -> dict[str, object]:
-    """Return the event of a run that failed while others follow."""
-    about = {"folder": str(run.folder), "kind": type(error).__name__, "message": str(error)}
-    return {"event": "failed", **run.about, **about}
-
-
 def _again(out: Path) -> str:
     return f"the same command with --out {shlex.quote(str(out))}"
 
 
 def _end(runs: Sequence[Run], endings: Mapping[Run, Ending], out: Path, screen: Screen) -> None:
     """Write the report, and say what failed."""
-    from raffed.cli.checking import write_report
-
     refused = next((ending.why for ending in endings.values() if ending.refused), None)
     if refused is not None:
         raise UsageError(refused)
@@ -209,7 +184,7 @@ def seed_process() -> None:
     screen = ProcessScreen()
     with screen, handed_on(lambda text: screen.show({"event": "warning", "text": text})):
         try:
-            execute(begun_or_new(run), run, screen, again="")  # the command says how all continue
+            execute(run.go_on, run, screen, again="")  # the command says how all continue
         except RaffedError as error:
             screen.show(failed_event(run, error))
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.api.progress import Shown
+from raffed.cli.tables import show
 from raffed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ class RoundTimes:
 
 def show_profile(method: str, found: Sequence[tuple[int, RoundProfile]]) -> None:
     """Print the table of a run's rounds."""
-    from raffed.cli.tables import show
-
     titles = ("round", "seconds", *PARTS)
     show(titles, profile_lines(found), title=f"profile of {method}", right="|".join(titles))
     print(NOTE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,31 +19,28 @@ from raffed.api.reproducing import (
     in_stages,
     item_of,
     long_ones,
-    written,
 )
 from raffed.api.reproducing import plan as make_plan
 from raffed.api.tuning import seconds_of
+from raffed.cli.checking import write_paper_item
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
-from raffed.cli.many_runs import begun_or_new, execute_stoppable
+from raffed.cli.many_runs import execute_stoppable
 from raffed.cli.messages import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Json, Plan, TrustCode, run_options, text_of
-from raffed.cli.planning import (
-    as_wide_as_stderr,
-    finished_folders,
-    item_rows,
-    show_plan,
-    stated,
-    without_collector,
-)
+from raffed.cli.planning import item_rows, show_plan, stated
 from raffed.cli.screen import Overall, Screen, make_screen
+from raffed.cli.tables import show
 from raffed.config.portable import set_where_possible
 from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import visible, visible_lines
-from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
+from raffed.tables.catalogue import all_items, as_released, own_items
+from raffed.tables.items import SCALES
+from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, computed, run_name, state, unchosen
+from raffed.tables.studies import studies
 
 if TYPE_CHECKING:
     from raffed.tables.items import Item
@@ -121,8 +117,6 @@ def reproduce(
         raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h
     """
     set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
-    from raffed.tables.catalogue import as_released
-    from raffed.tables.items import SCALES
 
     if listed or (item is None and own is None):
         with fetched(place) as out:
@@ -135,17 +129,16 @@ def reproduce(
     found = as_released(found) if released else found
     found = _computed(found, flags)
     seconds = None if budget is None else seconds_of(budget)
-    collected = without_collector() if plan else contextlib.nullcontext()
-    with collected, make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
+    with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
         asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
         timed = not plan or seconds is not None  # a budget needs estimates
         planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
-        done = finished_folders(planned)
+        done = {job.folder for job in planned if job.done}
         _announce(found, scale, planned, done, count, timed)
         if not plan:
             check_possible(found, planned, "is finished" if tables else "can be run")
-            _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
+            _reproduce(asked, planned, None if tables else seconds, screen, tables)
     if plan:  # here, because within the screen of --json what is printed goes to stderr
         rows = item_rows(planned, done, brief=not as_json)
         show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json)
@@ -153,8 +146,6 @@ def reproduce(
 
 def _computed(found: Item, flags: Flags) -> Item:
     """Return the item with the arithmetic that the flags ask for."""
-    from raffed.tables.planner import computed
-
     cohort = text_of(flags, "numerics.cohort")
     return computed(
         found,
@@ -169,15 +160,15 @@ def _tell(text: str) -> None:
 
 
 def _reproduce(
-    asked: Asked, found: list[Planned], seconds: float | None, flags: Flags, screen: Screen, tables: bool
+    asked: Asked, found: list[Planned], seconds: float | None, screen: Screen, tables: bool
 ) -> None:
     def do(job: Planned) -> None:
         screen.started = True
         if isinstance(job, PlannedStudy):
-            _study(job, flags, screen)
+            _study(job, asked, screen)
         elif isinstance(job, PlannedRun):
             run = as_run(job, asked.accept)
-            run_one(begun_or_new(run), run, screen, again="the same command")
+            run_one(run.go_on, run, screen, again="the same command")
 
     def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
         if limit is None:  # a budget counts the runs one after the other
@@ -187,9 +178,10 @@ def _reproduce(
 
     if not tables:
         found = in_stages(asked, found, seconds, _tell, execute)
-    path = written(asked.item, asked.scale, asked.out, found)
+    from raffed.tables.item_file import write_item
+
+    path = write_item(asked.item, asked.scale, asked.out, found)
     lost = diverged(found)
-    from raffed.cli.checking import write_paper_item
 
     write_paper_item(path, screen)
     if lost:
@@ -202,18 +194,17 @@ def _reproduce(
         )
 
 
-def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
+def _study(job: PlannedStudy, asked: Asked, screen: Screen) -> None:
     """Execute a study on the CPU, or on the GPU with --gpu-fraction.
 
     A study that was interrupted starts again from its beginning the next time.
     """
-    from raffed.tables.studies import studies
 
     def tell(what: str, share: float) -> None:
         screen.show({"event": "study", "what": what, "share": share})
 
     tell(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), tell)
+    execute_planned(job, asked.root, asked.runtime, tell)
 
 
 def _announce(
@@ -254,27 +245,18 @@ def _announce(
         lines.append(
             f"  {total - here} of {total} cells are not part of what was asked, or not of this scale"
         )
-    typer.echo(
-        as_wide_as_stderr([one for line in lines for one in visible_lines(line).split("\n")]), err=True
-    )
+    typer.echo("\n".join(map(visible_lines, lines)), err=True)
 
 
 def _runtime(item: Item, scale: str, flags: Flags) -> Runtime:
-    return _placed(scale == "smoke" or item.search is not None, flags)
-
-
-def _placed(small: bool, flags: Flags) -> Runtime:
     """Return where runs are executed: small ones in one process, unless the flags ask for actors."""
+    small = scale == "smoke" or item.search is not None
     serial = small and not any(flags.get(f"runtime.{name}") for name in ACTORS)
     return placed(Runtime(execution="serial" if serial else "ray"), flags)
 
 
 def _list(out: Path, own: str | None, asked: str | None) -> None:
     """List the tables and figures, those of a paper, or one, with their states."""
-    from raffed.cli.tables import show
-    from raffed.tables.catalogue import all_items, own_items
-    from raffed.tables.planner import state
-
     check_unpacked(out)
     items = all_items() if own is None else own_items(own)
     chosen = {key: item for key, item in items.items() if asked is None or f"{key}/".startswith(f"{asked}/")}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import raffed
 from raffed.api.many_runs import method_runs, seed_runs
 from raffed.api.running import ComparedMethod, Run, by_label, callbacks, separated
 from raffed.cli.config import (
@@ -350,7 +351,6 @@ def extend(
         terms and the stages of some splits depend on the total number of rounds.
     """
     with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
-        import raffed
         from raffed.runs.folder import run_config
 
         config = run_config(folder).changed({"federation.rounds": rounds})
@@ -395,7 +395,6 @@ def fork(
         fetched(place, whole=True) as source,
         mirrored(out) as folder,
     ):
-        import raffed
         from raffed.runs.folder import run_config
 
         config = config_of(merged(tables_of(run_config(source)), flags), flags)

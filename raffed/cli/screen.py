@@ -13,13 +13,16 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raffed.api.progress import Event, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
+from raffed.cli.planning import trial_rows
+from raffed.cli.profile import show_profile
 from raffed.cli.signals import NOTHING
+from raffed.cli.tables import console, show, show_differences, show_item, show_result, show_summary
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.text import visible
@@ -27,6 +30,7 @@ from raffed.results.text import visible
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress, TaskID
+    from rich.status import Status as Line
     from rich.table import Table
 
     from raffed.api.reporting import SweepTables
@@ -192,8 +196,6 @@ class LineScreen(Screen):
     def on_finished(
         self, event: Event, run: Run | None = None, result: RunResult | None = None, brief: bool = False
     ) -> None:
-        from raffed.cli.tables import show_result
-
         if run is not None:
             both = [percent(_number(event[name])) for name in ("accuracy", "personalization")]
             _print(f"{run.title}: done  aggregation {both[0]}  personalization {both[1]}")
@@ -202,31 +204,21 @@ class LineScreen(Screen):
             show_result(result, brief)
 
     def on_profile(self, event: Event, profiles: Sequence[tuple[int, RoundProfile]]) -> None:
-        from raffed.cli.profile import show_profile
-
         self.close()
         show_profile(event["method"], profiles)
 
     def on_report(self, event: Event) -> None:
-        from raffed.cli.tables import show_summary
-
         show_summary(event["path"], event["runs"])
 
     def on_differences(self, event: Event) -> None:
-        from raffed.cli.tables import show_differences
-
         show_differences(event["tables"], event["note"])
 
     def on_table(self, event: Event, words: Collection[str]) -> None:
-        from raffed.cli.tables import show_item
-
         self.close()
         show_item(event["title"], event["rows"], words)
         print(visible(f"report: {event['path']}"))
 
     def on_tune(self, event: Event, request: Request) -> None:
-        from raffed.cli.planning import trial_rows
-
         trials = sum(int(row["trials"]) for row in trial_rows(request))
         self.overall = Overall(trials + len(request.methods) * len(request.final_seeds()))
         data, rounds = request.base.data, counted(request.base.federation.rounds, "round")
@@ -255,8 +247,6 @@ class LineScreen(Screen):
         return f"{ended}/{max(ended, self.overall.total)}{self.overall.left}"
 
     def on_tuned(self, event: Event, tables: SweepTables) -> None:
-        from raffed.cli.tables import show
-
         self.close()
         table, folder = tables.table, event["folder"]
         right = "|".join(title for title in table.titles if title not in table.left_aligned)
@@ -332,8 +322,6 @@ class BarScreen(LineScreen):
 
     def _show_trial(self, event: Event, rounds: int) -> None:
         from rich.live import Live
-
-        from raffed.cli.tables import console
 
         if self._live is None:
             self._live = Live(console=console(), refresh_per_second=4)
@@ -453,6 +441,28 @@ class Pace:
         speed = sum(clients for clients, _ in self._recent) / spent
         left = (event["rounds"] - event["round"]) * spent / len(self._recent)
         return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
+
+
+class Status(Shown):
+    """Shows one line on a terminal, which the next one replaces."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def say(self, text: str) -> None:
+        self._line.update(visible(text))
+
+
+@contextlib.contextmanager
+def status(text: str, as_json: bool) -> Iterator[Shown]:
+    """Show one changing line while the block runs, on a terminal and without --json."""
+    if as_json or not sys.stdout.isatty():
+        yield Shown()
+        return
+    from rich.console import Console
+
+    with Console().status(text) as line:
+        yield Status(line)
 
 
 def make_screen(as_json: bool, quiet: bool = False) -> Screen:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raffed.cli.config import assignments
 from raffed.cli.listing import show_installed
 from raffed.cli.options import DataRoot
+from raffed.cli.tables import show, show_pairs
+from raffed.config.run import RunConfig
 from raffed.errors import UsageError, writing
 from raffed.results.text import visible
 
@@ -62,7 +65,6 @@ def splits(
             )
         _list_splits()
         return
-    from raffed.cli.config import assignments
     from raffed.data.partition import make_partition
     from raffed.data.splits import parse_split
 
@@ -83,7 +85,6 @@ def splits(
 
 
 def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
-    from raffed.config.run import RunConfig
     from raffed.data.own_data import checked_name
     from raffed.runtime.setup_model import load_data
 
@@ -102,7 +103,6 @@ def _export(partition: Partition, pool: Dataset, target: str) -> None:
 
 
 def _list_splits() -> None:
-    from raffed.cli.tables import show
     from raffed.data.own_split import GROUP, OwnSplit
     from raffed.data.splits import SPLITS
 
@@ -117,8 +117,6 @@ def _list_splits() -> None:
 
 def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
     """Show one line per client (the first ones only), then sizes and hash."""
-    from raffed.cli.tables import show, show_pairs
-
     counts = partition.class_counts(labels)
     rows = [
         (str(client), str(row.sum()), str(len(partition.test[client])), str((row > 0).sum()), _classes(row))

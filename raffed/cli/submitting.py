@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration
+from raffed.cli.options import typed_flags
+from raffed.cli.tables import show
 from raffed.config.toml import read_toml
 from raffed.errors import UsageError, check_choice
 from raffed.own.gate import handed_on, texts_of
@@ -47,7 +50,6 @@ def check_address(address: str | None) -> None:
 def jobs(address: Address = None) -> None:
     """List the jobs of a Ray cluster, the newest first: id, state, time and command."""
     check_address(address)
-    from raffed.cli.tables import show
     from raffed.runtime.ray.jobs import Jobs
 
     found = Jobs(address).listed()
@@ -127,10 +129,7 @@ def submit(
             metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, followed by its own options."
         ),
     ],
-    address: Annotated[
-        str | None,
-        typer.Option("--address", help="Job server; without it: the one in RAY_API_SERVER_ADDRESS."),
-    ] = None,
+    address: Address = None,
     working_dir: Annotated[
         Path | None,
         typer.Option(
@@ -179,8 +178,7 @@ def submit(
     """
     words = checked(command, context.args, context.find_root().command)
     variables = handed_on() | _variables(env or [])
-    if address is not None and is_url(address):
-        check_url(address)
+    check_address(address)
     parcel, words = parcel_of(working_dir, words)
     words = [python, "-P", "-m", "raffed", *words]
     sizes = parcel.sizes()
@@ -227,8 +225,6 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
 
     For `run`, the names of methods, data sets, splits and models are checked.
     """
-    from raffed.cli.config import read_config
-    from raffed.cli.options import typed_flags
     from raffed.runs.run import check_names
 
     context = group.commands[command].make_context(command, list(arguments))

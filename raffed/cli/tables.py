@@ -10,7 +10,7 @@ import math
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raffed.cli.messages import duration, percent
+from raffed.results.runfile import read_run
 from raffed.results.storage import named
 from raffed.results.text import visible, visible_lines
 
@@ -35,7 +36,7 @@ SHORT = {
     "MB up/round": "MB up",
     "MB down/round": "MB down",
 }
-NO_TEST_PARTS = "no client has a test part of its own: --local-test 0.2"
+NO_SCORE = "no client with a test part of its own was scored; --local-test 0.2 gives each one"
 UNLIKE = "not comparable: "  # begins the reasons, as in raffed.analysis
 NOTED = "yes; "  # begins what else differs
 LISTED = 4  # names before a reason that many rows have
@@ -100,8 +101,6 @@ def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> No
 
 def show_result(result: RunResult, brief: bool = False) -> None:
     """Print the end of a run: accuracies, bytes sent, duration, folder, and the hashes to compare runs by."""
-    from raffed.results.runfile import read_run
-
     assert result.folder is not None
     about = read_run(result.folder)
     accuracies = {"aggregation": percent(result.accuracy), "personalization": percent(result.personalization)}
@@ -110,7 +109,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         print("done: " + "  ".join(f"{name} {value}" for name, value in accuracies.items()) + f"  in {time}")
         return
     if math.isnan(result.personalization):
-        accuracies["personalization"] += f" ({_no_score(about['config']['data'])})"
+        accuracies["personalization"] += f" ({NO_SCORE})"
     up, down = traffic(result)
     early = f" (ended early: {result.ended_early})" if result.ended_early else ""
     best = [] if result.best_round is None else [("best round on validation data", f"{result.best_round}")]
@@ -157,19 +156,6 @@ def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str
             text = percent(value) if one["unit"] == "fraction" else f"{value:.4g}{unit}"
             shown.append((f"{one['name']}, {model} {split}", text))
     return shown
-
-
-def _no_score(data: dict[str, Any]) -> str:
-    """Return why no client's own model was scored, from the run's configuration of its data."""
-    from raffed.data.splits import own_reference, parse_split
-
-    took_no_part = "no client with a test part of its own took part in a scored round"
-    if own_reference(data["split"]) is not None:  # the user's code is not executed for a message
-        return took_no_part if data["local_test"] != 0 else NO_TEST_PARTS
-    split, share = parse_split(data["split"]), data["local_test"]
-    if split.brings_tests or share or (share is None and split.default_local_test):
-        return took_no_part
-    return NO_TEST_PARTS
 
 
 def traffic(result: RunResult) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raffed.api.running import PLACED, ComparedMethod, by_label
-from raffed.api.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
+from raffed.api.tuning import VALIDATION, runtime_of_trial, searched, seconds_of
 from raffed.cli.config import (
     args_for,
     assignments,
@@ -45,7 +45,6 @@ from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import NOTHING, StopSignals
 from raffed.config.run import RunConfig
 from raffed.config.search_axis import POINTS
-from raffed.config.sections import Runtime
 from raffed.config.validation import Json, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
@@ -95,7 +94,7 @@ def tune(
     at_once: Annotated[
         int,
         typer.Option(
-            "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
+            "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP, min=0
         ),
     ] = 0,
     plan: Plan = False,
@@ -123,7 +122,6 @@ def tune(
         Each trial is a federation in one process; with --actors, --clients-per-actor or --gpu-fraction it
         has client actors of its own, in a placement group with whole GPUs.
     """
-    check_at_once(at_once)
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json) as screen, mirrored(place) as out:
         if resume and not methods and file is None:
@@ -263,11 +261,8 @@ def _listed(text: str) -> list[str]:
 
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
     """Return the run with one process per trial, unless the flags say how its clients are placed."""
-    runtime = placed(base.runtime, flags)
-    usual = all(getattr(runtime, name) == getattr(Runtime(), name) for name in PLACED)
-    if usual and not any(f"runtime.{name}" in flags for name in PLACED):
-        runtime = replace(runtime, execution="serial")
-    return replace(base, runtime=with_an_actor(runtime))
+    typed = any(f"runtime.{name}" in flags for name in PLACED)
+    return replace(base, runtime=runtime_of_trial(placed(base.runtime, flags), typed))
 
 
 def _again(out: Path) -> str:

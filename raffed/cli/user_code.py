@@ -12,6 +12,7 @@ from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
 from raffed.cli.messages import counted, plain
 from raffed.cli.options import FLAGS, Flags, Json, run_options
+from raffed.cli.tables import mark, show
 from raffed.results.text import visible
 
 MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
@@ -54,7 +55,6 @@ def check(
 
         raffed check dirichlet:20:0.5
     """
-    from raffed.cli.tables import mark, show
     from raffed.testing import check as checked
 
     found = checked(reference, assignments(given or []), kind)
@@ -125,7 +125,6 @@ def leakage(
         raffed leakage --method ./prox.py:myprox --model lenet_dlg --images 1
     """
     from raffed.attacks.protocol import leakage as measured
-    from raffed.cli.tables import show
 
     config = read_config(file, flags)
     found = measured(config, images=images, iterations=iterations, restarts=restarts)
