@@ -1,6 +1,6 @@
 """Many runs at once: what they are, how many execute at the same time, and each in a process of its own.
 
-Such a process is the command line with a hidden command (raffed/cli/many_runs.py). It reads on its standard
+Such a process is the command line with a hidden command (raffed/cli/execution.py). It reads on its standard
 input what to run, and writes its events to its standard output, as JSON. When its standard input ends, the
 command that started it has gone, and it stops like after a signal.
 """

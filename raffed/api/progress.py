@@ -73,6 +73,13 @@ class Shown:
     def say(self, text: str) -> None:
         """Show a line that stays."""
 
+    def on_said(self, event: Event, run: Run) -> None:
+        self.say(event["text"])
+
+    def on_warning(self, event: Event, run: Run, first: bool) -> None:
+        if first:
+            self.say(event["text"])
+
     def begin(self, title: str) -> None:
         """Show that a run begins."""
         self.show({"event": "begin", "title": title})
@@ -108,13 +115,6 @@ class Lines(Shown):
 
     def on_failed(self, event: Event, run: Run | None = None) -> None:
         self.say(f"{event['method'] if run is None else run.title}: {event['message']}")
-
-    def on_said(self, event: Event, run: Run) -> None:
-        self.say(event["text"])
-
-    def on_warning(self, event: Event, run: Run, first: bool) -> None:
-        if first:
-            self.say(event["text"])
 
     def on_tune(self, event: Event, request: Request) -> None:
         self.begin(f"tune {', '.join(request.methods)} → {event['folder']}")

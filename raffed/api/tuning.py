@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raffed.results.sweep_file import Select
-    from raffed.search.folder import SweepFolder
     from raffed.search.trials import Trial
 
 VALIDATION = 0.2  # share held out for choosing, if none is given
@@ -128,7 +128,7 @@ def tune(
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
     with mirrored(out) as place:
         shown = make_progress(progress)
-        complete, tables = searched(request, place, resume, shown, at_once, seconds, [])
+        complete, tables = searched(request, place, resume, shown, at_once, seconds)
         return _tuned(tables, None if is_url(out) else Path(out), complete)
 
 
@@ -178,14 +178,13 @@ def searched(
     shown: Shown,
     at_once: int,
     seconds: float | None,
-    opened: list[SweepFolder],
     *,
     accept: bool = False,
 ) -> tuple[bool, SweepTables]:
     """Execute the sweep, and return whether everything was done, and what was chosen.
 
-    The folder is added to `opened` as soon as it is this sweep's. `accept` says whether trials that were
-    begun with other source of one's own code may go on.
+    A search that is interrupted or fails stays in its folder as stopped. `accept` says whether trials that
+    were begun with other source of one's own code may go on.
     """
     from raffed.runs.folder_place import A_SWEEP, written
     from raffed.runtime.ray.session import RaySession
@@ -210,7 +209,6 @@ def searched(
         session.wait()
         check_cluster(out, request.base.runtime, partition.num_clients)
         folder = SweepFolder(out, request, resume)  # only now, so that a refused sweep leaves nothing
-        opened.append(folder)
         shown.show({"event": "tune", "request": request.as_dict(), "folder": named(out)}, request=request)
 
         def watch(method: str, trial: Trial, rounds: int) -> None:
@@ -218,9 +216,14 @@ def searched(
             shown.show(event, rounds=rounds, warnings=trial.warnings)
 
         with written(out, A_SWEEP):
-            complete: bool = execute_sweep(
-                Search(request, folder, watch, partition.num_clients, at_once, seconds, accept)
-            )
+            try:
+                complete: bool = execute_sweep(
+                    Search(request, folder, watch, partition.num_clients, at_once, seconds, accept)
+                )
+            except BaseException:
+                with contextlib.suppress(OSError):  # a folder that is gone keeps its last state
+                    folder.end("stopped")
+                raise
             about = folder.end("finished" if complete else "stopped")
         tables = write_sweep_tables(out, about)
         shown.show({"event": "tuned", "folder": named(out), **about}, tables=tables)

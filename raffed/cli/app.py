@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from typing import Annotated
@@ -15,8 +14,8 @@ from raffed.cli import (
     bundling,
     checking,
     config,
+    execution,
     listing,
-    many_runs,
     reproducing,
     running,
     splitting,
@@ -25,6 +24,7 @@ from raffed.cli import (
     user_code,
 )
 from raffed.cli.config import Hinting
+from raffed.cli.options import documented, escaped, sections_of
 from raffed.results.origin import commit
 
 EPILOG = """[bold]Examples[/bold]
@@ -111,32 +111,27 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {  # panel of the help →
     },
 }
 HINTING = ("run", "compare", "tune", "resume")  # their options may be confused with a method's arguments
-SECTION = re.compile(r"^(\w[\w ]*):$", re.MULTILINE)
 
 
-def help_of(command: Callable[..., None]) -> tuple[str, str]:
-    """Return the help of a command, and what stands below its options: the sections of its docstring.
-
-    A section is a line such as "Examples:" with indented paragraphs. Square brackets would be markup, so
-    they are escaped.
-    """
-    doc = inspect.getdoc(command) or ""
-    first = SECTION.search(doc)
-    text, rest = (doc, "") if first is None else (doc[: first.start()], doc[first.start() :])
-    escaped = re.sub("^    ", "", rest.replace("[", "\\["), flags=re.MULTILINE)
-    return text.strip(), SECTION.sub(r"[bold]\1[/bold]", escaped)
+def below_options(command: Callable[..., None]) -> str | None:
+    """Return what the help shows below the options: the sections of the command's docstring."""
+    parts = [
+        f"[bold]{title}[/bold]\n{re.sub('^    ', '', escaped(text), flags=re.MULTILINE)}"
+        for title, text in sections_of(command).items()
+        if title not in ("", "Args")
+    ]
+    return "".join(parts) or None
 
 
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
-        text, below = help_of(command)
         app.command(
             name,
             cls=Hinting if name in HINTING else None,
             rich_help_panel=panel,
-            help=text,
-            epilog=below or None,
+            help=sections_of(command)[""],
+            epilog=below_options(command),
             context_settings=submitting.PASSED if name == "submit" else None,
-        )(command)
-app.command(COMMAND, hidden=True)(many_runs.seed_process)
+        )(documented(command))
+app.command(COMMAND, hidden=True)(execution.seed_process)
 app.add_typer(listing.runs, name="runs", rich_help_panel="Look around")

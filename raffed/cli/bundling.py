@@ -24,23 +24,17 @@ if TYPE_CHECKING:
 SHORT = 16
 
 
-def bundle(
-    place: Annotated[
-        str, typer.Argument(metavar="PLACE", help="Folder or URL of a run, a sweep or a reproduced table.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="New file for the zip, such as map.zip.")
-    ],
-    license: Annotated[
-        str, typer.Option("--license", help="Terms of use of the results, as a text or a URL.")
-    ] = "",
-    as_json: Json = False,
-) -> None:
+def bundle(place: str, *, out: Path, license: str = "", as_json: Json = False) -> None:
     """Write a run, a sweep or a reproduced table into one zip for reviewers.
 
     It has configurations, partitions, rows, hashes, versions of packages and own code, but no data and no
     weights. Texts are not searched for names or secrets, so read it before you publish it. The same results
     give the same bytes.
+
+    Args:
+        place (PLACE): Folder or URL of a run, a sweep or a reproduced table.
+        out (FILE): New file for the zip, such as map.zip.
+        license: Terms of use of the results, as a text or a URL.
 
     Examples:
 
@@ -60,27 +54,26 @@ def bundle(
 
 
 def replay(
-    archive: Annotated[Path, typer.Argument(metavar="ZIP", help="File that `raffed bundle` wrote.")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="New folder for the recorded and the new results.")
-    ],
-    rounds: Annotated[
-        int, typer.Option("--rounds", help="Number of rounds to execute of each run; 0: all.", min=0)
-    ] = 0,
-    run: Annotated[
-        list[str] | None,
-        typer.Option("--run", metavar="NAME", help="Only this run of the bundle; repeat for more."),
-    ] = None,
+    archive: Path,
+    *,
+    out: Path,
+    rounds: Annotated[int, typer.Option(min=0)] = 0,
+    run: list[str] | None = None,
     data_root: DataRoot = None,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Execute the code that the bundle brings. Read it first.")
-    ] = False,
+    trust_code: bool = False,
     as_json: Json = False,
 ) -> None:
     """Execute the runs of a bundle again, and say what is equal.
 
     The exit code is 0 if everything has the recorded bits, 1 if something differs, and 2 if the bundle is
     refused. It may come from a stranger: it is checked before anything is written, and nothing is downloaded.
+
+    Args:
+        archive (ZIP): File that `raffed bundle` wrote.
+        out (FOLDER): New folder for the recorded and the new results.
+        rounds: Number of rounds to execute of each run; 0: all.
+        run (NAME): Only this run of the bundle; repeat for more.
+        trust_code: Execute the code that the bundle brings. Read it first.
 
     Examples:
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -146,10 +146,9 @@ MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"
 
 
 def verify(
-    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
-    rounds: Annotated[
-        int, typer.Option("--rounds", help="Number of rounds to execute again, at most those of the run.")
-    ] = 3,
+    place: str,
+    *,
+    rounds: int = 3,
     as_json: Json = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
@@ -157,6 +156,10 @@ def verify(
     """Check a run's hashes, and execute some of its rounds again.
 
     The exit code is 0 if everything has the recorded bits, else 1. Nothing in the folder is changed.
+
+    Args:
+        place (RUN): Folder or URL of a run.
+        rounds: Number of rounds to execute again, at most those of the run.
     """
     with fetched(place, whole=True) as run_folder:
         set_as_recorded(run_folder)
@@ -230,27 +233,16 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def report(
-    runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUNS...", help="Folders or URLs of runs, or of folders that hold runs."),
-    ],
-    place: Annotated[
-        str,
-        typer.Option(
-            "--out", metavar="PLACE", help="Folder for report.html, summary.md, summary.csv and curves.png."
-        ),
-    ],
-    as_json: Json = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Write the report again whenever runs change, until Ctrl-C."),
-    ] = False,
-) -> None:
+def report(runs: list[str], *, place: str, as_json: Json = False, watch: bool = False) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
     if a sweep.json is damaged. With --watch an open page loads itself again every 5 seconds.
+
+    Args:
+        runs (RUNS...): Folders or URLs of runs, or of folders that hold runs.
+        place (--out PLACE): Folder for report.html, summary.md, summary.csv and curves.png.
+        watch: Write the report again whenever runs change, until Ctrl-C.
     """
     if watch:
         with make_screen(as_json, quiet=False) as screen:
@@ -299,17 +291,20 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 @run_options(without=["data.root"])
 def doctor(
     flags: Flags,
-    file: Annotated[
-        Path | None, typer.Argument(help="TOML file of a run to measure.", metavar="EXPERIMENT.toml")
-    ] = None,
+    file: Path | None = None,
+    *,
     data_root: DataRoot = None,
-    ray: Annotated[bool, typer.Option("--ray", help="Also start a small Ray, which takes seconds.")] = False,
+    ray: bool = False,
     as_json: Json = False,
 ) -> None:
     """Look at this machine and say what to do about what is wrong.
 
     If a run is given (by its file or its options), a few of its clients are trained as well, to say what one
     costs and how to place them. The exit code is 1 if something essential is broken, or 2 if only Ray is.
+
+    Args:
+        file (EXPERIMENT.toml): TOML file of a run to measure.
+        ray: Also start a small Ray, which takes seconds.
     """
     from raffed.runs.diagnostics import RAY_STARTS, examine, sized
 
@@ -340,25 +335,24 @@ def _summary(broken: Sequence[str]) -> str:
 
 
 def export(
-    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a finished run.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="New file for the state_dict, such as model.pt."),
-    ] = None,
-    onnx: Annotated[
-        Path | None,
-        typer.Option("--onnx", metavar="FILE", help="New file for the network as ONNX (raffed\\[onnx])."),
-    ] = None,
-    client: Annotated[
-        int | None, typer.Option("--client", help="A client's personalised model in place of the global one.")
-    ] = None,
-    best: Annotated[
-        bool, typer.Option("--best", help="The weights of the round that was best on validation data.")
-    ] = False,
+    place: str,
+    *,
+    out: Path | None = None,
+    onnx: Path | None = None,
+    client: int | None = None,
+    best: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Write a run's final weights, by the names of your own class."""
+    """Write a run's final weights, by the names of your own class.
+
+    Args:
+        place (RUN): Folder or URL of a finished run.
+        out (FILE): New file for the state_dict, such as model.pt.
+        onnx (FILE): New file for the network as ONNX (raffed[onnx]).
+        client: A client's personalised model in place of the global one.
+        best: The weights of the round that was best on validation data.
+    """
     from raffed.runs.saved_model import export as exported
 
     for path in exported(place, out, onnx, client, best, accept):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 from datetime import date, time
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from typer.core import TyperCommand
 
-from raffed.cli.options import FLAGS, Flags, Typed, words_of
+from raffed.cli.options import FLAGS, Flags, Typed
 from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
@@ -154,10 +154,10 @@ ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 def read_config(file: Path | None, flags: Flags) -> RunConfig:
     """Return the run that a file and flags ask for."""
     tables = read_local(file) if file else {}
-    tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/many_runs.py)
+    tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/execution.py)
     tables = merged(tables, flags)
     if "args" in flags:
-        check_settings([str(tables.get("method", "fedavg"))], list(assignments(words_of(flags, "args"))))
+        check_settings([str(tables.get("method", "fedavg"))], list(assignments(flags.get("args"))))
     return config_of(tables, flags)
 
 
@@ -194,8 +194,10 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         owned = table_of(tables.get(section)) if section else tables
         if _renamed(flags.get(flag), owned, name):
             owned.pop(args, None)
-    for name in _overruled(flags):
-        table_of(tables.get("runtime")).pop(name, None)
+    placed_by = [name for name in ACTORS if flags.get(f"runtime.{name}")]
+    for name in ACTORS:
+        if placed_by and name not in placed_by:
+            table_of(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
         if field == "faults":
             tables[field] = read_plan(Path(str(typed)))
@@ -205,7 +207,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] is {table!r}, but must be a table")
         if name in TABLES:
-            table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
+            table[name] = {**table_of(table.get(name)), **assignments(typed)}
         else:
             table[name] = list(typed) if isinstance(typed, list) else typed
     return tables
@@ -213,18 +215,10 @@ def merged(tables: Tables, flags: Flags) -> Tables:
 
 def placed(runtime: Runtime, flags: Flags) -> Runtime:
     """Return `runtime` with the flags put over it."""
-    typed = merged({}, {field: value for field, value in flags.items() if field.startswith("runtime.")})
-    values = table_of(typed.get("runtime"))
-    changed: Callable[..., Runtime] = replace
-    made = changed(runtime, **{**dict.fromkeys(_overruled(flags), 0), **values})
-    check_used({"runtime": {**values, "execution": made.execution}}, flags)
-    return made
-
-
-def _overruled(flags: Flags) -> list[str]:
-    """Return the fields of ACTORS that were not typed, if another one was."""
-    typed = [name for name in ACTORS if flags.get(f"runtime.{name}")]
-    return [name for name in ACTORS if typed and f"runtime.{name}" not in flags]
+    typed = {field: value for field, value in flags.items() if field.startswith("runtime.")}
+    tables = merged({"runtime": asdict(runtime)}, typed)
+    check_used(tables, flags)
+    return RunConfig.from_dict(tables).runtime
 
 
 def check_used(tables: Tables, flags: Flags) -> None:
@@ -286,10 +280,10 @@ def canonical(tables: Tables) -> None:
         model["name"] = model_name(name)
 
 
-def assignments(texts: Iterable[str]) -> Tables:
-    """Parse assignments: ["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
+def assignments(texts: Typed) -> Tables:
+    """Parse what was typed for an option: ["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
     found: Tables = {}
-    for text in texts:
+    for text in texts if isinstance(texts, list) else ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"{text!r} is not NAME=VALUE, as in --set mu1=0.1")

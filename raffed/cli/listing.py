@@ -9,12 +9,12 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from raffed.cli.messages import counted, percent
-from raffed.cli.options import Json
+from raffed.cli.options import Json, documented
 from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
@@ -121,12 +121,12 @@ def _encoding(column: EncodedColumn) -> str:
     return f"0 or 1 for each of {len(column.categories)} categories: {shown}{more}"
 
 
-def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="Method, or reference to yours, whose arguments are shown.")
-    ] = None,
-) -> None:
-    """List the methods, those of installed packages too, or show the arguments of one."""
+def methods(name: str | None = None) -> None:
+    """List the methods, those of installed packages too, or show the arguments of one.
+
+    Args:
+        name: Method, or reference to yours, whose arguments are shown.
+    """
     from raffed.methods import METHODS, method_name
     from raffed.methods.own import GROUP
 
@@ -174,14 +174,13 @@ def _show_arguments(arguments: Sequence[Declaration]) -> None:
     show(("argument", "type or choices", "range", "default", "meaning"), rows)
 
 
-def datasets(
-    name: Annotated[
-        str | None, typer.Argument(help="Data set to show; also your own, such as csv:FILE?label=y.")
-    ] = None,
-) -> None:
+def datasets(name: str | None = None) -> None:
     """List the data sets and where their files come from, or show one.
 
     Data of your own are read, and their classes, clients, test part and columns are shown.
+
+    Args:
+        name: Data set to show; also your own, such as csv:FILE?label=y.
     """
     from raffed.data.catalogue import ALIASES, DATASETS, GROUP
     from raffed.data.importers.reference import KINDS
@@ -219,8 +218,12 @@ def datasets(
     typer.echo(f"Use it: raffed run --dataset {key}")
 
 
-def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] = None) -> None:
-    """List the networks and their layers, or show one."""
+def models(name: str | None = None) -> None:
+    """List the networks and their layers, or show one.
+
+    Args:
+        name: Network to show.
+    """
     from raffed.models import MODELS
     from raffed.models.catalogue import GROUP
 
@@ -250,12 +253,12 @@ def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] 
         typer.echo(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
 
 
-def metrics(
-    name: Annotated[
-        str | None, typer.Argument(help="Metric whose rows are explained, or reference to yours.")
-    ] = None,
-) -> None:
-    """List what runs measure, or show one metric: unit, rows and meaning."""
+def metrics(name: str | None = None) -> None:
+    """List what runs measure, or show one metric: unit, rows and meaning.
+
+    Args:
+        name: Metric whose rows are explained, or reference to yours.
+    """
     from raffed.core.measures.own_metric import GROUP
     from raffed.own.located import is_reference
     from raffed.results.metrics import METRICS, metric_lines
@@ -285,12 +288,16 @@ def _show_own_metric(reference: str) -> None:
 runs = typer.Typer(no_args_is_help=True, help="Show what a folder of runs holds.")
 
 
-@runs.command("list")
-def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that holds runs.")] = Path("runs"),
-    as_json: Json = False,
-) -> None:
-    """List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy."""
+@runs.command(
+    "list", help="List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy."
+)
+@documented
+def list_runs(folder: Path = Path("runs"), *, as_json: Json = False) -> None:
+    """List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy.
+
+    Args:
+        folder (DIR): Folder that holds runs.
+    """
     from raffed.results.run_list import run_lines
 
     found = list(run_lines(folder))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias, get_args, get_origin
 
 import typer
 
@@ -22,6 +24,8 @@ from raffed.own.gate import trust_typed
 Typed: TypeAlias = str | int | float | bool | list[str] | None  # what typer makes of an option
 Flags: TypeAlias = Mapping[str, Typed]  # dotted field of RunConfig → value, for options that were typed
 Command: TypeAlias = Callable[..., None]
+SECTION = re.compile(r"^(\w[\w ]*):$", re.MULTILINE)  # a line such as "Examples:" in a docstring
+ENTRY = re.compile(r"^ {4}(\w+)(?: \(([^)]*)\))?: ((?:.|\n {8,})+)", re.MULTILINE)  # below "Args:"
 TYPED = {"int": int, "float": float, "bool": bool, "str": str, "table": list[str]}
 
 AcceptChangedCode: TypeAlias = Annotated[
@@ -183,13 +187,60 @@ def run_options(without: Collection[str] = (), asked: Collection[Flag] = ()) -> 
             more = {"asked": typed_flags(given, asked)} if asked else {}
             command(flags=typed_flags(given, wanted), **more, **received)
 
-        made = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own.values()), *map(_option, every)]
-        wrapper.__signature__ = signature.replace(parameters=made)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in made}
         wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
-        return wrapper
+        return _with_parameters(wrapper, [*own.values(), *map(_option, every)])
 
     return decorate
+
+
+def documented(command: Command) -> Command:
+    """Give the parameters of a command what its docstring says of them.
+
+    A parameter that is only taken by its name is an option, and any other one is an argument. In the
+    docstring its name may be followed by its spelling and the word that stands for its value, as in
+    `methods (--method NAME): Method to compare.`
+    """
+    said = sections_of(command).get("Args", "")
+    entries = {name: (spelling, help) for name, spelling, help in ENTRY.findall(said)}
+    parameters = [
+        _documented(one, *entries[one.name]) if one.name in entries else one
+        for one in inspect.signature(command, eval_str=True).parameters.values()
+    ]
+    return _with_parameters(command, parameters)
+
+
+def sections_of(command: Command) -> dict[str, str]:
+    """Return the sections of a docstring, such as "Args", and the text before them as that of ""."""
+    text, *parts = SECTION.split(inspect.getdoc(command) or "")
+    return {"": text.strip(), **dict(zip(parts[::2], parts[1::2], strict=True))}
+
+
+def _documented(parameter: inspect.Parameter, spelling: str, text: str) -> inspect.Parameter:
+    kind, info = parameter.annotation, None
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+    words = spelling.split()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        info = copy.copy(info or typer.Option())
+        spelt = tuple(word for word in words if word.startswith("--"))
+        info.param_decls = spelt or (f"--{parameter.name.replace('_', '-')}",)
+    else:
+        info = info or typer.Argument()
+    info.help = escaped(" ".join(text.split()))
+    info.metavar = escaped(" ".join(word for word in words if not word.startswith("--"))) or None
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def escaped(text: str) -> str:
+    """Return a text in which square brackets are no markup."""
+    return text.replace("[", "\\[")
+
+
+def _with_parameters(command: Command, parameters: Sequence[inspect.Parameter]) -> Command:
+    """Let typer see these parameters of a command."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
 
 
 def typed_flags(given: Mapping[str, Typed], wanted: Iterable[Flag] = FLAGS) -> Flags:
@@ -208,12 +259,6 @@ def text_of(flags: Flags, field: str) -> str | None:
     """Return what was typed for an option that takes a text; None if it was not given."""
     typed = flags.get(field)
     return None if typed is None else str(typed)
-
-
-def words_of(flags: Flags, field: str) -> list[str]:
-    """Return what was typed for an option that can be repeated."""
-    typed = flags.get(field)
-    return list(typed) if isinstance(typed, list | tuple) else []
 
 
 def _option(flag: Flag) -> inspect.Parameter:

@@ -129,17 +129,15 @@ def said_of_cell(jobs: Sequence[Planned], done: Collection[Path], brief: bool) -
 
 
 def stated(jobs: Sequence[Planned], done: Collection[Path]) -> list[str]:
-    """Return a line for each kind of reason: how many jobs it concerns, and one whole reason."""
+    """Return a line for each kind of reason: how many jobs it concerns, and the first whole reason."""
     kinds: dict[str, list[str]] = {}
     for job in _left_out(jobs, done):
         kinds.setdefault(kind_of(job.left_out), []).append(job.left_out)
-    lines = []
-    for kind, reasons in kinds.items():
-        several = len(dict.fromkeys(reasons))
-        example = reasons[0].removeprefix(f"{kind}: ")
-        many = f"{kind}, for {several} reasons that --plan --json lists. The first: {example}"
-        lines.append(f"{len(reasons)} left out: {reasons[0] if several == 1 else many}")
-    return lines
+    return [
+        f"{len(reasons)} left out: {reasons[0]}"
+        + ("; --plan --json lists other reasons" if len(set(reasons)) > 1 else "")
+        for reasons in kinds.values()
+    ]
 
 
 def _left_out(jobs: Sequence[Planned], done: Collection[Path]) -> list[Planned]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,7 +25,7 @@ from raffed.api.tuning import seconds_of
 from raffed.cli.checking import write_paper_item
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
-from raffed.cli.many_runs import execute_stoppable
+from raffed.cli.execution import execute_stoppable
 from raffed.cli.messages import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Json, Plan, TrustCode, run_options, text_of
 from raffed.cli.planning import item_rows, show_plan, stated
@@ -52,53 +52,18 @@ PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") 
 @run_options(without=PLACES)
 def reproduce(
     flags: Flags,
-    item: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PAPER/ITEM",
-            help="Item to reproduce, such as fedmr/table1; --list shows all. With --items, its table.",
-        ),
-    ] = None,
-    own: Annotated[
-        str | None,
-        typer.Option(
-            "--items",
-            metavar="REFERENCE",
-            help="Tables of your own: package.module:TABLE or ./items.py:TABLE.",
-        ),
-    ] = None,
-    scale: Annotated[
-        str, typer.Option("--scale", help="Size of the runs: smoke, proxy or full (as in the paper).")
-    ] = "smoke",
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="TEXT,..",
-            help="Run only cells whose row or column contains one of these texts. A complete name matches "
-            "only itself. If --only is repeated, each must match.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", help="Runs per cell; without it: 1 for smoke, 3 otherwise.")
-    ] = None,
-    released: Annotated[
-        bool, typer.Option("--released", help="Use the best settings of the authors' released code.")
-    ] = False,
-    budget: Annotated[
-        str | None, typer.Option("--budget", help="Most time to spend, such as 30m or 2h.")
-    ] = None,
-    place: Annotated[
-        str, typer.Option("--out", metavar="PLACE", help="Folder or URL that holds all reproductions.")
-    ] = "reproduce",
+    item: str | None = None,
+    *,
+    own: str | None = None,
+    scale: str = "smoke",
+    only: list[str] | None = None,
+    seeds: int | None = None,
+    released: bool = False,
+    budget: str | None = None,
+    place: str = "reproduce",
     plan: Plan = False,
-    tables: Annotated[
-        bool, typer.Option("--tables", help="Run nothing; make tables and report of finished runs.")
-    ] = False,
-    listed: Annotated[
-        bool,
-        typer.Option("--list", help="List the tables and figures, all or those of PAPER, and their state."),
-    ] = False,
+    tables: bool = False,
+    listed: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
     as_json: Json = False,
@@ -107,6 +72,20 @@ def reproduce(
 
     The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
     command to continue where it stopped.
+
+    Args:
+        item (PAPER/ITEM): Item to reproduce, such as fedmr/table1; --list shows all. With --items, its
+            table.
+        own (--items REFERENCE): Tables of your own: package.module:TABLE or ./items.py:TABLE.
+        scale: Size of the runs: smoke, proxy or full (as in the paper).
+        only (TEXT,..): Run only cells whose row or column contains one of these texts. A complete name
+            matches only itself. If --only is repeated, each must match.
+        seeds: Runs per cell; without it: 1 for smoke, 3 otherwise.
+        released: Use the best settings of the authors' released code.
+        budget: Most time to spend, such as 30m or 2h.
+        place (--out PLACE): Folder or URL that holds all reproductions.
+        tables: Run nothing; make tables and report of finished runs.
+        listed (--list): List the tables and figures, all or those of PAPER, and their state.
 
     Examples:
 
@@ -163,7 +142,6 @@ def _reproduce(
     asked: Asked, found: list[Planned], seconds: float | None, screen: Screen, tables: bool
 ) -> None:
     def do(job: Planned) -> None:
-        screen.started = True
         if isinstance(job, PlannedStudy):
             _study(job, asked, screen)
         elif isinstance(job, PlannedRun):

@@ -26,11 +26,11 @@ from raffed.cli.config import (
     read_config,
     read_local,
 )
-from raffed.cli.execution import execute
-from raffed.cli.many_runs import Seeds, asked_seeds, check_single, one_process_each, run_many
+from raffed.cli.execution import RoundTimes, asked_seeds, check_single, execute, one_process_each, run_many
 from raffed.cli.messages import counted, set_as_recorded
 from raffed.cli.options import (
     FLAGS,
+    WHAT,
     AcceptChangedCode,
     File,
     Flags,
@@ -39,10 +39,8 @@ from raffed.cli.options import (
     Quiet,
     TrustCode,
     run_options,
-    words_of,
 )
 from raffed.cli.planning import run_rows, show_plan
-from raffed.cli.profile import Profile, RoundTimes, check_profile
 from raffed.cli.screen import make_screen
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
@@ -54,25 +52,6 @@ from raffed.trackers import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases
 if TYPE_CHECKING:
     from raffed.runs.run import RoundWatcher
 
-Board = Annotated[
-    Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")
-]
-Tracker = Annotated[
-    str | None, typer.Option("--mlflow", help="MLflow tracking server or database.", metavar="URI")
-]
-Project = Annotated[
-    str | None, typer.Option("--wandb", help="Project in Weights & Biases.", metavar="PROJECT")
-]
-OnRound = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--on-round",
-        help="Function of your own that receives each RoundEvent; repeat for more.",
-        metavar="REFERENCE",
-    ),
-]
-OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
-Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
 NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.")]
 
 
@@ -80,19 +59,30 @@ NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtim
 def run(
     flags: Flags,
     file: File = None,
-    out: Out = None,
-    seeds: Seeds = None,
+    *,
+    out: str | None = None,
+    seeds: Annotated[int | None, typer.Option(rich_help_panel=WHAT)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    board: Board = None,
-    tracker: Tracker = None,
-    project: Project = None,
-    on_round: OnRound = None,
-    profile: Profile = False,
+    board: Path | None = None,
+    tracker: str | None = None,
+    project: str | None = None,
+    on_round: list[str] | None = None,
+    profile: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
     """Run one method on one split of a data set.
+
+    Args:
+        out (PLACE): New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given.
+        seeds (N): Number of runs, with the seeds SEED, SEED + 1, …; each lies in a folder seed-K.
+        board (--tensorboard DIR): Folder for TensorBoard event files.
+        tracker (--mlflow URI): MLflow tracking server or database.
+        project (--wandb PROJECT): Project in Weights & Biases.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
+        profile: Show after the run where the time of its rounds went: training, sums, messages, scoring,
+            disk.
 
     Examples:
 
@@ -121,7 +111,6 @@ def run(
         After one Ctrl-C or SIGTERM, the run finishes the round (in at most 4 s), writes a checkpoint and
         stops. In the first round it stops at once.
     """
-    check_profile(profile, quiet)
     if (count := asked_seeds(file, seeds)) is not None:
         followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
         check_single(count, {name: bool(given) for name, given in followed.items()} | {"--profile": profile})
@@ -162,19 +151,26 @@ def _run_seeds(
 @run_options(without=NOT_RUNTIME)
 def resume(
     flags: Flags,
-    place: Annotated[
-        str, typer.Argument(metavar="RUN", help="Folder or URL of a run that was stopped or killed.")
-    ],
+    place: str,
+    *,
     as_json: Json = False,
     quiet: Quiet = False,
-    board: Board = None,
-    tracker: Tracker = None,
-    project: Project = None,
-    on_round: OnRound = None,
+    board: Path | None = None,
+    tracker: str | None = None,
+    project: str | None = None,
+    on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Continue a run that was stopped or killed, to the same bits."""
+    """Continue a run that was stopped or killed, to the same bits.
+
+    Args:
+        place (RUN): Folder or URL of a run that was stopped or killed.
+        board (--tensorboard DIR): Folder for TensorBoard event files.
+        tracker (--mlflow URI): MLflow tracking server or database.
+        project (--wandb PROJECT): Project in Weights & Biases.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
+    """
     with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
         set_as_recorded(folder)
         with followers(folder, on_round, board, tracker, project) as watchers:
@@ -192,31 +188,29 @@ def resume(
 @run_options(without=["method"])
 def compare(
     flags: Flags,
-    methods: Annotated[
-        list[str],
-        typer.Option(
-            "--method",
-            help="Method to compare; repeat for more. NAME,ARGUMENT=VALUE,... is the method with these "
-            "arguments, so that one method can be there with several settings.",
-            metavar="NAME",
-        ),
-    ],
-    place: Annotated[
-        str,
-        typer.Option("--out", metavar="PLACE", help="Folder or URL for the report and one run per method."),
-    ],
     file: File = None,
-    seeds: Seeds = None,
+    *,
+    methods: list[str],
+    place: str,
+    seeds: Annotated[int | None, typer.Option(rich_help_panel=WHAT)] = None,
     plan: Plan = False,
     as_json: Json = False,
     quiet: Quiet = False,
-    profile: Profile = False,
+    profile: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
     """Run several methods on the same split and seed, and report.
 
     If one diverges, the others still run. The report shows how far it came, and the exit code is 1.
+
+    Args:
+        methods (--method NAME): Method to compare; repeat for more. NAME,ARGUMENT=VALUE,... is the method
+            with these arguments, so that one method can be there with several settings.
+        place (--out PLACE): Folder or URL for the report and one run per method.
+        seeds (N): Number of runs, with the seeds SEED, SEED + 1, …; each lies in a folder seed-K.
+        profile: Show after the run where the time of its rounds went: training, sums, messages, scoring,
+            disk.
 
     Examples:
 
@@ -231,7 +225,6 @@ def compare(
         With --seeds the runs lie in OUT/METHOD/seed-K, and the report tests differences paired by seed, with
         Holm's correction.
     """
-    check_profile(profile, quiet)
     count = asked_seeds(file, seeds)
     check_single(count, {"--profile": profile})
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
@@ -261,7 +254,7 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
     base = read_local(file) if file else {}
     base.pop("seeds", None)  # how often these are run is no part of one of them
     for_all = {} if "method" in base else table_of(base.pop("args", {}))
-    parts = args_for(names, {**for_all, **assignments(words_of(flags, "args"))})
+    parts = args_for(names, {**for_all, **assignments(flags.get("args"))})
     configs = {}
     for label, (name, settings) in zip(labels, given, strict=True):
         tables = merged(base, {**flags, "method": name, "args": []})
@@ -333,15 +326,21 @@ PRIVATE = ("privacy.clip", "privacy.noise", "privacy.noise_at")
 @run_options(without=NOT_RUNTIME)
 def extend(
     flags: Flags,
-    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
-    rounds: Annotated[int, typer.Option("--rounds", help="Number of rounds in the end.", min=1)],
+    place: str,
+    *,
+    rounds: Annotated[int, typer.Option(min=1)],
     as_json: Json = False,
     quiet: Quiet = False,
-    on_round: OnRound = None,
+    on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
     """Continue a run to more rounds; it gets the bits of a run that had them from the start.
+
+    Args:
+        place (RUN): Folder or URL of a run.
+        rounds: Number of rounds in the end.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
 
     Example:
 
@@ -368,21 +367,23 @@ def tables_of(config: RunConfig) -> Tables:
 @run_options(without=[*FIXED, *PRIVATE])
 def fork(
     flags: Flags,
-    place: Annotated[
-        str, typer.Argument(metavar="RUN", help="Folder or URL of a run, which is not changed.")
-    ],
-    out: Annotated[str, typer.Option("--out", metavar="PLACE", help="New folder or URL for the fork.")],
-    at: Annotated[
-        int | None,
-        typer.Option("--at", help="Round after which it branches off; by default the last.", min=1),
-    ] = None,
+    place: str,
+    *,
+    out: str,
+    at: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    on_round: OnRound = None,
+    on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
     """Continue a run from one of its rounds with other settings, in a new folder.
+
+    Args:
+        place (RUN): Folder or URL of a run, which is not changed.
+        out (PLACE): New folder or URL for the fork.
+        at: Round after which it branches off; by default the last.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
 
     Example:
 

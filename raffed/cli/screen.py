@@ -20,9 +20,16 @@ from typing import TYPE_CHECKING, Any
 from raffed.api.progress import Event, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
 from raffed.cli.planning import trial_rows
-from raffed.cli.profile import show_profile
 from raffed.cli.signals import NOTHING
-from raffed.cli.tables import console, show, show_differences, show_item, show_result, show_summary
+from raffed.cli.tables import (
+    console,
+    show,
+    show_differences,
+    show_item,
+    show_profile,
+    show_result,
+    show_summary,
+)
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.text import visible
@@ -44,6 +51,7 @@ RECENT = 10  # number of last rounds from which speed and time left are computed
 PARTS = 4  # lines that a log shows of each run among several, besides its beginning and its end
 SHOWN = 24  # most trials in the table on a terminal
 STATES = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the table's order
+LOADING = "loading torch, data and actors"
 STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
 
 
@@ -51,7 +59,7 @@ class Screen(Shown):
     """Shows only the folders of finished runs (--quiet), and what went wrong. The others are based on it."""
 
     overall: Overall | None = None  # set where there are several runs
-    started: bool = False  # set once a run is, so that an interruption of it is told there
+    started: bool = False  # set by the first event; without one an interruption leaves nothing behind
     one_is_done: bool = False  # set once one of them is, so that something was written
 
     def __enter__(self) -> Screen:
@@ -64,6 +72,10 @@ class Screen(Shown):
         if isinstance(error, KeyboardInterrupt) and not self.started:
             self.unbegun()
             raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows
+
+    def show(self, event: Event, **more: Any) -> None:
+        self.started = True
+        super().show(event, **more)
 
     def say(self, text: str) -> None:
         print(visible(named(text)), file=sys.stderr, flush=True)
@@ -96,13 +108,9 @@ class Screen(Shown):
             self.close()
             self.say(f"raffed: stopped; continue with: {event['resume']}")
 
-    def on_said(self, event: Event, run: Run) -> None:
-        self.say(event["text"])
-
     def on_warning(self, event: Event, run: Run, first: bool) -> None:
         count_warning(event["text"])
-        if first:
-            self.say(event["text"])
+        super().on_warning(event, run, first)
 
     def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
         for text in warnings:
@@ -141,6 +149,7 @@ class JsonScreen(Screen):
         super().__exit__(kind, error, trace)
 
     def show(self, event: Event, **more: Any) -> None:
+        self.started = True
         if event["event"] not in self.for_people:
             self.write(event)
         if event["event"] in self.for_people or event["event"] in self.for_both:
@@ -160,13 +169,12 @@ class LineScreen(Screen):
         self._trials: dict[tuple[str, str], Event] = {}
 
     def show(self, event: Event, **more: Any) -> None:
-        run = more.get("run")
-        if run is not None and event["event"] in ("finished", "failed", "stopped"):
-            self._ended(run)
+        if event["event"] in ("finished", "failed", "stopped"):
+            self._ended(more.get("run"))
         super().show(event, **more)
 
-    def _ended(self, run: Run) -> None:
-        """Count one of several runs that execute at the same time as ended."""
+    def _ended(self, run: Run | None) -> None:
+        """Count one of several runs as ended."""
         if self.overall is not None:
             self.overall.ended += 1
 
@@ -278,7 +286,7 @@ class BarScreen(LineScreen):
             self.bar.start()
         self._show_overall()
         title = "" if run is None else visible(f"{run.title}  ")
-        self._tasks[run] = self.bar.add_task(title, total=event["rounds"], waiting=Waiting())
+        self._tasks[run] = self.bar.add_task(title, total=event["rounds"], waiting=LOADING)
 
     def on_round(self, event: Event, run: Run | None = None) -> None:
         text = measured(event, short=True)
@@ -307,7 +315,7 @@ class BarScreen(LineScreen):
         if self.bar is not None and run in self._tasks:
             self.bar.update(self._tasks[run], completed=done, description=visible(text), waiting="")
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: Run | None) -> None:
         super()._ended(run)
         if self.bar is not None and run in self._tasks:
             self.bar.remove_task(self._tasks.pop(run))
@@ -376,33 +384,16 @@ def _progress() -> Progress:
     return Progress(*columns, refresh_per_second=5, expand=True)
 
 
-class Waiting:
-    """A text that says how long it has waited, whenever it is shown."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    def __format__(self, how: str) -> str:
-        return f"loading torch, data and actors, {duration(time.monotonic() - self._since)}"
-
-
 class Overall:
     """Which of several runs it is, and the time that all that are left may take.
 
     Args:
         total: Number of runs, those that were finished before not among them.
-        at_once: Whether several execute at the same time. Otherwise a run ends when the next one begins.
     """
 
-    def __init__(self, total: int, at_once: bool = False) -> None:
+    def __init__(self, total: int) -> None:
         self.total, self.begun, self.ended = total, 0, 0
-        self._at_once, self._since = at_once, time.monotonic()
-
-    def begin(self) -> None:
-        """Note that a run begins."""
-        self.begun += 1
-        if not self._at_once:
-            self.ended = self.begun - 1
+        self._since = time.monotonic()
 
     @property
     def left(self) -> str:
@@ -422,7 +413,7 @@ def heading(overall: Overall | None) -> str:
     """Return what a line about a run that begins starts with, if there are several; "" otherwise."""
     if overall is None or overall.total < 2:
         return ""
-    overall.begin()
+    overall.begun += 1
     return f"{overall.text}: "
 
 

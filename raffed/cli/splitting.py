@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,37 +27,33 @@ SHOWN_CLIENTS = 20
 
 
 def splits(
-    split: Annotated[str | None, typer.Argument(help="Split to show, such as p10c2.")] = None,
-    split_arg: Annotated[
-        list[str] | None,
-        typer.Option("--split-arg", help="Argument of your own split; repeat.", metavar="NAME=VALUE"),
-    ] = None,
-    dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
-    pool_of: Annotated[
-        str, typer.Option("--pool", help="Samples to divide: train, or joined with the test part.")
-    ] = "train",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
-    local_test: Annotated[
-        float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
-    ] = None,
+    split: str | None = None,
+    *,
+    split_arg: list[str] | None = None,
+    dataset: str = "digits",
+    pool_of: str = "train",
+    seed: int = 0,
+    local_test: float | None = None,
     data_root: DataRoot = None,
-    download: Annotated[bool, typer.Option("--download", help="Download missing data files.")] = False,
-    draw: Annotated[
-        Path | None, typer.Option("--draw", help="File for a drawing of the split: png, svg or pdf.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", help="File to save the split in, for --split file:PATH.")
-    ] = None,
-    export_to: Annotated[
-        str | None,
-        typer.Option(
-            "--export",
-            metavar="KIND:PLACE",
-            help="Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.",
-        ),
-    ] = None,
+    download: bool = False,
+    draw: Path | None = None,
+    save: Path | None = None,
+    export_to: str | None = None,
 ) -> None:
-    """List the ways to divide data, or show one: who has what."""
+    """List the ways to divide data, or show one: who has what.
+
+    Args:
+        split: Split to show, such as p10c2.
+        split_arg (NAME=VALUE): Argument of your own split; repeat.
+        dataset: Data set to divide.
+        pool_of (--pool): Samples to divide: train, or joined with the test part.
+        seed: Seed of the split.
+        local_test: Fraction of samples held out for local tests.
+        download: Download missing data files.
+        draw: File for a drawing of the split: png, svg or pdf.
+        save: File to save the split in, for --split file:PATH.
+        export_to (--export KIND:PLACE): Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.
+    """
     if split is None:
         if draw or save or export_to:
             raise UsageError(

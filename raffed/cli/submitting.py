@@ -34,21 +34,18 @@ if TYPE_CHECKING:
 # The commands `raffed jobs`, `logs` and `stop`: look after the jobs that `raffed submit` has started.
 
 
-Address = Annotated[
-    str | None,
-    typer.Option("--address", help="Job server; without it: the one in RAY_API_SERVER_ADDRESS."),
-]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the job, as `raffed jobs` lists it.")]
-
-
 def check_address(address: str | None) -> None:
     """Refuse the URL of a job server with a secret in it."""
     if address is not None and is_url(address):
         check_url(address)
 
 
-def jobs(address: Address = None) -> None:
-    """List the jobs of a Ray cluster, the newest first: id, state, time and command."""
+def jobs(*, address: str | None = None) -> None:
+    """List the jobs of a Ray cluster, the newest first: id, state, time and command.
+
+    Args:
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+    """
     check_address(address)
     from raffed.runtime.ray.jobs import Jobs
 
@@ -64,14 +61,14 @@ def jobs(address: Address = None) -> None:
     show(("id", "state", "time", "command"), rows, right="time")
 
 
-def logs(
-    name: Id,
-    address: Address = None,
-    follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Go on until the job ends, and end as it does.")
-    ] = False,
-) -> None:
-    """Print the log of a job; with --follow until the job ends, with its exit code."""
+def logs(name: str, *, address: str | None = None, follow: bool = False) -> None:
+    """Print the log of a job; with --follow until the job ends, with its exit code.
+
+    Args:
+        name (ID): Id of the job, as `raffed jobs` lists it.
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+        follow (--follow/--no-follow): Go on until the job ends, and end as it does.
+    """
     check_address(address)
     from raffed.runtime.ray.jobs import Jobs
 
@@ -82,8 +79,13 @@ def logs(
     print(server.log(name), end="", flush=True)
 
 
-def stop(name: Id, address: Address = None) -> None:
-    """Stop a job. Its runs get a signal, write a checkpoint and can be resumed."""
+def stop(name: str, *, address: str | None = None) -> None:
+    """Stop a job. Its runs get a signal, write a checkpoint and can be resumed.
+
+    Args:
+        name (ID): Id of the job, as `raffed jobs` lists it.
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+    """
     check_address(address)
     from raffed.runtime.ray.jobs import Jobs
 
@@ -129,40 +131,32 @@ def submit(
             metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, followed by its own options."
         ),
     ],
-    address: Address = None,
-    working_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--working-dir",
-            help="Folder to send, such as a checkout; without it: the TOML file, and the source files of "
-            "your own code that the command or the file names.",
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env", metavar="NAME=VALUE", help="Environment variable of the job; it must not be a secret."
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--id", help="Id of the job; chosen by Ray if not given.")
-    ] = None,
-    python: Annotated[
-        str, typer.Option("--python", help="Python on the cluster that has raffed.")
-    ] = "python",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Also send more than 50 MB.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Follow the log and end with the job's exit code.")
-    ] = True,
+    *,
+    address: str | None = None,
+    working_dir: Path | None = None,
+    env: list[str] | None = None,
+    name: str | None = None,
+    python: str = "python",
+    dry_run: bool = False,
+    yes: bool = False,
+    wait: bool = True,
 ) -> None:
     """Run a command as a job of a Ray cluster.
 
     Options of submit stand before COMMAND, those of COMMAND after it. What is sent is shown first. Results go
     to shared storage: --out takes a URL or an absolute path. Ctrl-C leaves the job running and says how to go
     on.
+
+    Args:
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+        working_dir: Folder to send, such as a checkout; without it: the TOML file, and the source files of
+            your own code that the command or the file names.
+        env (NAME=VALUE): Environment variable of the job; it must not be a secret.
+        name (--id): Id of the job; chosen by Ray if not given.
+        python: Python on the cluster that has raffed.
+        dry_run: List what would be sent, and send nothing.
+        yes: Also send more than 50 MB.
+        wait (--wait/--no-wait): Follow the log and end with the job's exit code.
 
     Examples:
 

@@ -25,6 +25,7 @@ from raffed.results.text import visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.runs.result import RunResult
+    from raffed.runtime.reports import RoundProfile
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")
@@ -45,6 +46,13 @@ BETWEEN = 3  # columns between two cells
 KEY = 30  # a longer word in the first column may be broken
 WORD = 14  # a longer word in a column of text may be broken, such as an address
 WIDE = 200  # columns assumed if no terminal limits them
+
+PARTS = ("training", "sums", "messages", "scoring", "disk", "rest")
+MOST_ROUNDS = 20  # lines of the table; with more rounds a line is the mean of several
+NOTE = (
+    "In seconds per round. training: the slowest actor's; messages: what the driver\n"
+    "waits for its actors beyond their work; disk: rows, client states, checkpoints."
+)
 
 
 def console() -> Console:
@@ -320,3 +328,42 @@ def _widths(
             given[at] += 1
         left -= min(left, len(open_))
     return list(given.items())
+
+
+def show_profile(method: str, found: Sequence[tuple[int, RoundProfile]]) -> None:
+    """Print the table of a run's rounds."""
+    titles = ("round", "seconds", *PARTS)
+    show(titles, profile_lines(found), title=f"profile of {method}", right="|".join(titles))
+    print(NOTE)
+
+
+def profile_lines(found: Sequence[tuple[int, RoundProfile]]) -> list[list[str]]:
+    """Return the lines of the table: at most 20 of rounds, then their mean and each part's share of it.
+
+    Args:
+        found: Number and profile of each round, at least one. If there are more than 20, a line is the mean
+            of several rounds that follow one another.
+    """
+    size = math.ceil(len(found) / MOST_ROUNDS)
+    blocks = [found[start : start + size] for start in range(0, len(found), size)]
+    lines = [_line(_numbers_of(block), block) for block in blocks]
+    if len(found) > 1:
+        lines.append(_line("mean", found))
+    means = _means(found)
+    whole = sum(means) or 1.0
+    return [*lines, ["share", "100 %", *(f"{100 * mean / whole:.0f} %" for mean in means)]]
+
+
+def _numbers_of(block: Sequence[tuple[int, RoundProfile]]) -> str:
+    first, last = block[0][0], block[-1][0]
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
+def _line(name: str, block: Sequence[tuple[int, RoundProfile]]) -> list[str]:
+    """Return a line whose numbers add up as they are printed."""
+    parts = [round(mean, 3) for mean in _means(block)]
+    return [name, f"{sum(parts):.3f}", *(f"{part:.3f}" for part in parts)]
+
+
+def _means(block: Sequence[tuple[int, RoundProfile]]) -> list[float]:
+    return [sum(one) / len(block) for one in zip(*(profile for _, profile in block), strict=True)]

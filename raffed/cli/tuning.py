@@ -4,13 +4,12 @@ new seeds.
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -35,14 +34,13 @@ from raffed.cli.options import (
     flags_of,
     run_options,
     text_of,
-    words_of,
 )
 from raffed.cli.options import (
     Json as AsJson,
 )
 from raffed.cli.planning import show_plan, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
-from raffed.cli.signals import NOTHING, StopSignals
+from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
 from raffed.config.search_axis import POINTS
 from raffed.config.validation import Json, table_of
@@ -50,9 +48,6 @@ from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
 from raffed.search.request import Request
-
-if TYPE_CHECKING:
-    from raffed.search.folder import SweepFolder
 
 # Like the fields of [runtime], these are not part of what a sweep asks for
 HERE = (
@@ -75,30 +70,18 @@ Methods = Annotated[
 def tune(
     flags: Flags,
     asked: Flags,
-    place: Annotated[
-        str,
-        typer.Option("--out", metavar="PLACE", help="Folder or URL for the trials, final runs and table."),
-    ],
-    methods: Methods = None,
     file: File = None,
+    *,
+    place: str,
+    methods: Methods = None,
     grid: Annotated[
         list[str] | None,
         typer.Option("--grid", help=GRID_HELP, metavar="NAME=V,V,...", rich_help_panel=SWEEP),
     ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget", help="Most time for all trials, such as 90s, 30m or 2h.", rich_help_panel=SWEEP
-        ),
-    ] = None,
-    at_once: Annotated[
-        int,
-        typer.Option(
-            "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP, min=0
-        ),
-    ] = 0,
+    budget: Annotated[str | None, typer.Option(rich_help_panel=SWEEP)] = None,
+    at_once: Annotated[int, typer.Option(rich_help_panel=SWEEP, min=0)] = 0,
     plan: Plan = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in --out.")] = False,
+    resume: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
     as_json: AsJson = False,
@@ -108,6 +91,12 @@ def tune(
     Every method gets the same number of trials; one with fewer settings also tries learning rates. They are
     compared on a validation part of the clients' training data. The chosen setting then runs again with new
     seeds and all training data. Only these runs are scored on test data.
+
+    Args:
+        place (--out PLACE): Folder or URL for the trials, final runs and table.
+        budget: Most time for all trials, such as 90s, 30m or 2h.
+        at_once: Number of trials at a time; 0: as many as fit.
+        resume: Continue the sweep in --out.
 
     Examples:
 
@@ -174,27 +163,20 @@ def _sweep(
     seconds: float | None,
     accept: bool,
 ) -> None:
-    opened: list[SweepFolder] = []
-
-    def ended() -> None:
-        for folder in opened:
-            screen.show({"event": "stopped", "resume": _again(out)})
-            # A folder that is gone or closed keeps its last state, from which --resume goes on as well
-            with contextlib.suppress(OSError):
-                folder.end("stopped")
-        if not opened:
-            print(NOTHING, file=sys.stderr)
-
     with StopSignals(lambda: None) as signals:
         try:
-            complete, _ = searched(request, out, resume, screen, at_once, seconds, opened, accept=accept)
+            complete, _ = searched(request, out, resume, screen, at_once, seconds, accept=accept)
         except (KeyboardInterrupt, Exception) as error:
-            if isinstance(error, RayLostError):
-                print(f"raffed: {error}", file=sys.stderr)
-            elif not isinstance(error, KeyboardInterrupt) and not signals.cut:
+            lost = isinstance(error, RayLostError)
+            if not lost and not isinstance(error, KeyboardInterrupt) and not signals.cut:
                 raise
-            ended()
-            raise SystemExit(signals.code or (1 if isinstance(error, RayLostError) else 130)) from None
+            if lost:
+                print(f"raffed: {error}", file=sys.stderr)
+            if screen.started:
+                screen.show({"event": "stopped", "resume": _again(out)})
+            else:
+                screen.unbegun()
+            raise SystemExit(signals.code or (1 if lost else 130)) from None
     if not complete:
         raise RaffedError(
             f"{out}: not every method has chosen settings and finished its final runs; `{_again(out)}` "
@@ -221,7 +203,7 @@ def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str]
     for name in methods:
         check_space(name, searched)
     for_all = table_of(tables.pop("args", {}))
-    parts = args_for(methods, {**for_all, **assignments(words_of(flags, "args"))})
+    parts = args_for(methods, {**for_all, **assignments(flags.get("args"))})
     tables = merged(tables, {**flags, "method": methods[0], "args": []})
     tables["args"] = {}
     if asked.get("protocol") != "paper":

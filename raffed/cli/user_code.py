@@ -19,31 +19,17 @@ MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("
 
 
 def check(
-    reference: Annotated[
-        str,
-        typer.Argument(
-            metavar="REFERENCE",
-            help="package.module:name, ./file.py:name, data such as csv:FILE?label=y, or a name.",
-        ),
-    ],
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Argument of what is checked; repeat.", metavar="NAME=VALUE"),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            help="What it is, such as loss or metric, where that cannot be recognised.",
-            metavar="KIND",
-        ),
-    ] = None,
-    as_json: Json = False,
+    reference: str, *, given: list[str] | None = None, kind: str | None = None, as_json: Json = False
 ) -> None:
     """Check a method, network, data set, split, loss, metric, schedule, selection or table.
 
     It is recognised by what it is. Exit code 0 if every check holds, 1 if one fails, 2 if the reference is
     wrong.
+
+    Args:
+        reference (REFERENCE): package.module:name, ./file.py:name, data such as csv:FILE?label=y, or a name.
+        given (--set NAME=VALUE): Argument of what is checked; repeat.
+        kind (KIND): What it is, such as loss or metric, where that cannot be recognised.
 
     Examples:
 
@@ -78,10 +64,11 @@ def check(
         raise typer.Exit(1)
 
 
-def new(
-    folder: Annotated[Path, typer.Argument(metavar="NAME", help="New folder; its name is the package's.")],
-) -> None:
+def new(folder: Path) -> None:
     """Write a small project with a method, a network, data, a run and their tests.
+
+    Args:
+        folder (NAME): New folder; its name is the package's.
 
     Example:
 
@@ -98,20 +85,11 @@ USED = ("method", "args", "data.dataset", "data.root", "data.download", "model.n
 @run_options(without=[flag.field for flag in FLAGS if flag.field not in USED])
 def leakage(
     flags: Flags,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="TOML file of a run, of which method, data set, network and seed are used.",
-            metavar="EXPERIMENT.toml",
-        ),
-    ] = None,
-    images: Annotated[
-        int, typer.Option("--images", help="Number of training images that are attacked.", min=1)
-    ] = 4,
-    iterations: Annotated[
-        int, typer.Option("--iterations", help="Iterations of L-BFGS for each start.", min=1)
-    ] = 100,
-    restarts: Annotated[int, typer.Option("--restarts", help="Starts for each image.", min=1)] = 2,
+    file: Path | None = None,
+    *,
+    images: Annotated[int, typer.Option(min=1)] = 4,
+    iterations: Annotated[int, typer.Option(min=1)] = 100,
+    restarts: Annotated[int, typer.Option(min=1)] = 2,
     as_json: Json = False,
 ) -> None:
     """Attack uploads of a method by deep leakage from gradients, and say how much of the images comes out.
@@ -119,6 +97,12 @@ def leakage(
     Every client has one image and makes one step of plain SGD. The attacker knows all weights, the learning
     rate, and what was sent. An mse near 0 means that the server gets the image. The search needs a network
     with smooth activations, such as lenet_dlg.
+
+    Args:
+        file (EXPERIMENT.toml): TOML file of a run, of which method, data set, network and seed are used.
+        images: Number of training images that are attacked.
+        iterations: Iterations of L-BFGS for each start.
+        restarts: Starts for each image.
 
     Example:
 
