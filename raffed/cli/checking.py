@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import raffed
-from raffed.api.reporting import reported, unpacked_records, write_item_tables
+from raffed.api.reporting import reported, write_item_tables
 from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration, plain, set_as_recorded
 from raffed.cli.options import AcceptChangedCode, DataRoot, Flags, Json, TrustCode, run_options, text_of
@@ -23,7 +23,7 @@ from raffed.cli.screen import Screen, make_screen, status
 from raffed.cli.signals import StopSignals
 from raffed.cli.tables import console, line, mark, show
 from raffed.errors import UsageError
-from raffed.results.storage import fetched, is_url, mirrored, named
+from raffed.results.storage import fetched, is_url, mirrored, named, unpacked
 from raffed.results.text import visible
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
 
     def write() -> None:
         try:
-            with unpacked_records(places) as here:
+            with unpacked(places) as here:
                 found = reported(here, out, tell, reload=EVERY)
         except UsageError as error:  # the first run may not have begun
             tell(f"{error}; waiting")
@@ -250,7 +250,7 @@ def report(runs: list[str], *, place: str, as_json: Json = False, watch: bool = 
         return
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
         places = [stack.enter_context(fetched(one)) for one in runs]
-        whole = write_report(stack.enter_context(unpacked_records(places)), out, screen)
+        whole = write_report(stack.enter_context(unpacked(places)), out, screen)
     if not whole:
         raise typer.Exit(1)
 

@@ -159,9 +159,9 @@ def asked_seeds(file: Path | None, typed: int | None) -> int | None:
     return asked
 
 
-def check_single(seeds: int | None, given: Mapping[str, bool]) -> None:
+def check_single(seeds: int | None, given: Mapping[str, object]) -> None:
     """Refuse options that follow a single run where there are several."""
-    names = [name for name, is_given in given.items() if is_given]
+    names = [name for name, value in given.items() if value]
     if seeds is not None and names:
         raise UsageError(
             f"{' and '.join(names)} cannot be used with --seeds, whose runs execute at the same time; leave "

@@ -5,14 +5,14 @@ Of a reproduction also what is left out: in a few words for each cell, and once 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from raffed.cli.messages import counted, plain
+from raffed.api.progress import Event
+from raffed.cli.messages import counted
 from raffed.cli.tables import show
 from raffed.results.storage import named
 from raffed.results.text import visible
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from raffed.search.request import Request
     from raffed.tables.planner import Planned
 
-Row = Mapping[str, str]
+Row = dict[str, str]
 
 
-def show_plan(rows: Sequence[Row], summary: str, as_json: bool) -> None:
-    """Print what would run.
+def plan_event(rows: Sequence[Row], summary: str) -> Event:
+    """Return the event that lists what would run.
 
     Args:
         rows: One for each cell, trial or run: column → text.
         summary: A line about all of it.
-        as_json: Whether one JSON object is printed in place of a table.
     """
-    if as_json:
-        print(json.dumps({"event": "plan", "summary": summary, "rows": plain([dict(row) for row in rows])}))
-        return
+    return {"event": "plan", "summary": summary, "rows": rows}
 
+
+def show_plan(rows: Sequence[Row], summary: str) -> None:
+    """Print what would run."""
     if rows:
         show(list(rows[0]), [list(row.values()) for row in rows], right="runs|finished|seed|rounds|trials")
     typer.echo(visible(f"{summary}; nothing was run (--plan)"))

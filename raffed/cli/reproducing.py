@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -28,7 +28,7 @@ from raffed.cli.execution import execute as run_one
 from raffed.cli.execution import execute_stoppable
 from raffed.cli.messages import counted, duration
 from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Json, Plan, TrustCode, run_options, text_of
-from raffed.cli.planning import item_rows, show_plan, stated
+from raffed.cli.planning import item_rows, plan_event, stated
 from raffed.cli.screen import Overall, Screen, make_screen
 from raffed.cli.tables import show
 from raffed.config.portable import set_where_possible
@@ -45,7 +45,8 @@ from raffed.tables.studies import studies
 if TYPE_CHECKING:
     from raffed.tables.items import Item
 
-KEPT = ("data.root", "numerics.cohort", "numerics.bits", "numerics.convolutions")
+NUMERICS = ("cohort", "bits", "convolutions")
+KEPT = ("data.root", *(f"numerics.{name}" for name in NUMERICS))
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field not in KEPT]
 
 
@@ -96,7 +97,6 @@ def reproduce(
         raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h
     """
     set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
-
     if listed or (item is None and own is None):
         with fetched(place) as out:
             _list(out, own, item)
@@ -106,7 +106,8 @@ def reproduce(
     if count < 1:
         raise UsageError(f"--seeds {count} is below 1")
     found = as_released(found) if released else found
-    found = _computed(found, flags)
+    numerics: dict[str, Any] = {name: flags.get(f"numerics.{name}") for name in NUMERICS}
+    found = computed(found, **numerics)
     seconds = None if budget is None else seconds_of(budget)
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
@@ -115,23 +116,12 @@ def reproduce(
         planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
         done = {job.folder for job in planned if job.done}
         _announce(found, scale, planned, done, count, timed)
-        if not plan:
+        if plan:
+            rows = item_rows(planned, done, brief=not as_json)
+            screen.show(plan_event(rows, f"{counted(len(rows), 'cell')} of {found.key}"))
+        else:
             check_possible(found, planned, "is finished" if tables else "can be run")
             _reproduce(asked, planned, None if tables else seconds, screen, tables)
-    if plan:  # here, because within the screen of --json what is printed goes to stderr
-        rows = item_rows(planned, done, brief=not as_json)
-        show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json)
-
-
-def _computed(found: Item, flags: Flags) -> Item:
-    """Return the item with the arithmetic that the flags ask for."""
-    cohort = text_of(flags, "numerics.cohort")
-    return computed(
-        found,
-        None if cohort is None else int(cohort),
-        text_of(flags, "numerics.bits"),
-        text_of(flags, "numerics.convolutions"),
-    )
 
 
 def _tell(text: str) -> None:
@@ -160,7 +150,6 @@ def _reproduce(
 
     path = write_item(asked.item, asked.scale, asked.out, found)
     lost = diverged(found)
-
     write_paper_item(path, screen)
     if lost:
         folders = ", ".join(str(job.folder) for job in lost)

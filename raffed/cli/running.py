@@ -40,7 +40,7 @@ from raffed.cli.options import (
     TrustCode,
     run_options,
 )
-from raffed.cli.planning import run_rows, show_plan
+from raffed.cli.planning import plan_event, run_rows
 from raffed.cli.screen import make_screen
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
@@ -111,41 +111,32 @@ def run(
         After one Ctrl-C or SIGTERM, the run finishes the round (in at most 4 s), writes a checkpoint and
         stops. In the first round it stops at once.
     """
-    if (count := asked_seeds(file, seeds)) is not None:
-        followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
-        check_single(count, {name: bool(given) for name, given in followed.items()} | {"--profile": profile})
-        _run_seeds(file, flags, out, count, as_json, quiet, accept)
-        return
-    if accept:
+    count = asked_seeds(file, seeds)
+    followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
+    check_single(count, {**followed, "--profile": profile})
+    if accept and count is None:
         raise UsageError(
             "--accept-changed-code is for runs that go on: give it to `raffed resume`, or together with "
             "--seeds; a single `raffed run` begins anew, so leave it out"
         )
     with make_screen(as_json, quiet) as screen:
         config = read_config(file, flags)
+        place = free_folder(config, "" if count is None else "seeds") if out is None else out
+        if count is not None:
+            config = one_process_each(config, file, flags)
+            with mirrored(place) as folder:
+                runs = seed_runs({config.method: config}, folder, count, True, accept)
+                run_many(runs, folder, screen, at_once=True)
+            return
         with (
-            mirrored(free_folder(config) if out is None else out) as folder,
+            mirrored(place) as folder,
             followers(folder, on_round, board, tracker, project) as watchers,
         ):
-            import raffed
-
             times = RoundTimes()
             work = partial(raffed.run, config, folder)
             execute(work, Run.alone(config, folder), screen, watchers=[*watchers, times])
             if profile:
                 times.show(screen, config.method)
-
-
-def _run_seeds(
-    file: Path | None, flags: Flags, out: str | None, seeds: int, as_json: bool, quiet: bool, accept: bool
-) -> None:
-    config = one_process_each(read_config(file, flags), file, flags)
-    with (
-        make_screen(as_json, quiet) as screen,
-        mirrored(free_folder(config, "seeds") if out is None else out) as place,
-    ):
-        runs = seed_runs({config.method: config}, place, seeds, True, accept)
-        run_many(runs, place, screen, at_once=True)
 
 
 @run_options(without=NOT_RUNTIME)
@@ -174,7 +165,6 @@ def resume(
     with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
         set_as_recorded(folder)
         with followers(folder, on_round, board, tracker, project) as watchers:
-            import raffed
             from raffed.results.runfile import read_run
             from raffed.runs.folder import run_config
 
@@ -234,12 +224,12 @@ def compare(
         else:
             configs = {name: one_process_each(config, file, flags) for name, config in configs.items()}
             runs = seed_runs(configs, out, count, accept=accept)
-        rows = run_rows(runs) if plan else []
-        if not plan:
+        if plan:
+            rows = run_rows(runs)
+            finished = sum(row["state"] == "finished" for row in rows)
+            screen.show(plan_event(rows, f"{counted(len(rows), 'run')}, {finished} finished"))
+        else:
             run_many(runs, out, screen, at_once=count is not None, profile=profile)
-    if plan:  # here, because within the screen of --json what is printed goes to stderr
-        finished = sum(row["state"] == "finished" for row in rows)
-        show_plan(rows, f"{counted(len(rows), 'run')}, {finished} finished", as_json)
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from raffed.api.progress import Event, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
-from raffed.cli.planning import trial_rows
+from raffed.cli.planning import show_plan, trial_rows
 from raffed.cli.signals import NOTHING
 from raffed.cli.tables import (
     console,
@@ -111,6 +111,9 @@ class Screen(Shown):
     def on_warning(self, event: Event, run: Run, first: bool) -> None:
         count_warning(event["text"])
         super().on_warning(event, run, first)
+
+    def on_plan(self, event: Event) -> None:
+        show_plan(event["rows"], event["summary"])
 
     def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
         for text in warnings:

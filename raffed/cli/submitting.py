@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -125,12 +125,7 @@ class Parcel(NamedTuple):
 
 def submit(
     context: typer.Context,
-    command: Annotated[
-        str,
-        typer.Argument(
-            metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, followed by its own options."
-        ),
-    ],
+    command: str,
     *,
     address: str | None = None,
     working_dir: Path | None = None,
@@ -148,6 +143,7 @@ def submit(
     on.
 
     Args:
+        command (COMMAND): One of run, resume, compare, tune, reproduce, followed by its own options.
         address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
         working_dir: Folder to send, such as a checkout; without it: the TOML file, and the source files of
             your own code that the command or the file names.

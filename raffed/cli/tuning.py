@@ -38,7 +38,7 @@ from raffed.cli.options import (
 from raffed.cli.options import (
     Json as AsJson,
 )
-from raffed.cli.planning import show_plan, trial_rows, trial_summary
+from raffed.cli.planning import plan_event, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
 from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
@@ -61,9 +61,6 @@ GRID_HELP = (
     "model.args.NAME and seed. LOW..HIGH\\[:log]\\[:POINTS] is a range, such as mu=1e-4..1:log:9; a grid "
     f"takes POINTS values of it ({POINTS}), a random search and Optuna draw from it."
 )
-Methods = Annotated[
-    list[str] | None, typer.Option("--method", help="Method to tune; repeat for more.", metavar="NAME")
-]
 
 
 @run_options(without=["method"], asked=SEARCHED)
@@ -73,7 +70,7 @@ def tune(
     file: File = None,
     *,
     place: str,
-    methods: Methods = None,
+    methods: list[str] | None = None,
     grid: Annotated[
         list[str] | None,
         typer.Option("--grid", help=GRID_HELP, metavar="NAME=V,V,...", rich_help_panel=SWEEP),
@@ -94,6 +91,7 @@ def tune(
 
     Args:
         place (--out PLACE): Folder or URL for the trials, final runs and table.
+        methods (--method NAME): Method to tune; repeat for more.
         budget: Most time for all trials, such as 90s, 30m or 2h.
         at_once: Number of trials at a time; 0: as many as fit.
         resume: Continue the sweep in --out.
@@ -124,11 +122,10 @@ def tune(
             check_place(out, request, resume)
             check_trials(out, accept)
             check(request)
+            rows = trial_rows(request)
+            screen.show(plan_event(rows, trial_summary(request, rows)))
         else:
             _sweep(request, out, resume, screen, at_once, seconds, accept)
-    if plan:  # here, because within the screen of --json what is printed goes to stderr
-        rows = trial_rows(request)
-        show_plan(rows, trial_summary(request, rows), as_json)
 
 
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
