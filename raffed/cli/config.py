@@ -112,22 +112,13 @@ def option_hint(option: str, words: Sequence[str]) -> str:
         return ""
     typed = [after for before, after in pairwise(words) if before == "--method"]
     typed += [word.partition("=")[2] for word in words if word.startswith("--method=")]
-    own = [one.lower() for one in typed if one.lower() in METHODS and name in _arguments(one.lower())]
-    if own:
-        return f"{option} is not an option; {name} is an argument of {own[0]}: give --set {name}=VALUE"
-    every = [method for method in METHODS if name in _arguments(method)]
-    if not every or typed:
-        return _near(option, name, own or [one.lower() for one in typed if one.lower() in METHODS])
-    shown = ", ".join(every[:FEW]) + (f" and {len(every) - FEW} more" if len(every) > FEW else "")
-    return (
-        f"{option} is not an option; {name} is an argument of {shown}: give --method {every[0]} "
-        f"--set {name}=VALUE"
-    )
-
-
-def _near(option: str, name: str, methods: Sequence[str]) -> str:
-    """Return the argument of a method whose name is like an option that does not exist."""
-    for method in methods:
+    known = [one.lower() for one in typed if one.lower() in METHODS]
+    takers = [method for method in (known if typed else METHODS) if name in _arguments(method)]
+    if takers:
+        shown = ", ".join(takers[:FEW]) + (f" and {len(takers) - FEW} more" if len(takers) > FEW else "")
+        choose = "" if typed else f"--method {takers[0]} "
+        return f"{option} is not an option; {name} is an argument of {shown}: give {choose}--set {name}=VALUE"
+    for method in known:
         for near in difflib.get_close_matches(name, sorted(_arguments(method)), n=1, cutoff=0.8):
             return f"{option} is not an option; {method} has an argument {near}: give --set {near}=VALUE"
     return ""
