@@ -12,7 +12,7 @@ import typer
 import raffed
 from raffed.cli.checking import MARKS
 from raffed.cli.messages import counted, duration, plain
-from raffed.cli.options import DataRoot, Json
+from raffed.cli.options import AsJson, DataRoot
 from raffed.cli.screen import status
 from raffed.cli.tables import mark, show
 from raffed.results.storage import named
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHORT = 16
 
 
-def bundle(place: str, *, out: Path, license: str = "", as_json: Json = False) -> None:
+def bundle(place: str, *, out: Path, license: str = "", as_json: AsJson = False) -> None:
     """Write a run, a sweep or a reproduced table into one zip for reviewers.
 
     It has configurations, partitions, rows, hashes, versions of packages and own code, but no data and no
@@ -61,7 +61,7 @@ def replay(
     run: list[str] | None = None,
     data_root: DataRoot = None,
     trust_code: bool = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Execute the runs of a bundle again, and say what is equal.
 

@@ -18,7 +18,7 @@ import raffed
 from raffed.api.reporting import reported, write_item_tables
 from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration, plain, set_as_recorded
-from raffed.cli.options import AcceptChangedCode, DataRoot, Flags, Json, TrustCode, run_options, text_of
+from raffed.cli.options import AcceptChangedCode, AsJson, DataRoot, Flags, TrustCode, run_options, text_of
 from raffed.cli.screen import Screen, make_screen, status
 from raffed.cli.signals import StopSignals
 from raffed.cli.tables import console, line, mark, show
@@ -149,7 +149,7 @@ def verify(
     place: str,
     *,
     rounds: int = 3,
-    as_json: Json = False,
+    as_json: AsJson = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
@@ -233,7 +233,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def report(runs: list[str], *, place: str, as_json: Json = False, watch: bool = False) -> None:
+def report(runs: list[str], *, place: str, as_json: AsJson = False, watch: bool = False) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
@@ -295,7 +295,7 @@ def doctor(
     *,
     data_root: DataRoot = None,
     ray: bool = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at this machine and say what to do about what is wrong.
 

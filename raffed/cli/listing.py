@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from raffed.cli.messages import counted, percent
-from raffed.cli.options import Json, documented
+from raffed.cli.options import AsJson, documented
 from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
@@ -292,7 +292,7 @@ runs = typer.Typer(no_args_is_help=True, help="Show what a folder of runs holds.
     "list", help="List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy."
 )
 @documented
-def list_runs(folder: Path = Path("runs"), *, as_json: Json = False) -> None:
+def list_runs(folder: Path = Path("runs"), *, as_json: AsJson = False) -> None:
     """List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy.
 
     Args:

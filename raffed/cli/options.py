@@ -46,7 +46,7 @@ TrustCode: TypeAlias = Annotated[
 ]
 PLAN_HELP = "List what would run, and run nothing."
 Plan: TypeAlias = Annotated[bool, typer.Option("--plan", help=PLAN_HELP)]
-Json: TypeAlias = Annotated[
+AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
 ]
 Quiet: TypeAlias = Annotated[

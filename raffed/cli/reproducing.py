@@ -27,7 +27,7 @@ from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
 from raffed.cli.execution import execute_stoppable
 from raffed.cli.messages import counted, duration
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Json, Plan, TrustCode, run_options, text_of
+from raffed.cli.options import FLAGS, AcceptChangedCode, AsJson, Flags, Plan, TrustCode, run_options, text_of
 from raffed.cli.planning import item_rows, plan_event, stated
 from raffed.cli.screen import Overall, Screen, make_screen
 from raffed.cli.tables import show
@@ -67,7 +67,7 @@ def reproduce(
     listed: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Reproduce a table or figure of a paper, or a table of your own.
 

@@ -27,6 +27,7 @@ from raffed.cli.config import (
 from raffed.cli.options import (
     FLAGS,
     AcceptChangedCode,
+    AsJson,
     File,
     Flags,
     Plan,
@@ -34,9 +35,6 @@ from raffed.cli.options import (
     flags_of,
     run_options,
     text_of,
-)
-from raffed.cli.options import (
-    Json as AsJson,
 )
 from raffed.cli.planning import plan_event, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
@@ -50,10 +48,7 @@ from raffed.results.storage import mirrored, named
 from raffed.search.request import Request
 
 # Like the fields of [runtime], these are not part of what a sweep asks for
-HERE = (
-    "data.root",
-    "data.download",
-)
+HERE = ("data.root", "data.download")
 SWEEP = "The search"
 SEARCHED = flags_of(Request, SWEEP, without=("base", "methods", "args", "grid"))
 GRID_HELP = (

@@ -11,7 +11,7 @@ import typer
 from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
 from raffed.cli.messages import counted, plain
-from raffed.cli.options import FLAGS, Flags, Json, run_options
+from raffed.cli.options import FLAGS, AsJson, Flags, run_options
 from raffed.cli.tables import mark, show
 from raffed.results.text import visible
 
@@ -19,7 +19,7 @@ MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("
 
 
 def check(
-    reference: str, *, given: list[str] | None = None, kind: str | None = None, as_json: Json = False
+    reference: str, *, given: list[str] | None = None, kind: str | None = None, as_json: AsJson = False
 ) -> None:
     """Check a method, network, data set, split, loss, metric, schedule, selection or table.
 
@@ -90,7 +90,7 @@ def leakage(
     images: Annotated[int, typer.Option(min=1)] = 4,
     iterations: Annotated[int, typer.Option(min=1)] = 100,
     restarts: Annotated[int, typer.Option(min=1)] = 2,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attack uploads of a method by deep leakage from gradients, and say how much of the images comes out.
 
