@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raffed.api.progress import make_progress
+from raffed.api.progress import Shown, make_progress
 from raffed.results.storage import fetched
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def replay(
     only: Sequence[str] = (),
     data_root: str | None = None,
     trust_code: bool = False,
-    progress: bool = True,
+    progress: bool | Shown = True,
 ) -> Replay:
     """Execute the runs of a bundle again and compare them, as `raffed replay` does.
 
@@ -68,7 +68,7 @@ def replay(
         only: Names of runs in the bundle; empty: all.
         data_root: Folder of the data sets.
         trust_code: Whether code that the bundle brings may be executed.
-        progress: Whether rounds are counted on stderr or below the notebook's cell.
+        progress: Whether rounds are counted on stderr or below the notebook's cell; or what counts them.
 
     Returns:
         All checks; `replay.ok` says whether everything has the recorded bits.
@@ -91,13 +91,20 @@ def replay(
     return replayed(Path(archive), Path(out), rounds, only, data_root, trust_code, watch)
 
 
-def verify(run: Path | str, rounds: int = 3, *, progress: bool = True) -> Certificate:
+def verify(
+    run: Path | str,
+    rounds: int = 3,
+    *,
+    progress: bool | Shown = True,
+    accept_changed_code: bool = False,
+) -> Certificate:
     """Check every hash in a run's folder, and execute some of its rounds again, as `raffed verify` does.
 
     Args:
         run: Folder or URL of the run. Nothing in it is changed.
         rounds: Number of rounds to execute again, at least 0. As many as were run means all.
-        progress: Whether the rounds are counted on stderr or below the notebook's cell.
+        progress: Whether the rounds are counted on stderr or below the notebook's cell; or what counts them.
+        accept_changed_code: Whether own code may be another than that which the run was made with.
 
     Returns:
         All checks with their outcomes; `certificate.ok` says whether everything has the recorded bits.
@@ -114,4 +121,8 @@ def verify(run: Path | str, rounds: int = 3, *, progress: bool = True) -> Certif
 
     shown = make_progress(progress)
     with fetched(run, whole=True) as folder:
-        return verified(folder, rounds, lambda done, of: shown.say(f"executed {done} of {of} rounds again"))
+
+        def watch(done: int, of: int) -> None:
+            shown.say(f"executed {done} of {of} rounds again")
+
+        return verified(folder, rounds, watch, accept_changed_code)

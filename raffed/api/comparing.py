@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from raffed.api.many_runs import (
     Ending,
+    execute_all,
     execute_at_once,
-    in_processes,
     method_runs,
     seed_runs,
     with_one_process,
 )
-from raffed.api.progress import Shown, make_progress
+from raffed.api.progress import make_progress
 from raffed.api.reporting import WrittenReport, reported
-from raffed.api.running import ComparedMethod, Run, by_label, one_ray, start_or_continue
+from raffed.api.running import ComparedMethod, Run, by_label
 from raffed.config.run import RunConfig
 from raffed.config.validation import Value
 from raffed.errors import NumericsError, UsageError
@@ -176,36 +176,40 @@ def compare(
                 name: replace(one, runtime=with_one_process(one.runtime)) for name, one in configs.items()
             }
             runs = seed_runs(placed, place, seeds, accept=accept_changed_code)
-        results, lost = _executed(runs, shown, at_once=seeds is not None and in_processes(runs))
+
+        results: dict[Run, RunResult] = {}
+
+        def in_turn(run: Run) -> None:
+            shown.begin(f"{run.title} → {run.folder}")
+            results[run] = run.go_on(shown.round)
+
+        endings = execute_all(
+            runs,
+            shown,
+            at_once=seeds is not None,
+            in_turn=in_turn,
+            together=lambda left: execute_at_once(left, shown),
+        )
+        lost = _lost(endings)
+        results |= {run: run.go_on(lambda event: None) for run in runs if run not in {**results, **lost}}
         folders = [run.folder for run in runs if run in results or run.folder.exists()]
         return _compared(configs, results, lost, reported(folders, place / "report", shown.say), seeds)
 
 
-def _executed(
-    runs: Sequence[Run], shown: Shown, at_once: bool
-) -> tuple[dict[Run, RunResult], dict[Run, str]]:
-    """Execute runs, or what is left of them. Return the results, and why the other runs failed."""
-    results, lost = dict[Run, "RunResult"](), dict[Run, str]()
-    with one_ray(runs[0].config):
-        left = [run for run in runs if not run.finished] if at_once else []
-        endings = execute_at_once(left, shown) if left else {}
-        for run in runs:
-            ending = endings.get(run, Ending("finished"))
-            if ending.refused:
-                raise UsageError(ending.why)
-            if ending.state != "finished":
-                lost[run] = ending.why or ending.state
-                continue
-            if not at_once:
-                shown.begin(f"{run.title} → {run.folder}")
-            try:
-                results[run] = start_or_continue(run.config, run.folder, shown.round, accept=run.accept)
-            except NumericsError as error:
-                lost[run] = Ending.of_error(error).why
-                shown.say(f"{run.title}: {lost[run]}")
-    if not results:
+def _lost(endings: Mapping[Run, Ending]) -> dict[Run, str]:
+    """Return why runs did not finish.
+
+    Raises:
+        UsageError: The request itself is at fault.
+        NumericsError: No run finished.
+    """
+    for ending in endings.values():
+        if ending.refused:
+            raise UsageError(ending.why)
+    lost = {run: ending.why or ending.state for run, ending in endings.items() if ending.state != "finished"}
+    if len(lost) == len(endings):
         raise NumericsError(f"every run failed: {'; '.join(dict.fromkeys(lost.values()))}")
-    return results, lost
+    return lost
 
 
 def _compared(

@@ -1,6 +1,6 @@
 """Many runs at once: what they are, how many execute at the same time, and each in a process of its own.
 
-Such a process is the command line with a hidden command (raffed/cli/many_runs.py). It reads on its standard
+Such a process is the command line with a hidden command (raffed/cli/execution.py). It reads on its standard
 input what to run, and writes its events to its standard output, as JSON. When its standard input ends, the
 command that started it has gone, and it stops like after a signal.
 """
@@ -21,8 +21,8 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import IO, TypeAlias
 
-from raffed.api.progress import Event, Shown
-from raffed.api.running import PLACED, Run, check_continues, holds_run
+from raffed.api.progress import Event, Shown, finished_event
+from raffed.api.running import Run, check_continues, holds_run, is_usual, one_ray
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RaffedError, RunFolderError, UsageError, check_range
@@ -136,8 +136,7 @@ def with_one_process(runtime: Runtime, typed: bool = False) -> Runtime:
         runtime: As configured.
         typed: Whether `execution` was named on purpose, although it may be the default.
     """
-    usual = all(getattr(runtime, name) == getattr(Runtime(), name) for name in PLACED)
-    if usual and runtime.address is None and not typed:
+    if is_usual(runtime) and runtime.address is None and not typed:
         return replace(runtime, execution="serial")
     return runtime
 
@@ -209,6 +208,47 @@ class Ending:
     def of_error(error: NumericsError) -> Ending:
         """Return how a run ended whose training diverged."""
         return Ending("failed", " ".join(str(error).split()), diverged=True)
+
+
+def execute_all(
+    runs: Sequence[Run],
+    shown: Shown,
+    *,
+    at_once: bool,
+    in_turn: Callable[[Run], object],
+    together: Callable[[Sequence[Run]], Mapping[Run, Ending]],
+) -> dict[Run, Ending]:
+    """Execute runs, or what is left of them, and return how each ended.
+
+    Args:
+        runs: The runs, at least one.
+        shown: Is told which runs were finished before, and which fail.
+        at_once: Whether runs in one process each may execute at the same time.
+        in_turn: Executes one run in this process, as runs on Ray do.
+        together: Executes runs in a process each.
+    """
+    with one_ray(runs[0].config):
+        if at_once and in_processes(runs):
+            done = [run for run in runs if run.finished]
+            for run in done:
+                shown.show(finished_event(run.about, run.go_on(lambda event: None)), run=run)
+            left = [run for run in runs if run not in done]
+            return {**dict.fromkeys(done, Ending("finished")), **(together(left) if left else {})}
+        endings = {}
+        for run in runs:
+            try:
+                in_turn(run)
+                endings[run] = Ending("finished")
+            except NumericsError as error:
+                shown.show(failed_event(run, error))
+                endings[run] = Ending.of_error(error)
+        return endings
+
+
+def failed_event(run: Run, error: Exception) -> Event:
+    """Return the event of a run that failed while others follow."""
+    about = {"folder": str(run.folder), "kind": type(error).__name__, "message": str(error)}
+    return {"event": "failed", **run.about, **about}
 
 
 def execute_at_once(

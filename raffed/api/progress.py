@@ -73,6 +73,13 @@ class Shown:
     def say(self, text: str) -> None:
         """Show a line that stays."""
 
+    def on_said(self, event: Event, run: Run) -> None:
+        self.say(event["text"])
+
+    def on_warning(self, event: Event, run: Run, first: bool) -> None:
+        if first:
+            self.say(event["text"])
+
     def begin(self, title: str) -> None:
         """Show that a run begins."""
         self.show({"event": "begin", "title": title})
@@ -106,15 +113,8 @@ class Lines(Shown):
         text = "–" if accuracy is None else f"{100 * accuracy:.1f} %"
         self.say(f"{run.title}: finished, accuracy {text}")
 
-    def on_failed(self, event: Event, run: Run) -> None:
-        self.say(f"{run.title}: {event['message']}")
-
-    def on_said(self, event: Event, run: Run) -> None:
-        self.say(event["text"])
-
-    def on_warning(self, event: Event, run: Run, first: bool) -> None:
-        if first:
-            self.say(event["text"])
+    def on_failed(self, event: Event, run: Run | None = None) -> None:
+        self.say(f"{event['method'] if run is None else run.title}: {event['message']}")
 
     def on_tune(self, event: Event, request: Request) -> None:
         self.begin(f"tune {', '.join(request.methods)} → {event['folder']}")
@@ -147,12 +147,14 @@ class Notebook(Lines):
             self._show(f"round {event['round']}/{event['rounds']}  {measured(event)}")
 
 
-def make_progress(wanted: bool) -> Shown:
+def make_progress(wanted: bool | Shown) -> Shown:
     """Return the renderer for the place where this process runs.
 
     Args:
-        wanted: Whether anything is shown at all.
+        wanted: Whether anything is shown at all; or the renderer itself.
     """
+    if isinstance(wanted, Shown):
+        return wanted
     if not wanted:
         return Shown()
     return Notebook(_displayed) if _in_notebook() else Lines()

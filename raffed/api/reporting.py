@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from raffed.errors import UsageError, writing
 from raffed.own.gate import check_inside
 from raffed.results.files import write_text
 from raffed.results.runfile import read_run
-from raffed.results.storage import fetched, mirrored, named
+from raffed.results.storage import fetched, mirrored, named, unpacked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,19 +75,7 @@ def report(
     places = [runs] if isinstance(runs, str | Path) else list(runs)
     with mirrored(out) as folder, contextlib.ExitStack() as stack:
         here = [stack.enter_context(fetched(one)) for one in places]
-        return reported(stack.enter_context(unpacked_records(here)), folder, make_progress(progress).say)
-
-
-@contextlib.contextmanager
-def unpacked_records(places: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield folders of runs for places that may hold packed records."""
-    from raffed.results.storage import DamagedRecordsError, unpacked
-
-    try:
-        with unpacked(places) as found:
-            yield found
-    except DamagedRecordsError as error:
-        raise UsageError(str(error)) from error
+        return reported(stack.enter_context(unpacked(here)), folder, make_progress(progress).say)
 
 
 def reported(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from raffed.api.many_runs import Ending, execute_at_once
 from raffed.api.progress import make_progress
 from raffed.api.reporting import ItemTables, as_frame, write_item_tables
-from raffed.api.running import Run, holds_run, one_ray, start_or_continue
+from raffed.api.running import Run, holds_run, one_ray
 from raffed.api.tuning import seconds_of
 from raffed.config.sections import Runtime
 from raffed.errors import UsageError, check_choice, check_range
@@ -21,6 +21,7 @@ from raffed.results.files import check_tree
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import is_url, mirrored
 from raffed.runtime.machine import usable_cores
+from raffed.tables.catalogue import as_released, find_item, own_item
 from raffed.tables.items import SCALES, Item
 from raffed.tables.planner import (
     DIVERGED,
@@ -29,6 +30,7 @@ from raffed.tables.planner import (
     Planned,
     PlannedRun,
     PlannedStudy,
+    computed,
     execute_runs,
     finished,
     is_trial,
@@ -36,6 +38,7 @@ from raffed.tables.planner import (
     planned_studies,
     within_budget,
 )
+from raffed.tables.studies import Work, execute_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,8 +118,8 @@ def reproduce(
     Example:
         >>> raffed.reproduce("fedmr/table6", only=["fmnist"]).tables  # doctest: +SKIP
     """
-    from raffed.tables.catalogue import as_released
-    from raffed.tables.planner import computed
+
+    from raffed.tables.item_file import write_item
 
     found = item if isinstance(item, Item) else item_of(item, items)
     count = found.seeds(check_choice("scale", scale, SCALES)) if seeds is None else seeds
@@ -135,7 +138,7 @@ def reproduce(
         def do(job: Planned) -> None:
             shown.begin(f"{found.key}, seed {job.seed} → {job.folder}")
             if isinstance(job, PlannedRun):
-                start_or_continue(job.config, job.folder, shown.round, accept=accept_changed_code)
+                as_run(job, accept_changed_code).go_on(shown.round)
             elif isinstance(job, PlannedStudy):
                 execute_planned(job, root, where, lambda what, share: None)
 
@@ -145,7 +148,7 @@ def reproduce(
             return carried_out(jobs, do, limit)
 
         after = in_stages(asked, planned, seconds, shown.say, execute)
-        tables = write_item_tables(written(found, scale, place, after))
+        tables = write_item_tables(write_item(found, scale, place, after))
         return _outcome(tables, after, is_url(out))
 
 
@@ -160,10 +163,7 @@ def item_of(text: str | None, reference: str | None) -> Item:
         UsageError: There is no such item.
     """
     if reference is not None:
-        from raffed.tables.catalogue import own_item
-
         return own_item(reference, text)
-    from raffed.tables.catalogue import find_item
 
     if text is None:
         raise UsageError("name a table or figure, such as fedmr/table1, or give `items`")
@@ -327,8 +327,6 @@ def execute_planned(
 
     A study that was interrupted starts again from its beginning the next time.
     """
-    from raffed.tables.studies import Work, execute_study
-
     device = "cuda" if runtime.gpu_fraction else "cpu"
     execute_study(Work(job.study, job.scale, job.seed, job.folder, root, tell, device, runtime.threads))
 
@@ -337,13 +335,6 @@ def check_possible(item: Item, jobs: Sequence[Planned], what: str) -> None:
     """Raise a UsageError if nothing of the item is done or will be. `what` completes the sentence."""
     if all(job.left_out and not job.done for job in jobs):
         raise UsageError(f"{item.key}: none of its cells {what} here, for the reasons above")
-
-
-def written(item: Item, scale: str, out: Path, jobs: Sequence[Planned]) -> Path:
-    """Write item.json and return its path."""
-    from raffed.tables.item_file import write_item
-
-    return write_item(item, scale, out, jobs)
 
 
 def diverged(jobs: Sequence[Planned]) -> list[Planned]:

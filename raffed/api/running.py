@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
+from raffed.config.sections import Runtime
 from raffed.config.validation import Value
 from raffed.errors import RunFolderError, UsageError
 from raffed.own.resolve import load
 from raffed.own.user_code import user_errors
+from raffed.results.runfile import RUN_FILE, read_run
 
 if TYPE_CHECKING:
     from raffed.runs.events import RoundEvent
@@ -111,6 +113,11 @@ Begun = Callable[[], None]
 PLACED = ("execution", "actors", "clients_per_actor", "gpu_fraction")  # of [runtime]: how clients are placed
 
 
+def is_usual(runtime: Runtime) -> bool:
+    """Return whether nothing says how clients are placed."""
+    return all(getattr(runtime, name) == getattr(Runtime(), name) for name in PLACED)
+
+
 @dataclass(frozen=True, eq=False)  # a key of tables, each as itself
 class Run:
     """A run that a command executes, alone or as one of several.
@@ -129,6 +136,11 @@ class Run:
     about: Mapping[str, str | int]
     accept: bool = False
 
+    @staticmethod
+    def alone(config: RunConfig, folder: Path) -> Run:
+        """Return a run that is not one of several."""
+        return Run("", config, folder, {"method": config.method})
+
     @property
     def method(self) -> str:
         """Its method, as its events name it."""
@@ -137,41 +149,29 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the folder holds the finished run."""
-        from raffed.results.runfile import read_run
-
         return holds_run(self.folder) and read_run(self.folder).get("state") == "finished"
 
+    def go_on(self, watch: RoundWatcher, stop: Stop | None = None, begun: Begun | None = None) -> RunResult:
+        """Execute the run, or what is left of it if its folder holds a part.
 
-def start_or_continue(
-    config: RunConfig,
-    folder: Path,
-    watch: RoundWatcher,
-    stop: Stop | None = None,
-    begun: Begun | None = None,
-    accept: bool = False,
-) -> RunResult:
-    """Execute a run, or what is left of it if its folder holds a part.
+        The arguments are those of `raffed.run`.
+        """
+        from raffed.runs.run import resume, run
 
-    The arguments are those of `run`; `accept` says whether own code may have changed since it was begun.
-    """
-    from raffed.runs.run import resume, run
-
-    if holds_run(folder):
+        if not holds_run(self.folder):
+            return run(self.config, self.folder, watch=watch, stop=stop, begun=begun)
         return resume(
-            folder,
+            self.folder,
             watch=watch,
             stop=stop,
-            runtime=config.runtime,
+            runtime=self.config.runtime,
             begun=begun,
-            accept_changed_code=accept,
+            accept_changed_code=self.accept,
         )
-    return run(config, folder, watch=watch, stop=stop, begun=begun)
 
 
 def holds_run(folder: Path) -> bool:
     """Return whether a folder holds a run, begun or finished."""
-    from raffed.results.runfile import RUN_FILE
-
     return (folder / RUN_FILE).exists()
 
 
@@ -187,7 +187,6 @@ def check_continues(folder: Path, config: RunConfig, accept: bool = False) -> No
     Raises:
         RunFolderError: The folder holds another run, or one with other code. The message names the file.
     """
-    from raffed.results.runfile import read_run
     from raffed.runs.code_record import check_code
 
     if not holds_run(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +12,13 @@ from typing import TYPE_CHECKING, Literal
 from raffed.api.comparing import Named, arguments_by_method
 from raffed.api.progress import Shown, make_progress
 from raffed.api.reporting import SweepTables, as_frame, write_sweep_tables
-from raffed.api.running import PLACED
+from raffed.api.running import is_usual
 from raffed.config.portable import check_set
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
 from raffed.config.validation import Value
-from raffed.errors import UsageError
+from raffed.errors import UsageError, check_range
 from raffed.results.storage import is_url, mirrored, named
-from raffed.runs.run import check_space
 from raffed.search.request import Request
 from raffed.tune_spaces import values
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raffed.results.sweep_file import Select
-    from raffed.search.folder import SweepFolder
     from raffed.search.trials import Trial
 
 VALIDATION = 0.2  # share held out for choosing, if none is given
@@ -114,6 +113,8 @@ def tune(
     Example:
         >>> raffed.tune("fedprox", out="sweeps/a", grid={"mu": [0.01, 0.1]}).table  # doctest: +SKIP
     """
+    from raffed.runs.run import check_space  # late, because it loads pyarrow
+
     fixed = arguments_by_method([methods] if isinstance(methods, str) or callable(methods) else methods)
     given = grid or {}
     axes = {name: [one] if isinstance(one, str) else values(given, name) for name, one in given.items()}
@@ -127,7 +128,7 @@ def tune(
     seconds = seconds_of(budget, "budget") if isinstance(budget, str) else budget
     with mirrored(out) as place:
         shown = make_progress(progress)
-        complete, tables = searched(request, place, resume, shown, at_once, seconds, [])
+        complete, tables = searched(request, place, resume, shown, at_once, seconds)
         return _tuned(tables, None if is_url(out) else Path(out), complete)
 
 
@@ -151,14 +152,20 @@ def _trial_base(config: RunConfig, protocol: str) -> RunConfig:
     data = config.data
     if protocol != "paper" and not data.validation:
         data = replace(data, validation=VALIDATION)
-    placed = config.runtime
-    if all(getattr(placed, name) == getattr(Runtime(), name) for name in PLACED):
-        placed = replace(placed, execution="serial")
-    return replace(config, data=data, runtime=with_an_actor(placed), method="fedavg", args={})
+    return replace(config, data=data, runtime=runtime_of_trial(config.runtime), method="fedavg", args={})
 
 
-def with_an_actor(runtime: Runtime) -> Runtime:
-    """Return the runtime of a trial, with one actor (or as many as fill a GPU) where no number is given."""
+def runtime_of_trial(runtime: Runtime, typed: bool = False) -> Runtime:
+    """Return where a trial runs: in one process, unless it is said how clients are placed.
+
+    On Ray it has one actor, or as many as fill a GPU, where no number is given.
+
+    Args:
+        runtime: As configured.
+        typed: Whether something of that was named on purpose, although it may be the default.
+    """
+    if is_usual(runtime) and not typed:
+        return replace(runtime, execution="serial")
     if runtime.execution == "ray" and not runtime.clients_per_actor and not runtime.actors:
         return replace(runtime, actors=round(1 / runtime.gpu_fraction) if runtime.gpu_fraction else 1)
     return runtime
@@ -171,14 +178,13 @@ def searched(
     shown: Shown,
     at_once: int,
     seconds: float | None,
-    opened: list[SweepFolder],
     *,
     accept: bool = False,
 ) -> tuple[bool, SweepTables]:
     """Execute the sweep, and return whether everything was done, and what was chosen.
 
-    The folder is added to `opened` as soon as it is this sweep's. `accept` says whether trials that were
-    begun with other source of one's own code may go on.
+    A search that is interrupted or fails stays in its folder as stopped. `accept` says whether trials that
+    were begun with other source of one's own code may go on.
     """
     from raffed.runs.folder_place import A_SWEEP, written
     from raffed.runtime.ray.session import RaySession
@@ -186,7 +192,7 @@ def searched(
     from raffed.search.folder import SweepFolder, check_place
     from raffed.search.space import check, check_networks, check_parts, check_search, check_trials
 
-    check_at_once(at_once, "at_once =")
+    check_range("at_once", at_once, 0, 10_000)
     check_set(request.base.numerics.bits)
     check_search(request)
     check_place(out, request, resume)  # checked before Ray is started or a cluster is joined
@@ -203,7 +209,6 @@ def searched(
         session.wait()
         check_cluster(out, request.base.runtime, partition.num_clients)
         folder = SweepFolder(out, request, resume)  # only now, so that a refused sweep leaves nothing
-        opened.append(folder)
         shown.show({"event": "tune", "request": request.as_dict(), "folder": named(out)}, request=request)
 
         def watch(method: str, trial: Trial, rounds: int) -> None:
@@ -211,19 +216,18 @@ def searched(
             shown.show(event, rounds=rounds, warnings=trial.warnings)
 
         with written(out, A_SWEEP):
-            complete: bool = execute_sweep(
-                Search(request, folder, watch, partition.num_clients, at_once, seconds, accept)
-            )
+            try:
+                complete: bool = execute_sweep(
+                    Search(request, folder, watch, partition.num_clients, at_once, seconds, accept)
+                )
+            except BaseException:
+                with contextlib.suppress(OSError):  # a folder that is gone keeps its last state
+                    folder.end("stopped")
+                raise
             about = folder.end("finished" if complete else "stopped")
         tables = write_sweep_tables(out, about)
         shown.show({"event": "tuned", "folder": named(out), **about}, tables=tables)
     return complete, tables
-
-
-def check_at_once(number: int, name: str = "--at-once") -> None:
-    """Refuse a negative number of trials at a time. `name` is what the message calls it."""
-    if number < 0:
-        raise UsageError(f"{name} {number} is below 0; give a number of trials, or 0 for as many as fit")
 
 
 def seconds_of(text: str, name: str = "--budget") -> float:

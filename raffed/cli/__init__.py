@@ -72,34 +72,18 @@ def _carried_out(words: list[str], signals: StopSignals, again: bool) -> None:
         print(f"raffed: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
     except (MemoryError, ImportError, OSError, RuntimeError) as error:
+        name = visible(str(getattr(error, "filename", None) or "the last file"))
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            print(f"raffed: {_too_long(str(error.filename))}", file=sys.stderr)
+            print(f"raffed: {name}: this name is too long; choose a shorter one", file=sys.stderr)
             sys.exit(2)
         if is_full(error):
-            print(f"raffed: {_no_space(error)}", file=sys.stderr)
+            advice = "free some space, then repeat the command"
+            print(f"raffed: there is no space left at {name}; {advice}", file=sys.stderr)
             sys.exit(1)
         if (why := no_memory(error)) is None:
             raise
         print(f"raffed: {why}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ImportError) else 1)  # no work begins before everything is loaded
-
-
-def _no_space(error: BaseException) -> str:
-    """Return what to do about a full disk, where the command that met it does not say so itself."""
-    name = getattr(error, "filename", None)
-    where = f" at {visible(str(name))}" if name else ""
-    return f"there is no space left{where}; free some space, then repeat the command"
-
-
-def _too_long(name: str) -> str:
-    """Return what is wrong with a name that the system refuses because of its length."""
-    from raffed.results.storage import check_name
-
-    try:
-        check_name(name)
-    except UsageError as error:
-        return str(error)
-    return f"{visible(name)}: this name is too long; choose a shorter one"
 
 
 def _open_streams() -> None:

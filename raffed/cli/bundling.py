@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import raffed
+from raffed.cli.checking import MARKS
 from raffed.cli.messages import counted, duration, plain
-from raffed.results.storage import fetched, named
+from raffed.cli.options import AsJson, DataRoot
+from raffed.cli.screen import status
+from raffed.cli.tables import mark, show
+from raffed.results.storage import named
 from raffed.results.text import visible
 
 if TYPE_CHECKING:
-    from raffed.bundles.replaying import Replay, ReplayedRun, Watch
-    from raffed.runs.events import RoundEvent
+    from raffed.bundles.replaying import Replay, ReplayedRun
 
 SHORT = 16
-Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
 
 
-def bundle(
-    place: Annotated[
-        str, typer.Argument(metavar="PLACE", help="Folder or URL of a run, a sweep or a reproduced table.")
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="New file for the zip, such as map.zip.")
-    ],
-    license: Annotated[
-        str, typer.Option("--license", help="Terms of use of the results, as a text or a URL.")
-    ] = "",
-    as_json: Json = False,
-) -> None:
+def bundle(place: str, *, out: Path, license: str = "", as_json: AsJson = False) -> None:
     """Write a run, a sweep or a reproduced table into one zip for reviewers.
 
     It has configurations, partitions, rows, hashes, versions of packages and own code, but no data and no
     weights. Texts are not searched for names or secrets, so read it before you publish it. The same results
     give the same bytes.
-    """
-    from raffed.bundles.making import bundle as bundled
 
-    with fetched(place, whole=True) as folder:
-        found = bundled(folder, out, license)
+    Args:
+        place (PLACE): Folder or URL of a run, a sweep or a reproduced table.
+        out (FILE): New file for the zip, such as map.zip.
+        license: Terms of use of the results, as a text or a URL.
+
+    Examples:
+
+        raffed bundle runs/a --out a.zip
+
+        raffed bundle sweeps/fedmr --out fedmr.zip --license https://creativecommons.org/licenses/by/4.0/
+    """
+    found = raffed.bundle(place, out, license=license)
     if as_json:
         print(json.dumps({"event": "bundle", **asdict(found), "path": str(found.path)}, allow_nan=False))
         return
@@ -57,32 +54,43 @@ def bundle(
 
 
 def replay(
-    archive: Annotated[Path, typer.Argument(metavar="ZIP", help="File that `raffed bundle` wrote.")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="New folder for the recorded and the new results.")
-    ],
-    rounds: Annotated[
-        int, typer.Option("--rounds", help="Number of rounds to execute of each run; 0: all.", min=0)
-    ] = 0,
-    run: Annotated[
-        list[str] | None,
-        typer.Option("--run", metavar="NAME", help="Only this run of the bundle; repeat for more."),
-    ] = None,
-    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Execute the code that the bundle brings. Read it first.")
-    ] = False,
-    as_json: Json = False,
+    archive: Path,
+    *,
+    out: Path,
+    rounds: Annotated[int, typer.Option(min=0)] = 0,
+    run: list[str] | None = None,
+    data_root: DataRoot = None,
+    trust_code: bool = False,
+    as_json: AsJson = False,
 ) -> None:
     """Execute the runs of a bundle again, and say what is equal.
 
     The exit code is 0 if everything has the recorded bits, 1 if something differs, and 2 if the bundle is
     refused. It may come from a stranger: it is checked before anything is written, and nothing is downloaded.
-    """
-    from raffed.bundles.replaying import replay as replayed
 
-    with _counting(as_json) as watch:
-        found = replayed(archive, out, rounds, run or (), data_root, trust_code, watch)
+    Args:
+        archive (ZIP): File that `raffed bundle` wrote.
+        out (FOLDER): New folder for the recorded and the new results.
+        rounds: Number of rounds to execute of each run; 0: all.
+        run (NAME): Only this run of the bundle; repeat for more.
+        trust_code: Execute the code that the bundle brings. Read it first.
+
+    Examples:
+
+        raffed replay a.zip --out again
+
+        raffed replay fedmr.zip --out again --run fedmr/final/seed-0 --rounds 5
+    """
+    with status("checking the bundle …", as_json) as shown:
+        found = raffed.replay(
+            archive,
+            out,
+            rounds=rounds,
+            only=run or (),
+            data_root=data_root,
+            trust_code=trust_code,
+            progress=shown,
+        )
     if as_json:
         print(json.dumps({"event": "replay", **plain(found.as_dict())}, allow_nan=False))
     else:
@@ -91,27 +99,8 @@ def replay(
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _counting(as_json: bool) -> Iterator[Watch | None]:
-    """Show a line that counts the rounds executed again, on a terminal."""
-    if as_json or not sys.stdout.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console().status("checking the bundle …") as status:
-
-        def watch(name: str, event: RoundEvent) -> None:
-            status.update(visible(f"{name}: executed {event.round} of {event.rounds} rounds again …"))
-
-        yield watch
-
-
 def _show(found: Replay) -> None:
     """Show a table of what was compared for each run, and what may explain differences."""
-    from raffed.cli.checking import MARKS
-    from raffed.cli.tables import mark, show
-
     rows = [
         (
             one.name,

@@ -10,17 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+import raffed
+from raffed.api.reporting import reported, write_item_tables
 from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration, plain, set_as_recorded
-from raffed.cli.options import AcceptChangedCode, Flags, TrustCode, run_options, text_of
-from raffed.cli.screen import Screen, make_screen
+from raffed.cli.options import AcceptChangedCode, AsJson, DataRoot, Flags, TrustCode, run_options, text_of
+from raffed.cli.screen import Screen, make_screen, status
 from raffed.cli.signals import StopSignals
+from raffed.cli.tables import console, line, mark, show
 from raffed.errors import UsageError
-from raffed.results.storage import fetched, is_url, mirrored, named
+from raffed.results.storage import fetched, is_url, mirrored, named, unpacked
 from raffed.results.text import visible
 
 if TYPE_CHECKING:
@@ -45,13 +48,39 @@ def watch_report(runs: Sequence[str], place: str, screen: Screen, as_json: bool)
                 f"{named(one)} is a URL, and --watch needs folders of this machine. Give a folder, or leave "
                 "out --watch."
             )
+    from raffed.analysis.report import stop_reloading
+
     places, out = [Path(one) for one in runs], Path(place)
+    written: list[Path] = []
+    told: set[str] = set()
+
+    def tell(text: str) -> None:
+        """Say a thing once, and not again after every change."""
+        if text not in told:
+            print(visible(f"raffed: {text}"), file=sys.stderr)
+            told.add(text)
+
+    def write() -> None:
+        try:
+            with unpacked(places) as here:
+                found = reported(here, out, tell, reload=EVERY)
+        except UsageError as error:  # the first run may not have begun
+            tell(f"{error}; waiting")
+            return
+        if not written or as_json:
+            screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
+        else:
+            print(visible(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}"))
+        written[:] = [found.path]
+
     with StopSignals(lambda: None) as signals:
         signals.round_done()  # a signal lets a report that is being written come to its end
-        writer = _Writer(places, out, screen, as_json)
         with contextlib.suppress(KeyboardInterrupt):  # a second signal
-            repeat(writer.write, lambda: snapshot(places), lambda: nap(signals), signals.asked)
-        writer.end()
+            repeat(write, lambda: snapshot(places), lambda: nap(signals), signals.asked)
+        for path in written:
+            stop_reloading(path)  # the page that stays does not load itself again
+        stays = visible(named(written[0] if written else out))
+        print(f"raffed: no longer watching; {stays} stays", file=sys.stderr)
     if signals.code not in (0, 130):
         raise typer.Exit(signals.code)
 
@@ -61,44 +90,6 @@ def nap(signals: StopSignals) -> None:
     until = time.monotonic() + EVERY
     while time.monotonic() < until and not signals.asked():
         time.sleep(NAP)
-
-
-class _Writer:
-    """Writes the report again and again. The first time its summary is shown, later one line."""
-
-    def __init__(self, places: Sequence[Path], out: Path, screen: Screen, as_json: bool) -> None:
-        self._places, self._out, self._screen, self._as_json = places, out, screen, as_json
-        self._path: Path | None = None
-        self._said = ""
-
-    def write(self) -> None:
-        from raffed.api.reporting import reported, unpacked_records
-
-        try:
-            with unpacked_records(self._places) as here:
-                found = reported(here, self._out, self._tell, reload=EVERY)
-        except UsageError as error:  # the first run may not have begun
-            self._tell(f"{error}; waiting")
-            return
-        first, self._path = self._path is None, found.path
-        if first or self._as_json:
-            self._screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
-        else:
-            print(visible(f"report: {named(found.path)}, written again at {time.strftime('%H:%M:%S')}"))
-
-    def _tell(self, text: str) -> None:
-        """Say a thing once, and not again after every change."""
-        if text not in self._said.splitlines():
-            print(visible(f"raffed: {text}"), file=sys.stderr)
-            self._said += f"{text}\n"
-
-    def end(self) -> None:
-        """Leave a page that does not load itself again."""
-        from raffed.analysis.report import stop_reloading
-
-        if self._path is not None:
-            stop_reloading(self._path)
-        print(f"raffed: no longer watching; {visible(named(self._path or self._out))} stays", file=sys.stderr)
 
 
 READ = frozenset({"run.json", "sweep.json", "item.json", "study.json"})  # and the parts of metrics
@@ -152,28 +143,28 @@ def repeat(
 
 SHORT = 16
 MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "note": ("!", "yellow"), "broken": ("✗", "red")}
-Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
 
 
 def verify(
-    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
-    rounds: Annotated[
-        int, typer.Option("--rounds", help="Number of rounds to execute again, at most those of the run.")
-    ] = 3,
-    as_json: Json = False,
+    place: str,
+    *,
+    rounds: int = 3,
+    as_json: AsJson = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
     """Check a run's hashes, and execute some of its rounds again.
 
     The exit code is 0 if everything has the recorded bits, else 1. Nothing in the folder is changed.
+
+    Args:
+        place (RUN): Folder or URL of a run.
+        rounds: Number of rounds to execute again, at most those of the run.
     """
     with fetched(place, whole=True) as run_folder:
         set_as_recorded(run_folder)
-        from raffed.runs.verify import verify as verified
-
-        with _counting(as_json) as watch:
-            certificate = verified(run_folder, rounds, watch, accept)
+        with status("checking hashes …", as_json) as shown:
+            certificate = raffed.verify(run_folder, rounds, progress=shown, accept_changed_code=accept)
         if as_json:
             told = {**certificate.as_dict(), "folder": named(run_folder)}
             print(json.dumps({"event": "certificate", **plain(told)}, allow_nan=False))
@@ -183,22 +174,8 @@ def verify(
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _counting(as_json: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a line that counts the rounds executed again, on a terminal."""
-    if as_json or not sys.stdout.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console().status("checking hashes …") as status:
-        yield lambda done, of: status.update(f"executed {done} of {of} rounds again …")
-
-
 def _show_certificate(certificate: Certificate) -> None:
     """Show one line per file, one line for all equal rounds of a kind, and every difference."""
-    from raffed.cli.tables import mark, show
-
     told = (
         f"{named(certificate.folder)}: {certificate.run_id}, {certificate.state}, "
         f"{counted(certificate.rounds_done, 'round')}"
@@ -225,8 +202,8 @@ def _show_certificate(certificate: Certificate) -> None:
             else f" so far, the run is not finished ({certificate.state})"
         )
         print(f"VERIFIED{so_far}: {count}" if certificate.ok else f"NOT VERIFIED: {count}, {wrong} differ")
-    for line in (*certificate.segments, *certificate.notes):
-        print(line)
+    for note in (*certificate.segments, *certificate.notes):
+        print(note)
     if certificate.differs:
         print(
             f"versions differ: {visible(', '.join(certificate.differs))}"
@@ -256,37 +233,24 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def report(
-    runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUNS...", help="Folders or URLs of runs, or of folders that hold runs."),
-    ],
-    place: Annotated[
-        str,
-        typer.Option(
-            "--out", metavar="PLACE", help="Folder for report.html, summary.md, summary.csv and curves.png."
-        ),
-    ],
-    as_json: Json = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Write the report again whenever runs change, until Ctrl-C."),
-    ] = False,
-) -> None:
+def report(runs: list[str], *, place: str, as_json: AsJson = False, watch: bool = False) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
     if a sweep.json is damaged. With --watch an open page loads itself again every 5 seconds.
-    """
-    from raffed.api.reporting import unpacked_records
 
+    Args:
+        runs (RUNS...): Folders or URLs of runs, or of folders that hold runs.
+        place (--out PLACE): Folder for report.html, summary.md, summary.csv and curves.png.
+        watch: Write the report again whenever runs change, until Ctrl-C.
+    """
     if watch:
         with make_screen(as_json, quiet=False) as screen:
             watch_report(runs, place, screen, as_json)
         return
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
         places = [stack.enter_context(fetched(one)) for one in runs]
-        whole = write_report(stack.enter_context(unpacked_records(places)), out, screen)
+        whole = write_report(stack.enter_context(unpacked(places)), out, screen)
     if not whole:
         raise typer.Exit(1)
 
@@ -297,8 +261,6 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
     Returns whether every sweep could be read.
     """
-    from raffed.api.reporting import reported
-
     found = reported(runs, out, lambda text: print(visible(f"raffed: {text}"), file=sys.stderr))
     screen.show({"event": "report", "path": named(found.path), "runs": found.rows})
     if found.differences or found.note:
@@ -309,8 +271,6 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
 
 def write_paper_item(path: Path, screen: Screen) -> None:
     """Write the table of a reproduction beside its item.json, and show it."""
-    from raffed.api.reporting import write_item_tables
-
     found = write_item_tables(path)
     if isinstance(found, str):
         print(
@@ -331,19 +291,21 @@ def write_paper_item(path: Path, screen: Screen) -> None:
 @run_options(without=["data.root"])
 def doctor(
     flags: Flags,
-    file: Annotated[
-        Path | None, typer.Argument(help="TOML file of a run to measure.", metavar="EXPERIMENT.toml")
-    ] = None,
-    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
-    ray: Annotated[bool, typer.Option("--ray", help="Also start a small Ray, which takes seconds.")] = False,
-    as_json: Json = False,
+    file: Path | None = None,
+    *,
+    data_root: DataRoot = None,
+    ray: bool = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at this machine and say what to do about what is wrong.
 
     If a run is given (by its file or its options), a few of its clients are trained as well, to say what one
     costs and how to place them. The exit code is 1 if something essential is broken, or 2 if only Ray is.
+
+    Args:
+        file (EXPERIMENT.toml): TOML file of a run to measure.
+        ray: Also start a small Ray, which takes seconds.
     """
-    from raffed.cli.tables import console, line
     from raffed.runs.diagnostics import RAY_STARTS, examine, sized
 
     findings = examine(data_root, ray, text_of(flags, "runtime.address"))
@@ -373,25 +335,24 @@ def _summary(broken: Sequence[str]) -> str:
 
 
 def export(
-    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a finished run.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="New file for the state_dict, such as model.pt."),
-    ] = None,
-    onnx: Annotated[
-        Path | None,
-        typer.Option("--onnx", metavar="FILE", help="New file for the network as ONNX (raffed\\[onnx])."),
-    ] = None,
-    client: Annotated[
-        int | None, typer.Option("--client", help="A client's personalised model in place of the global one.")
-    ] = None,
-    best: Annotated[
-        bool, typer.Option("--best", help="The weights of the round that was best on validation data.")
-    ] = False,
+    place: str,
+    *,
+    out: Path | None = None,
+    onnx: Path | None = None,
+    client: int | None = None,
+    best: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Write a run's final weights, by the names of your own class."""
+    """Write a run's final weights, by the names of your own class.
+
+    Args:
+        place (RUN): Folder or URL of a finished run.
+        out (FILE): New file for the state_dict, such as model.pt.
+        onnx (FILE): New file for the network as ONNX (raffed[onnx]).
+        client: A client's personalised model in place of the global one.
+        best: The weights of the round that was best on validation data.
+    """
     from raffed.runs.saved_model import export as exported
 
     for path in exported(place, out, onnx, client, best, accept):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 from datetime import date, time
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from typer.core import TyperCommand
 
-from raffed.cli.options import FLAGS, Flags, Typed, words_of
+from raffed.cli.options import FLAGS, Flags, Typed
 from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
-from raffed.config.toml import parse_toml, read_toml
+from raffed.config.toml import parse_toml, read_toml, schema_text
 from raffed.config.validation import Json, declarations, table_of
 from raffed.core.measures.own_metric import metric_function, names_in
 from raffed.core.training.own_loss import loss_function
@@ -112,22 +112,13 @@ def option_hint(option: str, words: Sequence[str]) -> str:
         return ""
     typed = [after for before, after in pairwise(words) if before == "--method"]
     typed += [word.partition("=")[2] for word in words if word.startswith("--method=")]
-    own = [one.lower() for one in typed if one.lower() in METHODS and name in _arguments(one.lower())]
-    if own:
-        return f"{option} is not an option; {name} is an argument of {own[0]}: give --set {name}=VALUE"
-    every = [method for method in METHODS if name in _arguments(method)]
-    if not every or typed:
-        return _near(option, name, own or [one.lower() for one in typed if one.lower() in METHODS])
-    shown = ", ".join(every[:FEW]) + (f" and {len(every) - FEW} more" if len(every) > FEW else "")
-    return (
-        f"{option} is not an option; {name} is an argument of {shown}: give --method {every[0]} "
-        f"--set {name}=VALUE"
-    )
-
-
-def _near(option: str, name: str, methods: Sequence[str]) -> str:
-    """Return the argument of a method whose name is like an option that does not exist."""
-    for method in methods:
+    known = [one.lower() for one in typed if one.lower() in METHODS]
+    takers = [method for method in (known if typed else METHODS) if name in _arguments(method)]
+    if takers:
+        shown = ", ".join(takers[:FEW]) + (f" and {len(takers) - FEW} more" if len(takers) > FEW else "")
+        choose = "" if typed else f"--method {takers[0]} "
+        return f"{option} is not an option; {name} is an argument of {shown}: give {choose}--set {name}=VALUE"
+    for method in known:
         for near in difflib.get_close_matches(name, sorted(_arguments(method)), n=1, cutoff=0.8):
             return f"{option} is not an option; {method} has an argument {near}: give --set {near}=VALUE"
     return ""
@@ -153,12 +144,18 @@ ACTORS = ("actors", "clients_per_actor")  # two ways to set the number of actors
 
 def read_config(file: Path | None, flags: Flags) -> RunConfig:
     """Return the run that a file and flags ask for."""
-    tables = merged(read_local(file) if file else {}, flags)
-    tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/many_runs.py)
+    tables = read_local(file) if file else {}
+    tables.pop("seeds", None)  # how often a run is repeated is no part of it (raffed/cli/execution.py)
+    tables = merged(tables, flags)
+    if "args" in flags:
+        check_settings([str(tables.get("method", "fedavg"))], list(assignments(flags.get("args"))))
+    return config_of(tables, flags)
+
+
+def config_of(tables: Tables, flags: Flags) -> RunConfig:
+    """Return the run of these tables, into which the flags are merged."""
     canonical(tables)
     check_used(tables, flags)
-    if "args" in flags:
-        check_settings([str(tables.get("method", "fedavg"))], list(assignments(words_of(flags, "args"))))
     return RunConfig.from_dict(tables)
 
 
@@ -188,8 +185,10 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         owned = table_of(tables.get(section)) if section else tables
         if _renamed(flags.get(flag), owned, name):
             owned.pop(args, None)
-    for name in _overruled(flags):
-        table_of(tables.get("runtime")).pop(name, None)
+    placed_by = [name for name in ACTORS if flags.get(f"runtime.{name}")]
+    for name in ACTORS:
+        if placed_by and name not in placed_by:
+            table_of(tables.get("runtime")).pop(name, None)
     for field, typed in flags.items():
         if field == "faults":
             tables[field] = read_plan(Path(str(typed)))
@@ -199,7 +198,7 @@ def merged(tables: Tables, flags: Flags) -> Tables:
         if not isinstance(table, dict):
             raise UsageError(f"[{section}] is {table!r}, but must be a table")
         if name in TABLES:
-            table[name] = {**table_of(table.get(name)), **assignments(words_of(flags, field))}
+            table[name] = {**table_of(table.get(name)), **assignments(typed)}
         else:
             table[name] = list(typed) if isinstance(typed, list) else typed
     return tables
@@ -207,18 +206,10 @@ def merged(tables: Tables, flags: Flags) -> Tables:
 
 def placed(runtime: Runtime, flags: Flags) -> Runtime:
     """Return `runtime` with the flags put over it."""
-    typed = merged({}, {field: value for field, value in flags.items() if field.startswith("runtime.")})
-    values = table_of(typed.get("runtime"))
-    changed: Callable[..., Runtime] = replace
-    made = changed(runtime, **{**dict.fromkeys(_overruled(flags), 0), **values})
-    check_used({"runtime": {**values, "execution": made.execution}}, flags)
-    return made
-
-
-def _overruled(flags: Flags) -> list[str]:
-    """Return the fields of ACTORS that were not typed, if another one was."""
-    typed = [name for name in ACTORS if flags.get(f"runtime.{name}")]
-    return [name for name in ACTORS if typed and f"runtime.{name}" not in flags]
+    typed = {field: value for field, value in flags.items() if field.startswith("runtime.")}
+    tables = merged({"runtime": asdict(runtime)}, typed)
+    check_used(tables, flags)
+    return RunConfig.from_dict(tables).runtime
 
 
 def check_used(tables: Tables, flags: Flags) -> None:
@@ -280,10 +271,10 @@ def canonical(tables: Tables) -> None:
         model["name"] = model_name(name)
 
 
-def assignments(texts: Iterable[str]) -> Tables:
-    """Parse assignments: ["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
+def assignments(texts: Typed) -> Tables:
+    """Parse what was typed for an option: ["mu=0.1", "mode=counts"] → {"mu": 0.1, "mode": "counts"}."""
     found: Tables = {}
-    for text in texts:
+    for text in texts if isinstance(texts, list) else ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"{text!r} is not NAME=VALUE, as in --set mu1=0.1")
@@ -332,6 +323,4 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
 
 def schema() -> None:
     """Print the JSON schema of a configuration, by which editors complete and check a TOML file."""
-    from raffed.config.toml import schema_text
-
     print(schema_text(), end="")

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from raffed.cli.messages import counted, percent
+from raffed.cli.options import AsJson, documented
 from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
@@ -41,7 +42,6 @@ def show_own(text: str) -> None:
     Raises:
         UsageError: They cannot be used.
     """
-    from raffed.cli.tables import show, show_pairs
     from raffed.data.own_data import read_own
 
     data = read_own(text)
@@ -89,8 +89,6 @@ def _show_counts(
     train: Counter[int],
     test: Counter[int] | None,
 ) -> None:
-    from raffed.cli.tables import show
-
     rows = [
         (str(number), name, f"{train[number]:,}", "" if test is None else f"{test[number]:,}")
         for number, name in enumerate(names[:SHOWN])
@@ -113,12 +111,12 @@ def _encoding(column: EncodedColumn) -> str:
     return f"0 or 1 for each of {len(column.categories)} categories: {shown}{more}"
 
 
-def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="Method, or reference to yours, whose arguments are shown.")
-    ] = None,
-) -> None:
-    """List the methods, those of installed packages too, or show the arguments of one."""
+def methods(name: str | None = None) -> None:
+    """List the methods, those of installed packages too, or show the arguments of one.
+
+    Args:
+        name: Method, or reference to yours, whose arguments are shown.
+    """
     from raffed.methods import METHODS, method_name
     from raffed.methods.own import GROUP
 
@@ -140,7 +138,6 @@ def _installed(group: str, known: Collection[str]) -> list[EntryPoint]:
 
 def show_installed(group: str, known: Collection[str], title: str) -> None:
     """Show the short names of installed packages, if there are any."""
-
     rows = [(one.name, one.reference, one.package) for one in _installed(group, known)]
     if rows:
         typer.echo("Of installed packages:")
@@ -163,19 +160,17 @@ def _show_method(name: str) -> None:
 
 
 def _show_arguments(arguments: Sequence[Declaration]) -> None:
-
     rows = [(one.name, one.shown_kind, str(one.range or ""), one.shown_default, one.doc) for one in arguments]
     show(("argument", "type or choices", "range", "default", "meaning"), rows)
 
 
-def datasets(
-    name: Annotated[
-        str | None, typer.Argument(help="Data set to show; also your own, such as csv:FILE?label=y.")
-    ] = None,
-) -> None:
+def datasets(name: str | None = None) -> None:
     """List the data sets and where their files come from, or show one.
 
     Data of your own are read, and their classes, clients, test part and columns are shown.
+
+    Args:
+        name: Data set to show; also your own, such as csv:FILE?label=y.
     """
     from raffed.data.catalogue import ALIASES, DATASETS, GROUP
     from raffed.data.importers.reference import KINDS
@@ -213,8 +208,12 @@ def datasets(
     typer.echo(f"Use it: raffed run --dataset {key}")
 
 
-def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] = None) -> None:
-    """List the networks and their layers, or show one."""
+def models(name: str | None = None) -> None:
+    """List the networks and their layers, or show one.
+
+    Args:
+        name: Network to show.
+    """
     from raffed.models import MODELS
     from raffed.models.catalogue import GROUP
 
@@ -244,12 +243,12 @@ def models(name: Annotated[str | None, typer.Argument(help="Network to show.")] 
         typer.echo(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
 
 
-def metrics(
-    name: Annotated[
-        str | None, typer.Argument(help="Metric whose rows are explained, or reference to yours.")
-    ] = None,
-) -> None:
-    """List what runs measure, or show one metric: unit, rows and meaning."""
+def metrics(name: str | None = None) -> None:
+    """List what runs measure, or show one metric: unit, rows and meaning.
+
+    Args:
+        name: Metric whose rows are explained, or reference to yours.
+    """
     from raffed.core.measures.own_metric import GROUP
     from raffed.own.located import is_reference
     from raffed.results.metrics import METRICS, metric_lines
@@ -277,15 +276,18 @@ def _show_own_metric(reference: str) -> None:
 
 
 runs = typer.Typer(no_args_is_help=True, help="Show what a folder of runs holds.")
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")]
 
 
-@runs.command("list")
-def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that holds runs.")] = Path("runs"),
-    as_json: Json = False,
-) -> None:
-    """List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy."""
+@runs.command(
+    "list", help="List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy."
+)
+@documented
+def list_runs(folder: Path = Path("runs"), *, as_json: AsJson = False) -> None:
+    """List the runs at or below a folder: method, data, split, seed, state, rounds and accuracy.
+
+    Args:
+        folder (DIR): Folder that holds runs.
+    """
     from raffed.results.run_list import run_lines
 
     found = list(run_lines(folder))

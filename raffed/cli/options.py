@@ -1,15 +1,15 @@
-"""The options of `run` and `compare`, one for each field of RunConfig. typer's signature is made
-from them.
-"""
+"""The options of commands. Those of a run are made from the fields of RunConfig, one for each."""
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Annotated, NamedTuple, TypeAlias
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple, TypeAlias, get_args, get_origin
 
 import typer
-from typer.models import OptionInfo
 
 from raffed.config.optimizers import SCHEDULES
 from raffed.config.run import RunConfig
@@ -24,6 +24,8 @@ from raffed.own.gate import trust_typed
 Typed: TypeAlias = str | int | float | bool | list[str] | None  # what typer makes of an option
 Flags: TypeAlias = Mapping[str, Typed]  # dotted field of RunConfig → value, for options that were typed
 Command: TypeAlias = Callable[..., None]
+SECTION = re.compile(r"^(\w[\w ]*):$", re.MULTILINE)  # a line such as "Examples:" in a docstring
+ENTRY = re.compile(r"^ {4}(\w+)(?: \(([^)]*)\))?: ((?:.|\n {8,})+)", re.MULTILINE)  # below "Args:"
 TYPED = {"int": int, "float": float, "bool": bool, "str": str, "table": list[str]}
 
 AcceptChangedCode: TypeAlias = Annotated[
@@ -44,130 +46,65 @@ TrustCode: TypeAlias = Annotated[
 ]
 PLAN_HELP = "List what would run, and run nothing."
 Plan: TypeAlias = Annotated[bool, typer.Option("--plan", help=PLAN_HELP)]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the folder of the finished run.")
+]
+File: TypeAlias = Annotated[
+    Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
+]
+DataRoot: TypeAlias = Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")]
 WHAT, TRAIN, FED = "What to run", "Local training", "Federation"
 WHERE = "Where it runs (changes no bit of the result)"
-PRIVATE = "Privacy of clients"
-CLOCK = "Virtual clock, and servers that do not wait"
 NUMBERS = "Arithmetic (each choice is deterministic; they differ by rounding)"
-
-
-def _with_preset(preset: Variant = "original") -> None:
-    """Stands for the methods that have this argument, which has an option of its own."""
-
-
-class Flag(NamedTuple):
-    """An option: the field of RunConfig that it sets, its spelling, panel and placeholder.
-
-    Its type, default, range, choices and help are those that the field declares.
-    """
-
-    field: str
-    flag: str
-    panel: str
-    metavar: str | None = None
-
-    @property
-    def declared(self) -> Declaration:
-        """What the field declares; the arguments of a method declare `preset`."""
-        if self.field == "preset":
-            return declarations(_with_preset)["preset"]
-        section, _, name = self.field.rpartition(".")
-        return declarations(SECTIONS[section] if section else RunConfig)[name]
-
-
-FLAGS: tuple[Flag, ...] = (
-    Flag("method", "--method", WHAT, "NAME"),
-    Flag("args", "--set", WHAT, "NAME=VALUE"),
-    Flag("loss", "--loss", WHAT, "REFERENCE"),
-    Flag("loss_args", "--loss-arg", WHAT, "NAME=VALUE"),
-    Flag("data.dataset", "--dataset", WHAT, "NAME"),
-    Flag("data.split", "--split", WHAT, "SPLIT"),
-    Flag("data.split_args", "--split-arg", WHAT, "NAME=VALUE"),
-    Flag("model.name", "--model", WHAT, "NAME"),
-    Flag("model.args", "--model-arg", WHAT, "NAME=VALUE"),
-    Flag("model.init", "--init", WHAT, "FILE"),
-    Flag("seed", "--seed", WHAT),
-    Flag("data.root", "--data-root", WHAT, "DIR"),
-    Flag("data.download", "--download/--no-download", WHAT),
-    Flag("data.transform", "--transform", WHAT),
-    Flag("data.transform_args", "--transform-arg", WHAT, "NAME=VALUE"),
-    Flag("data.pool", "--pool", WHAT),
-    Flag("data.local_test", "--local-test", WHAT),
-    Flag("data.samples", "--samples", WHAT),
-    Flag("data.validation", "--validation", WHAT),
-    Flag("local.lr", "--lr", TRAIN),
-    Flag("local.momentum", "--momentum", TRAIN),
-    Flag("local.weight_decay", "--weight-decay", TRAIN),
-    Flag("local.batch_size", "--batch-size", TRAIN),
-    Flag("local.epochs", "--epochs", TRAIN),
-    Flag("local.epochs_to", "--epochs-to", TRAIN),
-    Flag("local.drop_last", "--drop-last/--keep-last", TRAIN),
-    Flag("local.min_steps", "--min-steps", TRAIN),
-    Flag("local.clip_norm", "--clip-norm", TRAIN),
-    Flag("local.warmup_rounds", "--warmup-rounds", TRAIN),
-    Flag("local.schedule", "--schedule", TRAIN, "NAME"),
-    Flag("local.schedule_args", "--schedule-arg", TRAIN, "NAME=VALUE"),
-    Flag("local.schedule_by", "--schedule-by", TRAIN),
-    Flag("local.optimizer", "--optimizer", TRAIN),
-    Flag("local.optimizer_args", "--optimizer-arg", TRAIN, "NAME=VALUE"),
-    Flag("local.keep_optimizer", "--keep-optimizer/--reset-optimizer", TRAIN),
-    Flag("local.clip_value", "--clip-value", TRAIN),
-    Flag("local.label_smoothing", "--label-smoothing", TRAIN),
-    Flag("federation.rounds", "--rounds", FED),
-    Flag("federation.participation", "--participation", FED),
-    Flag("federation.eval_every", "--eval-every", FED),
-    Flag("federation.weighting", "--weighting", FED),
-    Flag("federation.selection", "--selection", FED, "NAME"),
-    Flag("federation.selection_args", "--selection-arg", FED, "NAME=VALUE"),
-    Flag("federation.mean", "--mean", FED),
-    Flag("federation.mean_args", "--mean-arg", FED, "NAME=VALUE"),
-    Flag("federation.compression", "--compression", FED),
-    Flag("federation.compression_args", "--compression-arg", FED, "NAME=VALUE"),
-    Flag("federation.survey", "--survey", FED),
-    Flag("federation.measures", "--measures", FED),
-    Flag("federation.strength_every", "--strength-every", FED),
-    Flag("federation.stop_when", "--stop-when", FED, "RULE"),
-    Flag("federation.metrics", "--metric", FED, "REFERENCE"),
-    Flag("federation.unseen_clients", "--unseen-clients", FED),
-    Flag("faults", "--faults", FED, "PLAN.toml"),
-    Flag("faults.attack", "--attack", FED),
-    Flag("faults.attackers", "--attackers", FED),
-    Flag("faults.attacker_list", "--attacker-list", FED, "CLIENTS"),
-    Flag("faults.attack_strength", "--attack-strength", FED),
-    Flag("privacy.clip", "--clip-update", PRIVATE),
-    Flag("privacy.noise", "--noise", PRIVATE),
-    Flag("privacy.noise_at", "--noise-at", PRIVATE),
-    Flag("privacy.delta", "--delta", PRIVATE),
-    Flag("privacy.masks", "--masks/--no-masks", PRIVATE),
-    Flag("clock.speeds", "--speeds", CLOCK),
-    Flag("clock.seconds", "--step-seconds", CLOCK),
-    Flag("clock.work", "--work", CLOCK),
-    Flag("clock.spread", "--speed-spread", CLOCK),
-    Flag("clock.jitter", "--speed-jitter", CLOCK),
-    Flag("clock.trace", "--trace", CLOCK, "FILE.csv"),
-    Flag("clock.server", "--server", CLOCK),
-    Flag("clock.buffer", "--buffer", CLOCK),
-    Flag("clock.mixing", "--mixing", CLOCK),
-    Flag("clock.staleness", "--staleness", CLOCK),
-    Flag("clock.staleness_a", "--staleness-a", CLOCK),
-    Flag("clock.staleness_b", "--staleness-b", CLOCK),
-    Flag("numerics.cohort", "--cohort", NUMBERS),
-    Flag("numerics.precision", "--precision", NUMBERS),
-    Flag("numerics.bits", "--numerics", NUMBERS),
-    Flag("numerics.convolutions", "--convolutions", NUMBERS),
-    Flag("runtime.threads", "--threads", NUMBERS),
-    Flag("runtime.gpu_fraction", "--gpu-fraction", NUMBERS),
-    Flag("runtime.execution", "--execution", WHERE),
-    Flag("runtime.actors", "--actors", WHERE),
-    Flag("runtime.clients_per_actor", "--clients-per-actor", WHERE),
-    Flag("runtime.address", "--address", WHERE),
-    Flag("runtime.transport", "--transport", WHERE),
-    Flag("runtime.max_restarts", "--max-restarts", WHERE),
-    Flag("runtime.checkpoint_every", "--checkpoint-every", WHERE),
-    Flag("runtime.keep_checkpoints", "--keep-checkpoints", WHERE),
-)
+PANELS = {  # section, or a field of it → the panel of the help
+    "": WHAT,
+    "data": WHAT,
+    "model": WHAT,
+    "local": TRAIN,
+    "federation": FED,
+    "faults": FED,
+    "privacy": "Privacy of clients",
+    "clock": "Virtual clock, and servers that do not wait",
+    "numerics": NUMBERS,
+    "runtime": WHERE,
+    "runtime.threads": NUMBERS,
+    "runtime.gpu_fraction": NUMBERS,
+}
+SPELT = {  # field → its option, where that is not made from the name of the field
+    "args": "--set",
+    "data.root": "--data-root",
+    "model.name": "--model",
+    "model.args": "--model-arg",
+    "local.drop_last": "--drop-last/--keep-last",
+    "local.keep_optimizer": "--keep-optimizer/--reset-optimizer",
+    "federation.metrics": "--metric",
+    "privacy.clip": "--clip-update",
+    "clock.seconds": "--step-seconds",
+    "clock.spread": "--speed-spread",
+    "clock.jitter": "--speed-jitter",
+    "numerics.bits": "--numerics",
+}
+METAVARS = {  # field → the word that stands for its value, where that is neither its type nor its choices
+    "method": "NAME",
+    "loss": "REFERENCE",
+    "data.dataset": "NAME",
+    "data.split": "SPLIT",
+    "data.root": "DIR",
+    "model.name": "NAME",
+    "model.init": "FILE",
+    "local.schedule": "NAME",
+    "federation.selection": "NAME",
+    "federation.stop_when": "RULE",
+    "federation.metrics": "REFERENCE",
+    "faults": "PLAN.toml",
+    "faults.attacker_list": "CLIENTS",
+    "clock.trace": "FILE.csv",
+    "score": "METRIC",
+}
 REPEATED = ("federation.metrics",)  # texts of which several may be given
-PRESET = Flag("preset", "--preset", WHAT)
 _NAMES: dict[str, Collection[str]] = {
     "method": METHODS,
     "data.dataset": DATASETS,
@@ -176,27 +113,134 @@ _NAMES: dict[str, Collection[str]] = {
 }
 
 
-def run_options(without: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Give a command the options of FLAGS, which it receives together as its argument `flags`."""
+class Flag(NamedTuple):
+    """An option: the field that it sets, its spelling, its panel, and what the field declares.
+
+    Its type, default, range, choices and help are those that the field declares.
+    """
+
+    field: str
+    flag: str
+    panel: str
+    declared: Declaration
+
+    @property
+    def parameter(self) -> str:
+        """The name of the command's parameter."""
+        return self.field.replace(".", "_")
+
+
+def _flag(field: str, panel: str, declared: Declaration) -> Flag:
+    words = declared.name.removesuffix("_args").replace("_", "-")
+    spelt = f"--{words}-arg" if declared.name.endswith("_args") else f"--{words}"
+    spelt = f"{spelt}/--no-{words}" if declared.kind == "bool" else spelt
+    return Flag(field, SPELT.get(field, spelt), panel, declared)
+
+
+def _run_flags() -> Iterator[Flag]:
+    """Yield an option for each field of a run, except those that raffed fills in.
+
+    The attack is what options say of faults. The other faults are in the file of a plan.
+    """
+    for section, kind in {"": RunConfig, **SECTIONS}.items():
+        if section == "faults":
+            yield _flag(section, FED, declarations(RunConfig)[section])
+        for name, declared in declarations(kind).items():
+            field = f"{section}.{name}".removeprefix(".")
+            filled_in = name.endswith("_sha256") or name == "forked_at"
+            planned = section == "faults" and not name.startswith("attack")
+            if field not in SECTIONS and not filled_in and not planned:
+                yield _flag(field, PANELS.get(field, PANELS[section]), declared)
+
+
+def flags_of(kind: type, panel: str, without: Collection[str]) -> tuple[Flag, ...]:
+    """Return an option for each field of a dataclass."""
+    return tuple(
+        _flag(name, panel, declared) for name, declared in declarations(kind).items() if name not in without
+    )
+
+
+def _with_preset(preset: Variant = "original") -> None:
+    """Stands for the methods that have this argument, which has an option of its own."""
+
+
+FLAGS: tuple[Flag, ...] = tuple(_run_flags())
+PRESET = Flag("preset", "--preset", WHAT, declarations(_with_preset)["preset"])
+
+
+def run_options(without: Collection[str] = (), asked: Collection[Flag] = ()) -> Callable[[Command], Command]:
+    """Give a command the options of a run, which it receives together as its argument `flags`.
+
+    Args:
+        without: Fields that get no option.
+        asked: More options. The command receives those that were typed as its argument `asked`.
+    """
     wanted = [flag for flag in FLAGS if flag.field not in without]
-    every = [*wanted, *([PRESET] if "args" not in without else [])]
+    every = [*wanted, *([PRESET] if "args" not in without else []), *asked]
 
     def decorate(command: Command) -> Command:
-        def wrapper(**given: Typed) -> None:
-            flags = typed_flags(given, wanted)
-            for flag in every:
-                given.pop(_parameter(flag))
-            command(flags=flags, **given)
-
         signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.name != "flags"]
-        made = [*(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *map(_option, every)]
-        wrapper.__signature__ = signature.replace(parameters=made)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in made}
+        own = {name: p for name, p in signature.parameters.items() if name not in ("flags", "asked")}
+
+        def wrapper(**given: Typed) -> None:
+            received = {name: given[name] for name in own.keys() & given.keys()}
+            more = {"asked": typed_flags(given, asked)} if asked else {}
+            command(flags=typed_flags(given, wanted), **more, **received)
+
         wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
-        return wrapper
+        return _with_parameters(wrapper, [*own.values(), *map(_option, every)])
 
     return decorate
+
+
+def documented(command: Command) -> Command:
+    """Give the parameters of a command what its docstring says of them.
+
+    A parameter that is only taken by its name is an option, and any other one is an argument. In the
+    docstring its name may be followed by its spelling and the word that stands for its value, as in
+    `methods (--method NAME): Method to compare.`
+    """
+    said = sections_of(command).get("Args", "")
+    entries = {name: (spelling, help) for name, spelling, help in ENTRY.findall(said)}
+    parameters = [
+        _documented(one, *entries[one.name]) if one.name in entries else one
+        for one in inspect.signature(command, eval_str=True).parameters.values()
+    ]
+    return _with_parameters(command, parameters)
+
+
+def sections_of(command: Command) -> dict[str, str]:
+    """Return the sections of a docstring, such as "Args", and the text before them as that of ""."""
+    text, *parts = SECTION.split(inspect.getdoc(command) or "")
+    return {"": text.strip(), **dict(zip(parts[::2], parts[1::2], strict=True))}
+
+
+def _documented(parameter: inspect.Parameter, spelling: str, text: str) -> inspect.Parameter:
+    kind, info = parameter.annotation, None
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+    words = spelling.split()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        info = copy.copy(info or typer.Option())
+        spelt = tuple(word for word in words if word.startswith("--"))
+        info.param_decls = spelt or (f"--{parameter.name.replace('_', '-')}",)
+    else:
+        info = info or typer.Argument()
+    info.help = escaped(" ".join(text.split()))
+    info.metavar = escaped(" ".join(word for word in words if not word.startswith("--"))) or None
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def escaped(text: str) -> str:
+    """Return a text in which square brackets are no markup."""
+    return text.replace("[", "\\[")
+
+
+def _with_parameters(command: Command, parameters: Sequence[inspect.Parameter]) -> Command:
+    """Let typer see these parameters of a command."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
 
 
 def typed_flags(given: Mapping[str, Typed], wanted: Iterable[Flag] = FLAGS) -> Flags:
@@ -204,9 +248,9 @@ def typed_flags(given: Mapping[str, Typed], wanted: Iterable[Flag] = FLAGS) -> F
 
     `--preset NAME` is an argument of the method.
     """
-    typed = {flag.field: given.get(_parameter(flag)) for flag in wanted}
-    if given.get("preset") is not None:
-        before = typed.get("args")
+    typed = {flag.field: given.get(flag.parameter) for flag in wanted}
+    if "args" in typed and given.get("preset") is not None:
+        before = typed["args"]
         typed["args"] = [*(before if isinstance(before, list) else []), f"preset={given['preset']}"]
     return {field: value for field, value in typed.items() if value is not None and value != []}
 
@@ -217,41 +261,29 @@ def text_of(flags: Flags, field: str) -> str | None:
     return None if typed is None else str(typed)
 
 
-def words_of(flags: Flags, field: str) -> list[str]:
-    """Return what was typed for an option that can be repeated."""
-    typed = flags.get(field)
-    return list(typed) if isinstance(typed, list | tuple) else []
-
-
-def _parameter(flag: Flag) -> str:
-    return flag.field.replace(".", "_")
-
-
 def _option(flag: Flag) -> inspect.Parameter:
-    """Return the parameter of a command that holds an option, as typer reads it."""
+    """Return the parameter of a command that holds an option, as typer reads it.
+
+    Its choices, meaning, range and default are in the help.
+    """
     declared = flag.declared
     typed = next((TYPED[kind] for kind in declared.kinds if kind in TYPED), str)  # a plan of faults is a file
     typed = list[str] if flag.field in REPEATED else typed
-    option = declared_option(declared, flag.flag, flag.panel, flag.metavar)
-    option.autocompletion = _completer(flag.field)
+    shown = "NAME=VALUE" if declared.kind == "table" else "|".join(filter(None, declared.choices))
+    option = typer.Option(
+        flag.flag,
+        help=help_text(declared, flag.flag),
+        rich_help_panel=flag.panel,
+        metavar=METAVARS.get(flag.field, shown) or None,
+        show_default=False,
+        autocompletion=_completer(flag.field),
+    )
     return inspect.Parameter(
-        _parameter(flag),
+        flag.parameter,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[typed | None, option],
     )
-
-
-def declared_option(declared: Declaration, flag: str, panel: str, metavar: str | None = None) -> OptionInfo:
-    """Return typer's option for what is declared: its choices, meaning, range and default are in the help."""
-    option: OptionInfo = typer.Option(
-        flag,
-        help=help_text(declared, flag),
-        rich_help_panel=panel,
-        metavar=metavar or "|".join(filter(None, declared.choices)) or None,
-        show_default=False,
-    )
-    return option
 
 
 def help_text(declared: Declaration, flag: str) -> str:

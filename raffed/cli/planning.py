@@ -5,58 +5,39 @@ Of a reproduction also what is left out: in a few words for each cell, and once 
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import json
-import shutil
-import sys
-import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from raffed.cli.messages import counted, plain
+from raffed.api.progress import Event
+from raffed.cli.messages import counted
+from raffed.cli.tables import show
 from raffed.results.storage import named
 from raffed.results.text import visible
+from raffed.tables.planner import PlannedRun, state_of
 
 if TYPE_CHECKING:
     from raffed.api.running import Run
     from raffed.search.request import Request
     from raffed.tables.planner import Planned
 
-Row = Mapping[str, str]
+Row = dict[str, str]
 
 
-@contextlib.contextmanager
-def without_collector() -> Iterator[None]:
-    """Within the block, Python does not look for cyclic garbage.
-
-    A plan makes many small objects that stay, and ends within seconds. The search takes a tenth of its time.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
-def show_plan(rows: Sequence[Row], summary: str, as_json: bool) -> None:
-    """Print what would run.
+def plan_event(rows: Sequence[Row], summary: str) -> Event:
+    """Return the event that lists what would run.
 
     Args:
         rows: One for each cell, trial or run: column → text.
         summary: A line about all of it.
-        as_json: Whether one JSON object is printed in place of a table.
     """
-    if as_json:
-        print(json.dumps({"event": "plan", "summary": summary, "rows": plain([dict(row) for row in rows])}))
-        return
-    from raffed.cli.tables import show
+    return {"event": "plan", "summary": summary, "rows": rows}
 
+
+def show_plan(rows: Sequence[Row], summary: str) -> None:
+    """Print what would run."""
     if rows:
         show(list(rows[0]), [list(row.values()) for row in rows], right="runs|finished|seed|rounds|trials")
     typer.echo(visible(f"{summary}; nothing was run (--plan)"))
@@ -70,9 +51,6 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
         done: The folders of those that are finished.
         brief: Whether a few words are said of what is left out, or the whole reason.
     """
-    from raffed.tables.planner import PlannedRun
-
-    said = of_cell if brief else whole_of_cell
     cells: dict[tuple[str, str], list[Planned]] = {}
     for job in found:
         places: list[Sequence[str]] = (
@@ -86,7 +64,7 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
             "column": column,
             "runs": str(sum(not job.left_out or job.folder in done for job in jobs)),
             "finished": str(sum(job.folder in done for job in jobs)),
-            "left out": said(jobs, done),
+            "left out": said_of_cell(jobs, done, brief),
         }
         for (row, column), jobs in cells.items()
     ]
@@ -94,8 +72,6 @@ def item_rows(found: Sequence[Planned], done: Collection[Path], brief: bool) -> 
 
 def run_rows(runs: Sequence[Run]) -> list[Row]:
     """Return a row for each run."""
-    from raffed.tables.planner import state_of
-
     return [
         {
             "method": run.method,
@@ -138,11 +114,6 @@ def trial_summary(request: Request, rows: Sequence[Row]) -> str:
 BRIEF = 40  # characters of a reason that is shown as it is
 
 
-def finished_folders(jobs: Sequence[Planned]) -> set[Path]:
-    """Return the folders of the jobs that are finished. Each run.json is read once."""
-    return {job.folder for job in jobs if job.done}
-
-
 def kind_of(reason: str) -> str:
     """Return a short reason as it is, and of a long one what stands before its first colon."""
     if len(reason) <= BRIEF:
@@ -151,48 +122,23 @@ def kind_of(reason: str) -> str:
     return head if len(head) <= BRIEF else f"{reason[: BRIEF - 1].rstrip()}…"
 
 
-def of_cell(jobs: Sequence[Planned], done: Collection[Path]) -> str:
-    """Return what is left out of a cell, such as "diverged, 1 trial"."""
-    from raffed.tables.planner import is_trial
-
-    numbers: dict[tuple[str, str], int] = {}
-    for job in _left_out(jobs, done):
-        key = kind_of(job.left_out), "trial" if is_trial(job) else "run"
-        numbers[key] = numbers.get(key, 0) + 1
-    return "; ".join(f"{kind}, {counted(number, what)}" for (kind, what), number in numbers.items())
-
-
-def whole_of_cell(jobs: Sequence[Planned], done: Collection[Path]) -> str:
-    """Return the whole reasons why runs of a cell are left out."""
-    return "; ".join(dict.fromkeys(job.left_out for job in _left_out(jobs, done)))
+def said_of_cell(jobs: Sequence[Planned], done: Collection[Path], brief: bool) -> str:
+    """Return why runs of a cell are left out: in a few words, or the whole reasons."""
+    reasons = [job.left_out for job in _left_out(jobs, done)]
+    return "; ".join(dict.fromkeys(kind_of(reason) if brief else reason for reason in reasons))
 
 
 def stated(jobs: Sequence[Planned], done: Collection[Path]) -> list[str]:
-    """Return a line for each kind of reason: how many jobs it concerns, and one whole reason."""
+    """Return a line for each kind of reason: how many jobs it concerns, and the first whole reason."""
     kinds: dict[str, list[str]] = {}
     for job in _left_out(jobs, done):
         kinds.setdefault(kind_of(job.left_out), []).append(job.left_out)
-    lines = []
-    for kind, reasons in kinds.items():
-        several = len(dict.fromkeys(reasons))
-        example = reasons[0].removeprefix(f"{kind}: ")
-        many = f"{kind}, for {several} reasons that --plan --json lists. The first: {example}"
-        lines.append(f"{len(reasons)} left out: {reasons[0] if several == 1 else many}")
-    return lines
+    return [
+        f"{len(reasons)} left out: {reasons[0]}"
+        + ("; --plan --json lists other reasons" if len(set(reasons)) > 1 else "")
+        for reasons in kinds.values()
+    ]
 
 
 def _left_out(jobs: Sequence[Planned], done: Collection[Path]) -> list[Planned]:
     return [job for job in jobs if job.left_out and job.folder not in done]
-
-
-def as_wide_as_stderr(lines: Sequence[str]) -> str:
-    """Return lines as one text. On a terminal, a line that does not fit goes on below, further inside."""
-    if not sys.stderr.isatty():
-        return "\n".join(lines)
-    width = shutil.get_terminal_size().columns
-    return "\n".join(one for line in lines for one in _folded(line, width))
-
-
-def _folded(line: str, width: int) -> list[str]:
-    inside = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(line, width, subsequent_indent=inside, break_on_hyphens=False) or [line]

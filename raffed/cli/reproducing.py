@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,104 +19,84 @@ from raffed.api.reproducing import (
     in_stages,
     item_of,
     long_ones,
-    written,
 )
 from raffed.api.reproducing import plan as make_plan
 from raffed.api.tuning import seconds_of
+from raffed.cli.checking import write_paper_item
 from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
-from raffed.cli.many_runs import begun_or_new, execute_stoppable
+from raffed.cli.execution import execute_stoppable
 from raffed.cli.messages import counted, duration
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, text_of
-from raffed.cli.planning import (
-    as_wide_as_stderr,
-    finished_folders,
-    item_rows,
-    show_plan,
-    stated,
-    without_collector,
-)
+from raffed.cli.options import FLAGS, AcceptChangedCode, AsJson, Flags, Plan, TrustCode, run_options, text_of
+from raffed.cli.planning import item_rows, plan_event, stated
 from raffed.cli.screen import Overall, Screen, make_screen
+from raffed.cli.tables import show
 from raffed.config.portable import set_where_possible
 from raffed.config.sections import Runtime
 from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import visible, visible_lines
-from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, run_name, unchosen
+from raffed.tables.catalogue import all_items, as_released, own_items
+from raffed.tables.items import SCALES
+from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, computed, run_name, state, unchosen
+from raffed.tables.studies import studies
 
 if TYPE_CHECKING:
     from raffed.tables.items import Item
 
-KEPT = ("data.root", "numerics.cohort", "numerics.bits", "numerics.convolutions")
+NUMERICS = ("cohort", "bits", "convolutions")
+KEPT = ("data.root", *(f"numerics.{name}" for name in NUMERICS))
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field not in KEPT]
 
 
 @run_options(without=PLACES)
 def reproduce(
     flags: Flags,
-    item: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PAPER/ITEM",
-            help="Item to reproduce, such as fedmr/table1; --list shows all. With --items, its table.",
-        ),
-    ] = None,
-    own: Annotated[
-        str | None,
-        typer.Option(
-            "--items",
-            metavar="REFERENCE",
-            help="Tables of your own: package.module:TABLE or ./items.py:TABLE.",
-        ),
-    ] = None,
-    scale: Annotated[
-        str, typer.Option("--scale", help="Size of the runs: smoke, proxy or full (as in the paper).")
-    ] = "smoke",
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="TEXT,..",
-            help="Run only cells whose row or column contains one of these texts. A complete name matches "
-            "only itself. If --only is repeated, each must match.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", help="Runs per cell; without it: 1 for smoke, 3 otherwise.")
-    ] = None,
-    released: Annotated[
-        bool, typer.Option("--released", help="Use the best settings of the authors' released code.")
-    ] = False,
-    budget: Annotated[
-        str | None, typer.Option("--budget", help="Most time to spend, such as 30m or 2h.")
-    ] = None,
-    place: Annotated[
-        str, typer.Option("--out", metavar="PLACE", help="Folder or URL that holds all reproductions.")
-    ] = "reproduce",
+    item: str | None = None,
+    *,
+    own: str | None = None,
+    scale: str = "smoke",
+    only: list[str] | None = None,
+    seeds: int | None = None,
+    released: bool = False,
+    budget: str | None = None,
+    place: str = "reproduce",
     plan: Plan = False,
-    tables: Annotated[
-        bool, typer.Option("--tables", help="Run nothing; make tables and report of finished runs.")
-    ] = False,
-    listed: Annotated[
-        bool,
-        typer.Option("--list", help="List the tables and figures, all or those of PAPER, and their state."),
-    ] = False,
+    tables: bool = False,
+    listed: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Reproduce a table or figure of a paper, or a table of your own.
 
     The command first shows what it will run, how long that may take, and what it leaves out. Repeat the same
     command to continue where it stopped.
+
+    Args:
+        item (PAPER/ITEM): Item to reproduce, such as fedmr/table1; --list shows all. With --items, its
+            table.
+        own (--items REFERENCE): Tables of your own: package.module:TABLE or ./items.py:TABLE.
+        scale: Size of the runs: smoke, proxy or full (as in the paper).
+        only (TEXT,..): Run only cells whose row or column contains one of these texts. A complete name
+            matches only itself. If --only is repeated, each must match.
+        seeds: Runs per cell; without it: 1 for smoke, 3 otherwise.
+        released: Use the best settings of the authors' released code.
+        budget: Most time to spend, such as 30m or 2h.
+        place (--out PLACE): Folder or URL that holds all reproductions.
+        tables: Run nothing; make tables and report of finished runs.
+        listed (--list): List the tables and figures, all or those of PAPER, and their state.
+
+    Examples:
+
+        raffed reproduce --list
+
+        raffed reproduce fedmr/table6 --only fmnist
+
+        raffed reproduce map/table1 --scale full --only famnist --only fedavg,fedrs,map --seeds 3 --budget 8h
     """
     set_where_possible({"numerics": {"bits": text_of(flags, "numerics.bits")}})
-    from raffed.tables.catalogue import as_released
-    from raffed.tables.items import SCALES
-
     if listed or (item is None and own is None):
         with fetched(place) as out:
             _list(out, own, item)
@@ -127,35 +106,22 @@ def reproduce(
     if count < 1:
         raise UsageError(f"--seeds {count} is below 1")
     found = as_released(found) if released else found
-    found = _computed(found, flags)
+    numerics: dict[str, Any] = {name: flags.get(f"numerics.{name}") for name in NUMERICS}
+    found = computed(found, **numerics)
     seconds = None if budget is None else seconds_of(budget)
-    collected = without_collector() if plan else contextlib.nullcontext()
-    with collected, make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
+    with make_screen(as_json, quiet=False) as screen, mirrored(place) as out:
         where, root = _runtime(found, scale, flags), text_of(flags, "data.root")
         asked = Asked(found, scale, out, tuple(only or ()), count, where, root, accept)
         timed = not plan or seconds is not None  # a budget needs estimates
         planned = make_plan(asked, seconds, _tell, tables_only=tables, probe=timed)
-        done = finished_folders(planned)
+        done = {job.folder for job in planned if job.done}
         _announce(found, scale, planned, done, count, timed)
-        if not plan:
+        if plan:
+            rows = item_rows(planned, done, brief=not as_json)
+            screen.show(plan_event(rows, f"{counted(len(rows), 'cell')} of {found.key}"))
+        else:
             check_possible(found, planned, "is finished" if tables else "can be run")
-            _reproduce(asked, planned, None if tables else seconds, flags, screen, tables)
-    if plan:  # here, because within the screen of --json what is printed goes to stderr
-        rows = item_rows(planned, done, brief=not as_json)
-        show_plan(rows, f"{counted(len(rows), 'cell')} of {found.key}", as_json)
-
-
-def _computed(found: Item, flags: Flags) -> Item:
-    """Return the item with the arithmetic that the flags ask for."""
-    from raffed.tables.planner import computed
-
-    cohort = text_of(flags, "numerics.cohort")
-    return computed(
-        found,
-        None if cohort is None else int(cohort),
-        text_of(flags, "numerics.bits"),
-        text_of(flags, "numerics.convolutions"),
-    )
+            _reproduce(asked, planned, None if tables else seconds, screen, tables)
 
 
 def _tell(text: str) -> None:
@@ -163,14 +129,14 @@ def _tell(text: str) -> None:
 
 
 def _reproduce(
-    asked: Asked, found: list[Planned], seconds: float | None, flags: Flags, screen: Screen, tables: bool
+    asked: Asked, found: list[Planned], seconds: float | None, screen: Screen, tables: bool
 ) -> None:
     def do(job: Planned) -> None:
         if isinstance(job, PlannedStudy):
-            _study(job, flags, screen)
+            _study(job, asked, screen)
         elif isinstance(job, PlannedRun):
             run = as_run(job, asked.accept)
-            run_one(begun_or_new(run), run, screen, again="the same command")
+            run_one(run.go_on, run, screen, again="the same command")
 
     def execute(jobs: list[Planned], limit: float | None) -> list[Planned]:
         if limit is None:  # a budget counts the runs one after the other
@@ -180,10 +146,10 @@ def _reproduce(
 
     if not tables:
         found = in_stages(asked, found, seconds, _tell, execute)
-    path = written(asked.item, asked.scale, asked.out, found)
-    lost = diverged(found)
-    from raffed.cli.checking import write_paper_item
+    from raffed.tables.item_file import write_item
 
+    path = write_item(asked.item, asked.scale, asked.out, found)
+    lost = diverged(found)
     write_paper_item(path, screen)
     if lost:
         folders = ", ".join(str(job.folder) for job in lost)
@@ -195,18 +161,17 @@ def _reproduce(
         )
 
 
-def _study(job: PlannedStudy, flags: Flags, screen: Screen) -> None:
+def _study(job: PlannedStudy, asked: Asked, screen: Screen) -> None:
     """Execute a study on the CPU, or on the GPU with --gpu-fraction.
 
     A study that was interrupted starts again from its beginning the next time.
     """
-    from raffed.tables.studies import studies
 
     def tell(what: str, share: float) -> None:
         screen.show({"event": "study", "what": what, "share": share})
 
     tell(f"{studies()[job.study].title}, seed {job.seed} → {job.folder}", 0.0)
-    execute_planned(job, text_of(flags, "data.root"), _placed(job.scale == "smoke", flags), tell)
+    execute_planned(job, asked.root, asked.runtime, tell)
 
 
 def _announce(
@@ -247,27 +212,18 @@ def _announce(
         lines.append(
             f"  {total - here} of {total} cells are not part of what was asked, or not of this scale"
         )
-    typer.echo(
-        as_wide_as_stderr([one for line in lines for one in visible_lines(line).split("\n")]), err=True
-    )
+    typer.echo("\n".join(map(visible_lines, lines)), err=True)
 
 
 def _runtime(item: Item, scale: str, flags: Flags) -> Runtime:
-    return _placed(scale == "smoke" or item.search is not None, flags)
-
-
-def _placed(small: bool, flags: Flags) -> Runtime:
     """Return where runs are executed: small ones in one process, unless the flags ask for actors."""
+    small = scale == "smoke" or item.search is not None
     serial = small and not any(flags.get(f"runtime.{name}") for name in ACTORS)
     return placed(Runtime(execution="serial" if serial else "ray"), flags)
 
 
 def _list(out: Path, own: str | None, asked: str | None) -> None:
     """List the tables and figures, those of a paper, or one, with their states."""
-    from raffed.cli.tables import show
-    from raffed.tables.catalogue import all_items, own_items
-    from raffed.tables.planner import state
-
     check_unpacked(out)
     items = all_items() if own is None else own_items(own)
     chosen = {key: item for key, item in items.items() if asked is None or f"{key}/".startswith(f"{asked}/")}

@@ -9,29 +9,38 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import raffed
 from raffed.api.many_runs import method_runs, seed_runs
 from raffed.api.running import ComparedMethod, Run, by_label, callbacks, separated
 from raffed.cli.config import (
     Tables,
     args_for,
     assignments,
-    canonical,
-    check_used,
+    config_of,
     merged,
     placed,
     read_config,
     read_local,
 )
-from raffed.cli.execution import beginning, execute
-from raffed.cli.many_runs import Seeds, asked_seeds, check_single, one_process_each, run_many
+from raffed.cli.execution import RoundTimes, asked_seeds, check_single, execute, one_process_each, run_many
 from raffed.cli.messages import counted, set_as_recorded
-from raffed.cli.options import FLAGS, AcceptChangedCode, Flags, Plan, TrustCode, run_options, words_of
-from raffed.cli.planning import run_rows, show_plan
-from raffed.cli.profile import Profile, RoundTimes, check_profile
+from raffed.cli.options import (
+    FLAGS,
+    WHAT,
+    AcceptChangedCode,
+    AsJson,
+    File,
+    Flags,
+    Plan,
+    Quiet,
+    TrustCode,
+    run_options,
+)
+from raffed.cli.planning import plan_event, run_rows
 from raffed.cli.screen import make_screen
 from raffed.config.run import RunConfig
 from raffed.config.validation import table_of
@@ -40,30 +49,9 @@ from raffed.methods import method_name
 from raffed.results.storage import fetched, mirrored
 from raffed.trackers import Guarded, MLflow, Sink, TensorBoard, WeightsAndBiases
 
-File = Annotated[
-    Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
-]
-Json = Annotated[bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")]
-Board = Annotated[
-    Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard event files.", metavar="DIR")
-]
-Tracker = Annotated[
-    str | None, typer.Option("--mlflow", help="MLflow tracking server or database.", metavar="URI")
-]
-Project = Annotated[
-    str | None, typer.Option("--wandb", help="Project in Weights & Biases.", metavar="PROJECT")
-]
-OnRound = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--on-round",
-        help="Function of your own that receives each RoundEvent; repeat for more.",
-        metavar="REFERENCE",
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the folder of the finished run.")]
-OUT_HELP = "New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given."
-Out = Annotated[str | None, typer.Option("--out", metavar="PLACE", help=OUT_HELP)]
+if TYPE_CHECKING:
+    from raffed.runs.run import RoundWatcher
+
 NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.")]
 
 
@@ -71,154 +59,177 @@ NOT_RUNTIME = [flag.field for flag in FLAGS if not flag.field.startswith("runtim
 def run(
     flags: Flags,
     file: File = None,
-    out: Out = None,
-    seeds: Seeds = None,
-    as_json: Json = False,
+    *,
+    out: str | None = None,
+    seeds: Annotated[int | None, typer.Option(rich_help_panel=WHAT)] = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
-    board: Board = None,
-    tracker: Tracker = None,
-    project: Project = None,
-    on_round: OnRound = None,
-    profile: Profile = False,
+    board: Path | None = None,
+    tracker: str | None = None,
+    project: str | None = None,
+    on_round: list[str] | None = None,
+    profile: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Run one method on one split of a data set."""
-    check_profile(profile, quiet)
-    if (count := asked_seeds(file, seeds)) is not None:
-        followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
-        check_single(count, {name: bool(given) for name, given in followed.items()} | {"--profile": profile})
-        _run_seeds(file, flags, out, count, as_json, quiet, accept)
-        return
-    if accept:
+    """Run one method on one split of a data set.
+
+    Args:
+        out (PLACE): New folder or URL (s3://, gs://, …) for the run's files; chosen below runs/ if not given.
+        seeds (N): Number of runs, with the seeds SEED, SEED + 1, …; each lies in a folder seed-K.
+        board (--tensorboard DIR): Folder for TensorBoard event files.
+        tracker (--mlflow URI): MLflow tracking server or database.
+        project (--wandb PROJECT): Project in Weights & Biases.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
+        profile: Show after the run where the time of its rounds went: training, sums, messages, scoring,
+            disk.
+
+    Examples:
+
+        raffed run --method fedmr --set mu1=0.1 --set mu2=0.01 --out runs/a
+
+        raffed run --method map --dataset fashion-mnist --split incomplete:100
+
+        raffed run experiment.toml --seed 1 --execution serial
+
+        raffed run --method map --seeds 5 --out runs/map
+
+    Seeds:
+
+        The runs of --seeds lie in OUT/seed-K. Each takes one process and one core, as many at a time as there
+        are cores; with --execution ray or --actors they share one Ray, one after the other. The same command
+        with the same --out continues.
+
+    Files:
+
+        A TOML file holds method and seed, then [args] for the method, [data],
+        [model] (name, args), [local], [federation], [privacy], [faults] and [runtime].
+        The keys have the names of the options above.
+
+    Stopping:
+
+        After one Ctrl-C or SIGTERM, the run finishes the round (in at most 4 s), writes a checkpoint and
+        stops. In the first round it stops at once.
+    """
+    count = asked_seeds(file, seeds)
+    followed = {"--tensorboard": board, "--mlflow": tracker, "--wandb": project, "--on-round": on_round}
+    check_single(count, {**followed, "--profile": profile})
+    if accept and count is None:
         raise UsageError(
             "--accept-changed-code is for runs that go on: give it to `raffed resume`, or together with "
             "--seeds; a single `raffed run` begins anew, so leave it out"
         )
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            config = read_config(file, flags)
-            folder = stack.enter_context(mirrored(free_folder(config) if out is None else out))
-            import raffed
-
-            own = callbacks(on_round or [])
-            shown = stack.enter_context(sinks(folder, board, tracker, project))
-        times = RoundTimes()
-        alone = Run("", config, folder, {"method": config.method})
-        execute(partial(raffed.run, config, folder), alone, screen, watchers=[*shown, *own, times])
-        if profile:
-            times.show(screen, config.method)
-
-
-def _run_seeds(
-    file: Path | None, flags: Flags, out: str | None, seeds: int, as_json: bool, quiet: bool, accept: bool
-) -> None:
-    config = one_process_each(read_config(file, flags), file, flags)
-    with (
-        make_screen(as_json, quiet) as screen,
-        mirrored(free_folder(config, "seeds") if out is None else out) as place,
-    ):
-        configs = {config.method: config}
-        run_many(lambda: seed_runs(configs, place, seeds, True, accept), place, screen, at_once=True)
+    with make_screen(as_json, quiet) as screen:
+        config = read_config(file, flags)
+        place = free_folder(config, "" if count is None else "seeds") if out is None else out
+        if count is not None:
+            config = one_process_each(config, file, flags)
+            with mirrored(place) as folder:
+                runs = seed_runs({config.method: config}, folder, count, True, accept)
+                run_many(runs, folder, screen, at_once=True)
+            return
+        with (
+            mirrored(place) as folder,
+            followers(folder, on_round, board, tracker, project) as watchers,
+        ):
+            times = RoundTimes()
+            work = partial(raffed.run, config, folder)
+            execute(work, Run.alone(config, folder), screen, watchers=[*watchers, times])
+            if profile:
+                times.show(screen, config.method)
 
 
 @run_options(without=NOT_RUNTIME)
 def resume(
     flags: Flags,
-    place: Annotated[
-        str, typer.Argument(metavar="RUN", help="Folder or URL of a run that was stopped or killed.")
-    ],
-    as_json: Json = False,
+    place: str,
+    *,
+    as_json: AsJson = False,
     quiet: Quiet = False,
-    board: Board = None,
-    tracker: Tracker = None,
-    project: Project = None,
-    on_round: OnRound = None,
+    board: Path | None = None,
+    tracker: str | None = None,
+    project: str | None = None,
+    on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Continue a run that was stopped or killed, to the same bits."""
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            run_folder = stack.enter_context(mirrored(place))
-            set_as_recorded(run_folder)
-            own = callbacks(on_round or [])
-            shown = stack.enter_context(sinks(run_folder, board, tracker, project))
-            import raffed
+    """Continue a run that was stopped or killed, to the same bits.
+
+    Args:
+        place (RUN): Folder or URL of a run that was stopped or killed.
+        board (--tensorboard DIR): Folder for TensorBoard event files.
+        tracker (--mlflow URI): MLflow tracking server or database.
+        project (--wandb PROJECT): Project in Weights & Biases.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
+    """
+    with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
+        set_as_recorded(folder)
+        with followers(folder, on_round, board, tracker, project) as watchers:
             from raffed.results.runfile import read_run
             from raffed.runs.folder import run_config
 
-            config = run_config(run_folder)
+            config = run_config(folder)
             config = replace(config, runtime=placed(config.runtime, flags))
-            note = " (finished already)" if read_run(run_folder).get("state") == "finished" else ""
-        work = partial(raffed.resume, run_folder, runtime=config.runtime, accept_changed_code=accept)
-        alone = Run("", config, run_folder, {"method": config.method})
-        execute(work, alone, screen, watchers=[*shown, *own], note=note)
+            note = " (finished already)" if read_run(folder).get("state") == "finished" else ""
+            work = partial(raffed.resume, folder, runtime=config.runtime, accept_changed_code=accept)
+            execute(work, Run.alone(config, folder), screen, watchers=watchers, note=note)
 
 
 @run_options(without=["method"])
 def compare(
     flags: Flags,
-    methods: Annotated[
-        list[str],
-        typer.Option(
-            "--method",
-            help="Method to compare; repeat for more. NAME,ARGUMENT=VALUE,... is the method with these "
-            "arguments, so that one method can be there with several settings.",
-            metavar="NAME",
-        ),
-    ],
-    place: Annotated[
-        str,
-        typer.Option("--out", metavar="PLACE", help="Folder or URL for the report and one run per method."),
-    ],
     file: File = None,
-    seeds: Seeds = None,
+    *,
+    methods: list[str],
+    place: str,
+    seeds: Annotated[int | None, typer.Option(rich_help_panel=WHAT)] = None,
     plan: Plan = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
-    profile: Profile = False,
+    profile: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
     """Run several methods on the same split and seed, and report.
 
     If one diverges, the others still run. The report shows how far it came, and the exit code is 1.
+
+    Args:
+        methods (--method NAME): Method to compare; repeat for more. NAME,ARGUMENT=VALUE,... is the method
+            with these arguments, so that one method can be there with several settings.
+        place (--out PLACE): Folder or URL for the report and one run per method.
+        seeds (N): Number of runs, with the seeds SEED, SEED + 1, …; each lies in a folder seed-K.
+        profile: Show after the run where the time of its rounds went: training, sums, messages, scoring,
+            disk.
+
+    Examples:
+
+        raffed compare --method fedavg --method fedmr --set fedmr.mu1=0.1 --out runs/both
+
+        raffed compare --method fedavg --method map --seeds 5 --out runs/five
+
+        All methods get the same split, participants and batches.
+
+        Repeat the same command to continue; finished runs are kept.
+
+        With --seeds the runs lie in OUT/METHOD/seed-K, and the report tests differences paired by seed, with
+        Holm's correction.
     """
-    check_profile(profile, quiet)
     count = asked_seeds(file, seeds)
     check_single(count, {"--profile": profile})
-    if plan:
-        with mirrored(place) as out:
-            rows = run_rows(_compared_runs(methods, file, flags, out, count, accept, plan=True))
-        finished = sum(row["state"] == "finished" for row in rows)
-        show_plan(rows, f"{counted(len(rows), 'run')}, {finished} finished", as_json)
-        return
     with make_screen(as_json, quiet) as screen, mirrored(place) as out:
-        runs = partial(_compared_runs, methods, file, flags, out, count, accept)
-        run_many(runs, out, screen, at_once=count is not None, profile=profile)
-
-
-def _compared_runs(
-    methods: Sequence[str],
-    file: Path | None,
-    flags: Flags,
-    out: Path,
-    seeds: int | None,
-    accept: bool,
-    plan: bool = False,
-) -> list[Run]:
-    """Return the runs of a comparison. Of a plan nothing is probed, so its runs are in one process."""
-    configs = compared(methods, file, flags)
-    if seeds is None:
-        return method_runs(configs, out, accept)
-    configs = {name: one_process_each(config, file, flags) for name, config in configs.items()}
-    if plan:
-        configs = {
-            name: replace(one, runtime=replace(one.runtime, execution="serial"))
-            for name, one in configs.items()
-        }
-    return seed_runs(configs, out, seeds, accept=accept)
+        configs = compared(methods, file, flags)
+        if count is None:
+            runs = method_runs(configs, out, accept)
+        else:
+            configs = {name: one_process_each(config, file, flags) for name, config in configs.items()}
+            runs = seed_runs(configs, out, count, accept=accept)
+        if plan:
+            rows = run_rows(runs)
+            finished = sum(row["state"] == "finished" for row in rows)
+            screen.show(plan_event(rows, f"{counted(len(rows), 'run')}, {finished} finished"))
+        else:
+            run_many(runs, out, screen, at_once=count is not None, profile=profile)
 
 
 def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[str, RunConfig]:
@@ -233,14 +244,12 @@ def compared(methods: Sequence[str], file: Path | None, flags: Flags) -> dict[st
     base = read_local(file) if file else {}
     base.pop("seeds", None)  # how often these are run is no part of one of them
     for_all = {} if "method" in base else table_of(base.pop("args", {}))
-    parts = args_for(names, {**for_all, **assignments(words_of(flags, "args"))})
+    parts = args_for(names, {**for_all, **assignments(flags.get("args"))})
     configs = {}
     for label, (name, settings) in zip(labels, given, strict=True):
         tables = merged(base, {**flags, "method": name, "args": []})
         tables["args"] = {**table_of(tables["args"]), **parts[name], **settings}
-        canonical(tables)
-        check_used(tables, flags)
-        configs[label] = RunConfig.from_dict(tables)
+        configs[label] = config_of(tables, flags)
     return configs
 
 
@@ -253,19 +262,30 @@ def _with_settings(text: str) -> tuple[str, Tables]:
 
 
 @contextlib.contextmanager
-def sinks(folder: Path, board: Path | None, tracker: str | None, project: str | None) -> Iterator[list[Sink]]:
-    """Yield the sinks that were asked for and close them at the end. The run does not depend on them."""
+def followers(
+    folder: Path,
+    on_round: list[str] | None,
+    board: Path | None = None,
+    tracker: str | None = None,
+    project: str | None = None,
+) -> Iterator[list[RoundWatcher]]:
+    """Yield what receives the rounds of a run, and close the trackers at the end.
+
+    The run does not depend on the trackers, but it does on functions of one's own (--on-round).
+    """
     asked: dict[str, tuple[object, Callable[[], Sink]]] = {
         f"TensorBoard's folder {board}": (board, lambda: TensorBoard(str(board))),
         f"MLflow at {tracker}": (tracker, lambda: MLflow(str(tracker), folder)),
         f"Weights & Biases, project {project},": (project, lambda: WeightsAndBiases(str(project), folder)),
     }
+    own = callbacks(on_round or [])
     with contextlib.ExitStack() as stack:
-        shown: list[Sink] = []
-        for title, (place, make) in asked.items():
-            if place is not None:
-                shown.append(stack.enter_context(contextlib.closing(Guarded(title, make))))
-        yield shown
+        trackers: list[RoundWatcher] = [
+            stack.enter_context(contextlib.closing(Guarded(title, make)))
+            for title, (place, make) in asked.items()
+            if place is not None
+        ]
+        yield [*trackers, *own]
 
 
 def free_folder(config: RunConfig, end: str = "") -> Path:
@@ -296,26 +316,36 @@ PRIVATE = ("privacy.clip", "privacy.noise", "privacy.noise_at")
 @run_options(without=NOT_RUNTIME)
 def extend(
     flags: Flags,
-    place: Annotated[str, typer.Argument(metavar="RUN", help="Folder or URL of a run.")],
-    rounds: Annotated[int, typer.Option("--rounds", help="Number of rounds in the end.", min=1)],
-    as_json: Json = False,
+    place: str,
+    *,
+    rounds: Annotated[int, typer.Option(min=1)],
+    as_json: AsJson = False,
     quiet: Quiet = False,
-    on_round: OnRound = None,
+    on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Continue a run to more rounds; it gets the bits of a run that had them from the start."""
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            folder = stack.enter_context(mirrored(place))
-            own = callbacks(on_round or [])
-            import raffed
-            from raffed.runs.folder import run_config
+    """Continue a run to more rounds; it gets the bits of a run that had them from the start.
 
-            config = run_config(folder).changed({"federation.rounds": rounds})
-            runtime = placed(config.runtime, flags)
+    Args:
+        place (RUN): Folder or URL of a run.
+        rounds: Number of rounds in the end.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
+
+    Example:
+
+        raffed extend runs/a --rounds 200
+
+        It refuses a run whose first rounds would be others in a longer run: FedProc's, MAP's and FedPHP's
+        terms and the stages of some splits depend on the total number of rounds.
+    """
+    with make_screen(as_json, quiet) as screen, mirrored(place) as folder:
+        from raffed.runs.folder import run_config
+
+        config = run_config(folder).changed({"federation.rounds": rounds})
+        runtime = placed(config.runtime, flags)
         work = partial(raffed.extend, folder, rounds, runtime=runtime, accept_changed_code=accept)
-        execute(work, Run("", config, folder, {"method": config.method}), screen, watchers=own)
+        execute(work, Run.alone(config, folder), screen, watchers=callbacks(on_round or []))
 
 
 def tables_of(config: RunConfig) -> Tables:
@@ -327,32 +357,37 @@ def tables_of(config: RunConfig) -> Tables:
 @run_options(without=[*FIXED, *PRIVATE])
 def fork(
     flags: Flags,
-    place: Annotated[
-        str, typer.Argument(metavar="RUN", help="Folder or URL of a run, which is not changed.")
-    ],
-    out: Annotated[str, typer.Option("--out", metavar="PLACE", help="New folder or URL for the fork.")],
-    at: Annotated[
-        int | None,
-        typer.Option("--at", help="Round after which it branches off; by default the last.", min=1),
-    ] = None,
-    as_json: Json = False,
+    place: str,
+    *,
+    out: str,
+    at: Annotated[int | None, typer.Option(min=1)] = None,
+    as_json: AsJson = False,
     quiet: Quiet = False,
-    on_round: OnRound = None,
+    on_round: list[str] | None = None,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Continue a run from one of its rounds with other settings, in a new folder."""
-    with make_screen(as_json, quiet) as screen, contextlib.ExitStack() as stack:
-        with beginning(screen):
-            source = stack.enter_context(fetched(place, whole=True))
-            folder: Path = stack.enter_context(mirrored(out))
-            own = callbacks(on_round or [])
-            import raffed
-            from raffed.runs.folder import run_config
+    """Continue a run from one of its rounds with other settings, in a new folder.
 
-            tables = merged(tables_of(run_config(source)), flags)
-            canonical(tables)
-            check_used(tables, flags)
-            config = RunConfig.from_dict(tables)
+    Args:
+        place (RUN): Folder or URL of a run, which is not changed.
+        out (PLACE): New folder or URL for the fork.
+        at: Round after which it branches off; by default the last.
+        on_round (REFERENCE): Function of your own that receives each RoundEvent; repeat for more.
+
+    Example:
+
+        raffed fork runs/a --at 40 --lr 0.01 --rounds 80 --out runs/b
+
+        Method, network, privacy and the number of clients stay.
+    """
+    with (
+        make_screen(as_json, quiet) as screen,
+        fetched(place, whole=True) as source,
+        mirrored(out) as folder,
+    ):
+        from raffed.runs.folder import run_config
+
+        config = config_of(merged(tables_of(run_config(source)), flags), flags)
         work = partial(raffed.fork, source, config, folder, at=at, accept_changed_code=accept)
-        execute(work, Run("", config, folder, {"method": config.method}), screen, watchers=own)
+        execute(work, Run.alone(config, folder), screen, watchers=callbacks(on_round or []))

@@ -13,13 +13,23 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from raffed.api.progress import Event, Shown, measured
 from raffed.cli.messages import count_warning, counted, duration, percent, plain
+from raffed.cli.planning import show_plan, trial_rows
 from raffed.cli.signals import NOTHING
+from raffed.cli.tables import (
+    console,
+    show,
+    show_differences,
+    show_item,
+    show_profile,
+    show_result,
+    show_summary,
+)
 from raffed.errors import UsageError
 from raffed.results.storage import named
 from raffed.results.text import visible
@@ -27,6 +37,7 @@ from raffed.results.text import visible
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress, TaskID
+    from rich.status import Status as Line
     from rich.table import Table
 
     from raffed.api.reporting import SweepTables
@@ -40,6 +51,7 @@ RECENT = 10  # number of last rounds from which speed and time left are computed
 PARTS = 4  # lines that a log shows of each run among several, besides its beginning and its end
 SHOWN = 24  # most trials in the table on a terminal
 STATES = {"running": "cyan", "failed": "red", "done": "green", "pruned": "yellow"}  # in the table's order
+LOADING = "loading torch, data and actors"
 STOPPING = "finishing this round, then a checkpoint; once more to stop at once"
 
 
@@ -47,6 +59,7 @@ class Screen(Shown):
     """Shows only the folders of finished runs (--quiet), and what went wrong. The others are based on it."""
 
     overall: Overall | None = None  # set where there are several runs
+    started: bool = False  # set by the first event; without one an interruption leaves nothing behind
     one_is_done: bool = False  # set once one of them is, so that something was written
 
     def __enter__(self) -> Screen:
@@ -56,6 +69,13 @@ class Screen(Shown):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if isinstance(error, KeyboardInterrupt) and not self.started:
+            self.unbegun()
+            raise SystemExit(130) from None  # main replaces the code by that of the signal, which it knows
+
+    def show(self, event: Event, **more: Any) -> None:
+        self.started = True
+        super().show(event, **more)
 
     def say(self, text: str) -> None:
         print(visible(named(text)), file=sys.stderr, flush=True)
@@ -88,13 +108,12 @@ class Screen(Shown):
             self.close()
             self.say(f"raffed: stopped; continue with: {event['resume']}")
 
-    def on_said(self, event: Event, run: Run) -> None:
-        self.say(event["text"])
-
     def on_warning(self, event: Event, run: Run, first: bool) -> None:
         count_warning(event["text"])
-        if first:
-            self.say(event["text"])
+        super().on_warning(event, run, first)
+
+    def on_plan(self, event: Event) -> None:
+        show_plan(event["rows"], event["summary"])
 
     def on_trial(self, event: Event, rounds: int, warnings: Sequence[str]) -> None:
         for text in warnings:
@@ -130,8 +149,10 @@ class JsonScreen(Screen):
             about = {"kind": type(error).__name__, "message": str(error)}
             self.write({"event": "error", **about, "exit_code": 2 if isinstance(error, UsageError) else 1})
         self._aside.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
 
     def show(self, event: Event, **more: Any) -> None:
+        self.started = True
         if event["event"] not in self.for_people:
             self.write(event)
         if event["event"] in self.for_people or event["event"] in self.for_both:
@@ -151,13 +172,12 @@ class LineScreen(Screen):
         self._trials: dict[tuple[str, str], Event] = {}
 
     def show(self, event: Event, **more: Any) -> None:
-        run = more.get("run")
-        if run is not None and event["event"] in ("finished", "failed", "stopped"):
-            self._ended(run)
+        if event["event"] in ("finished", "failed", "stopped"):
+            self._ended(more.get("run"))
         super().show(event, **more)
 
-    def _ended(self, run: Run) -> None:
-        """Count one of several runs that execute at the same time as ended."""
+    def _ended(self, run: Run | None) -> None:
+        """Count one of several runs as ended."""
         if self.overall is not None:
             self.overall.ended += 1
 
@@ -187,8 +207,6 @@ class LineScreen(Screen):
     def on_finished(
         self, event: Event, run: Run | None = None, result: RunResult | None = None, brief: bool = False
     ) -> None:
-        from raffed.cli.tables import show_result
-
         if run is not None:
             both = [percent(_number(event[name])) for name in ("accuracy", "personalization")]
             _print(f"{run.title}: done  aggregation {both[0]}  personalization {both[1]}")
@@ -197,31 +215,21 @@ class LineScreen(Screen):
             show_result(result, brief)
 
     def on_profile(self, event: Event, profiles: Sequence[tuple[int, RoundProfile]]) -> None:
-        from raffed.cli.profile import show_profile
-
         self.close()
         show_profile(event["method"], profiles)
 
     def on_report(self, event: Event) -> None:
-        from raffed.cli.tables import show_summary
-
         show_summary(event["path"], event["runs"])
 
     def on_differences(self, event: Event) -> None:
-        from raffed.cli.tables import show_differences
-
         show_differences(event["tables"], event["note"])
 
     def on_table(self, event: Event, words: Collection[str]) -> None:
-        from raffed.cli.tables import show_item
-
         self.close()
         show_item(event["title"], event["rows"], words)
         print(visible(f"report: {event['path']}"))
 
     def on_tune(self, event: Event, request: Request) -> None:
-        from raffed.cli.planning import trial_rows
-
         trials = sum(int(row["trials"]) for row in trial_rows(request))
         self.overall = Overall(trials + len(request.methods) * len(request.final_seeds()))
         data, rounds = request.base.data, counted(request.base.federation.rounds, "round")
@@ -250,8 +258,6 @@ class LineScreen(Screen):
         return f"{ended}/{max(ended, self.overall.total)}{self.overall.left}"
 
     def on_tuned(self, event: Event, tables: SweepTables) -> None:
-        from raffed.cli.tables import show
-
         self.close()
         table, folder = tables.table, event["folder"]
         right = "|".join(title for title in table.titles if title not in table.left_aligned)
@@ -283,7 +289,7 @@ class BarScreen(LineScreen):
             self.bar.start()
         self._show_overall()
         title = "" if run is None else visible(f"{run.title}  ")
-        self._tasks[run] = self.bar.add_task(title, total=event["rounds"], waiting=Waiting())
+        self._tasks[run] = self.bar.add_task(title, total=event["rounds"], waiting=LOADING)
 
     def on_round(self, event: Event, run: Run | None = None) -> None:
         text = measured(event, short=True)
@@ -312,7 +318,7 @@ class BarScreen(LineScreen):
         if self.bar is not None and run in self._tasks:
             self.bar.update(self._tasks[run], completed=done, description=visible(text), waiting="")
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: Run | None) -> None:
         super()._ended(run)
         if self.bar is not None and run in self._tasks:
             self.bar.remove_task(self._tasks.pop(run))
@@ -327,8 +333,6 @@ class BarScreen(LineScreen):
 
     def _show_trial(self, event: Event, rounds: int) -> None:
         from rich.live import Live
-
-        from raffed.cli.tables import console
 
         if self._live is None:
             self._live = Live(console=console(), refresh_per_second=4)
@@ -383,33 +387,16 @@ def _progress() -> Progress:
     return Progress(*columns, refresh_per_second=5, expand=True)
 
 
-class Waiting:
-    """A text that says how long it has waited, whenever it is shown."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-
-    def __format__(self, how: str) -> str:
-        return f"loading torch, data and actors, {duration(time.monotonic() - self._since)}"
-
-
 class Overall:
     """Which of several runs it is, and the time that all that are left may take.
 
     Args:
         total: Number of runs, those that were finished before not among them.
-        at_once: Whether several execute at the same time. Otherwise a run ends when the next one begins.
     """
 
-    def __init__(self, total: int, at_once: bool = False) -> None:
+    def __init__(self, total: int) -> None:
         self.total, self.begun, self.ended = total, 0, 0
-        self._at_once, self._since = at_once, time.monotonic()
-
-    def begin(self) -> None:
-        """Note that a run begins."""
-        self.begun += 1
-        if not self._at_once:
-            self.ended = self.begun - 1
+        self._since = time.monotonic()
 
     @property
     def left(self) -> str:
@@ -429,7 +416,7 @@ def heading(overall: Overall | None) -> str:
     """Return what a line about a run that begins starts with, if there are several; "" otherwise."""
     if overall is None or overall.total < 2:
         return ""
-    overall.begin()
+    overall.begun += 1
     return f"{overall.text}: "
 
 
@@ -448,6 +435,28 @@ class Pace:
         speed = sum(clients for clients, _ in self._recent) / spent
         left = (event["rounds"] - event["round"]) * spent / len(self._recent)
         return f"{speed:.3g} clients/s" + (f"  {duration(left)} left" if left else "")
+
+
+class Status(Shown):
+    """Shows one line on a terminal, which the next one replaces."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def say(self, text: str) -> None:
+        self._line.update(visible(text))
+
+
+@contextlib.contextmanager
+def status(text: str, as_json: bool) -> Iterator[Shown]:
+    """Show one changing line while the block runs, on a terminal and without --json."""
+    if as_json or not sys.stdout.isatty():
+        yield Shown()
+        return
+    from rich.console import Console
+
+    with Console().status(text) as line:
+        yield Status(line)
 
 
 def make_screen(as_json: bool, quiet: bool = False) -> Screen:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from raffed.cli.config import assignments
 from raffed.cli.listing import show_installed
+from raffed.cli.options import DataRoot
+from raffed.cli.tables import show, show_pairs
+from raffed.config.run import RunConfig
 from raffed.errors import UsageError, writing
 from raffed.results.text import visible
 
@@ -23,37 +27,33 @@ SHOWN_CLIENTS = 20
 
 
 def splits(
-    split: Annotated[str | None, typer.Argument(help="Split to show, such as p10c2.")] = None,
-    split_arg: Annotated[
-        list[str] | None,
-        typer.Option("--split-arg", help="Argument of your own split; repeat.", metavar="NAME=VALUE"),
-    ] = None,
-    dataset: Annotated[str, typer.Option("--dataset", help="Data set to divide.")] = "digits",
-    pool_of: Annotated[
-        str, typer.Option("--pool", help="Samples to divide: train, or joined with the test part.")
-    ] = "train",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the split.")] = 0,
-    local_test: Annotated[
-        float | None, typer.Option("--local-test", help="Fraction of samples held out for local tests.")
-    ] = None,
-    data_root: Annotated[str | None, typer.Option("--data-root", help="Folder of the data sets.")] = None,
-    download: Annotated[bool, typer.Option("--download", help="Download missing data files.")] = False,
-    draw: Annotated[
-        Path | None, typer.Option("--draw", help="File for a drawing of the split: png, svg or pdf.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", help="File to save the split in, for --split file:PATH.")
-    ] = None,
-    export_to: Annotated[
-        str | None,
-        typer.Option(
-            "--export",
-            metavar="KIND:PLACE",
-            help="Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.",
-        ),
-    ] = None,
+    split: str | None = None,
+    *,
+    split_arg: list[str] | None = None,
+    dataset: str = "digits",
+    pool_of: str = "train",
+    seed: int = 0,
+    local_test: float | None = None,
+    data_root: DataRoot = None,
+    download: bool = False,
+    draw: Path | None = None,
+    save: Path | None = None,
+    export_to: str | None = None,
 ) -> None:
-    """List the ways to divide data, or show one: who has what."""
+    """List the ways to divide data, or show one: who has what.
+
+    Args:
+        split: Split to show, such as p10c2.
+        split_arg (NAME=VALUE): Argument of your own split; repeat.
+        dataset: Data set to divide.
+        pool_of (--pool): Samples to divide: train, or joined with the test part.
+        seed: Seed of the split.
+        local_test: Fraction of samples held out for local tests.
+        download: Download missing data files.
+        draw: File for a drawing of the split: png, svg or pdf.
+        save: File to save the split in, for --split file:PATH.
+        export_to (--export KIND:PLACE): Write the samples for pfllib:DIR, flwr:DIR or csv:FILE.csv.
+    """
     if split is None:
         if draw or save or export_to:
             raise UsageError(
@@ -61,7 +61,6 @@ def splits(
             )
         _list_splits()
         return
-    from raffed.cli.config import assignments
     from raffed.data.partition import make_partition
     from raffed.data.splits import parse_split
 
@@ -82,7 +81,6 @@ def splits(
 
 
 def _pool(dataset: str, root: str | None, download: bool, part: str) -> Dataset:
-    from raffed.config.run import RunConfig
     from raffed.data.own_data import checked_name
     from raffed.runtime.setup_model import load_data
 
@@ -101,7 +99,6 @@ def _export(partition: Partition, pool: Dataset, target: str) -> None:
 
 
 def _list_splits() -> None:
-    from raffed.cli.tables import show
     from raffed.data.own_split import GROUP, OwnSplit
     from raffed.data.splits import SPLITS
 
@@ -116,8 +113,6 @@ def _list_splits() -> None:
 
 def _show_split(partition: Partition, labels: NDArray[np.int64]) -> None:
     """Show one line per client (the first ones only), then sizes and hash."""
-    from raffed.cli.tables import show, show_pairs
-
     counts = partition.class_counts(labels)
     rows = [
         (str(client), str(row.sum()), str(len(partition.test[client])), str((row > 0).sum()), _classes(row))

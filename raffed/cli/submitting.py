@@ -11,11 +11,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from raffed.cli.config import read_config
 from raffed.cli.messages import counted, duration
+from raffed.cli.options import typed_flags
+from raffed.cli.tables import show
 from raffed.config.toml import read_toml
 from raffed.errors import UsageError, check_choice
 from raffed.own.gate import handed_on, texts_of
@@ -31,23 +34,19 @@ if TYPE_CHECKING:
 # The commands `raffed jobs`, `logs` and `stop`: look after the jobs that `raffed submit` has started.
 
 
-Address = Annotated[
-    str | None,
-    typer.Option("--address", help="Job server; without it: the one in RAY_API_SERVER_ADDRESS."),
-]
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the job, as `raffed jobs` lists it.")]
-
-
 def check_address(address: str | None) -> None:
     """Refuse the URL of a job server with a secret in it."""
     if address is not None and is_url(address):
         check_url(address)
 
 
-def jobs(address: Address = None) -> None:
-    """List the jobs of a Ray cluster, the newest first: id, state, time and command."""
+def jobs(*, address: str | None = None) -> None:
+    """List the jobs of a Ray cluster, the newest first: id, state, time and command.
+
+    Args:
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+    """
     check_address(address)
-    from raffed.cli.tables import show
     from raffed.runtime.ray.jobs import Jobs
 
     found = Jobs(address).listed()
@@ -62,14 +61,14 @@ def jobs(address: Address = None) -> None:
     show(("id", "state", "time", "command"), rows, right="time")
 
 
-def logs(
-    name: Id,
-    address: Address = None,
-    follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Go on until the job ends, and end as it does.")
-    ] = False,
-) -> None:
-    """Print the log of a job; with --follow until the job ends, with its exit code."""
+def logs(name: str, *, address: str | None = None, follow: bool = False) -> None:
+    """Print the log of a job; with --follow until the job ends, with its exit code.
+
+    Args:
+        name (ID): Id of the job, as `raffed jobs` lists it.
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+        follow (--follow/--no-follow): Go on until the job ends, and end as it does.
+    """
     check_address(address)
     from raffed.runtime.ray.jobs import Jobs
 
@@ -80,8 +79,13 @@ def logs(
     print(server.log(name), end="", flush=True)
 
 
-def stop(name: Id, address: Address = None) -> None:
-    """Stop a job. Its runs get a signal, write a checkpoint and can be resumed."""
+def stop(name: str, *, address: str | None = None) -> None:
+    """Stop a job. Its runs get a signal, write a checkpoint and can be resumed.
+
+    Args:
+        name (ID): Id of the job, as `raffed jobs` lists it.
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+    """
     check_address(address)
     from raffed.runtime.ray.jobs import Jobs
 
@@ -121,54 +125,50 @@ class Parcel(NamedTuple):
 
 def submit(
     context: typer.Context,
-    command: Annotated[
-        str,
-        typer.Argument(
-            metavar="COMMAND", help=f"One of {', '.join(SUBMITTED)}, followed by its own options."
-        ),
-    ],
-    address: Annotated[
-        str | None,
-        typer.Option("--address", help="Job server; without it: the one in RAY_API_SERVER_ADDRESS."),
-    ] = None,
-    working_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--working-dir",
-            help="Folder to send, such as a checkout; without it: the TOML file, and the source files of "
-            "your own code that the command or the file names.",
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env", metavar="NAME=VALUE", help="Environment variable of the job; it must not be a secret."
-        ),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--id", help="Id of the job; chosen by Ray if not given.")
-    ] = None,
-    python: Annotated[
-        str, typer.Option("--python", help="Python on the cluster that has raffed.")
-    ] = "python",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be sent, and send nothing.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Also send more than 50 MB.")] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Follow the log and end with the job's exit code.")
-    ] = True,
+    command: str,
+    *,
+    address: str | None = None,
+    working_dir: Path | None = None,
+    env: list[str] | None = None,
+    name: str | None = None,
+    python: str = "python",
+    dry_run: bool = False,
+    yes: bool = False,
+    wait: bool = True,
 ) -> None:
     """Run a command as a job of a Ray cluster.
 
     Options of submit stand before COMMAND, those of COMMAND after it. What is sent is shown first. Results go
     to shared storage: --out takes a URL or an absolute path. Ctrl-C leaves the job running and says how to go
     on.
+
+    Args:
+        command (COMMAND): One of run, resume, compare, tune, reproduce, followed by its own options.
+        address: Job server; without it: the one in RAY_API_SERVER_ADDRESS.
+        working_dir: Folder to send, such as a checkout; without it: the TOML file, and the source files of
+            your own code that the command or the file names.
+        env (NAME=VALUE): Environment variable of the job; it must not be a secret.
+        name (--id): Id of the job; chosen by Ray if not given.
+        python: Python on the cluster that has raffed.
+        dry_run: List what would be sent, and send nothing.
+        yes: Also send more than 50 MB.
+        wait (--wait/--no-wait): Follow the log and end with the job's exit code.
+
+    Examples:
+
+        raffed submit run exp.toml --out s3://bucket/runs/a
+
+        raffed submit --working-dir . tune --method fedmr --out /shared/sweeps/a
+
+        raffed submit reproduce map/table1 --scale full --out gs://bucket/reproduce
+
+    Token:
+
+        Ray's client sends the one in RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token.
     """
     words = checked(command, context.args, context.find_root().command)
     variables = handed_on() | _variables(env or [])
-    if address is not None and is_url(address):
-        check_url(address)
+    check_address(address)
     parcel, words = parcel_of(working_dir, words)
     words = [python, "-P", "-m", "raffed", *words]
     sizes = parcel.sizes()
@@ -215,8 +215,6 @@ def _parsed(command: str, arguments: Sequence[str], group: Any) -> dict[str, Any
 
     For `run`, the names of methods, data sets, splits and models are checked.
     """
-    from raffed.cli.config import read_config
-    from raffed.cli.options import typed_flags
     from raffed.runs.run import check_names
 
     context = group.commands[command].make_context(command, list(arguments))

@@ -10,7 +10,7 @@ import math
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -19,11 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from raffed.cli.messages import duration, percent
+from raffed.results.runfile import read_run
 from raffed.results.storage import named
 from raffed.results.text import visible, visible_lines
 
 if TYPE_CHECKING:
     from raffed.runs.result import RunResult
+    from raffed.runtime.reports import RoundProfile
 
 EMPTY = hashlib.sha256(b"").hexdigest()  # hash of the client states, if a method keeps none
 COMMON = ("Data set", "Partition", "Seeds", "Rounds", "State")
@@ -35,7 +37,7 @@ SHORT = {
     "MB up/round": "MB up",
     "MB down/round": "MB down",
 }
-NO_TEST_PARTS = "no client has a test part of its own: --local-test 0.2"
+NO_SCORE = "no client with a test part of its own was scored; --local-test 0.2 gives each one"
 UNLIKE = "not comparable: "  # begins the reasons, as in raffed.analysis
 NOTED = "yes; "  # begins what else differs
 LISTED = 4  # names before a reason that many rows have
@@ -44,6 +46,13 @@ BETWEEN = 3  # columns between two cells
 KEY = 30  # a longer word in the first column may be broken
 WORD = 14  # a longer word in a column of text may be broken, such as an address
 WIDE = 200  # columns assumed if no terminal limits them
+
+PARTS = ("training", "sums", "messages", "scoring", "disk", "rest")
+MOST_ROUNDS = 20  # lines of the table; with more rounds a line is the mean of several
+NOTE = (
+    "In seconds per round. training: the slowest actor's; messages: what the driver\n"
+    "waits for its actors beyond their work; disk: rows, client states, checkpoints."
+)
 
 
 def console() -> Console:
@@ -100,8 +109,6 @@ def show_pairs(pairs: Iterable[tuple[str, str]], title: str | None = None) -> No
 
 def show_result(result: RunResult, brief: bool = False) -> None:
     """Print the end of a run: accuracies, bytes sent, duration, folder, and the hashes to compare runs by."""
-    from raffed.results.runfile import read_run
-
     assert result.folder is not None
     about = read_run(result.folder)
     accuracies = {"aggregation": percent(result.accuracy), "personalization": percent(result.personalization)}
@@ -110,7 +117,7 @@ def show_result(result: RunResult, brief: bool = False) -> None:
         print("done: " + "  ".join(f"{name} {value}" for name, value in accuracies.items()) + f"  in {time}")
         return
     if math.isnan(result.personalization):
-        accuracies["personalization"] += f" ({_no_score(about['config']['data'])})"
+        accuracies["personalization"] += f" ({NO_SCORE})"
     up, down = traffic(result)
     early = f" (ended early: {result.ended_early})" if result.ended_early else ""
     best = [] if result.best_round is None else [("best round on validation data", f"{result.best_round}")]
@@ -157,19 +164,6 @@ def _more_values(result: RunResult, own: list[dict[str, str]]) -> list[tuple[str
             text = percent(value) if one["unit"] == "fraction" else f"{value:.4g}{unit}"
             shown.append((f"{one['name']}, {model} {split}", text))
     return shown
-
-
-def _no_score(data: dict[str, Any]) -> str:
-    """Return why no client's own model was scored, from the run's configuration of its data."""
-    from raffed.data.splits import own_reference, parse_split
-
-    took_no_part = "no client with a test part of its own took part in a scored round"
-    if own_reference(data["split"]) is not None:  # the user's code is not executed for a message
-        return took_no_part if data["local_test"] != 0 else NO_TEST_PARTS
-    split, share = parse_split(data["split"]), data["local_test"]
-    if split.brings_tests or share or (share is None and split.default_local_test):
-        return took_no_part
-    return NO_TEST_PARTS
 
 
 def traffic(result: RunResult) -> tuple[float, float]:
@@ -334,3 +328,42 @@ def _widths(
             given[at] += 1
         left -= min(left, len(open_))
     return list(given.items())
+
+
+def show_profile(method: str, found: Sequence[tuple[int, RoundProfile]]) -> None:
+    """Print the table of a run's rounds."""
+    titles = ("round", "seconds", *PARTS)
+    show(titles, profile_lines(found), title=f"profile of {method}", right="|".join(titles))
+    print(NOTE)
+
+
+def profile_lines(found: Sequence[tuple[int, RoundProfile]]) -> list[list[str]]:
+    """Return the lines of the table: at most 20 of rounds, then their mean and each part's share of it.
+
+    Args:
+        found: Number and profile of each round, at least one. If there are more than 20, a line is the mean
+            of several rounds that follow one another.
+    """
+    size = math.ceil(len(found) / MOST_ROUNDS)
+    blocks = [found[start : start + size] for start in range(0, len(found), size)]
+    lines = [_line(_numbers_of(block), block) for block in blocks]
+    if len(found) > 1:
+        lines.append(_line("mean", found))
+    means = _means(found)
+    whole = sum(means) or 1.0
+    return [*lines, ["share", "100 %", *(f"{100 * mean / whole:.0f} %" for mean in means)]]
+
+
+def _numbers_of(block: Sequence[tuple[int, RoundProfile]]) -> str:
+    first, last = block[0][0], block[-1][0]
+    return f"{first}" if first == last else f"{first}-{last}"
+
+
+def _line(name: str, block: Sequence[tuple[int, RoundProfile]]) -> list[str]:
+    """Return a line whose numbers add up as they are printed."""
+    parts = [round(mean, 3) for mean in _means(block)]
+    return [name, f"{sum(parts):.3f}", *(f"{part:.3f}" for part in parts)]
+
+
+def _means(block: Sequence[tuple[int, RoundProfile]]) -> list[float]:
+    return [sum(one) / len(block) for one in zip(*(profile for _, profile in block), strict=True)]

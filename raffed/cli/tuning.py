@@ -4,24 +4,21 @@ new seeds.
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from typer.models import OptionInfo
 
 from raffed.api.running import PLACED, ComparedMethod, by_label
-from raffed.api.tuning import VALIDATION, check_at_once, searched, seconds_of, with_an_actor
+from raffed.api.tuning import VALIDATION, runtime_of_trial, searched, seconds_of
 from raffed.cli.config import (
     args_for,
     assignments,
-    canonical,
-    check_used,
+    config_of,
     merged,
     placed,
     read_local,
@@ -30,114 +27,84 @@ from raffed.cli.config import (
 from raffed.cli.options import (
     FLAGS,
     AcceptChangedCode,
+    AsJson,
+    File,
     Flags,
     Plan,
     TrustCode,
-    declared_option,
+    flags_of,
     run_options,
     text_of,
-    words_of,
 )
-from raffed.cli.planning import show_plan, trial_rows, trial_summary
+from raffed.cli.planning import plan_event, trial_rows, trial_summary
 from raffed.cli.screen import Screen, make_screen
-from raffed.cli.signals import NOTHING, StopSignals
+from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
 from raffed.config.search_axis import POINTS
-from raffed.config.sections import Runtime
-from raffed.config.validation import Json, declarations, table_of
+from raffed.config.validation import Json, table_of
 from raffed.errors import RaffedError, RayLostError, UsageError
 from raffed.methods import method_name
 from raffed.results.storage import mirrored, named
 from raffed.search.request import Request
 
-if TYPE_CHECKING:
-    from raffed.search.folder import SweepFolder
-
 # Like the fields of [runtime], these are not part of what a sweep asks for
-HERE = (
-    "data.root",
-    "data.download",
-)
+HERE = ("data.root", "data.download")
 SWEEP = "The search"
+SEARCHED = flags_of(Request, SWEEP, without=("base", "methods", "args", "grid"))
 GRID_HELP = (
     "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1, also of "
     "model.args.NAME and seed. LOW..HIGH\\[:log]\\[:POINTS] is a range, such as mu=1e-4..1:log:9; a grid "
     f"takes POINTS values of it ({POINTS}), a random search and Optuna draw from it."
 )
-File = Annotated[
-    Path | None, typer.Argument(help="TOML file of the run; options override it.", metavar="EXPERIMENT.toml")
-]
-Methods = Annotated[
-    list[str] | None, typer.Option("--method", help="Method to tune; repeat for more.", metavar="NAME")
-]
 
 
-def _asked(name: str, metavar: str | None = None) -> OptionInfo:
-    """Return the option of a field of Request, with what the field declares."""
-    declared = declarations(Request)[name]
-    return declared_option(declared, f"--{name}", SWEEP, metavar)
-
-
-@run_options(without=["method"])
+@run_options(without=["method"], asked=SEARCHED)
 def tune(
     flags: Flags,
-    place: Annotated[
-        str,
-        typer.Option("--out", metavar="PLACE", help="Folder or URL for the trials, final runs and table."),
-    ],
-    methods: Methods = None,
+    asked: Flags,
     file: File = None,
+    *,
+    place: str,
+    methods: list[str] | None = None,
     grid: Annotated[
         list[str] | None,
         typer.Option("--grid", help=GRID_HELP, metavar="NAME=V,V,...", rich_help_panel=SWEEP),
     ] = None,
-    trials: Annotated[int | None, _asked("trials")] = None,
-    seeds: Annotated[int | None, _asked("seeds")] = None,
-    select: Annotated[str | None, _asked("select")] = None,
-    protocol: Annotated[str | None, _asked("protocol")] = None,
-    scheduler: Annotated[str | None, _asked("scheduler")] = None,
-    search: Annotated[str | None, _asked("search")] = None,
-    score: Annotated[str | None, _asked("score", "METRIC")] = None,
-    fill: Annotated[str | None, _asked("fill")] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            "--budget", help="Most time for all trials, such as 90s, 30m or 2h.", rich_help_panel=SWEEP
-        ),
-    ] = None,
-    at_once: Annotated[
-        int,
-        typer.Option(
-            "--at-once", help="Number of trials at a time; 0: as many as fit.", rich_help_panel=SWEEP
-        ),
-    ] = 0,
+    budget: Annotated[str | None, typer.Option(rich_help_panel=SWEEP)] = None,
+    at_once: Annotated[int, typer.Option(rich_help_panel=SWEEP, min=0)] = 0,
     plan: Plan = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the sweep in --out.")] = False,
+    resume: bool = False,
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search hyper-parameters, and report the choice fairly.
 
     Every method gets the same number of trials; one with fewer settings also tries learning rates. They are
     compared on a validation part of the clients' training data. The chosen setting then runs again with new
     seeds and all training data. Only these runs are scored on test data.
+
+    Args:
+        place (--out PLACE): Folder or URL for the trials, final runs and table.
+        methods (--method NAME): Method to tune; repeat for more.
+        budget: Most time for all trials, such as 90s, 30m or 2h.
+        at_once: Number of trials at a time; 0: as many as fit.
+        resume: Continue the sweep in --out.
+
+    Examples:
+
+        raffed tune --method fedmr --dataset digits --split p10c2 --rounds 20 --out sweeps/a
+
+        raffed tune --method fedavg --method map --grid local.lr=0.01,0.03,0.1 --budget 2h --out sweeps/b
+
+        raffed tune --resume --out sweeps/a
+
+    Where trials run:
+
+        Each trial is a federation in one process; with --actors, --clients-per-actor or --gpu-fraction it
+        has client actors of its own, in a placement group with whole GPUs.
     """
-    check_at_once(at_once)
     seconds = None if budget is None else seconds_of(budget)
-    options = {
-        "trials": trials,
-        "seeds": seeds,
-        "select": select,
-        "protocol": protocol,
-        "scheduler": scheduler,
-        "search": search,
-        "score": score,
-        "fill": fill,
-    }
-    asked = {name: value for name, value in options.items() if value is not None}
     with make_screen(as_json) as screen, mirrored(place) as out:
         if resume and not methods and file is None:
             request = _continued(out, flags, [*asked, *(["grid"] if grid else [])])
@@ -150,11 +117,10 @@ def tune(
             check_place(out, request, resume)
             check_trials(out, accept)
             check(request)
+            rows = trial_rows(request)
+            screen.show(plan_event(rows, trial_summary(request, rows)))
         else:
             _sweep(request, out, resume, screen, at_once, seconds, accept)
-    if plan:  # here, because within the screen of --json what is printed goes to stderr
-        rows = trial_rows(request)
-        show_plan(rows, trial_summary(request, rows), as_json)
 
 
 def _continued(out: Path, flags: Flags, asked: list[str]) -> Request:
@@ -189,27 +155,20 @@ def _sweep(
     seconds: float | None,
     accept: bool,
 ) -> None:
-    opened: list[SweepFolder] = []
-
-    def ended() -> None:
-        for folder in opened:
-            screen.show({"event": "stopped", "resume": _again(out)})
-            # A folder that is gone or closed keeps its last state, from which --resume goes on as well
-            with contextlib.suppress(OSError):
-                folder.end("stopped")
-        if not opened:
-            print(NOTHING, file=sys.stderr)
-
     with StopSignals(lambda: None) as signals:
         try:
-            complete, _ = searched(request, out, resume, screen, at_once, seconds, opened, accept=accept)
+            complete, _ = searched(request, out, resume, screen, at_once, seconds, accept=accept)
         except (KeyboardInterrupt, Exception) as error:
-            if isinstance(error, RayLostError):
-                print(f"raffed: {error}", file=sys.stderr)
-            elif not isinstance(error, KeyboardInterrupt) and not signals.cut:
+            lost = isinstance(error, RayLostError)
+            if not lost and not isinstance(error, KeyboardInterrupt) and not signals.cut:
                 raise
-            ended()
-            raise SystemExit(signals.code or (1 if isinstance(error, RayLostError) else 130)) from None
+            if lost:
+                print(f"raffed: {error}", file=sys.stderr)
+            if screen.started:
+                screen.show({"event": "stopped", "resume": _again(out)})
+            else:
+                screen.unbegun()
+            raise SystemExit(signals.code or (1 if lost else 130)) from None
     if not complete:
         raise RaffedError(
             f"{out}: not every method has chosen settings and finished its final runs; `{_again(out)}` "
@@ -217,9 +176,7 @@ def _sweep(
         )
 
 
-def requested(
-    names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Mapping[str, str | int]
-) -> Request:
+def requested(names: list[str], file: Path | None, flags: Flags, grid: list[str], asked: Flags) -> Request:
     """Return the sweep that flags and a file ask for."""
     from raffed.runs.run import check_space
 
@@ -238,14 +195,12 @@ def requested(
     for name in methods:
         check_space(name, searched)
     for_all = table_of(tables.pop("args", {}))
-    parts = args_for(methods, {**for_all, **assignments(words_of(flags, "args"))})
+    parts = args_for(methods, {**for_all, **assignments(flags.get("args"))})
     tables = merged(tables, {**flags, "method": methods[0], "args": []})
     tables["args"] = {}
     if asked.get("protocol") != "paper":
         tables["data"] = {"validation": VALIDATION, **table_of(tables.get("data"))}
-    canonical(tables)
-    check_used(tables, flags)
-    base = _placed(RunConfig.from_dict(tables), flags)
+    base = _placed(config_of(tables, flags), flags)
     made: Callable[..., Request] = Request
     return made(base, methods, parts, searched, **asked)
 
@@ -280,11 +235,8 @@ def _listed(text: str) -> list[str]:
 
 def _placed(base: RunConfig, flags: Flags) -> RunConfig:
     """Return the run with one process per trial, unless the flags say how its clients are placed."""
-    runtime = placed(base.runtime, flags)
-    usual = all(getattr(runtime, name) == getattr(Runtime(), name) for name in PLACED)
-    if usual and not any(f"runtime.{name}" in flags for name in PLACED):
-        runtime = replace(runtime, execution="serial")
-    return replace(base, runtime=with_an_actor(runtime))
+    typed = any(f"runtime.{name}" in flags for name in PLACED)
+    return replace(base, runtime=runtime_of_trial(placed(base.runtime, flags), typed))
 
 
 def _again(out: Path) -> str:

@@ -11,42 +11,36 @@ import typer
 from raffed.api.creating import new_project
 from raffed.cli.config import assignments, read_config
 from raffed.cli.messages import counted, plain
-from raffed.cli.options import FLAGS, Flags, run_options
+from raffed.cli.options import FLAGS, AsJson, Flags, run_options
+from raffed.cli.tables import mark, show
 from raffed.results.text import visible
 
 MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("✗", "red")}
 
 
 def check(
-    reference: Annotated[
-        str,
-        typer.Argument(
-            metavar="REFERENCE",
-            help="package.module:name, ./file.py:name, data such as csv:FILE?label=y, or a name.",
-        ),
-    ],
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Argument of what is checked; repeat.", metavar="NAME=VALUE"),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            help="What it is, such as loss or metric, where that cannot be recognised.",
-            metavar="KIND",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line on stdout, nothing else.")
-    ] = False,
+    reference: str, *, given: list[str] | None = None, kind: str | None = None, as_json: AsJson = False
 ) -> None:
     """Check a method, network, data set, split, loss, metric, schedule, selection or table.
 
     It is recognised by what it is. Exit code 0 if every check holds, 1 if one fails, 2 if the reference is
     wrong.
+
+    Args:
+        reference (REFERENCE): package.module:name, ./file.py:name, data such as csv:FILE?label=y, or a name.
+        given (--set NAME=VALUE): Argument of what is checked; repeat.
+        kind (KIND): What it is, such as loss or metric, where that cannot be recognised.
+
+    Examples:
+
+        raffed check mylab.methods:myprox --set mu=0.1
+
+        raffed check ./net.py:SmallNet
+
+        raffed check ./losses.py:focal --kind loss
+
+        raffed check dirichlet:20:0.5
     """
-    from raffed.cli.tables import mark, show
     from raffed.testing import check as checked
 
     found = checked(reference, assignments(given or []), kind)
@@ -70,10 +64,16 @@ def check(
         raise typer.Exit(1)
 
 
-def new(
-    folder: Annotated[Path, typer.Argument(metavar="NAME", help="New folder; its name is the package's.")],
-) -> None:
-    """Write a small project with a method, a network, data, a run and their tests."""
+def new(folder: Path) -> None:
+    """Write a small project with a method, a network, data, a run and their tests.
+
+    Args:
+        folder (NAME): New folder; its name is the package's.
+
+    Example:
+
+        raffed new mylab && cd mylab && pip install -e . && pytest
+    """
     for file in new_project(folder):
         typer.echo(visible(str(file)))
     typer.echo(visible(f"next: cd {folder} && pip install -e '.[dev]' && pytest"))
@@ -85,32 +85,30 @@ USED = ("method", "args", "data.dataset", "data.root", "data.download", "model.n
 @run_options(without=[flag.field for flag in FLAGS if flag.field not in USED])
 def leakage(
     flags: Flags,
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="TOML file of a run, of which method, data set, network and seed are used.",
-            metavar="EXPERIMENT.toml",
-        ),
-    ] = None,
-    images: Annotated[
-        int, typer.Option("--images", help="Number of training images that are attacked.", min=1)
-    ] = 4,
-    iterations: Annotated[
-        int, typer.Option("--iterations", help="Iterations of L-BFGS for each start.", min=1)
-    ] = 100,
-    restarts: Annotated[int, typer.Option("--restarts", help="Starts for each image.", min=1)] = 2,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write only JSON to stdout, one object per line.")
-    ] = False,
+    file: Path | None = None,
+    *,
+    images: Annotated[int, typer.Option(min=1)] = 4,
+    iterations: Annotated[int, typer.Option(min=1)] = 100,
+    restarts: Annotated[int, typer.Option(min=1)] = 2,
+    as_json: AsJson = False,
 ) -> None:
     """Attack uploads of a method by deep leakage from gradients, and say how much of the images comes out.
 
     Every client has one image and makes one step of plain SGD. The attacker knows all weights, the learning
     rate, and what was sent. An mse near 0 means that the server gets the image. The search needs a network
     with smooth activations, such as lenet_dlg.
+
+    Args:
+        file (EXPERIMENT.toml): TOML file of a run, of which method, data set, network and seed are used.
+        images: Number of training images that are attacked.
+        iterations: Iterations of L-BFGS for each start.
+        restarts: Starts for each image.
+
+    Example:
+
+        raffed leakage --method ./prox.py:myprox --model lenet_dlg --images 1
     """
     from raffed.attacks.protocol import leakage as measured
-    from raffed.cli.tables import show
 
     config = read_config(file, flags)
     found = measured(config, images=images, iterations=iterations, restarts=restarts)

@@ -257,7 +257,7 @@ def _scratch() -> Path:
 # What unpacks them stands beside raffed, and is found by the entry point `raffed.records`.
 
 
-class DamagedRecordsError(ValueError):
+class DamagedRecordsError(UsageError):
     """Packed records cannot be read, or are no longer what was packed. The message is one line."""
 
 

@@ -47,7 +47,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """One seed after the other in this process, as for a notebook's own method: processes take seconds."""
     out = tmp_path_factory.mktemp("seeds") / "out"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("raffed.api.comparing.in_processes", lambda runs: False)
+        patched.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
         return raffed.compare(["fedavg"], BASE, out=out, seeds=3, progress=False)
 
 

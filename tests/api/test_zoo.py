@@ -23,8 +23,8 @@ from raffed.reproductions.zoo.rows import (
     same_global_model,
 )
 
-from raffed.api.reproducing import Asked, carried_out, in_stages, plan, written
-from raffed.api.running import start_or_continue
+from raffed.api.reproducing import Asked, carried_out, in_stages, plan
+from raffed.api.running import Run
 from raffed.config.run import RunConfig
 from raffed.config.sections import Numerics, Runtime
 from raffed.core.method import Method
@@ -32,6 +32,7 @@ from raffed.core.parts import ParameterSplit
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.tables.catalogue import find_item
+from raffed.tables.item_file import write_item
 from raffed.tables.items import Item, smoke
 from raffed.tables.planner import Planned, PlannedRun, computed, unchosen
 from raffed.tables.search import (
@@ -176,13 +177,13 @@ def _executed(item: Item, out: Path, method: str = "fedavg") -> list[Planned]:
 
     def do(job: Planned) -> None:
         assert isinstance(job, PlannedRun)
-        start_or_continue(job.config, job.folder, lambda event: None)
+        Run.alone(job.config, job.folder).go_on(lambda event: None)
 
     def execute(jobs: list[Planned], seconds: float | None) -> list[Planned]:
         return carried_out(jobs, do, seconds)
 
     after = in_stages(asked, plan(asked, None, lambda text: None), None, lambda text: None, execute)
-    written(item, "smoke", out, after)
+    write_item(item, "smoke", out, after)
     return after
 
 
@@ -231,7 +232,7 @@ def test_a_trial_that_goes_on_has_the_bits_of_one_that_begins_with_all_its_round
     assert not (short.folder / "checkpoints").exists(), "nothing goes on from it any more"
     about = json.loads((long.folder / "run.json").read_text())
     assert [one["until"] for one in about.get("earlier", [])] == {"fedavg": [1], "ccvr": [0]}.get(method, [])
-    start_or_continue(long.config, tmp_path / "alone", lambda event: None)
+    Run.alone(long.config, tmp_path / "alone").go_on(lambda event: None)
     alone = json.loads((tmp_path / "alone" / "run.json").read_text())
     assert about["identity"] == alone["identity"]
     assert about["hashes"] == alone["hashes"]

@@ -69,7 +69,7 @@ def test_of_several_runs_at_once_each_ends_with_a_line_and_errors_go_to_stderr(
     kind: type[LineScreen], capsys: pytest.CaptureFixture[str]
 ) -> None:
     screen = kind()
-    screen.overall = Overall(61, at_once=True)
+    screen.overall = Overall(61)
     shown_twice(screen, runs(2))
     screen.close()
     told = capsys.readouterr()
@@ -87,6 +87,7 @@ def test_of_several_runs_each_says_which_it_is_and_the_time_left_once_one_has_en
     screen.overall = Overall(3)
     for name in ("a", "b", "c"):
         screen.show({**BEGIN, "title": name})
+        screen.show({"event": "finished", "folder": name})
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == "run 1 of 3: a"
     assert re.fullmatch(r"run 2 of 3, about \d+:\d\d left: b", second)

@@ -33,7 +33,7 @@ def hashes(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs follow each other in this process, as they do on Ray: starting a process takes seconds."""
-    monkeypatch.setattr("raffed.cli.many_runs.in_processes", lambda runs: False)
+    monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
 
 
 @pytest.mark.parametrize(

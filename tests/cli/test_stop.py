@@ -92,7 +92,7 @@ def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
         raise KeyboardInterrupt
 
     said = (130, "raffed: stopped before anything was written\n")
-    before = "raffed.cli." + ("many_runs.one_ray" if "compare" in command else "execution.headline")
+    before = "raffed.api.many_runs.one_ray" if "compare" in command else "raffed.cli.execution.headline"
     for place, what in (("raffed.runs.run.check_names", swallow), (before, interrupted)):
         with monkeypatch.context() as patched:
             patched.setattr(place, what)

@@ -170,7 +170,7 @@ def test_a_repeated_command_keeps_no_run_of_other_code_unless_told_to(
     lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
     """A finished run of the earlier code would stand beside runs of the new one in one report."""
-    monkeypatch.setattr("raffed.cli.many_runs.in_processes", lambda runs: False)
+    monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
     said = [*asked, "--rounds", 1, "--quiet", *QUICK, "--out", "out"]
     assert cli(*said).code == 0
     before = {one: one.read_bytes() for one in (lab / "out").rglob("run.json")}

@@ -165,12 +165,12 @@ def test_an_axis_that_is_given_twice_is_refused_and_that_of_one_method_counts_fo
 
 
 def test_a_negative_number_of_trials_at_a_time_is_refused(tmp_path: Path, cli: Cli) -> None:
-    with pytest.raises(UsageError, match="at_once = -1 is below 0; give a number of trials, or 0"):
+    with pytest.raises(UsageError, match="at_once = -1 is outside"):
         raffed.tune("fedavg", BASE, out=tmp_path / "s", at_once=-1)
     for more in ([], ["--plan"]):
         ended = cli("tune", "--method", "fedavg", "--at-once", "-1", *more, "--out", tmp_path / "s")
         assert ended.code == 2
-        assert ended.err.startswith("raffed: --at-once -1 is below 0; give a number of trials, or 0")
+        assert "greater than or equal to 0" in ended.err
     assert list(tmp_path.iterdir()) == []
 
 
