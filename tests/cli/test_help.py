@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 
+from raffed.cli.app import app
 from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE, help_text, shown_default
 from raffed.config.run import RunConfig
 from raffed.config.source import described
@@ -113,6 +115,13 @@ def test_help_shows_every_flag_with_its_default_and_all_its_choices(command: str
     words = [(flag.flag, one) for flag in (*FLAGS, PRESET) for one in flag.declared.choices if one]
     assert len(words) > 15
     assert [(flag, word) for flag, word in words if word not in text] == []
+
+
+def test_every_option_and_argument_of_every_command_says_what_it_does() -> None:
+    commands = typer.main.get_command(app).commands
+    assert len(commands) > 20
+    asked = [(name, one) for name, command in commands.items() for one in command.params]
+    assert [f"raffed {name} {one.opts[0]}" for name, one in asked if not one.help] == []
 
 
 def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:
