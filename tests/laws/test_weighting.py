@@ -37,7 +37,7 @@ def test_where_all_clients_have_as_many_samples_both_are_one() -> None:
     to the last bit.
     """
     split = "equal:5:4"
-    sizes = prepare_run(replace(BASE, data=replace(BASE.data, split=split))).sizes
+    sizes = prepare_run(replace(BASE, data=replace(BASE.data, split=split))).data.sizes
     assert len(set(sizes)) == 1
     assert weighed("samples", split=split) == weighed("clients", split=split)
 
