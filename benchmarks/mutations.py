@@ -36,7 +36,7 @@ TABLE = Path(__file__).with_suffix(".toml")
 MUTATED = ("raffed", "analysis")  # the folders in which a mutation may be
 OWN_TEST = "test_mutations.py"  # it reads the table, and so it would find every mutation
 QUICK = ("-m", "not slow and not browser and not apart")
-FAST = (*QUICK, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")  # as `make test`
+FAST = (*QUICK, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")  # as CI calls `make test`
 LONGEST = 3600  # seconds of a run of the tests; a fault that makes a test endless is found by that
 
 

@@ -34,5 +34,5 @@ def test_an_old_text_that_does_not_stand_once_is_refused(text: str) -> None:
         one.made_in({ROOT / "some.py": text})
 
 
-def test_it_leaves_out_the_tests_that_make_test_leaves_out() -> None:
-    assert f"QUICK := {QUICK[1]}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
+def test_it_takes_the_tests_that_ci_takes() -> None:
+    assert f'make test QUICK="{QUICK[1]}"' in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 
 def one_in(step: int, values: Iterable[object]) -> list[object]:
@@ -18,7 +17,7 @@ def one_in(step: int, values: Iterable[object]) -> list[object]:
 
 
 def _more(value: object) -> object:
-    if isinstance(value, ParameterSet):
+    if isinstance(value, type(pytest.param())):
         return pytest.param(*value.values, marks=[*value.marks, pytest.mark.more], id=value.id)
     return (
         pytest.param(*value, marks=pytest.mark.more)

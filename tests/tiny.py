@@ -41,6 +41,7 @@ from raffed.testing.federation import (
     network,
     same_bits,
 )
+from tests.params import one_in
 
 __all__ = [
     "CLASSES",
@@ -81,7 +82,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "fedtgp": {"server_epochs": 3},
     "gldp": {"body_epochs": 1.0, "head_epochs": 2.0},
 }
-over_methods = pytest.mark.parametrize("name", METHODS)
+over_methods = pytest.mark.parametrize("name", one_in(3, METHODS))
 # No memory, the client's and the server's, own layers, a second model, a teacher, statistics of the features,
 # and the server's own training: for laws of the trainer, which does not know one method from another
 OF_EACH_KIND = ("fedavg", "scamap", "fedrep", "ditto", "fedphp", "ccvr", "feddf", "gldp", "fedmr")

@@ -79,6 +79,7 @@ def test_every_character_that_a_terminal_obeys_is_shown_as_its_code_and_no_other
     assert {*changed} == {*obeyed("".join(letters)), "\n"}
 
 
+@pytest.mark.more
 def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRun) -> None:
     # Drawn text needs a font that has its letters
     names = [name for name in HOSTILE if name.isascii() or not name.isprintable()]

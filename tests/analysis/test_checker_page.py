@@ -68,6 +68,7 @@ def test_the_page_counts_verdicts_and_claims_and_says_how_the_runs_were_made(tab
     assert "It is misprinted." in text
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("expression", "number"),
     [

@@ -161,6 +161,7 @@ def test_trials_are_shown_where_there_is_nothing_else(tmp_path: Path, write_run:
     assert list(load_runs([tmp_path]).files) == ["mu1=0.1"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("named", "said"), [(".", True), ("fedmr", True), ("fedmr/trials", False)])
 def test_a_final_run_that_a_sweep_lists_and_that_is_not_there_is_named(
     named: str, said: bool, tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]

@@ -175,6 +175,7 @@ def test_a_verdict_is_only_on_a_split_if_the_row_was_run_on_the_others() -> None
     assert where_it_holds(["A"], ["A"], ["A"]) == "on A"
 
 
+@pytest.mark.more
 def test_records_have_one_row_a_round_of_trials_and_runs_as_far_as_they_came(
     table: Path, tmp_path: Path, write_run: Callable[..., Path]
 ) -> None:

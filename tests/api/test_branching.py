@@ -79,6 +79,7 @@ def test_an_extended_run_records_what_it_was(four: Path, tmp_path: Path) -> None
     assert about["run_id"] == before["run_id"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "changes",
     [

@@ -42,6 +42,7 @@ def test_its_method_is_at_most_25_lines_and_declares_its_argument(project: Path)
     assert "Annotated[float, Range(0.0, 1e6)" in text
 
 
+@pytest.mark.more
 def test_its_code_passes_ruff(project: Path) -> None:
     for words in (["check"], ["format", "--check"]):
         done = call(project, "ruff", *words, "--no-cache", ".")
@@ -54,6 +55,7 @@ def test_its_code_passes_mypy(project: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.more
 def test_its_tests_pass_check_by_check(project: Path) -> None:
     known = any(one.value == "raffed.testing.plugin" for one in entry_points(group="pytest11"))
     plugin = () if known else ("-p", "raffed.testing.plugin")  # an installed raffed registers it

@@ -26,6 +26,7 @@ for words in (["--help"], ["run", "--help"], ["methods", "fedmr"], ["datasets"],
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "variables",
     [

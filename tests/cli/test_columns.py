@@ -52,6 +52,7 @@ def check(out: str, titles: Sequence[Sequence[str]]) -> None:
             above -= 1
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("words", [*LISTINGS, *DETAILS])
 def test_no_listing_breaks_a_word_of_its_header(
     cli: Cli, titles: list[Sequence[str]], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

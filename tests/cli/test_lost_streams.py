@@ -39,6 +39,7 @@ def test_a_run_whose_display_is_lost_ends_without_a_traceback_and_resumes(
     assert read_run(tmp_path / "run")["state"] == "finished"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("streams", "code", "said"),
     [

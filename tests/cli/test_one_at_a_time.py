@@ -96,6 +96,7 @@ def test_a_run_on_ray_whose_command_was_killed_is_resumed_once_its_actors_are_go
     assert read_run(out)["hashes"] == read_run(finished)["hashes"]
 
 
+@pytest.mark.more
 def test_of_two_commands_that_begin_at_the_same_moment_one_does_the_run_and_the_other_says_so(
     tmp_path: Path,
 ) -> None:

@@ -72,6 +72,7 @@ def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(r
     assert {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")} == before
 
 
+@pytest.mark.more
 def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown(reproduced: Path) -> None:
     """FedRS: three settings, in another mode; FedAvg, which that code repeats, one, weighted otherwise.
     All are new.

@@ -23,6 +23,7 @@ def made(out: Path) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in out.rglob("study.json")}
 
 
+@pytest.mark.more
 def test_a_study_leaves_rows_item_table_and_report_and_is_not_made_twice(tmp_path: Path, cli: Cli) -> None:
     done = cli("reproduce", FIGURE, "--seeds", "2", "--out", tmp_path)
     assert done.code == 0, done.err

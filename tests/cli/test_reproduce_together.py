@@ -14,6 +14,7 @@ from raffed.tables.planner import PlannedRun, execute_runs, planned_runs
 from tests.cli.conftest import Cli
 
 
+@pytest.mark.more
 def test_two_commands_that_meet_at_a_run_share_the_work(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_every_seed_has_the_bits_and_the_identity_of_a_single_run_with_that_seed
     assert again == [*["finished"] * count, "report"]
 
 
+@pytest.mark.more
 def test_a_report_names_seeds_that_are_gone_and_copies_of_other_seeds(
     cli: Cli, tmp_path: Path, in_turn: None
 ) -> None:

@@ -32,7 +32,8 @@ def after(rounds: int, name: str, norm: bool = True) -> Tiny:
 
 def test_every_test_of_this_folder_that_says_so_sees_every_method() -> None:
     """A gate counts what it checked."""
-    assert list(over_methods.mark.args[1]) == list(METHODS)
+    named = [getattr(one, "values", [one])[0] for one in over_methods.mark.args[1]]
+    assert named == list(METHODS)
     found = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

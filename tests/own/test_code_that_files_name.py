@@ -167,7 +167,9 @@ def test_a_record_is_no_permission(here: Path, cli: Cli, tmp_path: Path, field: 
 
 
 @pytest.mark.parametrize("reference", one_in(3, LIBRARIES))
-@pytest.mark.parametrize("words", [["run", "file.toml"], *COMMANDS.values()], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", one_in(4, [["run", "file.toml"], *COMMANDS.values()]), ids=lambda words: words[0]
+)
 def test_no_function_of_a_library_is_imported_because_a_file_names_it(
     here: Path, cli: Cli, reference: str, words: list[str]
 ) -> None:

@@ -25,6 +25,7 @@ SHARED = "raffed.search.ray_tune.check_shared"
 ROOM = "raffed.search.ray_tune.placement"
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("place", "error"),
     [

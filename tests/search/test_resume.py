@@ -69,6 +69,7 @@ def test_a_damaged_run_is_put_aside_and_carried_out_again(swept: Path, tmp_path:
     assert [path.name for path in (sweep / "fedmr" / "damaged").iterdir()] == ["seed-1"]
 
 
+@pytest.mark.more
 def test_a_final_run_that_is_gone_and_a_copy_of_another_seed_s_are_named_and_carried_out_again(
     swept: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
 ) -> None:

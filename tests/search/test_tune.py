@@ -87,6 +87,7 @@ def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Pa
     assert {name: about["chosen"] for name, about in read_sweep(swept)["methods"].items()} == choices
 
 
+@pytest.mark.more
 def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_seed(
     tmp_path: Path, cli: Cli
 ) -> None:

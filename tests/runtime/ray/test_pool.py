@@ -51,6 +51,7 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: 
     return read_run(path)
 
 
+@pytest.mark.more
 def test_a_pool_that_is_closed_holds_no_call_of_an_actor_whose_answers_fold_to_the_same_bits_in_any_order(
     reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_pool_that_is_closed_holds_no_call_of_an_actor_whose_answers_fold_to_t
     assert [channels._serving for channels in made] == [{}]
 
 
+@pytest.mark.more
 def test_sums_that_are_added_on_another_node_have_the_serial_bits_though_an_actor_there_dies(
     reference: Hashes, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
     assert about["placement"]["restarts"] == 1
 
 
+@pytest.mark.more
 @by_every_carrier("socket")
 def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
     carrier: str, reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -146,6 +149,7 @@ def test_a_driver_that_cannot_start_is_not_started_again(
         raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "kind",
     [
@@ -161,6 +165,7 @@ def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
 
 
+@pytest.mark.more
 @by_every_carrier("socket")
 def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_the_others(
     carrier: str,

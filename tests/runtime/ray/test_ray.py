@@ -41,6 +41,7 @@ def test_any_packing_gives_the_serial_hashes(
     assert result.hashes == reference["scamap"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("clients", [2, pytest.param(10, marks=SLOW)])
 def test_one_actor_a_client_is_as_many_processes_beside_the_driver_s_and_gives_the_serial_hashes(
     clients: int, tmp_path: Path
@@ -118,6 +119,7 @@ def test_a_run_stopped_on_ray_resumes_serially_to_the_same_bits(reference: Hashe
     assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
 
 
+@pytest.mark.more
 def test_a_stopped_serial_run_resumes_on_ray_to_the_same_bits(reference: Hashes, tmp_path: Path) -> None:
     rounds: list[int] = []
     result = raffed.run(
