@@ -56,6 +56,7 @@ def test_what_was_not_tested_is_not_bold(tmp_path: Path, write_run: WriteRun) ->
     assert [cell.partition(" ")[0] for cell in found["MAP"]] == ["61.00", "61.00", "56.00"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("level", [0.55, 0.7])
 def test_a_method_on_two_names_of_one_partition_has_two_rows_in_every_table(
     tmp_path: Path, write_run: WriteRun, level: float

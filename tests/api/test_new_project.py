@@ -65,6 +65,7 @@ def test_its_tests_pass_check_by_check(project: Path) -> None:
     assert "test_the_contract_holds[mylab.data:Halves-each-sample-once]" in done.stdout
 
 
+@pytest.mark.more
 def test_its_run_file_runs_its_method(project: Path) -> None:
     done = call(project, "raffed", "run", "experiments/base.toml", "--rounds", "1", "--out", "runs/a")
     assert done.returncode == 0, done.stderr

@@ -22,6 +22,7 @@ from tests.warm import python
 OWN_RECORDS = ("ccvr", "creff", "fedavgm", "feddbe", "scaffold", "scamap")
 
 
+@pytest.mark.more
 def test_a_forked_process_knows_no_record_of_a_method() -> None:
     """Otherwise no test of this file could fail."""
     program = "from raffed.core.params import REGISTRY; print({one.__module__ for one in REGISTRY.values()})"

@@ -70,6 +70,7 @@ def test_a_second_command_in_the_folder_of_a_run_at_work_is_refused_and_the_firs
     assert cli("verify", out, "--rounds", "1").code == 0
 
 
+@pytest.mark.more
 def test_a_run_that_was_killed_is_resumed_at_once(cli: Cli, tmp_path: Path, finished: Path) -> None:
     with live("run", *FIVE, "--out", tmp_path / "run", until=2) as process:
         os.kill(process.pid, signal.SIGKILL)

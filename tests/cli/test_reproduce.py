@@ -125,6 +125,7 @@ def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> Non
     assert about["averages"] == about["claims"] == []
 
 
+@pytest.mark.more
 def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
     assert state(find_item("map/table2"), reproduced).startswith("smoke ")
     assert state(find_item("fedmr/table1"), reproduced) == "never run"

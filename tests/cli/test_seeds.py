@@ -78,6 +78,7 @@ def test_a_report_names_seeds_that_are_gone_and_copies_of_other_seeds(
     assert said in done.err
 
 
+@pytest.mark.more
 def test_several_methods_have_folders_of_their_own_intervals_and_paired_differences(
     cli: Cli, tmp_path: Path, in_turn: None
 ) -> None:

@@ -36,6 +36,7 @@ def test_the_gradient_is_softmax_minus_the_label_over_the_batch_also_inside_a_st
     torch.testing.assert_close(vmap(slope)(LOGITS, LABELS), wanted)
 
 
+@pytest.mark.more
 def test_a_stack_does_not_import_sympy() -> None:
     """Half a second of the first round: torch's own cross-entropy would import it under vmap."""
     code = (

@@ -73,6 +73,7 @@ JUDGED_BY_MORE = (  # whose scores take more than a forward pass of what is sent
 SHORT_OF_THEM = {"map", "fedrod", "ditto", "feddf", "gldp"}  # of each kind of judgement one
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "method",
     [pytest.param(m, marks=[] if m in SHORT_OF_THEM else [pytest.mark.slow]) for m in JUDGED_BY_MORE],

@@ -51,7 +51,7 @@ ROLES = {
     "data.dataset": "data",
 }
 HOMES = ("./strange.py", "strange", "pkg.strange", "../beside/strange.py")
-LIBRARIES = ("torch.fx.graph_module:reduce_graph_module", "antigravity:geohash", "idlelib.idle:idlelib")
+LIBRARIES = ("antigravity:geohash", "idlelib.idle:idlelib", "torch.fx.graph_module:reduce_graph_module")
 COMMANDS = {
     "resume": ["resume", "run"],
     "verify": ["verify", "run"],

@@ -23,7 +23,7 @@ from tests.search.traps import plant
 
 GOOD, OTHER = "mu1=0.01,local.lr=0.05", "mu1=0.1,local.lr=0.05"
 WHAT = ("number", "name", "state", "rounds", "score")
-pytestmark = pytest.mark.usefixtures("ray_here")
+pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.more]
 
 
 def outcome(sweep: Path) -> dict[str, Any]:
@@ -57,7 +57,6 @@ def test_the_traps_go_off_when_they_are_opened(tmp_path: Path) -> None:
     assert sprung.exists()
 
 
-@pytest.mark.more
 def test_a_damaged_run_is_put_aside_and_carried_out_again(swept: Path, tmp_path: Path, cli: Cli) -> None:
     sweep = tmp_path / "a"
     shutil.copytree(swept, sweep)
@@ -69,7 +68,6 @@ def test_a_damaged_run_is_put_aside_and_carried_out_again(swept: Path, tmp_path:
     assert [path.name for path in (sweep / "fedmr" / "damaged").iterdir()] == ["seed-1"]
 
 
-@pytest.mark.more
 def test_a_final_run_that_is_gone_and_a_copy_of_another_seed_s_are_named_and_carried_out_again(
     swept: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
 ) -> None:

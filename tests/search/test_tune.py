@@ -197,6 +197,7 @@ def check_stopped(out: Path, err: str) -> None:
     assert not (out / "fedavg" / "final").exists()
 
 
+@pytest.mark.more
 def test_a_signal_amid_the_search_stops_it_chooses_nothing_and_says_how_to_go_on(
     tmp_path: Path, cli: Cli
 ) -> None:

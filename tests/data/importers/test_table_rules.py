@@ -44,6 +44,7 @@ def test_what_names_something_keeps_its_letters_and_numbers_are_in_their_order(r
     assert read(sites, "a,s,y", client="s").client_names == tuple(f"site {n}" for n in range(1, 13))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("count", [300, 30_000], ids=["small", "of several blocks"])
 @pytest.mark.parametrize("first", [True, False])
 def test_line_breaks_in_quotes_are_read_as_pythons_csv_module_reads_them(

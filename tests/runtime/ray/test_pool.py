@@ -183,6 +183,7 @@ def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_
     assert "no node has room for another one; its clients move to the other 1" in caplog.text
 
 
+@pytest.mark.more
 @by_every_carrier("socket")
 def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
     carrier: str, reference: Hashes, tmp_path: Path

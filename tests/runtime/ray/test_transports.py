@@ -192,6 +192,7 @@ def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Tran
     assert mortal.first([silent])[1]() == 1
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", [RAY_S_OWN, "socket"])
 def test_nothing_is_left_in_this_process_when_a_transport_has_ended(kind: str) -> None:
     """No thread of its own, no descriptor, no process of an actor."""
