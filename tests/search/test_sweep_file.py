@@ -279,7 +279,7 @@ def test_of_the_runtime_a_sweep_remembers_what_its_bits_depend_on_and_nothing_el
         (["--seed", 0], "--seed"),
         (
             ["--search", "grid", "--select", "global", "--protocol", "validation"],
-            "--select, --protocol, --search",
+            "--protocol, --select, --search",
         ),
     ],
 )
