@@ -1,4 +1,4 @@
-"""Runs that may have been begun before: start them, or continue them from their folders."""
+"""Start runs, or continue them from their folders; call functions after rounds; name compared methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deep leakage from gradients (Zhu et al. 2019) and iDLG (Zhao et al. 2020).
+"""Deep leakage from gradients (Zhu et al. 2019), iDLG (Zhao et al. 2020), and labels from gradients.
 
 They search for an image whose gradient is the observed one.
 """

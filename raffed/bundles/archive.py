@@ -1,4 +1,4 @@
-"""The zip of a bundle: written with the same bytes from the same contents, read as if a stranger had made it.
+"""The zip of a bundle, with sources and traces: the same bytes every time, read as if from a stranger.
 
 Members are stored and not compressed. So the bytes do not depend on a library of compression, and no small
 file can claim a large one. Most of a bundle is Parquet, which is compressed in itself.

@@ -1,4 +1,4 @@
-"""Execute the runs of a bundle again, and say what is equal."""
+"""Open a bundle, execute its runs again, and say what is equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `raffed verify`, `raffed report`, `raffed export` and `raffed doctor`."""
+"""The commands `raffed verify`, `report` (also with --watch), `export` and `doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a RunConfig from what was typed: a TOML file as the base, flags over it, and values read as TOML."""
+"""Make a RunConfig from what was typed: a TOML file, flags over it; and hints for what is misspelt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`raffed methods`, `datasets`, `models` and `metrics`: lists of what there is.
+"""`raffed methods`, `datasets`, `models`, `metrics`: lists of what there is, and what was read of own data.
 
 Neither torch nor pandas is imported, unless something of the user's own must be loaded.
 """

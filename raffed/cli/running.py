@@ -1,4 +1,4 @@
-"""The commands `raffed run`, `raffed resume` and `raffed compare`."""
+"""The commands `raffed run`, `resume`, `compare`, `extend` and `fork`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `raffed submit`: run any command that executes runs as a job of a Ray cluster."""
+"""`raffed submit`, `jobs`, `logs` and `stop`: run a command that executes runs as a job of a Ray cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planned faults of a federation, as plain data of the run. This module imports no torch.
+"""Planned faults and attacks of a federation, as plain data of the run. This module imports no torch.
 
 Faults are part of the model of the federation, so they change its result. They do so in the same way wherever
 the run is executed and after any resume. A process that dies is a different matter: it changes no bit of the

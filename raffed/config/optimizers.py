@@ -1,4 +1,4 @@
-"""The optimisers with which clients can train, and their arguments. This module imports no torch.
+"""Optimisers and learning-rate schedules of clients, and their arguments. This module imports no torch.
 
 The arithmetic is in `raffed.core.training.optimizers`. The learning rate and the weight decay of every
 optimiser are those of the run.

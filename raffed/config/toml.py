@@ -1,4 +1,4 @@
-"""Reading run configurations from TOML files."""
+"""Reading run configurations from TOML files, and the JSON schema of such files."""
 
 from __future__ import annotations
 

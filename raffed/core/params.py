@@ -1,4 +1,4 @@
-"""The vector arithmetic of the papers' equations.
+"""The vector arithmetic of the papers' equations, and the records that hold its vectors.
 
 `Params` is a point in weight space, and `State` is a whole model.
 """

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from raffed.errors import DataFileError, UsageError
 
-# Where this user's cache of raffed is. This module imports nothing heavy.
+# Where this user's cache of raffed is.
 
 
 FOLDER = "RAFFED_CACHE"

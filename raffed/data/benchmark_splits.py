@@ -1,4 +1,4 @@
-"""Splits whose local test parts come from the benchmark's own test set."""
+"""Splits by given lists or clients, and those whose local test parts come from the benchmark's test set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets that are published as folders of image files: CINIC-10 and Tiny-ImageNet.
+"""Data sets published as folders of image files: CINIC-10, Tiny-ImageNet and ISIC2019.
 
 Their publishers state no md5 sums. Instead raffed checks that every class folder has the published number of
 images, and that every image can be opened and has the published size. Threads read the images, in the order

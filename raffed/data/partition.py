@@ -1,4 +1,4 @@
-"""Make partitions: a split and a seed determine which client holds which samples."""
+"""Make partitions: a split and a seed determine which samples each client holds, and the server."""
 
 from __future__ import annotations
 

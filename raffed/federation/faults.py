@@ -1,4 +1,4 @@
-"""Carry out a plan of faults: who is affected, what a damaged upload looks like, and that it is refused."""
+"""Carry out a plan of faults and attacks: who is affected, what is sent, and that damage is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the networks. Reading it does not import torch."""
+"""The table of the networks and what it says of each. Reading it does not import torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last layers of a network: how long its features are, and where its head begins.
+"""The last layers of a network: how long its features are, where its head begins, and simplex frames.
 
 These arguments are the same for every network, also for networks of one's own. They are declared here once.
 Without them a network stays as its factory makes it.

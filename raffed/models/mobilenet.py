@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al. 2018) in the form that is usual for small images."""
+"""MobileNetV2 (Sandler et al. 2018) as is usual for small images, and EfficientNet-B0 of torchvision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run comes from: the command line that began it and the commit of the code."""
+"""Where a run comes from: the command line, the commit, and which own code computed which rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copy a folder at a URL, through pyarrow's file systems.
+"""Addresses of results, and copies of a folder at a URL through pyarrow's file systems.
 
 What is there is fetched, what has changed is sent, and only whole files and checkpoints count.
 """

@@ -1,4 +1,4 @@
-"""Results at a URL (s3://, gs://, abfs://, hdfs://, file://).
+"""Results at a URL (s3://, gs://, abfs://, hdfs://, file://), and packed records, as local folders.
 
 A run writes many small files in single steps and links its checkpoints, which object stores cannot do. So a
 command fetches what is at the URL and works in a local copy, while a thread sends what changes. Whenever the

@@ -1,4 +1,4 @@
-"""The report after every round, for the watchers of a run."""
+"""The report after every round for the watchers of a run, and what a process hands on to its caller."""
 
 from __future__ import annotations
 

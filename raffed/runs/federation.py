@@ -1,4 +1,4 @@
-"""The loop over the rounds of a run: draw participants, train them, aggregate, measure and record.
+"""Conduct a run: warn of odd settings, then draw, train, aggregate, measure and record, round by round.
 
 This module does not use Ray; a backend does.
 """

@@ -1,4 +1,4 @@
-"""What `federation.measures` asks for. The driver measures it around the last round.
+"""What `federation.measures` asks for around the last round, and metrics of the user's own.
 
 So the result has the same bits wherever the clients train.
 """

@@ -1,4 +1,4 @@
-"""Check that a run's folder holds what the run wrote there.
+"""Check that a run's folder holds what the run wrote there, also before it was extended or forked.
 
 The hashes in run.json decide. A command checks before it relies on the files.
 """

@@ -1,4 +1,4 @@
-"""Make metric rows of rounds and surveys. METRICS (results/metrics.py) says what they mean."""
+"""Make metric rows: rounds, surveys, strengths, ε. METRICS (results/metrics.py) says what they mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who trains in a round, and from which of the server's models."""
+"""Who trains in a round and from which of the server's models, also by the virtual clock."""
 
 from __future__ import annotations
 

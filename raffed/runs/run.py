@@ -1,4 +1,4 @@
-"""Execute, resume and return runs: the functions behind `raffed run`, `raffed resume` and `raffed.run`."""
+"""Check names, then execute, resume, iterate over and return runs: `raffed.run`, `resume` and `iterate`."""
 
 from __future__ import annotations
 

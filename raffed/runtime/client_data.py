@@ -1,4 +1,4 @@
-"""The prepared data of the clients in one process: images and labels, ready for the device."""
+"""The prepared data of the clients in one process, ready for the device; attackers' data are poisoned."""
 
 from __future__ import annotations
 

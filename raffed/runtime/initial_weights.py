@@ -1,4 +1,4 @@
-"""The file of weights from which a run starts (`--init`)."""
+"""The weights from which a run starts (`--init`): the file, and its way into a network."""
 
 from __future__ import annotations
 

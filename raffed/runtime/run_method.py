@@ -1,4 +1,4 @@
-"""The method of a run: what its factory makes, with the mean that the run asks for."""
+"""The method of a run, with the mean that the run asks for; its network's arguments; its own code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of a client's models on its own samples."""
+"""Count a model's right answers, and score a client's models on its own samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a run's network before anything starts."""
+"""What a setup needs: the data set, read and divided, and the check of the network before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients in one process: their data, their states, and one scratch network.
+"""The clients in one process: data, states, one scratch network, and what happens to their uploads.
 
 It is the body of every actor, without Ray.
 """

@@ -1,4 +1,4 @@
-"""The runs of a sweep's trials on the disk: their scores, whether they can be counted or resumed.
+"""The runs of a sweep's trials on the disk: scores, whether they count or can be resumed, and the choice.
 
 Runs that can be neither counted nor resumed are moved aside.
 """

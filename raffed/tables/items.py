@@ -1,4 +1,4 @@
-"""What a table or figure of a paper consists of: cells, averages and claims."""
+"""What a table or figure of a paper consists of: cells, averages, claims, measures and scales."""
 
 from __future__ import annotations
 

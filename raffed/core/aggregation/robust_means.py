@@ -1,4 +1,4 @@
-"""Robust rules in place of the mean of the uploads (config/aggregation.py).
+"""Robust rules in place of the mean of the uploads (config/aggregation.py), clipping and noise.
 
 All uploads are taken in client order, so the result does not depend on the order in which they arrive.
 Distances are computed in float64, over all shared weights. Uploads are averaged by the exact sums of the

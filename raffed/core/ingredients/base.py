@@ -1,4 +1,4 @@
-"""What all ingredients have in common: memories on both sides, and a message."""
+"""What all ingredients have in common: memories on both sides, and a message; and compressed uploads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacked execution of a method's own local solver, as in Per-FedAvg and pFedMe.
+"""Stacked forward passes, and stacked execution of a method's own local solver (Per-FedAvg, pFedMe).
 
 Its step runs under vmap, and gradients are taken by torch.func.
 """

@@ -1,4 +1,4 @@
-"""What the clients of a round train: their objectives, batches and random streams, handed to an executor."""
+"""What the clients of a round train: openings, objectives, batches, streams, handed to an executor."""
 
 from __future__ import annotations
 

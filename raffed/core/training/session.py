@@ -1,4 +1,4 @@
-"""What stays the same from round to round while clients train, and which clients take part in one round."""
+"""What stays the same from round to round, which clients take part in one, and how many steps they make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data divided by PFLlib (Zhang et al. 2025, JMLR): a folder with config.json, train/ID.npz and test/ID.npz.
+"""Folders of PFLlib (Zhang et al. 2025, JMLR), read and written: config.json, train/ID.npz, test/ID.npz.
 
 Each npz file has one member `data`, a pickled dictionary with the arrays x and y of one client. A pickle may
 run any code when it is read, so a reference is followed only if the user has named it (reference.py).

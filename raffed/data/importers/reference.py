@@ -1,4 +1,4 @@
-"""What a person types after `--dataset`: `KIND:PATH?key=value&key=value`, read and carried out."""
+"""What a person types after `--dataset`, carried out: `KIND:PATH?key=value&key=value`."""
 
 from __future__ import annotations
 

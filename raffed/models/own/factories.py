@@ -1,4 +1,4 @@
-"""From a name to a network: a reference to the user's own class or function, or a name of torchvision's."""
+"""From a name to a network: the user's own code, or a name of torchvision's, also pretrained."""
 
 from __future__ import annotations
 

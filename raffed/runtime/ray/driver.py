@@ -1,4 +1,4 @@
-"""The driver actor.
+"""The driver actor, and its pool of client actors.
 
 It owns the client actors, holds the server's state, aggregates, and writes the run's files.
 """

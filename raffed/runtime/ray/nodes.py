@@ -1,4 +1,4 @@
-"""What runs on several nodes need: a place for the driver, and folders that all nodes see."""
+"""What runs on several nodes need: a place for the driver, folders that all see, and the same code."""
 
 from __future__ import annotations
 

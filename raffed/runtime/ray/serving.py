@@ -1,4 +1,4 @@
-"""The actor's side of a socket: it answers calls of its methods there until the caller is gone."""
+"""Answer calls of an actor's methods through a socket, with large arrays in shared memory."""
 
 from __future__ import annotations
 

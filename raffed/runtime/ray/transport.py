@@ -1,4 +1,4 @@
-"""How a pool calls its client actors: what every transport must do, and the calls themselves.
+"""How a pool calls its client actors: through Ray or by socket, and which of the two it opens.
 
 There are two transports. `RayCalls` uses Ray's own calls and object store, and works everywhere, also between
 nodes. `SocketCalls` uses a socket for each actor of the driver's own node, and Ray for the others. Both give
@@ -25,9 +25,6 @@ from ray.exceptions import RayError, RayTaskError, UnserializableException
 
 from raffed.errors import ActorsLostError, UsageError
 from raffed.runtime.ray.serving import SHARES, Message, Packed, RemoteError, SocketEnd, packed
-
-if TYPE_CHECKING:
-    from ray import ObjectRef
 
 if TYPE_CHECKING:
     from ray import ObjectRef
