@@ -53,6 +53,7 @@ GONE = {
     "--allow": "leave it out: a bundle is not searched any more, so read it before you publish it",
     "--address warm": f"raffed does not hold a Ray any more; {STANDING}",
     "cache": "raffed removes no arrays of own data by itself; delete files of ~/.cache/raffed/arrays",
+    "--transport": "leave it out: actors of this machine are called by socket, and others through Ray",
     "--execution auto": "`raffed doctor` with the options of the run says what is fastest here",
     "--log-json": "`--json` after the command writes one JSON object a line to stdout (docs/events.md)",
 }
@@ -70,8 +71,9 @@ def refuse_gone(words: Sequence[str]) -> None:
     """
     commands = [word for word in words if not word.startswith("-")][:1]
     options = [" ".join(pair) for pair in pairwise(words)]
-    options += [word.replace("=", " ", 1) for word in words if word.startswith("--")]
-    for typed in (*commands, *options, *words):
+    named = [word.partition("=") for word in words if word.startswith("--")]
+    options += [typed for name, _, value in named for typed in (f"{name} {value}", name)]
+    for typed in (*commands, *options):
         if typed in GONE and (typed.startswith("--") or typed in commands):
             raise UsageError(f"{typed}: {GONE[typed]}")
 

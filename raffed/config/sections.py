@@ -48,7 +48,6 @@ def weights_bytes(file: str, advice: str) -> bytes:
 
 Execution: TypeAlias = Literal["ray", "serial"]
 Convolutions: TypeAlias = Literal["torch", "compiled"]
-Transport: TypeAlias = Literal["auto", "ray", "socket"]
 
 
 @dataclass(frozen=True)
@@ -238,13 +237,6 @@ class Runtime:
             "is started on this machine for the run."
         ),
     ] = None
-    transport: Annotated[
-        Transport,
-        Doc(
-            "How client actors are called. socket: sockets and shared memory on one machine, ray: Ray's own "
-            "calls, which work everywhere, auto: sockets where they can be opened, and Ray elsewhere."
-        ),
-    ] = "auto"
     max_restarts: Annotated[
         int, Range(0), Doc("How many lost actors are replaced in a run before it ends with an error.")
     ] = 10

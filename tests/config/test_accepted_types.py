@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import raffed
 from raffed import Data, Dataset, Federation, Method, Model, RunConfig
-from raffed.data.splits import Dirichlet
+from raffed.data.label_splits import Dirichlet
 
 
 @raffed.method(title="Mine")

@@ -127,7 +127,7 @@ def test_actors_that_die_or_dawdle_change_no_bit(
 ) -> None:
     (tmp_path / "marks").mkdir()
     faults = struck_by(plan, method)
-    here = on(config(method), execution="ray", actors=2, transport=carrier)
+    here = on(config(method), execution="ray", actors=2)
     about = struck(here, tmp_path, faults)
     assert len(Marks(str(tmp_path / "marks"))) == len(faults) > 0  # every fault of the plan did happen
     assert about["placement"]["restarts"] == sum(fault.kind != "slow" for fault in faults)

@@ -72,7 +72,9 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """
     if request.param == "shared memory":
         monkeypatch.setattr("raffed.runtime.ray.serving.ASIDE", 1)
-    return "ray" if request.param == "ray" else "socket"
+    if request.param == "ray":
+        monkeypatch.setattr("raffed.runtime.ray.driver.opened", lambda through_ray, *_: through_ray)
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

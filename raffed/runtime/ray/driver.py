@@ -32,7 +32,7 @@ from raffed.runtime.placement import INLINE_BYTES, PlacementPlan
 from raffed.runtime.ray.client_actor import MEND, ClientActor, Place
 from raffed.runtime.ray.node_sums import NodeSums, groups_by_node, memory_line, out_of_memory, why_not_started
 from raffed.runtime.ray.nodes import check_same
-from raffed.runtime.ray.transport import Call, CallId, RayCalls, Shared, Transport, opened, pays
+from raffed.runtime.ray.transport import Call, CallId, RayCalls, Shared, Transport, opened
 from raffed.runtime.reports import Report, SurveyedClient
 from raffed.runtime.setup import Setup
 from raffed.runtime.worker import total
@@ -174,19 +174,16 @@ class RayPool:
         return self._transport.call(actor, call), _Pending(asked, actor, self._actors[actor], call)
 
     def _connect(self, broadcast: Broadcast) -> None:
-        """Open the transport that the run wants, once it is known where the actors are.
+        """Open the transport of the run, once it is known where the actors are.
 
         An actor that replaces another one is called through Ray.
         """
         if self._connected or not self._nodes:
             return
-        wanted = self._setup.config.runtime.transport
-        if wanted == "auto" and not pays(broadcast.nbytes(), INLINE_BYTES):
-            wanted = "ray"
         self._here = ray.get_runtime_context().get_node_id()
         near = [actor for actor in self._left() if self._nodes[actor] == self._here]
         far = [actor for actor in self._left() if self._nodes[actor] != self._here]
-        self._transport = opened(wanted, self._through_ray, near, far)
+        self._transport = opened(self._through_ray, near, far, broadcast.nbytes())
         self._connected = True
 
     def _answers(self, pending: dict[CallId[T], _Pending[T]]) -> list[T]:

@@ -1,7 +1,7 @@
-"""How a pool calls its client actors: through Ray or by socket, and which of the two it opens.
+"""How a pool calls its client actors: by socket on the driver's own node, and through Ray on other nodes.
 
-There are two transports. `RayCalls` uses Ray's own calls and object store, and works everywhere, also between
-nodes. `SocketCalls` uses a socket for each actor of the driver's own node, and Ray for the others. Both give
+There are two transports. `RayCalls` uses Ray's own calls and object store, and works everywhere.
+`SocketCalls` uses a socket for each actor of the driver's own node, and Ray for the others. Both give
 the same answers and raise the same errors, so the choice changes no bit of a result.
 """
 
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
-from raffed.errors import ActorsLostError, UsageError
+from raffed.errors import ActorsLostError
+from raffed.runtime.placement import INLINE_BYTES
 from raffed.runtime.ray.serving import SHARES, Message, Packed, RemoteError, SocketEnd, packed
 
 if TYPE_CHECKING:
@@ -325,51 +326,33 @@ def _outcome(call: CallId[T], answer: Message) -> T:
     return found
 
 
-# Choose the transport of a run: `--transport auto`, `ray` or `socket`.
+# Choose how the actors of a run are called.
 
 
-REMEDY = "use --transport auto or --transport ray, which give the same result"
 log = logging.getLogger(__name__)
 
 
-def opened(wanted: str, through_ray: RayCalls, near: Collection[int], far: Collection[int]) -> Transport:
+def opened(through_ray: RayCalls, near: Collection[int], far: Collection[int], size: int) -> Transport:
     """Return the transport for the actors of a pool, and log which one it is.
 
+    Each actor of the driver's node is called by a socket. Without shared memory, a large broadcast would be
+    copied for every actor, so Ray then calls all of them.
+
     Args:
-        wanted: The setting `runtime.transport`. "auto" opens a socket to each actor where that is possible.
         through_ray: Calls all actors through Ray.
         near: Numbers of the actors on the driver's node.
         far: Numbers of the actors on other nodes.
-
-    Raises:
-        UsageError: Sockets are demanded, and an actor cannot have one.
+        size: Bytes of a broadcast.
     """
-    if wanted == "ray":
+    if not SHARES and size > INLINE_BYTES:
         log.info("client actors are called through Ray")
         return through_ray
-    if wanted == "socket" and far:
-        raise UsageError(
-            f"--transport socket: {len(far)} of {len(near) + len(far)} client actors are on other machines "
-            f"than the driver; {REMEDY}"
+    sockets = SocketCalls(through_ray, near)
+    if sockets.without:
+        log.warning(
+            "no socket could be opened to client actors %s: they are called through Ray, which is slower",
+            ", ".join(map(str, sorted(sockets.without))),
         )
-    made = SocketCalls(through_ray, near)
-    if made.without:
-        what = f"no socket could be opened to client actors {', '.join(map(str, sorted(made.without)))}"
-        if wanted == "socket":
-            raise UsageError(f"--transport socket: {what}; {REMEDY}")
-        log.warning("%s: they are called through Ray, which is slower", what)
-    reached = sum(map(made.reaches, near))
+    reached = sum(map(sockets.reaches, near))
     log.info("%d client actors are called by socket, %d through Ray", reached, len(near) + len(far) - reached)
-    return made
-
-
-def pays(size: int, inline: int) -> bool:
-    """Return whether sockets are faster than Ray for broadcasts of this size.
-
-    Without shared memory, a large broadcast would be copied for every actor.
-
-    Args:
-        size: Bytes of a broadcast.
-        inline: Bytes up to which Ray does not use its object store.
-    """
-    return SHARES or size <= inline
+    return sockets

@@ -97,7 +97,7 @@ def test_sums_that_are_added_on_another_node_have_the_serial_bits_though_an_acto
 @pytest.mark.parametrize("carrier", ["shared memory", "ray"], indirect=True)
 def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Hashes, tmp_path: Path) -> None:
     """Two actors of which now the one, now the other answers last."""
-    about = conducted(on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", SlowActor)
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
     assert about["hashes"] == reference["scamap"]
 
 
@@ -107,9 +107,7 @@ def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
     carrier: str, reference: Hashes, tmp_path: Path
 ) -> None:
     """It was scoring a round, and the next round's training was asked of it already."""
-    about = conducted(
-        on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", JudgedActor
-    )
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", JudgedActor)
     assert about["hashes"] == reference["scamap"]
     assert (tmp_path / "run/died").exists()
     assert about["placement"]["restarts"] == 1
@@ -120,9 +118,7 @@ def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
 def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
     carrier: str, reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    about = conducted(
-        on(small(), execution="ray", actors=2, transport=carrier), tmp_path / "run", HungryActor
-    )
+    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", HungryActor)
     assert about["hashes"] == reference["scamap"]
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
     assert "CUDA out of memory" in caplog.text
@@ -176,7 +172,7 @@ def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_
 ) -> None:
     """As when its node is lost and the others are full. Ray itself would wait for ever."""
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 1.0})
-    config = on(small(), execution="ray", actors=2, transport=carrier)
+    config = on(small(), execution="ray", actors=2)
     about = conducted(config, tmp_path / "run", JudgedActor, later=1000)
     assert about["hashes"] == reference["scamap"]
     assert len(about["placement"]["retired"]) == 1
@@ -191,7 +187,5 @@ def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
     with pytest.raises(
         ActorsLostError, match=r"ran out of memory, and no actor is left\. .*CUDA out of memory.*fewer actors"
     ):
-        conducted(
-            on(small(), execution="ray", actors=1, transport=carrier), tmp_path / "run", HungryActor, actors=1
-        )
+        conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
     assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]

@@ -19,13 +19,10 @@ import pytest
 import ray
 import torch
 
-import raffed
 from raffed.core.params import Params
-from raffed.errors import BoundaryError, NumericsError, UsageError
-from raffed.results.runfile import read_run
+from raffed.errors import BoundaryError, NumericsError
 from raffed.runtime.ray.serving import RemoteError
 from raffed.runtime.ray.transport import Call, RayCalls, Shared, SocketCalls, Transport, opened
-from tests.runtime.conftest import on, small
 from tests.runtime.ray.echo_actor import ACTOR, Echo
 from tests.runtime.ray.private_record import Secret
 
@@ -35,7 +32,8 @@ pytestmark = pytest.mark.usefixtures("ray_here")
 def connected(kind: str) -> Iterator[Transport]:
     """A transport of a kind to two actors."""
     actors = {number: ACTOR.remote() for number in range(2)}
-    made = opened(kind, RayCalls(actors), near=range(2), far=())
+    through_ray = RayCalls(actors)
+    made = through_ray if kind == "ray" else opened(through_ray, near=range(2), far=(), size=0)
     yield made
     for actor in actors.values():
         ray.kill(actor, no_restart=True)
@@ -223,12 +221,12 @@ def test_nothing_is_left_in_this_process_when_a_transport_has_ended(kind: str) -
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def test_auto_takes_sockets_to_actors_of_this_machine_and_ray_to_the_others(
+def test_actors_of_this_machine_are_called_by_socket_and_others_through_ray(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "raffed")
     actors = {number: ACTOR.remote() for number in range(2)}
-    made = opened("auto", RayCalls(actors), near=[0], far=[1])
+    made = opened(RayCalls(actors), near=[0], far=[1], size=0)
     assert isinstance(made, SocketCalls)
     assert [made.reaches(actor) for actor in (0, 1)] == [True, False]
     assert [answer(made, actor, "echo", 7) for actor in (0, 1)] == [7, 7]
@@ -238,31 +236,22 @@ def test_auto_takes_sockets_to_actors_of_this_machine_and_ray_to_the_others(
     made.close()
 
 
-def test_auto_goes_on_through_ray_where_no_socket_can_be_opened_and_socket_refuses(
+def test_an_actor_to_which_no_socket_can_be_opened_is_called_through_ray(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     actor = ACTOR.remote(None, room=False)
-    made = opened("auto", RayCalls({0: actor}), near=[0], far=())
+    made = opened(RayCalls({0: actor}), near=[0], far=(), size=0)
     assert answer(made, 0, "echo", 1) == 1
     assert "no socket could be opened to client actors 0: they are called through Ray" in caplog.text
-    with pytest.raises(UsageError, match=r"--transport socket: no socket could be opened .*--transport auto"):
-        opened("socket", RayCalls({0: actor}), near=[0], far=())
-    with pytest.raises(UsageError, match="1 of 1 client actors are on other machines"):
-        opened("socket", RayCalls({0: actor}), near=(), far=[0])
     ray.kill(actor, no_restart=True)
     made.close()
 
 
-@pytest.mark.parametrize("kind", ["ray", pytest.param("socket", marks=pytest.mark.slow)])
-def test_a_run_has_the_serial_bits_by_every_transport(
-    kind: str, reference: dict[str, dict[str, str]], tmp_path: Path
+@pytest.mark.parametrize(("size", "kind"), [(1_000_000, RayCalls), (1_000, SocketCalls)])
+def test_without_shared_memory_only_small_broadcasts_go_by_socket(
+    size: int, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = raffed.run(on(small(), execution="ray", actors=2, transport=kind), tmp_path / "run")
-    assert result.hashes == reference["scamap"]
-    assert read_run(tmp_path / "run")["config"]["runtime"]["transport"] == kind
-
-
-def test_the_transport_is_no_part_of_a_run_s_identity() -> None:
-    assert len({on(small(), transport=kind).identity() for kind in ("auto", "ray", "socket")}) == 1
-    with pytest.raises(UsageError, match="transport"):
-        on(small(), transport="pigeon")
+    monkeypatch.setattr("raffed.runtime.ray.transport.SHARES", False)
+    made = opened(RayCalls({}), near=(), far=(), size=size)
+    assert type(made) is kind
+    made.close()
