@@ -17,7 +17,6 @@ LEAF's scripts made the files, the test rows of a writer are also the local test
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raffed.data.files import ByteArray, IntArray, read_npz
+from raffed.data.importers.leaf import User, read_leaf_file
 from raffed.errors import DataFileError
 
 NUM_CLASSES = 62
@@ -132,10 +132,10 @@ def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray, list[s
     """
     users: dict[str, tuple[ByteArray, IntArray]] = {}
     for path in paths:
-        for user, samples in _read_leaf_file(path).items():
+        for user, samples in read_leaf_file(path).items():
             if user in users:
                 raise DataFileError(f"{path}: user {user!r} was already in another file")
-            users[user] = samples
+            users[user] = _leaf_user(path, user, samples)
     names = sorted(user for user, (_, labels) in users.items() if len(labels))
     if not names:
         raise DataFileError(f"{paths[0].parent} holds no samples")
@@ -145,50 +145,15 @@ def _from_leaf(paths: list[Path]) -> tuple[ByteArray, IntArray, IntArray, list[s
     return x, y, groups, names
 
 
-def _read_leaf_file(path: Path) -> dict[str, tuple[ByteArray, IntArray]]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as cause:
-        raise DataFileError(f"{path} cannot be read as json: {cause}") from cause
-    if not isinstance(content, dict):
-        raise DataFileError(f"{path}: it must hold an object with users, num_samples and user_data")
-    users, counts, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
-    if not (isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)):
-        raise DataFileError(f"{path}: users and num_samples must be lists, and user_data an object")
-    if (
-        not all(isinstance(user, str) for user in users)
-        or len(set(users)) != len(users)
-        or set(users) != set(data)
-    ):
-        raise DataFileError(f"{path}: users must be the distinct keys of user_data")
-    if len(counts) != len(users):
-        raise DataFileError(f"{path}: {len(users)} users but {len(counts)} num_samples")
-    samples = {user: _leaf_user(path, user, data[user]) for user in users}
-    for user, count in zip(users, counts, strict=True):
-        if type(count) is not int or count != len(samples[user][1]):
-            raise DataFileError(
-                f"{path}: user {user!r} has {len(samples[user][1])} samples, num_samples says {count}"
-            )
-    return samples
-
-
-def _leaf_user(path: Path, user: str, data: object) -> tuple[ByteArray, IntArray]:
+def _leaf_user(path: Path, user: str, data: User) -> tuple[ByteArray, IntArray]:
     """Return a user's images [n, 1, 28, 28] and labels [n].
 
     In the file, x are lists of 784 values in [0, 1] and y are integers in 0..61.
     """
     where = f"{path}: user {user!r}"
-    if (
-        not isinstance(data, dict)
-        or not isinstance(data.get("x"), list)
-        or not isinstance(data.get("y"), list)
-    ):
-        raise DataFileError(f"{where}: x and y must be lists")
     labels = data["y"]
     if not all(type(label) is int and 0 <= label < NUM_CLASSES for label in labels):
         raise DataFileError(f"{where}: y must be integers in 0..{NUM_CLASSES - 1}")
-    if len(data["x"]) != len(labels):
-        raise DataFileError(f"{where}: {len(data['x'])} images but {len(labels)} labels")
     if not labels:
         return _NO_IMAGES, _NO_LABELS
     try:

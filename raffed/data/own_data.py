@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from raffed.data.array_cache import CACHED, ArrayCache, StoredArrays
 from raffed.data.catalogue import ALIASES, DATASETS, GROUP, dataset_name
 from raffed.data.dataset import Dataset
-from raffed.data.importers.reference import guessed, parse_reference
+from raffed.data.importers.reference import KINDS, guessed, parse_reference
 from raffed.errors import DataFileError, UnknownNameError, UsageError
 from raffed.own.gate import entry_points
 from raffed.own.names import reference_of
@@ -60,6 +60,9 @@ def checked_name(text: str) -> str:
     except UnknownNameError as error:
         if near := guessed(text):
             raise UsageError(f"unknown dataset {text!r}; did you mean {near}?") from error
+        if ":" in text:
+            kinds = ", ".join(f"{kind}:" for kind in KINDS)
+            raise UsageError(f"unknown dataset {text!r}; data in files begin with {kinds}") from error
         if installed := entry_points(GROUP):
             raise UnknownNameError("dataset", text, {*DATASETS, *installed}) from error
         raise

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from raffed.errors import UsageError
+from raffed.own.user_code import is_user_code
 
 NOTEBOOK: Final = "notebook"
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -96,15 +97,31 @@ def module_at(root: Path, parts: list[str]) -> Path | None:
     return next((one for one in candidates if one.is_file()), None)
 
 
+def neighbour(folder: Path, name: str) -> Path | None:
+    """Return the file that a user-defined file in a folder imports under a name without dots.
+
+    It is a module or package that lies beside, or None if there is none. Python's own modules and those of
+    installed packages come first.
+    """
+    place = module_at(folder, [name])
+    spec = None if place is None else _spec_of(name)
+    installed_one = spec is not None and not (spec.has_location and is_user_code(str(spec.origin)))
+    return None if installed_one else place
+
+
 def _roots_of(top: str) -> list[Path]:
     """Return the folders from which Python would import a top package or module; the current one is last."""
-    known = sys.modules.get(top)
-    try:
-        spec = known.__spec__ if known is not None else importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        spec = None
+    spec = _spec_of(top)
     found = _folders(spec) if spec is not None else []
     return [*found, Path(os.getcwd())]
+
+
+def _spec_of(top: str) -> importlib.machinery.ModuleSpec | None:
+    known = sys.modules.get(top)
+    try:
+        return known.__spec__ if known is not None else importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
 
 
 def _folders(spec: importlib.machinery.ModuleSpec) -> list[Path]:
@@ -176,7 +193,8 @@ def files_of(place: CodeLocation) -> list[Path]:
             continue
         found[path] = None
         for name in _imported_names(path, root):
-            if top is None or name.split(".")[0] == top:
+            first = name.split(".")[0]
+            if neighbour(root, first) is not None if top is None else first == top:
                 waiting += _files_named(root, name)
     return list(found)
 

@@ -16,6 +16,7 @@ This module imports neither torch nor Ray.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import hashlib
 import importlib
@@ -25,7 +26,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -40,6 +41,7 @@ from raffed.own.located import (
     is_file,
     is_reference,
     located,
+    neighbour,
     place_at,
     sources_at,
 )
@@ -288,6 +290,7 @@ def _module_from(home: str, path: Path, sha256: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"{home}: Python cannot read {path}")
     module = importlib.util.module_from_spec(spec)
+    vars(module)["__builtins__"] = {**vars(builtins), "__import__": _import_in(home, path.parent, sha256)}
     sys.modules[name], _HOMES[name] = module, home
     try:
         with _guarded(home):
@@ -296,6 +299,40 @@ def _module_from(home: str, path: Path, sha256: str) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
+
+
+def _import_in(home: str, folder: Path, sha256: str) -> Callable[..., ModuleType]:
+    """Return the `import` of a user-defined file, which finds the modules that lie beside this file.
+
+    They have names of their own in this process, so that files of two folders may each have a `common.py`
+    beside them. Python itself would give both files the one that it has imported first.
+    """
+    beside = home[: home.rfind("/") + 1]
+
+    def imported(
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] = (),
+        level: int = 0,
+    ) -> ModuleType:
+        top = name.partition(".")[0]
+        place = neighbour(folder, top) if level == 0 and home != NOTEBOOK else None
+        expected = _MEMBERS.get(str(folder), {}) if sha256 else None
+        if place is None or (expected is not None and place.name not in expected):
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        if place.name == f"{name}.py":
+            return _module_from(f"{beside}{place.name}", place, expected[place.name] if expected else "")
+        module = builtins.__import__(name, globals, locals, fromlist, level)
+        found = Path(str(sys.modules[top].__file__))
+        if found != place:
+            raise UsageError(
+                f"{home} imports {top}, and {place} lies beside it, but this process has imported {found} "
+                "under that name; give one of the two packages another name"
+            )
+        return module
+
+    return imported
 
 
 def _importable(folder: str) -> None:

@@ -13,6 +13,7 @@ from raffed.core.measures.own_metric import OwnMetric, own_metrics
 from raffed.data.catalogue import DATASETS
 from raffed.data.preparation import with_numbers
 from raffed.errors import UsageError
+from raffed.models.catalogue import is_own
 from raffed.own.carried import RunCode
 from raffed.runtime.bits import begin_bits
 from raffed.runtime.checks import (
@@ -26,6 +27,7 @@ from raffed.runtime.checks import (
 from raffed.runtime.federated_data import FederatedData
 from raffed.runtime.run_method import code_of, method_of
 from raffed.runtime.setup_model import (
+    check_ids,
     check_network,
     check_single_samples,
     draw_partition,
@@ -150,6 +152,8 @@ def prepare_run(config: RunConfig, checked: Callable[[], None] | None = None, da
     check_options(config, setup.method, setup.partition, dataset, setup.data.trainable)
     if found or setup.dataset.x.shape[1:] != DATASETS[dataset.name].shape:
         check_model(setup)
+    if is_own(config.model.name) and setup.data.input_dtype == "int64":
+        check_ids(config, dataset)
     # Made now, while the working folder is the one in which they were named
     assert setup.method is not None
     assert setup.own_metrics is not None

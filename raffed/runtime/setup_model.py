@@ -13,6 +13,7 @@ import numpy as np
 from raffed.config.run import RunConfig
 from raffed.data.preparation import Transform
 from raffed.errors import UsageError
+from raffed.own.user_code import UserCodeError
 from raffed.runtime.bits import COMPILED, check_use
 from raffed.runtime.run_method import method_of, network_args
 
@@ -199,6 +200,38 @@ def _check_own(config: RunConfig, shape: tuple[int, ...], classes: int, dtype: s
     check_seeded(net, build_for(name, args, shape, classes, 0, dtype), name)
     begin_from(net, read_initial(config.model), config.model.init)
     Laws(net, name, ModelInputs(shape, dtype), classes).check(config.numerics.cohort)
+
+
+def check_ids(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse ids that a network of one's own cannot take, in the training part and in the test part.
+
+    The sample that holds the largest id of each part is scored once.
+
+    Args:
+        config: The run's configuration.
+        dataset: Data whose inputs are ids.
+
+    Raises:
+        UsageError: The network raised an error for them.
+    """
+    import torch
+
+    from raffed.models import build_for
+    from raffed.models.own.laws import NetworkTrial
+
+    name, args = config.model.name, network_args(config, method_of(config))
+    net = build_for(name, args, dataset.input_shape, dataset.num_classes, 0, "int64")
+    for part, inputs in (("training", dataset.x), ("test", dataset.x_test)):
+        if not len(inputs):
+            continue
+        largest = inputs[int(inputs.argmax()) // inputs[0].size]
+        try:
+            NetworkTrial(net, name).scores(torch.as_tensor(largest[None].astype("int64")), training=False)
+        except UserCodeError as error:
+            raise UsageError(
+                f"{name} cannot take id {largest.max()}, the largest of the {part} part of {dataset.name} "
+                f"({error}); its nn.Embedding needs {largest.max() + 1} rows"
+            ) from error
 
 
 def _check_passes(names: Sequence[str], name: str, method: Method) -> None:

@@ -187,6 +187,9 @@ def imported(
             x, y, who = x[kept], y[kept], None if who is None else who[kept]
     _check_classes(name, y, names)
     known = replace(facts or DataFacts(), client_names=owners)
+    if np.asarray(train.x).dtype == np.uint8 and np.ndim(train.x) == 2:
+        scale = f"{name}: x is uint8 with one axis, so its values are numbers and are not divided by 255"
+        known = replace(known, notes=(*known.notes, f"{scale}; pixels have the shape [N, H, W]"))
     return Imported(x, y, x_test, y_test, who, test_who, names, owners, name, source, known)
 
 

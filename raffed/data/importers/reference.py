@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,9 @@ from urllib.parse import unquote
 import numpy as np
 
 from raffed.data.importers.arrays import import_arrays, import_npz
-from raffed.data.importers.images import ByteArray, import_folder, stacked_images
+from raffed.data.importers.images import ByteArray, import_folder, not_colours, stacked_images
 from raffed.data.importers.imported import TEST_SHARE, DataFacts, Imported
+from raffed.data.importers.leaf import import_leaf
 from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import Array, chosen_parts, renumbered
@@ -81,8 +81,13 @@ def import_hf(
         return import_table(data.with_format("arrow")[:], **roles, test=test, notes=notes, **common)
 
     def samples(part: hf.Dataset) -> Array:
-        return _images(part, image, size, colour, name) if image else _column(part, x, name)
+        if not image:
+            return _column(part, x, name)
+        pixels, left_out = _images(part, image, size, colour, name)
+        said.extend(left_out)
+        return pixels
 
+    said = list(notes)
     y = _named(data, data, label, name)
     names = _listed(data, label)
     tests: dict[str, Any] = {"test": test}
@@ -94,13 +99,14 @@ def import_hf(
             "y_test": _named(test_data, data, label, name),
             "test_clients": _named(test_data, data, client, name) if owned else None,
         }
+    pixels = samples(data)
     return import_arrays(
-        samples(data),
+        pixels,
         y,
         clients=_named(data, data, client, name) if client else None,
         # A part of a data set may lack some classes
         class_names=names if len(names) and len(np.unique(y)) == len(names) else (),
-        facts=DataFacts("images" if image else "arrays", notes, resized=bool(image and size)),
+        facts=DataFacts("images" if image else "arrays", tuple(said), resized=bool(image and size)),
         **tests,
         **common,
     )
@@ -225,12 +231,15 @@ def _listed(data: hf.Dataset, column: str) -> tuple[str, ...]:
     return tuple(map(str, getattr(data.features.get(column), "names", None) or ()))
 
 
-def _images(data: hf.Dataset, column: str, size: int, colour: str, name: str) -> ByteArray:
+def _images(
+    data: hf.Dataset, column: str, size: int, colour: str, name: str
+) -> tuple[ByteArray, tuple[str, ...]]:
     kind = data.features.get(column, "")
     if kind and type(kind).__name__ != "Image":
         raise UsageError(f"{name}: column {column!r} holds {kind}, not images; use x={column}")
     images = _complete(data, column, name)
-    return stacked_images(images, [f"{name}: row {row}" for row in range(len(images))], size, colour)
+    rows = [f"{name}: row {row}" for row in range(len(images))]
+    return stacked_images(images, rows, size, colour), not_colours(images, rows)
 
 
 Value = str | int | float | tuple[str, ...]
@@ -290,6 +299,7 @@ KINDS: dict[str, Kind] = {
         "a data set of Hugging Face's library",
         (".arrow",),
     ),
+    "leaf": Kind(import_leaf, ("test", "seed"), "leaf:DIR", "a folder of LEAF's: train/*.json, test/*.json"),
     "pfllib": Kind(import_pfllib, (), "pfllib:DIR", "a folder of PFLlib's: train/ID.npz and test/ID.npz"),
 }
 
@@ -378,14 +388,12 @@ def _typed(text: str, kind: str, key: str, value: str) -> Value:
 def guessed(text: str) -> str | None:
     """Return the reference that a bare path probably means: `images/` is `folder:images/`."""
     path = Path(text).expanduser()
-    if not re.search(r"[/\\.]", text) or not path.exists():
+    if not path.exists():
         return None
     if path.is_dir():
-        return (
-            f"pfllib:{text}"
-            if (path / "train").is_dir() and any((path / "train").glob("*.npz"))
-            else f"folder:{text}"
-        )
+        kinds = {"pfllib": "train/*.npz", "leaf": "train/*.json", "leaf:": "data/*/*.json"}
+        found = next((kind for kind, files in kinds.items() if any(path.glob(files))), "folder")
+        return f"{found.rstrip(':')}:{text}"
     ending = path.suffix.lower()
     return next((f"{name}:{text}" for name, kind in KINDS.items() if ending in kind.endings), None)
 

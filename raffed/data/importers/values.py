@@ -74,8 +74,9 @@ def check_unmasked(where: str, given: npt.ArrayLike) -> None:
 def as_features(where: str, given: npt.ArrayLike, like: Array | None = None) -> Array:
     """Return samples [N, ...] as uint8, float32 or int64.
 
-    uint8 stays, for pixels. Floats and yes/no become float32. Other integers become int64 and are read as
-    ids, such as those of words. uint8 images [N, H, W] get one channel.
+    uint8 of pictures stays, for pixels; those of samples with one axis [N, D] are numbers. They, floats and
+    yes/no become float32. Other integers become int64 and are read as ids, such as those of words. uint8
+    images [N, H, W] get one channel.
 
     Args:
         where: Beginning of the message.
@@ -120,9 +121,9 @@ def _channels_last(x: Array) -> bool:
 
 
 def _converted(where: str, x: Array) -> Array:
-    if x.dtype == np.uint8:
+    if x.dtype == np.uint8 and x.ndim > 2:
         return x
-    if x.dtype.kind == "b":
+    if x.dtype == np.uint8 or x.dtype.kind == "b":
         return x.astype(np.float32)
     if x.dtype.kind in "iu":
         _refuse(
