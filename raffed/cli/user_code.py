@@ -19,7 +19,12 @@ MARKS = {"holds": ("✓", "green"), "does not apply": ("·", "dim"), "fails": ("
 
 
 def check(
-    reference: str, *, given: list[str] | None = None, kind: str | None = None, as_json: AsJson = False
+    reference: str,
+    *,
+    given: list[str] | None = None,
+    kind: str | None = None,
+    dataset: str | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Check a method, network, data set, split, loss, metric, schedule, selection or table.
 
@@ -30,6 +35,7 @@ def check(
         reference (REFERENCE): package.module:name, ./file.py:name, data such as csv:FILE?label=y, or a name.
         given (--set NAME=VALUE): Argument of what is checked; repeat.
         kind (KIND): What it is, such as loss or metric, where that cannot be recognised.
+        dataset (SOURCE): Data that a network is checked with, such as npz:words.npz or cifar10.
 
     Examples:
 
@@ -37,13 +43,15 @@ def check(
 
         raffed check ./net.py:SmallNet
 
+        raffed check ./bag.py:Bag --dataset npz:words.npz
+
         raffed check ./losses.py:focal --kind loss
 
         raffed check dirichlet:20:0.5
     """
     from raffed.testing import check as checked
 
-    found = checked(reference, assignments(given or []), kind)
+    found = checked(reference, assignments(given or []), kind, dataset)
     if as_json:
         for one in found:
             print(json.dumps({"event": "check", "kind": found.kind, "reference": reference, **vars(one)}))

@@ -14,13 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from raffed.config.run import RunConfig
+from raffed.config.sections import Data
 from raffed.config.validation import Value
 from raffed.core import seeds
+from raffed.data.transforms import prepare_inputs
 from raffed.errors import RaffedError
 from raffed.models import build_for, check_args
 from raffed.models.net import Net
 from raffed.models.own.laws import Laws, check_seeded
 from raffed.models.own.wrapping import ModelInputs
+from raffed.runtime.setup_model import load_data
 from raffed.testing.contract import Contract, Findings, NotApplicableError, global_draws, named, typed
 
 ModuleFactory: TypeAlias = Callable[..., nn.Module]
@@ -120,6 +124,7 @@ def check_model(
     in_shape: Sequence[int] = (1, 8, 8),
     num_classes: int = 10,
     inputs: Tensor | None = None,
+    dataset: str | None = None,
     name: str | None = None,
 ) -> Findings:
     """Check a network: its scores, its weights, and whether clients with it can be stacked.
@@ -131,6 +136,7 @@ def check_model(
         in_shape: Shape of one input.
         num_classes: Number of classes C.
         inputs: A batch of 4 samples or more [n, ...] of another type than numbers in [0, 1], such as ids.
+        dataset: Data whose shape, classes and first samples are taken, such as "npz:words.npz" or "cifar10".
         name: What messages call the network.
 
     Returns:
@@ -144,6 +150,10 @@ def check_model(
         True
     """
     called, shape = name or named(model), tuple(in_shape)
+    if dataset is not None:
+        data, _ = load_data(RunConfig(data=Data(dataset)))
+        inputs = prepare_inputs(data.x[:BATCH], data.transform_in("plain").transform)
+        num_classes = data.num_classes
     if inputs is None:
         kind = ModelInputs(shape)
     else:

@@ -77,7 +77,12 @@ WANTED = (
 )
 
 
-def check(reference: str, args: Mapping[str, Value] | None = None, kind: str | None = None) -> Findings:
+def check(
+    reference: str,
+    args: Mapping[str, Value] | None = None,
+    kind: str | None = None,
+    dataset: str | None = None,
+) -> Findings:
     """Check what a reference or a name stands for.
 
     Args:
@@ -85,6 +90,7 @@ def check(reference: str, args: Mapping[str, Value] | None = None, kind: str | N
             name of a method, network, data set, split, schedule or selection, or an entry point.
         args: Arguments of a method, network, split, loss, schedule or selection.
         kind: What it is, such as "loss", where that cannot be recognised.
+        dataset: The data that a network is checked with, such as "npz:words.npz".
 
     Returns:
         One outcome for each check of its kind.
@@ -97,6 +103,10 @@ def check(reference: str, args: Mapping[str, Value] | None = None, kind: str | N
         'method'
     """
     known, where = _recognised(reference) if kind is None else (_said(kind), reference)
+    if known == "model":
+        return check_model(where, args, dataset=dataset, name=reference)
+    if dataset is not None:
+        raise UsageError(f"{reference} is a {known}, and --dataset is for networks; leave it out")
     if not KINDS[known].has_args:
         if args:
             raise UsageError(

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,33 +94,38 @@ def find_head(module: nn.Module, head: str | None, x: Tensor, title: str) -> str
 
 
 def scores_of(module: nn.Module, x: Tensor, title: str, *, training: bool = False) -> Tensor:
-    """Return what a module makes of a batch in evaluation or training mode, without gradient.
+    """Return the scores of a batch in evaluation or training mode, without gradient.
 
     Raises:
-        UsageError: It is not one tensor, or torch cannot compute it.
+        UsageError: They are not one tensor, or torch cannot compute them.
         UserCodeError: The user's own code raised an error.
     """
-    modes = {layer: layer.training for layer in module.modules()}
-    with torch.no_grad(), own_errors(f"{title} with inputs [{', '.join(map(str, x.shape))}]"):
-        try:
-            returned = module.train(training)(x)
-        finally:
-            for layer, training in modes.items():
-                layer.training = training
+    returned = _returned(module, x, title, training)
     return one_tensor(returned[0] if isinstance(module, Net) else returned, title)
 
 
-def one_tensor(scores: Tensor | tuple[Tensor, ...], title: str) -> Tensor:
-    """Return the scores if they are one tensor.
+def _returned(module: nn.Module, x: Tensor, title: str, training: bool) -> Any:
+    """Return what a module returns for a batch, without gradient."""
+    modes = {layer: layer.training for layer in module.modules()}
+    with torch.no_grad(), own_errors(f"{title} with inputs [{', '.join(map(str, x.shape))}]"):
+        try:
+            return module.train(training)(x)
+        finally:
+            for layer, mode in modes.items():
+                layer.training = mode
+
+
+def one_tensor(returned: Any, title: str) -> Tensor:
+    """Return the scores if they are one tensor, or the attribute `logits` of what was returned.
 
     Raises:
         UsageError: They are something else, such as a tuple.
     """
+    scores = getattr(returned, "logits", returned)
     if not isinstance(scores, Tensor):
         raise UsageError(
-            f"{title} returns a {type(scores).__name__}; it must return one tensor of scores [B, "
-            f"C]: return the "
-            f"output of the last nn.Linear alone (head= can name the layer)"
+            f"{title} returns a {type(scores).__name__}; it must return one tensor of scores [B, C], or an "
+            "object with it as `logits`: return the output of the last nn.Linear (head= can name the layer)"
         )
     return scores
 
@@ -169,6 +175,14 @@ class Headless(nn.Module):
         return x
 
 
+class OnlyLogits(nn.Sequential):
+    """A module whose output is an object with the scores as `logits`, such as those of Hugging Face."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (module,) = self
+        return one_tensor(module(x), "the network")
+
+
 class OwnNet(Net):
     """A user's module, divided into a body that returns z [B, D] and the linear head.
 
@@ -181,12 +195,13 @@ class OwnNet(Net):
     Args:
         module: The module. It belongs to the network afterwards.
         head: Name of the linear layer that makes the scores; "" if the module itself is that layer.
+        within: Whether the scores are the attribute `logits` of what the module returns.
     """
 
-    def __init__(self, module: nn.Module, head: str) -> None:
+    def __init__(self, module: nn.Module, head: str, within: bool = False) -> None:
         layer = module.get_submodule(head)
         assert isinstance(layer, nn.Linear)
-        body, inner = _without(module, head, layer)
+        body, inner = _without(module, head, layer, within)
         super().__init__(body, layer)
         self.user_head, self.inner, self.ended = head, inner, False
         # A user's forward may use the layers of a Sequential one by one, so only a whole one may be rewritten
@@ -285,12 +300,14 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
         raise UsageError(f"{title} has lazy layers, whose shapes are not known yet; give in_shape=")
     check_types(module, title)
     _check_embeddings(module, title)
+    within = False
     if inputs is not None:
         head = find_head(module, head, inputs.batch(2), title)
+        within = not isinstance(_returned(module, inputs.batch(2), title, False), Tensor)
     assert head is not None
     _check_head(module, head, title)
     with own_errors(title):
-        net = OwnNet(module, head)
+        net = OwnNet(module, head, within)
     if {id(weight) for weight in net.head.parameters()} & {id(weight) for weight in net.body.parameters()}:
         raise UsageError(
             f"{title}: its head {head} shares its weights with another layer, or is registered a second "
@@ -300,7 +317,7 @@ def wrapped(module: nn.Module, head: str | None, inputs: ModelInputs | None, tit
     return net
 
 
-def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module, str]:
+def _without(module: nn.Module, head: str, layer: nn.Linear, within: bool) -> tuple[nn.Module, str]:
     """Return the module without its head, and what stands before the user's names in it."""
     if not head:
         return nn.Identity(), ""
@@ -311,6 +328,8 @@ def _without(module: nn.Module, head: str, layer: nn.Linear) -> tuple[nn.Module,
         delattr(module, leaf)
     else:
         parent.register_module(leaf, Headless(layer))
+    if within:
+        return OnlyLogits(OrderedDict(net=module)), "net."
     if hasattr(module, "projection"):  # that name would stand for the projection before the head
         return nn.Sequential(OrderedDict(net=module)), "net."
     return module, ""
