@@ -243,7 +243,7 @@ def _images(
 
 
 Value = str | int | float | tuple[str, ...]
-TABLE = ("label", "client", "features", "drop", "categorical", "test", "seed")
+TABLE = ("label", "client", "features", "drop", "categorical", "missing", "test", "seed")
 
 
 @dataclass(frozen=True)

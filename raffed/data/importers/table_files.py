@@ -35,6 +35,7 @@ MISSING = (
 EXACT = 2.0**53  # below this magnitude, a float64 holds every whole number
 _SAMPLE = 2**16
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+LACKING = "missing"  # the category of a missing text
 _NUMBERS = ("floating", "integer", "boolean", "decimal", "mixed-integer-float")  # as pandas calls them
 
 
@@ -91,17 +92,30 @@ class Table:
             if name not in self.frame:
                 raise UnknownNameError(f"column of {self.where} for {role}", name, self.names_of_columns)
 
-    def check_complete(self, names: Sequence[str]) -> None:
-        """Refuse columns with missing values, all of which are named."""
+    def check_complete(self, names: Sequence[str], missing: str = "") -> None:
+        """Refuse columns with missing values, all of which are named, unless `missing` says what to do."""
         counts = {name: int(self.frame[name].isna().sum()) for name in dict.fromkeys(names)}
-        if missing := [name for name, count in counts.items() if count]:
-            also = "".join(f", column {name!r} {counts[name]}" for name in missing[1:])
+        lacking = [name for name, count in counts.items() if count]
+        if missing == "word":
+            lacking = [name for name in lacking if not self.column(name).is_text]
+        if lacking and missing != "mean":
+            also = "".join(f", column {name!r} {counts[name]}" for name in lacking[1:])
             words = "" if self.typed else "; na=WORD,WORD says which words mean missing"
             raise UsageError(
-                f"{self.where}: column {missing[0]!r} has {counts[missing[0]]} missing values, the first in "
-                f"{self.at(self.frame[missing[0]].isna().to_numpy())}{also}; fill them, remove the rows, or "
-                f"leave the column out{words}"
+                f"{self.where}: column {lacking[0]!r} has {counts[lacking[0]]} missing values, the first in "
+                f"{self.at(self.frame[lacking[0]].isna().to_numpy())}{also}; missing=drop leaves such rows "
+                f"out, missing=mean fills in the mean of the training rows and {LACKING!r} for texts, "
+                f"missing=word only the latter; or leave the column out{words}"
             )
+
+    def without_gaps(self, names: Sequence[str]) -> Table:
+        """Return the rows that have a value in each of these columns."""
+        return self._rows(self.frame[list(names)].notna().all(axis=1).to_numpy())
+
+    def _rows(self, wanted: npt.NDArray[np.bool_]) -> Table:
+        kept = np.flatnonzero(wanted)
+        frame = self.frame.iloc[kept].reset_index(drop=True)
+        return replace(self, frame=frame, place=lambda row: self.place(int(kept[row])))
 
     def kind(self, name: str) -> str:
         """Return the kind of a column's values as pandas calls it, such as "string" or "integer"."""
@@ -120,7 +134,8 @@ class Table:
         """Return a column as text, with its letters."""
         if self.kind(name) not in (*_NUMBERS, "string"):
             raise self._refusal(name, "but may only hold integers or text")
-        return np.array(list(map(str, self.frame[name].tolist())), dtype=np.str_)
+        absent = self.frame[name].isna()
+        return np.array(list(map(str, self.frame[name].mask(absent, LACKING).tolist())), dtype=np.str_)
 
     def names(self, name: str) -> Texts:
         """Return a column of classes or clients as text. Whole numbers lose the .0 of a column of floats.
@@ -143,7 +158,7 @@ class Table:
         return text
 
     def column(self, name: str, text: bool | None = None) -> Column:
-        """Return a column of features.
+        """Return a column of features. Missing numbers are NaN, and missing texts are LACKING.
 
         Args:
             name: The column.
@@ -153,6 +168,12 @@ class Table:
             UsageError: The column holds other things, values that are infinite, whole numbers that a float
                 cannot hold, or another kind of values than `text` says.
         """
+        absent = self.frame[name].isna().to_numpy()
+        if absent.any():
+            there = self._rows(~absent).column(name, text)
+            values = np.full(len(absent), LACKING if there.is_text else np.nan, dtype=object)
+            values[~absent] = there.values
+            return Column(values.astype(np.str_ if there.is_text else np.float64), there.whole)
         kind = self.kind(name)
         if kind in _NUMBERS:
             numbers = self._plain(name).astype("float64").to_numpy()

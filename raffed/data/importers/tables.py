@@ -31,7 +31,7 @@ from raffed.data.importers.values import (
     chosen_parts,
     part_named,
 )
-from raffed.errors import UsageError, check_range
+from raffed.errors import UsageError, check_choice, check_range
 
 if TYPE_CHECKING:
     from raffed.data.importers.table_files import GivenTable
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 1000
 MOST_COLUMNS = 100_000
 MOST_PARTS = 6
+MISSING_RULES = ("drop", "mean", "word")
 NEARLY_ALL = 0.95
 _DRESSED = r"[^\w]{0,3}\d[\d.,'\s]*[^\d]{0,10}"  # $15, 13.5%, 36 months, <12, 1.013,50
 
@@ -87,6 +88,7 @@ def import_table(
     drop: tuple[str, ...] = (),
     categorical: tuple[str, ...] = (),
     na: tuple[str, ...] = MISSING,
+    missing: str = "",
     test: str | float = TEST_SHARE,
     seed: int = 0,
     name: str = "table",
@@ -109,6 +111,9 @@ def import_table(
         drop: Columns that are not used.
         categorical: Columns of numbers that are categories, such as postcodes.
         na: Words that mean a missing value in a csv file. No text always does.
+        missing: What is done about missing values. "drop" leaves their rows out. "mean" fills in the mean of
+            the training rows, and the word "missing" for texts; "word" does only the latter. "" refuses them.
+            Classes and clients are never filled in.
         test: Fraction of the rows that becomes the test set, or path of a second table with the test rows.
         seed: Decides which rows are drawn for the test set.
         name: Beginning of every message.
@@ -121,6 +126,7 @@ def import_table(
     Raises:
         UsageError: The table cannot be used. The message names the column and the row.
     """
+    check_choice(f"{name}: missing", missing or MISSING_RULES[0], MISSING_RULES)
     whole = opened(table, name, na)
     where = whole.where
     if not label:
@@ -139,7 +145,13 @@ def import_table(
         )
     rest = features or tuple(column for column in whole.names_of_columns if column not in taken)
     spare = {} if features else _without_values(whole, rest)
-    whole.check_complete([*(column for column in rest if column not in spare), *ends])
+    used = [column for column in rest if column not in spare]
+    if missing == "drop":
+        everything, whole = whole, whole.without_gaps([*used, *ends])
+        if lost := len(everything.frame) - len(whole.frame):
+            notes = (*notes, f"{where}: {lost:,} rows with a missing value are not used")
+    whole.check_complete(ends if missing else [*used, *ends])
+    whole.check_complete(used, missing)
     held = {
         column: Column(whole.text(column)) if column in categorical else whole.column(column)
         for column in rest
@@ -163,7 +175,8 @@ def import_table(
     check_not_a_quantity(f"{where}: column {label!r}", len(set(train.y)), len(train.y))
     share = _share(test)
     if share is None:
-        tests, said = _second(opened(str(test), str(test), na), whole, train, (label, client, categorical))
+        asked = label, client, categorical, missing
+        tests, said = _second(opened(str(test), str(test), na), whole, train, asked)
     elif parts is not None:
         train, tests, said = _by_column(train, parts, held[parts].values)
     else:
@@ -298,14 +311,18 @@ def _doubts(table: Table, columns: Mapping[str, Column], decided: Collection[str
 
 
 def _second(
-    second: Table, first: Table, train: _Rows, asked: tuple[str, str, tuple[str, ...]]
+    second: Table, first: Table, train: _Rows, asked: tuple[str, str, tuple[str, ...], str]
 ) -> tuple[_Rows, tuple[str, ...]]:
     """Return the rows of a second table, whose features are those of the first one, and notes."""
-    label, client, categorical = asked
+    label, client, categorical, missing = asked
     client = client if client in second.frame else ""  # without the column, its rows belong to nobody
     second.check_columns("features", [*train.features])
     second.check_columns("label", [label])
-    second.check_complete([*train.features, label, *([client] if client else [])])
+    ends = [label, *([client] if client else [])]
+    if missing == "drop":
+        second = second.without_gaps([*train.features, *ends])
+    second.check_complete(ends if missing else [*train.features, *ends])
+    second.check_complete([*train.features], missing)
     features = {
         name: Column(second.text(name)) if name in categorical else second.column(name, one.is_text)
         for name, one in train.features.items()
@@ -357,7 +374,9 @@ def _fitted(name: str, column: Column, where: str) -> EncodedColumn:
             )
         return EncodedColumn(name, categories=tuple(found.tolist()))
     # Divided by the largest value first, so that no square overflows
-    numbers: Floats = values.astype(np.float64)
+    numbers: Floats = values[~np.isnan(values)].astype(np.float64)
+    if not len(numbers):
+        raise UsageError(f"{where}: column {name!r} has no value in the training rows; drop={name}")
     scale = float(np.abs(numbers).max()) or 1.0
     mean, std = float((numbers / scale).mean()), float((numbers / scale).std())
     constant = std <= 1e-12 * abs(mean) or std == 0.0
@@ -372,7 +391,7 @@ def _encode(columns: Sequence[EncodedColumn], values: Mapping[str, Column]) -> n
         if column.categories:
             made.append(np.equal(found[:, None], np.array(column.categories)[None]).astype(np.float32))
         else:
-            numbers = (found.astype(np.float64) - column.mean) / column.std
+            numbers = np.nan_to_num((found.astype(np.float64) - column.mean) / column.std)  # 0 is the mean
             made.append(numbers[:, None].astype(np.float32))
     return np.concatenate(made, axis=1)
 
