@@ -43,7 +43,15 @@ def read_object(path: Path) -> JsonDict:
     """
     if not path.resolve().is_relative_to(path.parent.resolve()):
         raise UnfitFileError(f"leads out of its folder, to {path.resolve()}")
-    raw = read_bytes(path)
+    return object_in(read_bytes(path))
+
+
+def object_in(raw: bytes) -> JsonDict:
+    """Return the JSON object in a text. Its numbers and texts can be computed with and printed.
+
+    Raises:
+        UnfitFileError: the text holds no such object.
+    """
     if len(raw) > LARGEST:
         raise UnfitFileError(f"has {len(raw):,} bytes, but may have at most {LARGEST:,}")
     try:
@@ -55,9 +63,7 @@ def read_object(path: Path) -> JsonDict:
         raise UnfitFileError("is nested too deeply") from error
     except UnicodeError as error:
         raise UnfitFileError("holds bytes that are not UTF-8 text") from error
-    except UnfitFileError:
-        raise
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise UnfitFileError(f"is not JSON ({error})") from error
     if not isinstance(found, dict):
         raise UnfitFileError(f"holds a {type(found).__name__}, but must hold an object")

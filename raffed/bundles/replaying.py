@@ -53,7 +53,7 @@ from raffed.results.runfile import (
     write_json,
 )
 from raffed.results.sweep_file import read_sweep
-from raffed.results.writer import read_metrics, rows_sha256
+from raffed.results.writer import read_metrics, rows_sha256, without_client_losses
 from raffed.runs.code_record import changes
 from raffed.runs.events import RoundEvent
 from raffed.runs.folder import check_unedited, run_config
@@ -241,10 +241,13 @@ def compared(recorded: OpenedRun, place: Path, config: RunConfig) -> RunComparis
     rows, again = _rows(recorded.folder, done, whole), _rows(place, done, whole)
     if config.data != recorded.config.data:
         again = _renamed(again, rows)
-    difference = row_difference(rows, again)
+    shown = without_client_losses(again) if "kept" in old["hashes"] else again
+    difference = row_difference(rows, shown)
+    # Of a whole run its own hash also covers the rows that records leave out
+    before, now = (old["hashes"]["metrics"], again) if whole else (rows_sha256(rows), shown)
     checks = [
         *_inputs(old, new),
-        VerificationCheck("rows", rows_sha256(rows), rows_sha256(again), done),
+        VerificationCheck("rows", before, rows_sha256(now), done),
         *_weights(old["round_hashes"], recorded_hashes(place, new)),
         *(VerificationCheck(name, old["hashes"][key], new["hashes"][key]) for name, key in ENDS if whole),
     ]

@@ -47,10 +47,10 @@ def folder_name(name: str) -> str:
     return name if safe == name else f"{safe[-80:] or 'own'}-{digest}"
 
 
-# Packed records: many runs in two files, which only `raffed report` reads as they are.
+# Packed records: many runs in one file, which only `raffed report` reads as it is.
 
 
-RECORDS_FILE = "records.json"
+RECORDS_FILE = "records.parquet"
 
 
 def check_unpacked(folder: Path) -> None:
@@ -58,12 +58,12 @@ def check_unpacked(folder: Path) -> None:
 
     Commands that read or continue runs call it, because to them packed records look like an empty folder.
     """
-    inside = (path.parent for path in sorted(folder.glob(f"*/{RECORDS_FILE}")))
-    for place in (folder, *inside):
-        if (place / RECORDS_FILE).is_file():
+    for place in (folder / RECORDS_FILE, *sorted(folder.glob(f"*/{RECORDS_FILE}"))):
+        if place.is_file():
             raise RunFolderError(
-                f"{place}: these are packed records, which only `raffed report` can read; unpack them "
-                f"first: python -m raffed.reproductions.pages.pack_records --unpack {place} --out NEW_FOLDER"
+                f"{place.parent}: these are packed records, which only `raffed report` can read; unpack them "
+                f"first: python -m raffed.reproductions.pages.pack_records --unpack {place.parent} --out "
+                "NEW_FOLDER"
             )
 
 
@@ -215,11 +215,16 @@ class Classes(TypedDict):
 
 
 class Hashes(TypedDict):
-    """Hashes of the results: of the metric rows, the client states and the server's last weights."""
+    """Hashes of the results: of the metric rows, the client states and the server's last weights.
+
+    `kept` is there only in a run that was unpacked from records. They leave out the training losses of single
+    clients, and it is the hash of the rows without these.
+    """
 
     metrics: Sha256
     vaults: Sha256
     weights: Sha256
+    kept: NotRequired[Sha256]
 
 
 class RunContents(TypedDict, total=False):

@@ -29,7 +29,7 @@ from raffed.budget import allow_table
 from raffed.errors import RunFolderError, UsageError, check_choice, check_permitted
 from raffed.results.files import clean, file_sha256, read_regular, replacing, sync_folder
 from raffed.results.metric import MODELS, SPLITS, Row
-from raffed.results.metrics import METRICS
+from raffed.results.metrics import CLIENT_LOSS, METRICS
 from raffed.results.runfile import RUN_FILE, read_run
 from raffed.results.schema import SCHEMA, SCHEMA_VERSION, WORDS
 
@@ -114,6 +114,14 @@ def _float_codes(column: pa.ChunkedArray) -> _Codes:
     # The bits of negative floats sort backwards. Flipping all bits except the sign reverses that, and is
     # one-to-one.
     return np.where(codes < 0, codes ^ np.int64(0x7FFFFFFFFFFFFFFF), codes)
+
+
+def without_client_losses(rows: pa.Table) -> pa.Table:
+    """Return rows without the training losses of single clients, which packed records leave out."""
+    kept = pc.is_null(rows["client"])
+    for column, word in zip(("model", "split", "metric"), CLIENT_LOSS.place, strict=True):
+        kept = pc.or_(kept, pc.not_equal(rows[column].cast(pa.string()), word))
+    return rows.filter(kept)
 
 
 # Open Parquet files that anybody may have made: a few bytes may stand for billions of equal rows.

@@ -214,7 +214,8 @@ def check_rows(path: Path, rounds: int) -> None:
 def check_finished(path: Path, about: RunContents) -> None:
     """Raise a RunFolderError unless a finished run still has the metric rows that it finished with."""
     check_rows(path, about["rounds_done"])
-    if rows_sha256(read_metrics(path)) != about["hashes"]["metrics"]:
+    hashes = about["hashes"]
+    if rows_sha256(read_metrics(path)) != hashes.get("kept", hashes["metrics"]):
         raise RunFolderError(
             f"{path / 'metrics'}: the rows do not have the hash in {RUN_FILE}; they, or the hash, were "
             f"changed: put back a copy"

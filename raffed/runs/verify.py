@@ -20,7 +20,7 @@ from raffed.errors import RaffedError, UsageError
 from raffed.results.files import check_tree
 from raffed.results.runfile import RUN_FILE, RunContents, read_run, versions
 from raffed.results.segments import difference
-from raffed.results.writer import read_metrics, rows_sha256
+from raffed.results.writer import read_metrics, rows_sha256, without_client_losses
 from raffed.runs.checkpoint import CHECKPOINTS, RunState, checkpoint_state, checkpoints, client_states_sha256
 from raffed.runs.code_record import accepted, check_code, check_revision
 from raffed.runs.federation import RoundLoop
@@ -195,6 +195,8 @@ class Repetition:
     def _rows(self, again: pa.Table, numbers: range) -> Iterator[VerificationCheck]:
         """Compare the metric rows of rounds with those made again."""
         recorded = _or_none(self._path)
+        if "kept" in read_run(self._path).get("hashes", {}):
+            again = without_client_losses(again)
         for number in numbers:
             now = _of_round(again, number)
             was = None if recorded is None else _of_round(recorded, number)

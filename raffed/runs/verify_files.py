@@ -171,7 +171,7 @@ def _results(
     last = recorded[-1] if recorded else "no round"
     yield VerificationCheck("final weights, last round", last, hashes["weights"])
     rows = lambda: rows_sha256(read_metrics(path))  # noqa: E731
-    yield VerificationCheck("metric rows", hashes["metrics"], or_unreadable(rows))
+    yield VerificationCheck("metric rows", hashes.get("kept", hashes["metrics"]), or_unreadable(rows))
     checkpoint = path / CHECKPOINTS / f"round-{len(recorded):06d}"
     states = lambda: client_states_sha256(client_state_hashes(checkpoint))  # noqa: E731
     yield VerificationCheck("vaults of the clients", hashes["vaults"], or_unreadable(states))

@@ -1,7 +1,7 @@
 """The command `python -m reproductions.pages.pack_records` packs runs into records, and unpacks them.
 
 RUNS --out reproductions/records/NAME             pack a folder of runs
-RUNS --out reproductions/records/NAME --results   the same, with trials in short
+RUNS --out reproductions/records/NAME --results   the same, with one row a round of trials
 --unpack reproductions/records/NAME --out RUNS    make the folder again
 --check reproductions/records/*                   compute every recorded hash again
 --tables reproductions/records/*                  write each README.md anew
@@ -21,19 +21,19 @@ from raffed.analysis.reproduction.item_runs import Reproduction, run_folders, tr
 from raffed.analysis.runs.files import write_text
 from raffed.analysis.runs.load import Runs, read_runs
 
+from raffed.results.runfile import RECORDS_FILE
 from raffed.results.storage import packed_below, unpacked
 from raffed.results.text import visible
 
 from .packed.files import pack_folder, read_records, unpack_folder
 from .zoo.page import item_page
 
-CHECKPOINTS = "checkpoints"
 README = "README.md"
 DOCS = "../../../docs/"  # as seen from a page in reproductions/records/NAME/
 _HEAD = """# {name}
 
 `python -m reproductions.pages.pack_records --tables reproductions/records/{name}`
-made this page from the two other files here.
+made this page from `records.parquet` beside it.
 [The page above](../README.md) says how the runs were made and what was learned from them.
 """
 
@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     does = parser.add_mutually_exclusive_group()
     does.add_argument("--unpack", action="store_true", help="make the folder of runs again")
     does.add_argument("--check", action="store_true", help="compute the hashes of all rows again")
-    does.add_argument(
-        "--results", action="store_true", help="leave out checkpoints, and pack one row a round of trials"
-    )
+    does.add_argument("--results", action="store_true", help="pack one row a round of trials")
     does.add_argument("--tables", action="store_true", help="write the README.md of packed records")
     arguments = parser.parse_args(argv)
     try:
@@ -77,18 +75,15 @@ def _do(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     if arguments.unpack:
         unpack_folder(folder, arguments.out)
         return
-    if arguments.results:
-        tuned = [item for item in find_items([folder]) if item.about.get("search")]
-        pack_folder(folder, arguments.out, [CHECKPOINTS], tuned)
-    else:
-        pack_folder(folder, arguments.out)
+    items = find_items([folder]) if arguments.results else []
+    pack_folder(folder, arguments.out, [item for item in items if item.about.get("search")])
     write_tables(arguments.out)
 
 
 def _packed(given: Path) -> list[Path]:
     found = packed_below(given)
     if not found:
-        raise ValueError(f"{given}: there is no records.json at or below it")
+        raise ValueError(f"{given}: there is no {RECORDS_FILE} at or below it")
     return found
 
 

@@ -13,6 +13,7 @@ import pytest
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.runs.load import read_runs
 from raffed.reproductions.pages.pack_records import main as pack
+from raffed.reproductions.pages.packed.files import read_records
 from raffed.reproductions.pages.zoo.cells import command
 from raffed.reproductions.pages.zoo.page import item_page, where_it_holds
 from raffed.reproductions.pages.zoo.rows import against, seen, trial_rounds
@@ -194,9 +195,9 @@ def test_records_have_one_row_a_round_of_trials_and_runs_as_far_as_they_came(
     for number, source in enumerate((tmp_path, beside / "unpacked0")):
         packed = beside / f"packed{number}"
         assert pack([str(source), "--out", str(packed), "--results"]) == 0
-        index = json.loads((packed / "records.json").read_text())
-        assert "lr=9-0-25/run.json" not in index["runs"]
-        assert {"FedAvg-1/run.json", "FedAvg-6/run.json"} <= index["runs"].keys()
+        files = read_records(packed).objects
+        assert "lr=9-0-25/run.json" not in files
+        assert {"FedAvg-1/run.json", "FedAvg-6/run.json"} <= files.keys()
         assert pack(["--unpack", str(packed), "--out", str(beside / f"unpacked{number}")]) == 0
         trials = pq.read_table(beside / f"unpacked{number}" / "item" / "trials.parquet")
         assert trials.to_pylist() == [

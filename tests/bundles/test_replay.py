@@ -12,11 +12,11 @@ from raffed.reproductions.pages.packed.files import pack_folder, unpack_folder
 
 import raffed
 from raffed.config.portable import flags_of
-from raffed.errors import UsageError
+from raffed.errors import RunFolderError, UsageError
 from raffed.results.runfile import read_run, sealed
 from tests.bundles.conftest import Forge, contents
 from tests.cli.conftest import Cli, shell
-from tests.forging import forget_references
+from tests.forging import edited, forget_references
 from tests.runtime.conftest import small
 
 
@@ -92,18 +92,38 @@ def test_a_portable_bundle_is_replayed_by_a_process_that_has_imported_nothing(tm
     assert "EQUAL: 1 of 1 run" in done.stdout
 
 
-def test_a_bundle_without_a_partition_is_replayed_without_a_warning(
-    run_folder: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Records of runs are packed without it. It is drawn again, and its hash is compared."""
+@pytest.fixture
+def record(run_folder: Path, tmp_path: Path) -> Path:
+    """The folder that packed records of a run give again."""
     pack_folder(run_folder, tmp_path / "packed")
     unpack_folder(tmp_path / "packed", tmp_path / "record")
-    assert not (tmp_path / "record" / "partition.npz").exists()
-    raffed.bundle(tmp_path / "record", tmp_path / "record.zip")
+    return tmp_path / "record"
+
+
+def test_a_bundle_without_a_partition_is_replayed_without_a_warning(
+    record: Path, tmp_path: Path, cli: Cli, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records of runs are packed without it. It is drawn again, and its hash is compared."""
+    assert not (record / "partition.npz").exists()
+    raffed.bundle(record, tmp_path / "record.zip")
     done = cli("replay", tmp_path / "record.zip", "--out", tmp_path / "out")
     assert done.code == 0, done.err
     assert "partition.npz" not in done.err + caplog.text
-    assert "partition.npz" not in cli("verify", tmp_path / "record", "--rounds", "0").out
+    assert "partition.npz" not in cli("verify", record, "--rounds", "0").out
+
+
+def test_a_replay_of_a_record_compares_the_kept_rows_of_some_rounds_and_the_hash_of_all_rows_at_the_end(
+    record: Path, tmp_path: Path
+) -> None:
+    raffed.bundle(record, tmp_path / "record.zip")
+    assert raffed.replay(tmp_path / "record.zip", tmp_path / "some", rounds=2, progress=False).ok
+    edited(record / "run.json", lambda about: about["hashes"].update(metrics="0" * 64))
+    raffed.bundle(record, tmp_path / "other.zip")
+    found = raffed.replay(tmp_path / "other.zip", tmp_path / "all", progress=False)
+    assert [one.what for one in found.runs[0].checks if not one.ok] == ["rows"]
+    edited(record / "run.json", lambda about: about["hashes"].update(kept="0" * 64))
+    with pytest.raises(RunFolderError, match="the rows do not have the hash"):
+        raffed.bundle(record, tmp_path / "changed.zip")
 
 
 def test_other_results_than_the_recorded_ones_end_with_1(

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raffed import RunConfig
 from raffed.cli.messages import set_as_recorded
 from raffed.results import read_run
 from raffed.results.storage import packed_below
@@ -226,7 +227,7 @@ def test_every_record_of_the_analysis_is_read(tmp_path: Path) -> None:
         for name, about in read_records(folder).objects.items():
             if name.endswith("run.json"):
                 (tmp_path / "run.json").write_text(json.dumps(about), encoding="utf-8")
-                runs += read_run(tmp_path)["schema"] == 2
+                runs += RunConfig.from_dict(read_run(tmp_path)["config"]).identity() == about["identity"]
     assert runs > 1000
 
 

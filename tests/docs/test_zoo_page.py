@@ -39,7 +39,7 @@ def test_the_page_says_of_which_methods_a_hash_does_not_name_the_scored_model() 
 
 def test_the_page_names_records_that_are_there_and_tables_that_exist() -> None:
     assert RECORDS
-    assert all((ROOT / path / "records.json").exists() for path in RECORDS)
+    assert all((ROOT / path / "records.parquet").exists() for path in RECORDS)
     titles = re.findall(r"^## (zoo/[\w-]+), (\w+): ", TEXT, re.MULTILINE)
     assert titles
     assert {key for key, _ in titles} <= {item.key for item in ITEMS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import zipfile
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from raffed.bundles.archive import read_archive, write_archive
@@ -23,9 +21,10 @@ from raffed.own.carried import CarriedCode, RunCode, unpacked
 from raffed.own.gate import UnsafeNameError, within
 from raffed.own.located import CodeLocation, Sources
 from raffed.results.remote import Remote
+from raffed.results.runfile import RECORDS_FILE
 from raffed.results.sweep_file import read_sweep
 from raffed.runs.code_record import write_notebook
-from reproductions.pages.packed.files import pack_folder, unpack_folder
+from reproductions.pages.packed.files import pack_folder, read_file, unpack_folder, write_records
 from tests.cli.conftest import QUICK, Cli, cli
 
 __all__ = ["cli"]
@@ -72,19 +71,13 @@ def records(kind: str) -> Callable[[Path, str], None]:
 
     def read(run: Path, name: str) -> None:
         pack_folder(run.parent, run.parent / "packed")
-        file = run.parent / "packed" / "records.json"
-        index = json.loads(file.read_text())
-        first = next(iter(index[kind].values())) if index[kind] else "text"
-        index[kind][f"{name}/run.json" if kind == "runs" else name] = first
+        file = run.parent / "packed" / RECORDS_FILE
+        index, rows = read_file(file)
+        index[kind][name] = next(iter(index[kind].values())) if index[kind] else "text"
         if kind == "parquet":  # the rows say for themselves which file they are of
-            rows = pq.read_table(file.with_suffix(".parquet"))
             names = pa.array([name] * rows.num_rows)
-            pq.write_table(
-                rows.set_column(rows.schema.get_field_index("file"), "file", names),
-                file.parent / "records.parquet",
-            )
-            index["sha256"] = hashlib.sha256((file.parent / "records.parquet").read_bytes()).hexdigest()
-        file.write_text(json.dumps(index))
+            rows = rows.set_column(rows.schema.get_field_index("file"), "file", names)
+        write_records(index, rows, file)
         unpack_folder(file.parent, run.parent / "out")
 
     return read
@@ -141,7 +134,7 @@ def notebook(run: Path, name: str) -> None:
 
 
 READERS = [
-    *map(records, ("runs", "files", "texts", "parquet")),
+    *map(records, ("files", "texts", "parquet")),
     *(member, run_of_a_bundle, item, sweep, bucket, carried, notebook),
 ]
 
@@ -165,10 +158,9 @@ def test_a_report_writes_nothing_where_packed_records_say(run: Path, cli: Cli, t
     target = tmp_path / "home" / ".bashrc"
     target.parent.mkdir()
     pack_folder(run.parent, run.parent / "packed")
-    file = run.parent / "packed" / "records.json"
-    index = json.loads(file.read_text())
+    index, rows = read_file(run.parent / "packed" / RECORDS_FILE)
     index["texts"][f"/{target}"] = "touch executed\n"
-    file.write_text(json.dumps(index))
+    write_records(index, rows, run.parent / "packed" / RECORDS_FILE)
     done = cli("report", run.parent, "--out", tmp_path / "report")
     assert done.code != 0
     assert not target.exists()

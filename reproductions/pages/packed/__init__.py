@@ -1,5 +1,5 @@
-"""Records: the runs of a folder in two files, `records.json` and `records.parquet`.
+"""Records: the runs of a folder in one file, `records.parquet`.
 
-`reproductions/records/README.md` describes the two files, which `python -m
-reproductions.pages.pack_records` makes.
+`reproductions/records/README.md` describes the file, which `python -m reproductions.pages.pack_records`
+makes.
 """

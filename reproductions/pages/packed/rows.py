@@ -1,7 +1,8 @@
 """The rows of all Parquet files of a folder as one table, from which each file's rows can be made again.
 
-Metric rows (raffed/results/metric.py) lose only the seconds of single clients, which are no result. They are
-sorted so that equal values lie side by side, which is what makes the packed file small.
+Two things are left out: the column `seconds`, which is no result, and the training losses of single clients.
+Metric rows (raffed/results/metric.py) are sorted so that similar values lie side by side, which is what makes
+the packed file small.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raffed.results.schema import SCHEMA
-from raffed.results.writer import rows_sha256, sorted_rows
+from raffed.results.writer import rows_sha256, sorted_rows, without_client_losses
 
-FILE, HITS, WEIGHTS = "file", "hits", "weights"
-_ORDER = ("metric", "model", "split", "file", "stage", "class", "client", "round")
+FILE, HITS, WEIGHTS, SECONDS = "file", "hits", "weights", "seconds"
+_ORDER = ("file", "metric", "model", "split", "stage", "class", "client", "round")
 _LARGEST_HITS = 2**31
 _OF_A_ROUND = {"model": "global", "split": "train", "metric": "loss"}  # the row that has the round's weights
 
@@ -28,11 +29,18 @@ def is_metrics(table: pa.Table) -> bool:
     return set(table.column_names) == set(SCHEMA.names)
 
 
+def kept(table: pa.Table) -> pa.Table:
+    """Return what records keep of a table."""
+    if is_metrics(table):
+        return without_client_losses(table)
+    return table.drop([name for name in table.column_names if name == SECONDS])
+
+
 def digest(table: pa.Table) -> str:
     """Return the SHA-256 (hex) of the rows of one file.
 
-    For metric rows this is the hash that run.json names `hashes.metrics`: in canonical order, without run_id
-    and seconds. For others it is that of their JSON text, in the order in which they were written.
+    For metric rows this is the hash that a run computes of its rows: in canonical order, without run_id and
+    seconds. For others it is that of their JSON text, in the order in which they were written.
     """
     if is_metrics(table):
         return rows_sha256(table)
@@ -43,7 +51,7 @@ def pack(tables: Mapping[str, pa.Table], weights: Mapping[str, Mapping[int, byte
     """Return the rows of all files in one table.
 
     Args:
-        tables: the rows of each file, by its path below the folder.
+        tables: the rows that are kept of each file, by its path below the folder.
         weights: for each file with metric rows, the hash of the weights after each round.
     """
     metrics = [
@@ -52,8 +60,9 @@ def pack(tables: Mapping[str, pa.Table], weights: Mapping[str, Mapping[int, byte
         if is_metrics(table)
     ]
     others = [_named(table, name) for name, table in tables.items() if not is_metrics(table)]
-    packed = [_counted(_ordered(_without_times(pa.concat_tables(metrics))))] if metrics else []
-    return pa.concat_tables([*packed, *others], promote_options="permissive")
+    packed = [_counted(_ordered(pa.concat_tables(metrics)))] if metrics else []
+    nothing = pa.table({FILE: pa.array([], pa.string())})
+    return pa.concat_tables([nothing, *packed, *others], promote_options="permissive")
 
 
 def unpack(packed: pa.Table, columns: Mapping[str, list[str]]) -> dict[str, pa.Table]:
@@ -61,7 +70,7 @@ def unpack(packed: pa.Table, columns: Mapping[str, list[str]]) -> dict[str, pa.T
     names = packed[FILE].combine_chunks().dictionary_encode()
     codes = np.asarray(names.indices)
     order = np.argsort(codes, kind="stable")
-    together = packed.take(pa.array(order))
+    together = packed.take(pa.array(order)).append_column(SECONDS, pa.nulls(len(order), pa.float64()))
     ends = np.cumsum(np.bincount(codes, minlength=len(names.dictionary)))
     found = {}
     for name, end, begin in zip(names.dictionary.to_pylist(), ends, [0, *ends[:-1]], strict=True):
@@ -83,12 +92,13 @@ def hashes_of_rounds(packed: pa.Table) -> dict[str, dict[int, str]]:
 
 
 def _named(table: pa.Table, name: str) -> pa.Table:
-    """Add the column with the file's name, and turn categories into plain texts."""
+    """Add the column with the file's name, turn categories into plain texts, and leave out the seconds."""
     plain = {
         column: table[column].cast(pa.string())
         if pa.types.is_dictionary(table[column].type)
         else table[column]
         for column in table.column_names
+        if column != SECONDS
     }
     return pa.table({FILE: pa.array([name] * table.num_rows, pa.string()), **plain})
 
@@ -101,12 +111,6 @@ def _with_weights(table: pa.Table, weights: Mapping[int, bytes]) -> pa.Table:
     rounds = pc.if_else(here, table["round"], None).to_pylist()
     found = [None if number is None else weights.get(number) for number in rounds]
     return table.append_column(WEIGHTS, pa.array(found, pa.binary()))
-
-
-def _without_times(table: pa.Table) -> pa.Table:
-    """Drop the seconds of single clients."""
-    kept = pc.if_else(pc.is_null(table["client"]), table["seconds"], pa.scalar(None, pa.float64()))
-    return table.set_column(table.column_names.index("seconds"), "seconds", kept)
 
 
 def _ordered(table: pa.Table) -> pa.Table:

@@ -29,7 +29,7 @@ def with_short_trials(found: PackedFolder, folder: Path, items: Iterable[Reprodu
         folder: The folder.
         items: The tables of reproductions in it.
     """
-    objects, tables, made_of = dict(found.objects), dict(found.tables), dict(found.made_of)
+    objects, tables = dict(found.objects), dict(found.tables)
     for item in items:
         names = set(tried_names([item]))
         place = (PurePosixPath(item.folder.relative_to(folder).as_posix()) / TRIALS_FILE).as_posix()
@@ -51,8 +51,7 @@ def with_short_trials(found: PackedFolder, folder: Path, items: Iterable[Reprodu
         if rows:
             whole = pa.concat_tables(rows)
             tables[place] = whole.sort_by([("run", "ascending"), ("round", "ascending")])
-            made_of[place] = ""  # of the rows of many files
-    return found._replace(objects=objects, tables=tables, made_of=made_of)
+    return found._replace(objects=objects, tables=tables)
 
 
 def _chosen_by(path: str, table: pa.Table, select: str) -> pa.Table:
