@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -114,7 +115,8 @@ def plain_decades(axis: Axis) -> None:
 
 def svg(figure: Figure) -> str:
     """Return the figure as SVG text, reproducible byte for byte."""
-    with mpl.rc_context({"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}):
+    settings: Any = {"svg.hashsalt": "raffed", "svg.fonttype": "none", "text.parse_math": False}
+    with mpl.style.context(["default", settings]):
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     # Hundredths of a point are enough for coordinates; what is written stays as it is.
@@ -166,7 +168,7 @@ def style(theme: Theme) -> Iterator[None]:
         "axes.spines.right": False,
         "axes.axisbelow": True,
     }
-    with mpl.rc_context(settings):
+    with mpl.style.context(["default", settings]):  # whatever the user's own settings are
         yield
 
 

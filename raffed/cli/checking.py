@@ -206,7 +206,7 @@ def _show_certificate(certificate: Certificate) -> None:
         print(note)
     if certificate.differs:
         print(
-            f"versions differ: {visible(', '.join(certificate.differs))}"
+            f"versions or the machine differ: {visible(', '.join(certificate.differs))}"
             + (" (may explain other bits)" if wrong else "")
         )
 

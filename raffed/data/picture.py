@@ -36,19 +36,23 @@ def draw_partition(
     Raises:
         UsageError: The number of names is wrong.
     """
+    import matplotlib.style
+
     counts = partition.class_counts(labels).T
     names = [str(label) for label in range(len(counts))] if class_names is None else list(class_names)
     if len(names) != len(counts):
         raise UsageError(f"{len(names)} class names for {len(counts)} classes")
-    figure, heat, above, right = _canvas(*counts.shape)
-    _draw_counts(figure, heat, counts)
-    _label_axes(heat, names, counts.shape[1])
-    above.bar(np.arange(counts.shape[1]), counts.sum(axis=0), color=BAR, width=0.85)
-    above.set_ylabel("samples\nper client", fontsize=9)
-    right.barh(np.arange(counts.shape[0]), counts.sum(axis=1), color=BAR, height=0.85)
-    right.set_xlabel("samples per class", fontsize=9)
-    figure.suptitle(_title(partition, counts), fontsize=10)
-    figure.savefig(Path(path), dpi=150)
+    # Whatever the user's own settings are. Names are texts and no formulas
+    with matplotlib.style.context(["default", {"text.parse_math": False}]):
+        figure, heat, above, right = _canvas(*counts.shape)
+        _draw_counts(figure, heat, counts)
+        _label_axes(heat, names, counts.shape[1])
+        above.bar(np.arange(counts.shape[1]), counts.sum(axis=0), color=BAR, width=0.85)
+        above.set_ylabel("samples\nper client", fontsize=9)
+        right.barh(np.arange(counts.shape[0]), counts.sum(axis=1), color=BAR, height=0.85)
+        right.set_xlabel("samples per class", fontsize=9)
+        figure.suptitle(_title(partition, counts), fontsize=10)
+        figure.savefig(Path(path), dpi=150)
 
 
 def _canvas(classes: int, clients: int) -> tuple[Figure, Axes, Axes, Axes]:

@@ -19,12 +19,13 @@ from raffed.config.run import RunConfig
 from raffed.errors import RaffedError, UsageError
 from raffed.results.files import check_tree
 from raffed.results.runfile import RUN_FILE, RunContents, read_run, versions
-from raffed.results.segments import difference
+from raffed.results.segments import DECIDE, difference
 from raffed.results.writer import read_metrics, rows_sha256, without_client_losses
 from raffed.runs.checkpoint import CHECKPOINTS, RunState, checkpoint_state, checkpoints, client_states_sha256
 from raffed.runs.code_record import accepted, check_code, check_revision
 from raffed.runs.federation import RoundLoop
 from raffed.runs.folder import RunFolder, run_config
+from raffed.runs.record import hardware
 from raffed.runs.verify_files import (
     Certificate,
     VerificationCheck,
@@ -338,9 +339,11 @@ def _segments(about: RunContents) -> tuple[str, ...]:
 def _differs(about: RunContents) -> tuple[str, ...]:
     """Return what may explain differing bits.
 
-    Floating-point results are equal only with the same torch on the same kind of processor.
+    Floating-point results are equal only with the same torch on the same kind of processor, with the same
+    vector instructions and libraries.
     """
-    here, there = versions(), about.get("versions", {})
+    here = {**versions(), **{name: value for name, value in hardware().items() if name in DECIDE}}
+    there = {**about.get("hardware", {}), **about.get("versions", {})}
     return tuple(
         f"{name} {there.get(name)} → {version}"
         for name, version in here.items()
