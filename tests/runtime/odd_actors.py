@@ -124,16 +124,6 @@ class BrokenDriver:
 
 
 @ray.remote
-class TightActor(Plain):
-    """Actor 0 finds no memory on its device while it starts."""
-
-    def __init__(self, setup: Any, vaults: str, home: tuple[int, ...], number: int) -> None:
-        if number == 0:
-            raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported elsewhere.")
-        super().__init__(setup, vaults, home, number)
-
-
-@ray.remote
 class JudgedActor(Plain):
     """Actor 0 dies, once, when it scores the second round's model: the third round's training was asked
     of it as well.

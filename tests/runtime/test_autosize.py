@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from raffed import Data, Federation, Local, Model, RunConfig, Runtime
+from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core.aggregation.exact_sums import PartialSum
+from raffed.core.kernels import convolution
 from raffed.core.messages import Broadcast
 from raffed.runtime.api import ActorShare
-from raffed.runtime.autosize import Choice, Probe, choose, measure, repeats
+from raffed.runtime.autosize import Choice, Probe, choose, fastest, measure, measure_all, repeats
 from raffed.runtime.placement import ACTOR_BYTES
 from raffed.runtime.reports import Report
 from raffed.runtime.setup import Setup, prepare_run
@@ -30,11 +31,20 @@ def setup() -> Setup:
     return prepare_run(TINY)
 
 
-def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants(setup: Setup) -> None:
+def with_runtime(setup: Setup, **runtime: object) -> Setup:
+    return replace(setup, config=replace(TINY, runtime=replace(TINY.runtime, **runtime)))  # type: ignore[arg-type]
+
+
+def test_the_probe_measures_one_by_one_and_stacks_up_to_the_participants_and_changes_nothing(
+    setup: Setup,
+) -> None:
+    before = setup.config, setup.partition.sha256()
     probe = measure(setup)
     assert list(probe.seconds) == [1, 8, 32]  # 40 participants
     assert all(0 < s < 10 for s in probe.seconds.values())
     assert probe.steps == TINY.local.steps(1437 // 40)
+    assert probe.sent == 4 * (64 * 8 + 8 + 8 * 10 + 10)
+    assert (setup.config, setup.partition.sha256()) == before
 
 
 @pytest.mark.parametrize(
@@ -54,12 +64,6 @@ def test_the_probe_stops_at_the_stack_for_which_there_is_no_memory(
 
     monkeypatch.setattr(ClientWorker, "train", full)
     assert list(measure(setup).seconds) == [1, 8]
-
-
-def test_the_probe_leaves_the_configuration_and_the_data_as_they_were(setup: Setup) -> None:
-    before = setup.config, setup.partition.sha256()
-    measure(setup, sizes=(1,))
-    assert (setup.config, setup.partition.sha256()) == before
 
 
 @pytest.mark.parametrize(
@@ -95,43 +99,75 @@ def test_calls_of_small_rounds_are_counted(setup: Setup, sent: int, execution: s
     assert choice.seconds == pytest.approx(52.9 if execution == "ray" else 60.0)
 
 
-def test_the_probe_says_what_a_broadcast_weighs(setup: Setup) -> None:
-    assert measure(setup, sizes=(1,)).sent == 4 * (64 * 8 + 8 + 8 * 10 + 10)
-
-
-def test_no_more_actors_are_chosen_than_have_memory_for_a_stack_each(setup: Setup) -> None:
+def test_no_more_actors_are_chosen_than_have_memory_for_a_stack_each_but_those_that_the_run_asks_for(
+    setup: Setup,
+) -> None:
     probe = Probe({8: 0.5}, client_bytes=2**27, steps=3)  # in stacks of 8: 450 MiB + 1 GiB an actor
     one = ACTOR_BYTES + 8 * 2**27
     assert choose(setup, probe, cores=16, memory=2.9 * one).actors == 2
     assert choose(setup, probe, cores=16, memory=100 * one).actors == 5  # the stacks of 40 participants
     assert choose(setup, probe, cores=16, memory=0.0).actors == 5  # not known
+    assert choose(with_runtime(setup, actors=3), Probe({1: 1.0}, 0, steps=3), cores=2).actors == 3
 
 
-def test_actors_that_the_run_asks_for_are_kept(setup: Setup) -> None:
-    asked = replace(setup, config=replace(TINY, runtime=replace(TINY.runtime, actors=3)))
-    assert choose(asked, Probe({1: 1.0}, 0, steps=3), cores=2).actors == 3
-
-
-def test_the_advice_is_the_options_that_follow_it() -> None:
-    assert repeats(TINY, Choice("serial", 32, 1, 1.0, "")) == "--execution serial --cohort 32"
-    assert repeats(TINY, Choice("ray", 0, 5, 1.0, "")) == "--execution ray --actors 5"
-    shared = replace(TINY, runtime=replace(TINY.runtime, clients_per_actor=10))
-    assert repeats(shared, Choice("ray", 0, 5, 1.0, "")) == "--execution ray"
-
-
-def test_actors_of_one_gpu_are_not_counted_as_faster_together_and_their_share_is_repeated(
-    setup: Setup,
-) -> None:
+def test_actors_of_one_gpu_are_not_counted_as_faster_together(setup: Setup) -> None:
     """16 cores and a card for four actors: one process ends first, and two cards halve the time."""
-    shared = replace(TINY, runtime=replace(TINY.runtime, gpu_fraction=0.25))
-    asked = replace(setup, config=shared)
-    alone = choose(asked, Probe({1: 1.0}, 0, steps=3), cores=16, gpus=1)
+    shared, probe = with_runtime(setup, gpu_fraction=0.25), Probe({1: 1.0}, 0, steps=3)
+    alone = choose(shared, probe, cores=16, gpus=1)
     assert (alone.execution, alone.seconds) == ("serial", 360.0)
-    both = choose(asked, Probe({1: 1.0}, 0, steps=3), cores=16, gpus=2)
+    both = choose(shared, probe, cores=16, gpus=2)
     assert (both.execution, both.actors) == ("ray", 8)
     assert 12 + 180 <= both.seconds < 12 + 181
-    assert repeats(shared, both) == "--execution ray --gpu-fraction 0.25"
-    thirds = replace(shared, runtime=replace(shared.runtime, gpu_fraction=1 / 3))
-    assert (
-        float(repeats(thirds, both).split()[-1]) == 1 / 3
-    )  # all digits, or the option would name another share
+
+
+@pytest.mark.parametrize(
+    ("runtime", "choice", "options"),
+    [
+        ({}, Choice("serial", 32, 1, 1.0, ""), "--execution serial --cohort 32"),
+        ({}, Choice("ray", 0, 5, 1.0, ""), "--execution ray --actors 5"),
+        ({"clients_per_actor": 10}, Choice("ray", 0, 5, 1.0, ""), "--execution ray"),
+        # All digits, or the option would name another share
+        (
+            {"gpu_fraction": 1 / 3},
+            Choice("ray", 0, 8, 1.0, ""),
+            f"--execution ray --gpu-fraction {1 / 3}",
+        ),
+        (
+            {},
+            Choice("serial", 8, 1, 1.0, "", "compiled"),
+            "--execution serial --cohort 8 --convolutions compiled",
+        ),
+    ],
+)
+def test_the_advice_is_the_options_that_follow_it(
+    runtime: dict[str, object], choice: Choice, options: str
+) -> None:
+    config = replace(TINY, runtime=replace(TINY.runtime, **runtime))  # type: ignore[arg-type]
+    assert repeats(config, choice) == options
+
+
+CONVOLVING = replace(TINY, model=Model("resnet8"), runtime=Runtime(execution="serial", actors=1))
+
+
+@pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
+def test_a_probe_also_measures_compiled_convolutions_where_a_run_could_have_them() -> None:
+    compiled = replace(CONVOLVING, numerics=Numerics(convolutions="compiled"))
+    measured = [[probe.convolutions for probe in measure_all(prepare_run(c))] for c in (CONVOLVING, compiled)]
+    assert measured == [["torch", "compiled"], ["compiled"]]
+
+
+@pytest.mark.parametrize(
+    ("compiled", "chosen", "cohort"),
+    [
+        ({1: 0.9}, "torch", 0),  # a tenth is noise
+        ({1: 0.8}, "compiled", 0),
+        ({1: 1.2, 8: 0.7}, "compiled", 8),  # alone it is slower, stacked it is faster
+    ],
+)
+def test_compiled_convolutions_are_chosen_only_where_the_run_is_clearly_shorter(
+    compiled: dict[int, float], chosen: str, cohort: int
+) -> None:
+    probes = [Probe({1: 1.0}, 0, 3), Probe(compiled, 0, 3, convolutions="compiled")]
+    choice, probe = fastest(prepare_run(CONVOLVING), probes)
+    assert (choice.convolutions, choice.cohort) == (chosen, cohort)
+    assert probe.convolutions == chosen

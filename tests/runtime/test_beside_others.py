@@ -4,7 +4,6 @@ each are its own.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import random
@@ -56,13 +55,6 @@ def test_two_runs_that_take_turns_round_by_round_give_their_own_bits(
     turn = threading.Barrier(2, timeout=60)
     both = [lambda m=method: hashes(m, watch=lambda event: turn.wait()) for method in METHODS]
     assert in_threads(*both) == [alone[method] for method in METHODS]
-
-
-def test_runs_under_asyncio_give_their_own_bits(alone: dict[str, dict[str, str]]) -> None:
-    async def both() -> list[dict[str, str]]:
-        return await asyncio.gather(*(asyncio.to_thread(hashes, method) for method in METHODS))
-
-    assert asyncio.run(both()) == [alone[method] for method in METHODS]
 
 
 def test_a_run_is_not_disturbed_by_a_thread_that_seeds_and_draws_all_the_time(

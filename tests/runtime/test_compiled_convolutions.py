@@ -11,9 +11,7 @@ import raffed
 from raffed import Data, Federation, Local, Model, Numerics, RunConfig, Runtime
 from raffed.core.kernels import convolution
 from raffed.errors import UsageError
-from raffed.runtime.autosize import Choice, Probe, fastest, measure_all, repeats
 from raffed.runtime.bits import could_be_compiled
-from raffed.runtime.setup import prepare_run
 
 needs_kernel = pytest.mark.skipif(not convolution.built, reason="raffed was installed without a C compiler")
 OWN = RunConfig(
@@ -61,42 +59,3 @@ def test_without_the_kernel_the_run_is_refused_before_work(monkeypatch: pytest.M
         raffed.run(OWN)
     plain = replace(OWN, numerics=Numerics())
     assert not could_be_compiled(plain, (1, 8, 8), 10, "float32")
-
-
-@needs_kernel
-def test_where_raffeds_kernels_are_switched_off_the_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAFFED_KERNELS", "off")
-    with pytest.raises(UsageError, match=r"RAFFED_KERNELS = 'off' forbids it; unset RAFFED_KERNELS"):
-        raffed.run(OWN)
-
-
-@needs_kernel
-def test_a_probe_also_measures_compiled_convolutions_where_a_run_could_have_them() -> None:
-    setup = prepare_run(replace(OWN, numerics=Numerics()))
-    assert [probe.convolutions for probe in measure_all(setup)] == ["torch", "compiled"]
-    assert [probe.convolutions for probe in measure_all(prepare_run(OWN))] == ["compiled"]
-
-
-@pytest.mark.parametrize(
-    ("compiled", "chosen", "cohort"),
-    [
-        ({1: 0.9}, "torch", 0),  # a tenth is noise
-        ({1: 0.8}, "compiled", 0),
-        ({1: 1.2, 8: 0.7}, "compiled", 8),  # alone it is slower, stacked it is faster
-        ({1: 2.0, 8: 2.0}, "torch", 0),
-    ],
-)
-def test_compiled_convolutions_are_chosen_only_where_the_run_is_clearly_shorter(
-    compiled: dict[int, float], chosen: str, cohort: int
-) -> None:
-    setup = prepare_run(replace(OWN, numerics=Numerics(), runtime=Runtime(execution="serial", actors=1)))
-    probes = [Probe({1: 1.0}, 0, 3), Probe(compiled, 0, 3, convolutions="compiled")]
-    choice, probe = fastest(setup, probes)
-    assert (choice.convolutions, choice.cohort) == (chosen, cohort)
-    assert probe.convolutions == chosen
-
-
-def test_the_options_that_repeat_a_choice_name_the_convolutions() -> None:
-    made = repeats(OWN, Choice("serial", 8, 1, 1.0, "", "compiled"))
-    assert made == "--execution serial --cohort 8 --convolutions compiled"
-    assert repeats(OWN, Choice("serial", 0, 1, 1.0, "")) == "--execution serial"

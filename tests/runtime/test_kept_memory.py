@@ -1,4 +1,7 @@
-"""What a process keeps of runs that have ended: nothing, so a table of hundreds of runs fits its memory."""
+"""What a process keeps of runs that have ended: nothing, so a table of hundreds of runs fits its memory.
+
+Setups that are looked at and not executed share what is read and divided (`read_once`).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ import pytest
 
 import raffed
 from raffed.data.dataset import Dataset
-from raffed.runtime.setup import Setup
+from raffed.data.partition_file import Partition
+from raffed.runtime.setup import Setup, prepare_run
+from raffed.runtime.setup_model import read_once
 from tests.params import one_in
 
 RUN = raffed.RunConfig(
     method="fedavg",
-    data=raffed.Data(split="p4c5", local_test=0.2, validation=0.2),
+    data=raffed.Data(split="p4c5", local_test=0.2, validation=0.2, samples=500),
     model=raffed.Model("mlp", {"hidden": [4]}),
     local=raffed.Local(epochs=1),
     federation=raffed.Federation(rounds=2),
@@ -31,6 +36,7 @@ RUNS = {
     "stacks of clients": replace(RUN, numerics=raffed.Numerics(cohort=4)),
     "a clock": RUN.changed({"clock.server": "fedasync", "clock.speeds": "constant"}),
 }
+METHODS = ("fedavg", "fedprox", "fedrs", "scaffold", "feddf")  # the server of feddf holds images of its own
 
 
 @pytest.fixture
@@ -42,23 +48,57 @@ def uncollected() -> Iterator[None]:
     gc.enable()
 
 
-def alive() -> list[str]:
-    """Return the types of the setups and data sets that exist."""
-    return [type(one).__name__ for one in gc.get_objects() if type(one) in (Setup, Dataset)]
+def alive(*kinds: type) -> int:
+    """How many objects of these classes exist."""
+    return sum(type(one) in kinds for one in gc.get_objects())
 
 
 @pytest.mark.parametrize("name", one_in(3, RUNS))
 def test_an_ended_run_leaves_neither_its_setup_nor_its_data_in_memory(
     uncollected: None, tmp_path: Path, name: str
 ) -> None:
-    before = len(alive())
+    before = alive(Setup, Dataset)
     for seed in (1, 2):
         raffed.run(replace(RUNS[name], seed=seed), tmp_path / str(seed))
-    assert len(alive()) == before
+    assert alive(Setup, Dataset) == before
 
 
 def test_a_stopped_and_resumed_run_leaves_nothing_in_memory(uncollected: None, tmp_path: Path) -> None:
-    before = len(alive())
+    before = alive(Setup, Dataset)
     assert raffed.run(RUN, tmp_path / "a", stop=lambda: True).state == "stopped"
     assert raffed.resume(tmp_path / "a").state == "finished"
-    assert len(alive()) == before
+    assert alive(Setup, Dataset) == before
+
+
+def test_setups_of_many_methods_hold_one_data_set_and_one_division_and_then_nothing(
+    uncollected: None,
+) -> None:
+    before = alive(Dataset), alive(Partition)
+    with read_once():
+        setups = [prepare_run(RUN.changed({"method": name})) for name in METHODS[:4]]
+        assert len({id(setup.dataset) for setup in setups}) == 1
+        # The whole data set and the part of it; each setup's division is the same one, prepared for its style
+        assert alive(Dataset) - before[0] == 2
+        prepare_run(RUN.changed({"data.samples": 400}))
+        assert alive(Dataset) - before[0] == 3
+        del setups
+        prepare_run(RUN.changed({"data.download": True}))  # another data set replaces what was kept
+        assert alive(Dataset) - before[0] == 2
+    assert (alive(Dataset), alive(Partition)) == before
+
+
+def samples(partition: Partition) -> list[list[int]]:
+    return [part.tolist() for part in (*partition.train, *partition.test)]
+
+
+def test_what_is_looked_at_is_what_is_executed() -> None:
+    """Methods, seeds and splits take turns, so that nothing of one is taken for another's."""
+    runs = [
+        RUN.changed({"method": name, "seed": seed, "data.split": split})
+        for name in METHODS
+        for seed in (1, 2)
+        for split in ("p4c5", "iid:3")
+    ]
+    with read_once():
+        seen = [samples(prepare_run(run).partition) for run in runs]
+    assert seen == [samples(prepare_run(run).partition) for run in runs]

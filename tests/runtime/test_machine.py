@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime, run
 from raffed.budget import free_memory
 from raffed.errors import UsageError
 from raffed.runs.record import hardware
 from raffed.runtime.machine import (
     OWN,
-    bf16_gain,
     bf16_in_hardware,
     deterministic_kernels,
     kernels_enabled,
@@ -62,14 +60,6 @@ def test_a_step_faults_its_memory_in_again_until_freed_memory_is_kept() -> None:
     assert told
     assert before > PAGES / 2
     assert after < PAGES / 50
-
-
-@glibc
-def test_who_has_set_the_allocator_keeps_the_setting() -> None:
-    before, told, after = measured(MALLOC_TRIM_THRESHOLD_="1048576")
-    assert not told
-    assert before > PAGES / 2
-    assert after > PAGES / 2
 
 
 @pytest.mark.skipif(
@@ -117,46 +107,6 @@ def test_bf16_is_in_hardware_where_the_processor_s_flags_say_so(
     (tmp_path / "cpuinfo").write_text(f"model name : x\nflags : {flags}\n")
     assert bf16_in_hardware(str(tmp_path / "cpuinfo")) is has
     assert bf16_in_hardware(str(tmp_path / "none")) is None
-
-
-@pytest.mark.parametrize(
-    ("gain", "has", "precision", "said"),
-    [
-        (0.1, False, "bf16", "has no instructions for it: a matrix product takes 10.0 times"),
-        (0.5, True, "bf16", "is slower in it: a matrix product takes 2.0 times"),
-        (0.5, None, "bf16", "is slower in it"),
-        (1.8, True, "bf16", ""),
-        (0.1, False, "fp32", ""),
-    ],
-)
-def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_says_so(
-    gain: float,
-    has: bool | None,
-    precision: str,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr("raffed.runs.federation.bf16_in_hardware", lambda: has)
-    monkeypatch.setattr("raffed.runs.federation.bf16_gain", lambda: gain)
-    small = RunConfig(
-        data=Data("digits", "iid:2"),
-        model=Model("mlp", {"hidden": [4]}),
-        federation=Federation(1),
-        runtime=Runtime(execution="serial"),
-        numerics=Numerics(precision=precision),
-    )
-    with caplog.at_level("WARNING", logger="raffed"):
-        run(small)
-    told = [record.message for record in caplog.records if "numerics.precision bf16" in record.message]
-    assert len(told) == bool(said)
-    assert said in "".join(told)
-
-
-def test_the_gain_of_bf16_is_measured_on_one_thread_and_leaves_their_number() -> None:
-    before = torch.get_num_threads()
-    assert 0.001 < bf16_gain() < 100.0
-    assert torch.get_num_threads() == before
 
 
 def test_free_memory_is_what_the_machine_has_within_the_containers_limit(tmp_path: Path) -> None:

@@ -74,10 +74,6 @@ def test_a_folder_that_can_no_longer_be_written_is_told_with_its_remedy(
     assert f"`raffed resume {tmp_path}/run` continues the run" in error
 
 
-def test_a_part_of_the_folder_that_was_removed_is_named(tmp_path: Path) -> None:
-    assert f"{tmp_path}/run" in str(run_in(tmp_path / "run", lambda path: shutil.rmtree(path / "metrics")))
-
-
 def test_a_folder_that_is_gone_when_the_result_is_read_is_lost_and_not_refused(tmp_path: Path) -> None:
     """On Ray seconds pass between the last round and the result."""
 

@@ -17,17 +17,19 @@ def config(**runtime: object) -> RunConfig:
     return RunConfig(runtime=Runtime(**runtime))  # type: ignore[arg-type]
 
 
-def test_auto_takes_as_many_actors_as_cores() -> None:
-    assert len(make_plan(config(), 100, LAPTOP).homes) == 2
-
-
-def test_auto_takes_no_more_actors_than_participants() -> None:
-    one = RunConfig(federation=Federation(participation=0.01))
-    assert len(make_plan(one, 100, Resources(8, 0, 2**40)).homes) == 1
-
-
-def test_auto_takes_no_more_actors_than_memory_holds() -> None:
-    assert len(make_plan(config(), 100, Resources(64, 0, 2 * 2**30)).homes) == 4  # 450 MiB each
+@pytest.mark.parametrize(
+    ("participation", "resources", "actors"),
+    [
+        (1.0, LAPTOP, 2),
+        (0.01, Resources(8, 0, 2**40), 1),  # as many as participants
+        (1.0, Resources(64, 0, 2 * 2**30), 4),  # 450 MiB each
+    ],
+)
+def test_auto_takes_as_many_actors_as_cores_participants_and_memory_allow(
+    participation: float, resources: Resources, actors: int
+) -> None:
+    asked = RunConfig(federation=Federation(participation=participation))
+    assert len(make_plan(asked, 100, resources).homes) == actors
 
 
 def test_one_actor_a_client_shares_the_cores() -> None:
@@ -45,12 +47,13 @@ def test_gpu_actors_get_unit_fractions_rounded_down() -> None:
     assert (len(plan.homes), plan.num_gpus) == (6, 0.3333)
 
 
-def test_more_gpu_actors_than_slots_are_refused() -> None:
-    with pytest.raises(UsageError, match="2 fit"):
-        make_plan(config(gpu_fraction=0.5, clients_per_actor=1), 3, Resources(16, 1, 2**40))
+@pytest.mark.parametrize(("gpus", "told"), [(1, "2 fit"), (0, r"gpu_fraction = 0\.5, but there is no GPU")])
+def test_more_gpu_actors_than_slots_are_refused(gpus: int, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        make_plan(config(gpu_fraction=0.5, clients_per_actor=1), 3, Resources(16, gpus, 2**40))
 
 
-@pytest.mark.parametrize("share", [0.6, 0.18, 0.3])
+@pytest.mark.parametrize("share", [0.6, 0.18])
 def test_a_fraction_that_is_not_one_over_k_is_refused(share: float) -> None:
     with pytest.raises(UsageError, match="not 1/k"):
         config(gpu_fraction=share)

@@ -27,7 +27,9 @@ from tests.runtime.portable_proof import HERE, PROCESSORS, QEMU, ROOT, completed
 
 emulated = pytest.mark.skipif(QEMU is None, reason="qemu-user is not installed")
 avx2 = pytest.mark.skipif("avx2" not in flags_of(), reason="this processor has no AVX2")
+RAFFED = [sys.executable, "-m", "raffed"]
 SMALL = ["--split", "iid:3", "--rounds", "2", "--numerics", "portable", "--execution", "serial"]
+RUN = [*RAFFED, "run", "--method", "map", *SMALL]
 
 IN_ONE_PROCESS = """
 import json, sys
@@ -149,52 +151,29 @@ def test_every_federation_has_the_same_hashes_on_an_emulated_processor(
     assert there == here
 
 
+def hashes_of(run: Path) -> object:
+    return json.loads((run / "run.json").read_text())["hashes"]
+
+
 @pytest.mark.slow
 @avx2
-def test_resume_and_verify_set_themselves_up_by_what_run_json_says(tmp_path: Path) -> None:
-    raffed = [sys.executable, "-m", "raffed"]
+def test_extend_and_verify_set_themselves_up_by_what_run_json_says(tmp_path: Path) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
-    printed([*raffed, "run", "--method", "fedavg", *SMALL, "--out", whole])
-    assert any("hold on every x86-64" in line for line in printed([*raffed, "verify", whole]))
-    printed([*raffed, "run", "--method", "fedavg", *SMALL, "--rounds", "1", "--out", part])
-    printed([*raffed, "extend", part, "--rounds", "2"])  # begins again, because it reads the run with NumPy
-    hashes = [json.loads((one / "run.json").read_text())["hashes"] for one in (whole, part)]
-    assert hashes[0] == hashes[1]
+    printed([*RUN, "--method", "fedavg", "--out", whole])
+    assert any("hold on every x86-64" in line for line in printed([*RAFFED, "verify", whole]))
+    printed([*RUN, "--method", "fedavg", "--rounds", "1", "--out", part])
+    printed([*RAFFED, "extend", part, "--rounds", "2"])  # begins again, because it reads the run with NumPy
+    assert hashes_of(whole) == hashes_of(part)
 
 
 @pytest.mark.slow
 @avx2
-def test_actors_compute_the_bits_of_one_process(tmp_path: Path) -> None:
-    raffed = [sys.executable, "-m", "raffed", "run", "--method", "map", *SMALL]
-    printed([*raffed, "--out", tmp_path / "serial"])
-    printed([*raffed, "--execution", "ray", "--actors", "2", "--out", tmp_path / "ray"])
-    hashes = [json.loads((tmp_path / one / "run.json").read_text())["hashes"] for one in ("serial", "ray")]
-    assert hashes[0] == hashes[1]
-
-
-@pytest.mark.slow
-@avx2
-def test_actors_of_a_cluster_that_is_joined_compute_them_as_well(tmp_path: Path) -> None:
-    """Its nodes were started without the environment, which travels with the job."""
-    raffed = [sys.executable, "-m", "raffed", "run", "--method", "map", *SMALL]
-    printed([*raffed, "--out", tmp_path / "serial"])
+def test_actors_of_an_own_ray_and_of_a_cluster_compute_the_bits_of_one_process(tmp_path: Path) -> None:
+    """The cluster's nodes were started without the environment, which travels with the job."""
+    printed([*RUN, "--out", tmp_path / "serial"])
+    on_ray = [*RUN, "--execution", "ray"]
+    printed([*on_ray, "--actors", "2", "--out", tmp_path / "ray"])
     with Cluster(workers=0) as cluster:
-        words = ["--execution", "ray", "--address", cluster.gcs_address, "--out", tmp_path / "there"]
-        printed([*raffed, *words], **cluster.environment)
-    hashes = [json.loads((tmp_path / one / "run.json").read_text())["hashes"] for one in ("serial", "there")]
-    assert hashes[0] == hashes[1]
-
-
-@pytest.mark.slow
-@avx2
-def test_a_table_with_portable_bits_records_them_and_counts_beside_one_with_the_machines(
-    tmp_path: Path,
-) -> None:
-    asked = [sys.executable, "-m", "raffed", "reproduce", "map/table1", "--only", "famnist lenet"]
-    asked += ["--only", "fedavg", "--seeds", "1", "--out", tmp_path]
-    printed([*asked, "--numerics", "portable"])
-    records = [json.loads(one.read_text()) for one in tmp_path.glob("runs/smoke/*/run.json")]
-    assert {one["config"]["numerics"]["bits"] for one in records} == {"portable"}
-    assert {one["hardware"]["linear"] for one in records} == {"OpenBLAS"}
-    printed(asked)
-    assert len(list(tmp_path.glob("runs/smoke/*/run.json"))) == len(records)
+        words = ["--address", cluster.gcs_address, "--out", tmp_path / "there"]
+        printed([*on_ray, *words], **cluster.environment)
+    assert hashes_of(tmp_path / "ray") == hashes_of(tmp_path / "there") == hashes_of(tmp_path / "serial")

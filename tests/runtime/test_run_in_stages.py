@@ -88,13 +88,6 @@ def test_a_stage_that_has_passed_is_gone_and_asking_the_client_for_it_is_an_erro
         watched.round(1, (0,))
 
 
-def test_inner_order_comes_back_to_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(prepare_run(staged()), monkeypatch)
-    first = watched.round(0, (0,))
-    watched.round(1, (0,))
-    assert watched.round(3, (0,)) == first
-
-
 def test_participants_are_drawn_once_for_the_stages_of_an_inner_round_and_every_time_in_outer_order() -> None:
     inner = [draw_participants(prepare_run(staged(rounds=30)).data, t) for t in range(30)]
     assert all(inner[t] == inner[t - t % 3] for t in range(30))
@@ -118,37 +111,19 @@ def test_rows_bear_their_stage_and_a_run_without_stages_none() -> None:
     assert raffed.run(small("fedavg", 1)).to_pandas()["stage"].isna().all()
 
 
+@pytest.mark.parametrize("order", ["inner", "outer"])
+def test_a_resumed_run_gives_the_hashes_of_a_whole_one_in_stages(order: str, tmp_path: Path) -> None:
+    config, seen = replace(staged(order), method="map"), list[object]()
+    raffed.run(config, tmp_path / "stopped", watch=seen.append, stop=lambda: len(seen) == 3)
+    assert raffed.resume(tmp_path / "stopped").hashes == raffed.run(config).hashes
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize("order", ["inner", "outer"])
-def test_ray_gives_the_serial_hashes_in_stages(order: str, tmp_path: Path) -> None:
+def test_ray_gives_the_serial_hashes_in_stages(order: str) -> None:
     config = replace(staged(order), method="map")
-    whole = raffed.run(config, tmp_path / "serial").hashes
-    assert raffed.run(on(config, execution="ray", actors=2), tmp_path / "ray").hashes == whole
-
-
-@pytest.mark.parametrize("order", ["inner", "outer"])
-def test_a_resumed_run_gives_the_hashes_of_a_whole_one_in_stages(order: str, tmp_path: Path) -> None:
-    config = replace(staged(order), method="map")
-    whole = raffed.run(config, tmp_path / "serial").hashes
-    seen: list[int] = []
-    raffed.run(
-        config, tmp_path / "stopped", watch=lambda e: seen.append(e.round), stop=lambda: len(seen) == 3
-    )
-    assert raffed.resume(tmp_path / "stopped").hashes == whole
-
-
-def test_local_tests_of_an_equal_split_come_from_the_benchmark_s_test_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    setup = prepare_run(replace(staged(), data=Data(split="equal:5:4")))
-    watched = Watched(setup, monkeypatch)
-    (_, trained), (pool, tested) = watched.round(0, (2,))
-    assert pool == "test"
-    assert tested == setup.partition.test[2].tolist()
-    labels, tests = setup.dataset.y[trained], setup.dataset.y_test[tested]
-    assert len(set(labels.tolist())) == 4
-    assert set(labels.tolist()) == set(tests.tolist())
+    assert raffed.run(on(config, execution="ray", actors=2)).hashes == raffed.run(config).hashes
 
 
 def test_gldp_s_snapshot_lasts_a_round_of_three_stages(tmp_path: Path) -> None:

@@ -16,16 +16,9 @@ from raffed.core import seeds
 from raffed.errors import UsageError
 from raffed.models.last_layers import UnitFeatures, simplex_etf
 from raffed.models.net import Net
-from raffed.runtime.network_setup import make_network
 from raffed.runtime.run_method import network_args
 from raffed.runtime.setup import prepare_run
-from raffed.runtime.setup_model import check_network
 from tests.runtime.conftest import small
-
-
-def test_a_method_that_requires_nothing_leaves_the_arguments_as_they_are() -> None:
-    model = Model("mlp", {"hidden": [16]})
-    assert network_args(RunConfig("fedavg", model=model)) == {"hidden": [16]}
 
 
 def test_what_the_method_requires_is_added_to_what_the_run_gives() -> None:
@@ -41,28 +34,24 @@ def test_what_the_method_requires_is_added_to_what_the_run_gives() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [("features", "raw", "raw"), ("head_bias", True, "true")])
-def test_another_value_is_refused_before_work_starts(name: str, value: object, said: str) -> None:
-    config = replace(small("fedetf"), model=Model("mlp", {name: value}))  # type: ignore[dict-item]
-    wanted = {"features": "l2", "head_bias": "false"}[name]
-    with pytest.raises(UsageError) as refused:
-        prepare_run(config)
-    assert str(refused.value) == (
-        f"FedETF requires a network with {name} = {wanted}, and model.args has {name} = {said}; leave it out "
-        "(--model-arg)"
-    )
+BODY_APART = "trains the body of the network apart, and linear has no weights"
 
 
-def test_a_network_of_one_s_own_that_uses_the_name_for_something_else_is_refused() -> None:
-    config = replace(small("fedetf"), model=Model("tests.models.own_nets:OwnFeatures"))
-    with pytest.raises(UsageError, match="has an argument of this name itself; rename that one"):
-        prepare_run(config)
-
-
-def test_too_few_features_are_refused_before_work_starts() -> None:
-    config = replace(small("fedgela"), model=Model("mlp", {"hidden": [8]}))
-    with pytest.raises(UsageError, match="8 is below 10; use a network with wider features"):
-        prepare_run(config)
+@pytest.mark.parametrize(
+    ("method", "model", "said"),
+    [
+        ("fedetf", Model("mlp", {"features": "raw"}), "features = l2, and model.args has features = raw"),
+        ("fedetf", Model("mlp", {"head_bias": True}), "head_bias = false, and model.args has head_bias ="),
+        ("fedetf", Model("tests.models.own_nets:OwnFeatures"), "of this name itself; rename that one"),
+        ("fedgela", Model("mlp", {"hidden": [8]}), "8 is below 10; use a network with wider features"),
+        *((name, Model("linear"), BODY_APART) for name in ("fedrep", "fedbabu", "mpfedcon", "pfedfda")),
+    ],
+)
+def test_a_network_that_the_method_cannot_have_is_refused_before_work_starts(
+    method: str, model: Model, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepare_run(replace(small(method), model=model))
 
 
 @pytest.mark.parametrize("model", [Model("mlp", {"hidden": [16]}), Model("tests.models.own_nets:chain")])
@@ -84,23 +73,7 @@ def test_a_run_with_default_arguments_says_what_it_chose_and_its_model_has_it(
     assert torch.equal(head[0], frame)
 
 
-def test_every_process_makes_the_same_head() -> None:
-    one, two = (make_network(prepare_run(small("fedloge"))).initial.w["head.weight"] for _ in range(2))
-    assert torch.equal(one, two)
-
-
 def test_an_identity_does_not_depend_on_what_the_method_adds() -> None:
     plain, spelled = (replace(small("fedbabu"), model=Model("mlp", a)) for a in ({}, {"head_init": "etf"}))
     assert plain.identity() != spelled.identity()
     assert small("fedetf").as_dict()["model"] == small("fedavg").as_dict()["model"]
-
-
-@pytest.mark.parametrize("method", ["fedrep", "fedbabu", "mpfedcon", "pfedfda"])
-def test_a_method_that_trains_the_body_apart_refuses_a_network_without_weights_there(method: str) -> None:
-    config = RunConfig(method=method, model=Model("linear"))
-    with pytest.raises(UsageError, match=r"trains the body of the network apart, and linear has no weights"):
-        check_network(config, (1, 8, 8), 10)
-
-
-def test_a_method_that_trains_the_whole_network_takes_a_linear_one() -> None:
-    check_network(RunConfig(method="fedprox", model=Model("linear")), (1, 8, 8), 10)

@@ -22,44 +22,24 @@ from raffed.runtime.ray.own_ray import OwnRay
 HERE = CodeVersions("a" * 64, "2.11.0", "2.4.6")
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    for name, text in {"__init__.py": "", "core/sums.py": "one\n", "core/steps.py": "two\n"}.items():
-        (tmp_path / "raffed" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "raffed" / name).write_text(text)
-    return tmp_path / "raffed"
-
-
-def test_the_hash_follows_contents_and_names(package: Path) -> None:
+def test_the_hash_follows_contents_and_names_of_modules_of_the_package_in_use(tmp_path: Path) -> None:
+    """A wheel also holds analysis/ and its like inside the package; bytecode and data files say nothing."""
+    package = Path(shutil.copytree(nodes.PACKAGE, tmp_path / "raffed"))
+    (package / "core/__pycache__").mkdir(exist_ok=True)
+    (package / "core/__pycache__/more.cpython-311.pyc").write_bytes(b"\0")
+    (package / "core/_sums.abi3.so").write_bytes(b"\0")
+    (package / "analysis").mkdir()
+    (package / "analysis/__init__.py").write_text("x = 1\n")
     found = [hash_of(package)]
-    (package / "core/sums.py").write_text("onetwo\n")
-    (package / "core/steps.py").write_text("")
+    assert found == [code_versions().raffed]
+    text = (package / "core/seeds.py").read_text()
+    (package / "core/seeds.py").write_text(text[:-1])
     found.append(hash_of(package))
-    (package / "core/steps.py").rename(package / "core/stride.py")
+    (package / "core/seeds.py").rename(package / "core/seed.py")
     found.append(hash_of(package))
     (package / "core/more.py").touch()
     found.append(hash_of(package))
     assert len(set(found)) == 4
-
-
-def test_a_wheel_and_the_checkout_that_it_was_made_of_have_one_hash(package: Path) -> None:
-    """A wheel holds analysis/ and its like inside the package; bytecode and data files say nothing."""
-    checkout = hash_of(package)
-    for name in ("analysis", "cluster", "reproductions", "tune_spaces"):
-        (package / name).mkdir()
-        (package / name / "__init__.py").write_text("x = 1\n")
-    (package / "core/__pycache__").mkdir()
-    (package / "core/__pycache__/sums.cpython-311.pyc").write_bytes(b"\0")
-    (package / "core/_sums.abi3.so").write_bytes(b"\0")
-    assert hash_of(package) == checkout
-
-
-def test_the_hash_is_that_of_the_package_in_use(tmp_path: Path) -> None:
-    copied = tmp_path / "raffed"
-    shutil.copytree(nodes.PACKAGE, copied)
-    assert hash_of(copied) == code_versions().raffed
-    (copied / "core" / "seeds.py").write_text("")
-    assert hash_of(copied) != code_versions().raffed
 
 
 @pytest.mark.parametrize(
@@ -78,13 +58,6 @@ def test_a_difference_says_what_is_where(there: CodeVersions, words: str | None)
     assert difference(there, HERE) == words
 
 
-def test_a_build_of_torch_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same release for a CPU and for CUDA: nodes without a GPU may have the smaller one."""
-    whole = {"torch": "2.11.0+cpu", "numpy": "2.4.6"}
-    monkeypatch.setattr("importlib.metadata.version", whole.__getitem__)
-    assert code_versions.__wrapped__()[1:] == ("2.11.0", "2.4.6")
-
-
 def test_other_code_is_refused_and_the_same_is_not() -> None:
     check_same(code_versions())
     check_same(None)
@@ -97,3 +70,10 @@ def test_nothing_is_compared_in_a_ray_that_this_process_started(monkeypatch: pyt
     assert versions_to_send() == code_versions()
     monkeypatch.setattr(OwnRay, "up", OwnRay())
     assert versions_to_send() is None
+
+
+def test_a_build_of_torch_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same release for a CPU and for CUDA: nodes without a GPU may have the smaller one."""
+    whole = {"torch": "2.11.0+cpu", "numpy": "2.4.6"}
+    monkeypatch.setattr("importlib.metadata.version", whole.__getitem__)
+    assert code_versions.__wrapped__()[1:] == ("2.11.0", "2.4.6")

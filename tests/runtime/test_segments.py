@@ -5,7 +5,6 @@ says so.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 import raffed
 from raffed.results import read_run
 from raffed.results.segments import difference, up_to
-from raffed.runs.record import gpus
 from tests.forging import edited
 from tests.params import one_in
 from tests.runtime.conftest import small
@@ -40,8 +38,6 @@ def spans(run: Path) -> list[tuple[int, int]]:
         3,
         [
             ("versions", "torch", "1.0"),
-            ("versions", "numpy", "1.0"),
-            ("versions", "ray", "1.0"),
             ("versions", "python", "3.9.1"),
             ("versions", "raffed", "0.0.1"),
             ("hardware", "vectors", "AVX9"),
@@ -70,16 +66,17 @@ def test_a_resume_under_the_same_conditions_says_nothing(
     assert caplog.records == []
 
 
-def test_rounds_that_are_computed_again_belong_to_the_segment_that_did_it(stopped: Path) -> None:
-    shutil.rmtree(stopped / "checkpoints" / "round-000003")
+@pytest.mark.parametrize(
+    ("lost", "segments"),
+    [("checkpoints/round-000003", [(1, 2), (3, 4)]), ("checkpoints", [(1, 4)])],
+    ids=["the last checkpoint", "all of them"],
+)
+def test_rounds_that_are_computed_again_belong_to_the_segment_that_did_it(
+    stopped: Path, lost: str, segments: list[tuple[int, int]]
+) -> None:
+    shutil.rmtree(stopped / lost)
     raffed.resume(stopped)
-    assert spans(stopped) == [(1, 2), (3, 4)]
-
-
-def test_a_run_that_begins_again_has_one_segment(stopped: Path) -> None:
-    shutil.rmtree(stopped / "checkpoints")
-    raffed.resume(stopped)
-    assert spans(stopped) == [(1, 4)]
+    assert spans(stopped) == segments
 
 
 def test_what_was_said_while_resuming_is_kept_beside_the_rounds_that_it_is_about(stopped: Path) -> None:
@@ -116,15 +113,3 @@ def test_segments_end_where_the_rounds_do(done: int, left: list[tuple[int, int]]
 )
 def test_a_difference_is_in_what_both_sides_say(there: dict[str, Any], said: str) -> None:
     assert difference(there, HERE) == said
-
-
-@pytest.mark.parametrize(
-    ("placement", "names"),
-    [
-        ({"execution": "serial"}, ""),
-        ({"gpu": "H100"}, "H100"),
-        ({"places": [{"gpu": "H100"}, {"pid": 3}, {"gpu": "A100"}, {"gpu": "A100"}]}, "A100, H100"),
-    ],
-)
-def test_the_gpus_of_a_run_are_those_of_all_its_places(placement: Mapping[str, Any], names: str) -> None:
-    assert gpus(placement) == names

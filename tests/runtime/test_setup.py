@@ -39,12 +39,8 @@ def test_a_client_is_expected_in_its_share_of_the_rounds_at_least_once(
 )
 def test_stages_in_inner_order_take_turns_and_others_do_not(split: str, rounds_per_cycle: int) -> None:
     """docs/papers/gldp.md §3: a round of the paper is M exchanges."""
-    assert (
-        make_spec(
-            prepare_run(RunConfig(data=Data(split=split), federation=Federation(6))).data, 5
-        ).rounds_per_cycle
-        == rounds_per_cycle
-    )
+    config = RunConfig(data=Data(split=split), federation=Federation(6))
+    assert make_spec(prepare_run(config).data, 5).rounds_per_cycle == rounds_per_cycle
 
 
 def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_test_parts() -> None:
@@ -54,10 +50,8 @@ def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_tes
     setup = prepare_run(RunConfig(data=Data(split="incomplete:10", local_test=0.2)))
     own, rows = setup.data.scored_rows["test"]
     assert (own, len(rows)) == ("test", len(setup.dataset.y_test))
-    without = replace(
-        setup,
-        dataset=replace(setup.dataset, x_test=setup.dataset.x_test[:0], y_test=setup.dataset.y_test[:0]),
-    )
+    local_only = replace(setup.dataset, x_test=setup.dataset.x_test[:0], y_test=setup.dataset.y_test[:0])
+    without = replace(setup, dataset=local_only)
     pool, rows = without.data.scored_rows["test"]
     assert pool == "train"
     np.testing.assert_array_equal(np.sort(rows), np.sort(np.concatenate(setup.partition.test)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,6 @@ class Echo(serving.Serving):
     def echo(self, value: Any) -> Any:
         return value
 
-    def total(self, *values: Any) -> Any:
-        return sum(values[1:], values[0])
-
     def pid(self) -> int:
         return os.getpid()
 
@@ -65,9 +61,6 @@ class Echo(serving.Serving):
 
     def nap(self) -> None:
         time.sleep(30)
-
-    def leave(self) -> None:
-        sys.exit(0)
 
 
 ACTOR = ray.remote(num_cpus=0)(Echo)

@@ -81,29 +81,3 @@ def test_another_network_namespace_reaches_no_port(network: list[str]) -> None:
         assert run(KNOCK, door, prefix=network) == [[door, "LET", "IN"]]
     doors = [f"{host}:{port}" for host in (OUTSIDE, "127.0.0.1") for port in ports()]
     assert {said for _, said in run(KNOCK, *doors, prefix=network)} == {"ConnectionRefusedError"}
-
-
-def test_another_user_in_another_network_namespace_opens_no_socket(
-    places: list[str], network: list[str]
-) -> None:
-    """A socket in a folder is reached from any namespace, so the folder has to keep others out."""
-    assert {said for _, said in run(KNOCK, *places, as_nobody=True, prefix=network)} == {"PermissionError"}
-
-
-def test_no_process_of_ray_s_listens_at_a_socket_without_a_file() -> None:
-    """Everybody in a network namespace could connect to one. In /proc/net/unix its name begins with @."""
-    named = {}
-    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
-        words = line.split()
-        if len(words) > 7 and words[7].startswith("@"):
-            named[words[6]] = words[7]
-    mine = set()
-    for pid in family(os.getpid()):
-        for entry in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                target = os.readlink(entry)
-            except OSError:
-                continue
-            mine |= {target[8:-1]} if target.startswith("socket:[") else set()
-    assert mine
-    assert mine & set(named) == set()

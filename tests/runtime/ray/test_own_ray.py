@@ -6,17 +6,13 @@ from __future__ import annotations
 
 import http.client
 import os
-import socket
 import stat
 from pathlib import Path
 
 import pytest
 import ray
 
-from raffed.runtime.ray import session as ray_backend_session
-from raffed.runtime.ray.own_ray import OwnRay
-from raffed.runtime.ray.session import RaySession
-from tests.runtime.ray.intruders import KNOCK, answers, run
+from tests.runtime.ray.intruders import answers
 from tests.runtime.ray.listening import family, listening
 
 pytestmark = pytest.mark.usefixtures("ray_here")
@@ -46,13 +42,6 @@ def test_everything_that_listens_does_so_on_loopback_alone(node: dict[str, int])
     assert {port for port in node.values() if port > 0} <= {place.port for place in places}
     assert {place.address for place in places} <= {"127.0.0.1", "::1"}
     assert all(place.loopback for place in places)
-
-
-def test_a_socket_that_is_open_to_others_is_seen() -> None:
-    with socket.create_server(("0.0.0.0", 0)) as server:
-        port = server.getsockname()[1]
-        (place,) = [place for place in listening(os.getpid()) if place.port == port]
-    assert not place.loopback
 
 
 @pytest.mark.parametrize("agent", ["DashboardAgentListenPort", "RuntimeEnvAgentPort"])
@@ -105,77 +94,8 @@ def test_the_folder_of_the_session_is_the_user_s_alone() -> None:
     assert [one for one in closed if one.name.startswith("raffed-")]
 
 
-def test_a_ray_that_this_process_runs_already_is_used() -> None:
-    with RaySession(None) as session:
-        session.wait()
-    assert ray.is_initialized()
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a session that finds no Ray in its process would start or join; nothing is."""
-    asked: list[str] = []
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(OwnRay, "start", lambda self: asked.append("own"))
-    monkeypatch.setattr(OwnRay, "end", lambda self: None)
-    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
-    monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
-    return asked
-
-
-@pytest.mark.parametrize(
-    ("address", "job", "wanted"),
-    [
-        (None, False, "own"),
-        ("local", False, "own"),
-        ("auto", False, "auto"),
-        ("head:6379", False, "head:6379"),
-        (None, True, "auto"),
-        ("local", True, "own"),
-        ("head:6379", True, "head:6379"),
-    ],
-)
-@pytest.mark.parametrize("named", ["http://127.0.0.1:8265", "127.0.0.1:6379", "auto", ""])
-def test_which_ray(
-    asked: list[str],
-    address: str | None,
-    job: bool,
-    wanted: str,
-    named: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", named)
-    if job:
-        monkeypatch.setenv(ray_backend_session.OF_A_JOB, "{}")
-    with RaySession(address) as session:
-        session.wait()
-    assert asked == [wanted]
-    assert ("Ray job" in caplog.text) == (job and address is None)
-
-
 def test_every_server_of_ray_s_refuses_calls_without_the_token_and_with_a_wrong_one(
     node: dict[str, int],
 ) -> None:
     pytest.importorskip("grpc")
     assert {code for _, code in answers(node)} == {"UNAUTHENTICATED"}
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="becomes another user")
-def test_another_user_reaches_neither_the_sockets_nor_the_token() -> None:
-    """Of Ray's, and raffed's own."""
-    from raffed.runtime.ray.serving import Serving
-
-    serving = Serving()
-    own = serving.listen()
-    assert own is not None
-    raylet = ray.nodes()[0]["RayletSocketName"]
-    (gcs,) = [
-        pid for pid in family(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "gcs_server"
-    ]
-    paths = [own, raylet, f"{os.path.dirname(raylet)}/plasma_store", f"/proc/{gcs}/environ"]
-    found = run(KNOCK, *paths, as_nobody=True)
-    del serving  # its end removes the socket
-    os.rmdir(os.path.dirname(own))
-    assert found == [[path, "PermissionError"] for path in paths]

@@ -11,6 +11,8 @@ import raffed
 from raffed import RunConfig
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.results.runfile import read_run
+from raffed.runtime.ray.node_sums import groups_by_node
+from raffed.runtime.ray.transport import CallId, RayCallId, SocketCalls
 from tests.runtime.conftest import by_every_carrier, on, small
 from tests.runtime.odd_actors import (
     BrokenActor,
@@ -19,13 +21,14 @@ from tests.runtime.odd_actors import (
     FarActor,
     HungryActor,
     JudgedActor,
+    Plain,
     SlowActor,
-    TightActor,
 )
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
 Hashes = dict[str, dict[str, str]]
+TWO = on(small(), execution="ray", actors=2)
 
 
 def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: int = 0) -> dict[str, Any]:
@@ -52,31 +55,36 @@ def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: 
 
 
 @pytest.mark.more
-def test_a_pool_that_is_closed_holds_no_call_of_an_actor_whose_answers_fold_to_the_same_bits_in_any_order(
-    reference: Hashes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@by_every_carrier("socket")
+def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Hashes, tmp_path: Path) -> None:
+    """Of the two actors now the one, now the other answers last."""
+    about = conducted(TWO, tmp_path / "run", SlowActor)
+    assert about["hashes"] == reference["scamap"]
+
+
+@pytest.mark.more
+def test_a_pool_that_is_closed_holds_no_call_of_an_actor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a
-    process shuts Ray down. Of the two actors now the one, now the other answers last.
+    process shuts Ray down.
     """
     import ray
 
-    from raffed.runtime.ray.transport import SocketCalls
-
     calls: list[Any] = []
-    made: list[SocketCalls] = []
+    closed: list[SocketCalls] = []
     close = SocketCalls.close
 
     def seen(self: SocketCalls) -> None:
         calls.extend(one.reference for one in self._serving.values())
         close(self)
-        made.append(self)
+        closed.append(self)
         assert len(ray.wait(calls, num_returns=2, timeout=0)[0]) == 2
 
     monkeypatch.setattr(SocketCalls, "close", seen)
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
-    assert about["hashes"] == reference["scamap"]
+    conducted(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run", ray.remote(Plain))
     assert len(calls) == 2
-    assert [channels._serving for channels in made] == [{}]
+    assert [channels._serving for channels in closed] == [{}]
 
 
 @pytest.mark.more
@@ -93,21 +101,13 @@ def test_sums_that_are_added_on_another_node_have_the_serial_bits_though_an_acto
     assert added[:2] == ["3 0", "3 1"]
 
 
-@pytest.mark.slow  # the test above has it by sockets
-@pytest.mark.parametrize("carrier", ["shared memory", "ray"], indirect=True)
-def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Hashes, tmp_path: Path) -> None:
-    """Two actors of which now the one, now the other answers last."""
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", SlowActor)
-    assert about["hashes"] == reference["scamap"]
-
-
 @pytest.mark.more
 @by_every_carrier("shared memory")
 def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
     carrier: str, reference: Hashes, tmp_path: Path
 ) -> None:
     """It was scoring a round, and the next round's training was asked of it already."""
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", JudgedActor)
+    about = conducted(TWO, tmp_path / "run", JudgedActor)
     assert about["hashes"] == reference["scamap"]
     assert (tmp_path / "run/died").exists()
     assert about["placement"]["restarts"] == 1
@@ -118,7 +118,7 @@ def test_an_actor_lost_with_two_things_to_do_is_replaced_once(
 def test_an_actor_that_runs_out_of_memory_hands_its_clients_over_and_the_bits_stay(
     carrier: str, reference: Hashes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", HungryActor)
+    about = conducted(TWO, tmp_path / "run", HungryActor)
     assert about["hashes"] == reference["scamap"]
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
     assert "CUDA out of memory" in caplog.text
@@ -130,7 +130,7 @@ def test_an_actor_that_cannot_start_is_not_started_again_and_its_error_is_told(t
         ActorStartError,
         match=r"^client actor 1 could not start: RuntimeError: Found no NVIDIA driver here\.;",
     ):
-        conducted(on(small(), execution="ray", actors=2), tmp_path / "run", BrokenActor)
+        conducted(TWO, tmp_path / "run", BrokenActor)
     assert read_run(tmp_path / "run")["state"] == "failed"
     assert (tmp_path / "starts").read_text() == "1\n"
 
@@ -142,21 +142,14 @@ def test_a_driver_that_cannot_start_is_not_started_again(
     with pytest.raises(
         ActorStartError, match=r"driver actor could not start: ModuleNotFoundError: No module named .raffed.;"
     ):
-        raffed.run(on(small(), execution="ray", actors=2), tmp_path / "run")
+        raffed.run(TWO, tmp_path / "run")
 
 
 @pytest.mark.more
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(CrampedActor, id="amid its data"),
-        pytest.param(TightActor, id="with its first byte", marks=pytest.mark.slow),
-    ],
-)
 def test_an_actor_that_runs_out_of_memory_while_it_loads_is_done_without(
-    reference: Hashes, tmp_path: Path, kind: Any
+    reference: Hashes, tmp_path: Path
 ) -> None:
-    about = conducted(on(small(), execution="ray", actors=2), tmp_path / "run", kind)
+    about = conducted(TWO, tmp_path / "run", CrampedActor)
     assert about["hashes"] == reference["scamap"]
     assert (about["placement"]["retired"], about["placement"]["restarts"]) == ([0], 0)
 
@@ -172,7 +165,7 @@ def test_clients_of_a_lost_actor_for_whose_replacement_there_is_no_room_move_to_
 ) -> None:
     """As when its node is lost and the others are full. Ray itself would wait for ever."""
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 1.0})
-    config = on(small(), execution="ray", actors=2)
+    config = TWO
     about = conducted(config, tmp_path / "run", JudgedActor, later=1000)
     assert about["hashes"] == reference["scamap"]
     assert len(about["placement"]["retired"]) == 1
@@ -189,3 +182,18 @@ def test_without_another_actor_memory_that_runs_out_ends_the_run_resumably(
     ):
         conducted(on(small(), execution="ray", actors=1), tmp_path / "run", HungryActor, actors=1)
     assert raffed.resume(tmp_path / "run", runtime=small().runtime).hashes == reference["scamap"]
+
+
+NODES = {0: "here", 1: "here", 2: "a", 3: "b", 4: "a", 5: "c"}
+EACH: list[CallId[Any]] = [RayCallId(actor, None) for actor in range(6)]
+BY_SOCKET_OR_UNKNOWN: list[CallId[Any]] = [CallId(2), *(RayCallId(actor, None) for actor in (4, 9, 8))]
+
+
+@pytest.mark.parametrize(
+    ("calls", "nodes", "groups"), [(EACH, NODES, [[2, 4]]), (BY_SOCKET_OR_UNKNOWN, NODES, []), (EACH, {}, [])]
+)
+def test_two_actors_of_another_node_are_a_group_and_neither_single_ones_nor_the_drivers_neighbours(
+    calls: list[CallId[Any]], nodes: dict[int, str], groups: list[list[int]]
+) -> None:
+    found = groups_by_node(calls, nodes, "here")
+    assert [[one.actor for one in group] for group in found] == groups

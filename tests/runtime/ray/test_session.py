@@ -13,7 +13,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,52 +20,36 @@ import pytest
 import ray
 
 from raffed.errors import UsageError
-from raffed.runtime.ray import own_ray
-from raffed.runtime.ray import session as ray_address
-from raffed.runtime.ray import session as ray_backend_session
+from raffed.runtime.ray import own_ray, session
 from raffed.runtime.ray.own_ray import OwnRay
 from raffed.runtime.ray.session import RaySession, check_answers
 
 
-@pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An address that takes connections and never says anything, for which nobody waits for long."""
-    monkeypatch.setattr(ray_address, "SPEAK_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:-1", ":6379", "ray://", "127.0.0.1:6379/x"])
+def test_what_is_no_address_is_refused_with_what_can_be_given(address: str) -> None:
+    with pytest.raises(UsageError, match="must be auto, local, HOST:PORT"):
+        check_answers(address)
 
 
-@pytest.fixture
-def closed(silent: str) -> str:
-    """An address where nothing listens."""
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "a..b:{}"])
+def test_an_address_where_nothing_listens_is_refused_before_ray_tries(form: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
-    return f"127.0.0.1:{free}"
-
-
-def test_an_address_where_nothing_listens_is_refused_before_ray_tries(closed: str, silent: str) -> None:
-    ip6 = f"[::1]:{closed.rpartition(':')[2]}"
-    for address in (closed, f"ray://{closed}", ip6, "a..b:6379"):
-        with pytest.raises(UsageError, match="nothing answers there"):
-            check_answers(address)
-    with pytest.raises(UsageError, match="takes connections and says nothing"):
-        check_answers(silent)
-    for other in ("nonsense", "127.0.0.1:-1", "127.0.0.1:", ":6379", "warm", "ray://", "127.0.0.1:6379/x"):
-        with pytest.raises(UsageError, match="must be auto, local, HOST:PORT"):
-            check_answers(other)
+    with pytest.raises(UsageError, match="nothing answers there"):
+        check_answers(form.format(free))
 
 
 @pytest.mark.parametrize(
     ("said", "refused"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n", True),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", True),
-        (bytes((0, 0, 6, 4, 0)), False),
-        (b"", True),
+        (b"HTTP/1.1 400 Bad Request\r\n", "not Ray"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "not Ray"),
+        (bytes((0, 0, 6, 4, 0)), ""),
+        (b"", "says nothing"),
     ],
     ids=["a dashboard", "a login", "HTTP/2", "nothing"],
 )
-def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: bytes, refused: bool) -> None:
+def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: bytes, refused: str) -> None:
     """Ray would try for minutes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -79,94 +62,74 @@ def test_what_does_not_speak_ray_s_protocol_is_refused_before_ray_tries(said: by
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with (
-            pytest.raises(UsageError, match=r"(not Ray|says nothing); .*HOST:6379")
-            if refused
-            else contextlib.nullcontext()
-        ):
+        refusal = pytest.raises(UsageError, match=f"{refused}; .*HOST:6379")
+        with refusal if refused else contextlib.nullcontext():
             check_answers(address)
         thread.join(10)
 
 
-def test_what_ray_says_of_a_cluster_is_the_user_s_to_mend(
-    monkeypatch: pytest.MonkeyPatch, silent: str
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("head:6379", r"has not taken this process.*RAY_AUTH_TOKEN_PATH"),
+        (None, r"has not started.*doctor --ray"),
+    ],
+    ids=["a cluster", "an own Ray"],
+)
+def test_a_ray_that_does_not_come_up_in_time_is_an_error(
+    address: str | None, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def init(**kwargs: object) -> None:
-        raise ConnectionError("no such cluster")
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
-    with (
-        RaySession(silent) as session,
-        pytest.raises(UsageError, match=f"--address {silent}: no such cluster; .*HOST:6379"),
-    ):
-        session.wait()
-
-
-def test_a_session_ends_though_its_cluster_never_answers(
-    monkeypatch: pytest.MonkeyPatch, silent: str
-) -> None:
-    asked, let_go = threading.Event(), threading.Event()
-
-    def init(**kwargs: object) -> None:
-        asked.set()
-        let_go.wait(60)
-
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(ray_backend_session, "JOIN_SECONDS", 0.5)
-
-    def interrupted() -> None:
-        with RaySession(silent):
-            assert asked.wait(30)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    let_go.set()
-    # It still ends its connection, before another test has a hand in `ray`
-    for thread in threading.enumerate():
-        if thread.name == "ray-session":
-            thread.join(30)
-
-
-def test_a_cluster_that_does_not_take_this_process_in_time_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As one that asks for another token, to which Ray would go on trying for minutes."""
+    """A cluster that asks for another token, to which Ray would go on trying for minutes; an own Ray one of
+    whose processes was killed at the beginning, for which `ray.init` waits for ever.
+    """
     let_go = threading.Event()
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", lambda **options: let_go.wait(60))
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(ray_backend_session, "found", lambda address: address)
-    monkeypatch.setattr(ray_backend_session, "JOIN_SECONDS", 0.1)
-    monkeypatch.setattr(ray_backend_session, "POLL_SECONDS", 0.05)
-    with (
-        RaySession("head:6379") as session,
-        pytest.raises(UsageError, match=r"has not taken this process.*RAY_AUTH_TOKEN_PATH"),
-    ):
-        session.wait()
+    monkeypatch.setattr(OwnRay, "start", lambda self: let_go.wait(60))
+    monkeypatch.setattr(OwnRay, "end", lambda self: None)
+    monkeypatch.setattr(session, "found", lambda address: address)
+    for name, seconds in (("JOIN_SECONDS", 0.1), ("START_SECONDS", 0.1), ("POLL_SECONDS", 0.05)):
+        monkeypatch.setattr(session, name, seconds)
+    with RaySession(address) as began, pytest.raises(UsageError, match=told):
+        began.wait()
     let_go.set()
-    for thread in threading.enumerate():
-        if thread.name == "ray-session":
-            thread.join(30)
+    began._thread.join(30)
 
 
-def test_ray_s_own_error_is_one_line_with_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(**options: object) -> None:
-        raise RuntimeError("too few of something\nand a second line")
-
-    monkeypatch.setattr(ray, "init", init)
+@pytest.mark.parametrize(
+    ("address", "job", "wanted"),
+    [
+        (None, False, "own"),
+        ("local", False, "own"),
+        ("auto", False, "auto"),
+        ("head:6379", False, "head:6379"),
+        (None, True, "auto"),
+        ("local", True, "own"),
+        ("head:6379", True, "head:6379"),
+    ],
+)
+def test_which_ray_is_started_or_joined_whatever_ray_address_says(
+    address: str | None,
+    job: bool,
+    wanted: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked: list[str] = []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr(own_ray, "_read_again", lambda: None)
-    # A start that fails leaves no Ray in `up`, where that of another test may stand
-    monkeypatch.setattr(OwnRay, "up", OwnRay.up)
-    with pytest.raises(UsageError, match=r"^Ray could not start: too few of something [^\n]*doctor --ray"):
-        OwnRay().start()
+    monkeypatch.setattr(OwnRay, "start", lambda self: asked.append("own"))
+    monkeypatch.setattr(OwnRay, "end", lambda self: None)
+    monkeypatch.setattr(session, "found", lambda address: address)
+    monkeypatch.setattr(ray, "init", lambda address, **options: asked.append(address))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    if job:
+        monkeypatch.setenv(session.OF_A_JOB, "{}")
+    with RaySession(address) as began:
+        began.wait()
+    assert asked == [wanted]
+    assert ("Ray job" in caplog.text) == (job and address is None)
 
 
 def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(
@@ -184,8 +147,8 @@ def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(
     monkeypatch.setattr(OwnRay, "end", lambda self: note("end"))
     monkeypatch.setattr(ray, "is_initialized", lambda: bool(calls) and calls[-1][0] == "start")
     for rays in (1, 2):
-        with RaySession(None) as session:
-            session.wait()
+        with RaySession(None) as first:
+            first.wait()
             with RaySession(None) as second:
                 second.wait()
             assert len(calls) == 2 * rays - 1
@@ -214,26 +177,12 @@ def test_signals_are_handled_as_before_once_ray_has_begun_and_once_it_has_ended(
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append("own"))
     try:
-        with RaySession(None) as session:
-            session.wait()
+        with RaySession(None) as first:
+            first.wait()
             send(1)
         send(2)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_an_own_ray_that_never_starts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when one of its processes is killed at the beginning: `ray.init` then waits for ever."""
-    let_go = threading.Event()
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(OwnRay, "start", lambda self: let_go.wait(60))
-    monkeypatch.setattr(OwnRay, "end", lambda self: None)
-    monkeypatch.setattr(ray_backend_session, "START_SECONDS", 0.1)
-    monkeypatch.setattr(ray_backend_session, "POLL_SECONDS", 0.05)
-    with RaySession(None) as session, pytest.raises(UsageError, match=r"has not started.*doctor --ray"):
-        session.wait()
-    let_go.set()
-    session._thread.join(30)
 
 
 @pytest.mark.skipif(not Path("/proc/thread-self/children").exists(), reason="Linux")

@@ -5,9 +5,7 @@ is given back.
 from __future__ import annotations
 
 import gc
-import os
 import socket
-import threading
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -141,36 +139,3 @@ def test_half_a_message_ends_the_conversation_for_both(
         one.send((), [packed(np.arange(LARGE))])
     with pytest.raises(OSError, match="0 of 1 descriptors"):
         other.receive()
-
-
-def test_an_end_that_is_gone_says_so(ends: tuple[SocketEnd, SocketEnd]) -> None:
-    one, other = ends
-    other.close()
-    with pytest.raises(OSError, match="Broken pipe"):
-        one.send((), [packed(np.arange(LARGE))])
-    with pytest.raises((EOFError, OSError)):
-        one.receive()
-
-
-def test_a_large_pickle_and_memory_pass_between_threads(ends: tuple[SocketEnd, SocketEnd]) -> None:
-    """The pickle does not fit into the socket: it is read while it is written, and the descriptors come
-    after it.
-    """
-    one, other = ends
-    value = [b"x" * 3_000_000, np.arange(LARGE)]
-    writer = threading.Thread(target=one.send, args=((), [packed(value)]))
-    writer.start()
-    _, [received] = other.receive()
-    writer.join()
-    there = received.unpacked()
-    assert there[0] == value[0]
-    assert np.array_equal(there[1], value[1])
-
-
-def test_no_memory_left_is_an_error_of_the_caller_not_a_lost_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> int:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    with pytest.raises(OSError, match="Too many open files"):
-        packed(np.arange(LARGE))

@@ -7,7 +7,9 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import queue
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ from raffed.core.params import Params
 from raffed.errors import BoundaryError, NumericsError
 from raffed.runtime.ray.serving import RemoteError
 from raffed.runtime.ray.transport import Call, RayCalls, Shared, SocketCalls, Transport, opened
-from tests.runtime.ray.echo_actor import ACTOR, Echo
+from tests.runtime.ray.echo_actor import ACTOR
 from tests.runtime.ray.private_record import Secret
 
 pytestmark = pytest.mark.usefixtures("ray_here")
@@ -70,24 +72,12 @@ def test_answers_belong_to_their_calls_in_whatever_order_they_are_waited_for(tra
         assert outcome() == sent
 
 
-def test_each_of_several_calls_gets_its_outcome_once(transport: Transport) -> None:
-    waiting = {transport.call(i, Call[int]("echo", (i,))): i for i in (0, 1)}
-    while waiting:
-        call, outcome = transport.first(waiting)
-        assert outcome() == waiting.pop(call)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("dtype", ["float16", "int64", "bool"])
 def test_arrays_arrive_with_their_bits_at_both_ends(transport: Transport, dtype: str) -> None:
     bits = np.random.default_rng(0).integers(0, 256, 400_000, dtype=np.uint8)
     sent = (bits % 2 if dtype == "bool" else bits).view(dtype)
     back = answer(transport, 0, "echo", sent)
     assert (back.dtype, back.tobytes()) == (sent.dtype, sent.tobytes())
-
-
-def test_a_method_of_an_actor_returns_what_it_returns_in_this_process(transport: Transport) -> None:
-    w = [torch.randn(300, 70, generator=torch.Generator().manual_seed(i)) for i in range(3)]
-    assert torch.equal(answer(transport, 1, "total", *w), Echo().total(*w))
 
 
 def test_messages_larger_than_any_buffer_of_the_system_pass_each_other(transport: Transport) -> None:
@@ -161,11 +151,6 @@ def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes
             mortal.first([call])[1]()
 
 
-def test_an_actor_that_leaves_by_itself_counts_as_lost(mortal: Transport) -> None:
-    with pytest.raises(ray.exceptions.RayActorError):
-        answer(mortal, 0, "leave")
-
-
 def test_a_replacement_answers_in_place_of_a_killed_actor(mortal: Transport) -> None:
     pid = answer(mortal, 0, "pid")
     owed = mortal.call(0, Call[None]("nap"))
@@ -198,7 +183,7 @@ def test_nothing_is_left_in_this_process_when_a_transport_has_ended(kind: str) -
     def once() -> list[int]:
         made = connected(kind)
         transport = next(made)
-        answer(transport, 0, "total", np.ones(200_000), np.ones(200_000))
+        answer(transport, 0, "echo", np.ones(200_000))
         pids = [answer(transport, i, "pid") for i in range(2)]
         del transport
         assert next(made, None) is None
@@ -255,3 +240,55 @@ def test_without_shared_memory_only_small_broadcasts_go_by_socket(
     made = opened(RayCalls({}), near=(), far=(), size=size)
     assert type(made) is kind
     made.close()
+
+
+class Eager(queue.Queue[Any]):
+    """An inbox whose reader is always faster: an end that is over is closed as soon as that is told.
+    Waits 30 s, not for ever.
+    """
+
+    def __init__(self, channels: SocketCalls) -> None:
+        super().__init__()
+        self.channels = channels
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if item[1] is None:
+            self.channels._ends[item[0]].close()
+        super().put(item, block, timeout)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return super().get(block, timeout or 30)
+
+
+def test_the_answers_of_the_others_are_read_though_an_end_is_closed_at_once() -> None:
+    for channels in connected("socket"):
+        assert isinstance(channels, SocketCalls)
+        pid = answer(channels, 0, "pid")
+        channels._inbox = Eager(channels)  # type: ignore[assignment]
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ray.exceptions.RayActorError):
+            answer(channels, 0, "echo", 1)
+        assert answer(channels, 1, "echo", 2) == 2
+        assert [channels.reaches(actor) for actor in (0, 1)] == [False, True]
+
+
+def test_an_actor_that_is_dead_before_it_is_connected_to_is_left_to_ray() -> None:
+    actor = ACTOR.remote()
+    ray.kill(actor, no_restart=True)
+    assert not SocketCalls(RayCalls({0: actor}), [0]).reaches(0)
+
+
+@pytest.mark.parametrize("below", ["", f"{'x' * 60}/{'y' * 60}"], ids=["a short folder", "a deep folder"])
+def test_no_socket_is_left_once_an_actor_is_connected_and_one_below_a_deep_folder_lies_elsewhere(
+    below: str,
+) -> None:
+    """A socket's path has some 100 characters at most; a deep TMPDIR is longer."""
+    with tempfile.TemporaryDirectory(prefix="c-") as short:
+        folder = Path(short) / below
+        folder.mkdir(parents=True, exist_ok=True)
+        actor = ACTOR.remote(str(folder))
+        channels = SocketCalls(RayCalls({0: actor}), [0])
+        assert answer(channels, 0, "echo", 1) == 1
+        assert not list(folder.iterdir())
+        ray.kill(actor, no_restart=True)
+        channels.close()
