@@ -27,18 +27,8 @@ SOURCE = (
     "From helm-chart/kuberay-operator/crds of ray-project/kuberay (Apache License 2.0) at its tag v1.7.0, "
     "version v1 of each, cut down by tests/cluster/crds.py"
 )
-KEPT = (
-    "type",
-    "enum",
-    "format",
-    "pattern",
-    "required",
-    "minimum",
-    "maximum",
-    "minItems",
-    "maxItems",
-    "maxLength",
-)
+LIMITS = ("minimum", "maximum", "minItems", "maxItems", "maxLength")
+KEPT = ("type", "enum", "format", "pattern", "required", *LIMITS)
 FREE = "x-kubernetes-preserve-unknown-fields"
 EITHER = "x-kubernetes-int-or-string"
 

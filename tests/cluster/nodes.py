@@ -13,22 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RAY = [
-    "-m",
-    "ray.scripts.scripts",
-    "start",
-    "--block",
-    "--disable-usage-stats",
-    "--num-cpus",
-    "1",
-]
+RAY = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
 STORE = 80 * 2**20  # bytes of an object store, the least that Ray takes being 75 MiB
 UP_SECONDS = 240.0  # on a machine that others use as well
 
@@ -78,8 +70,6 @@ class Cluster:
     """A head and `workers` more nodes of one core each; ended, node by node, when the block is left.
 
     `prefixes`: one command a node to start it with, such as ip netns exec NAME; `addresses`: the nodes' own.
-    `python`: that of another environment, whose nodes do not find this checkout and have working folders
-    elsewhere; `variables`: environment variables of the nodes.
     """
 
     def __init__(
@@ -88,11 +78,7 @@ class Cluster:
         prefixes: Sequence[Sequence[str]] = (),
         addresses: Sequence[str] = (),
         cpus: Sequence[int] = (),
-        python: Path | None = None,
-        variables: Mapping[str, str] | None = None,
     ) -> None:
-        self._python, self._apart = str(python or sys.executable), python is not None
-        self._variables = dict(variables or {})
         # Sockets lie in it: their paths must be short
         self.folder = Path(tempfile.mkdtemp(prefix="rf", dir="/tmp"))
         self.token_file = self.folder / "token"
@@ -109,9 +95,7 @@ class Cluster:
     @property
     def dashboard(self) -> str:
         """Where jobs are handed in."""
-        return (
-            f"http://{'127.0.0.1' if not any(self._prefixes) else self._addresses[0]}:{self.dashboard_port}"
-        )
+        return f"http://{self._addresses[0]}:{self.dashboard_port}"
 
     @property
     def gcs_address(self) -> str:
@@ -123,11 +107,10 @@ class Cluster:
         """That of a person who has the token; only its path is told."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         mine = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(self.token_file), "OMP_NUM_THREADS": "1"}
-        found = {name: value for name, value in kept.items() if name != "PYTHONPATH" or not self._apart}
         return {
-            **found,
+            **kept,
             **mine,
-            **({} if self._apart else {"PYTHONPATH": str(ROOT)}),
+            "PYTHONPATH": str(ROOT),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # a node that is told to end does so at once
@@ -148,37 +131,16 @@ class Cluster:
         self.end()
 
     def _start(self) -> None:
-        host = self._addresses[0]
-        head = [
-            "--head",
-            "--port",
-            self.gcs,
-            "--dashboard-host",
-            host,
-            "--dashboard-port",
-            self.dashboard_port,
-        ]
+        dashboard = ["--dashboard-host", self._addresses[0], "--dashboard-port", self.dashboard_port]
+        head = ["--head", "--port", self.gcs, *dashboard]
         for number, (prefix, address) in enumerate(zip(self._prefixes, self._addresses, strict=True)):
             agent, grpc, metrics = free_ports(3)
             joins = head if number == 0 else ["--address", self.gcs_address]
-            ports = [
-                "--dashboard-agent-listen-port",
-                agent,
-                "--dashboard-agent-grpc-port",
-                grpc,
-                "--metrics-export-port",
-                metrics,
-            ]
-            mine = [
-                "--node-ip-address",
-                address,
-                "--object-store-memory",
-                STORE,
-                "--num-cpus",
-                self._cpus[number],
-            ]
-            where = ["--temp-dir", self.folder / f"n{number}"]
-            command = [*prefix, self._python, *RAY, *joins, *ports, *mine, *where]
+            ports = ["--dashboard-agent-listen-port", agent, "--dashboard-agent-grpc-port", grpc]
+            ports += ["--metrics-export-port", metrics]
+            mine = ["--node-ip-address", address, "--num-cpus", self._cpus[number]]
+            mine += ["--object-store-memory", STORE, "--temp-dir", self.folder / f"n{number}"]
+            command = [*prefix, *RAY, *joins, *ports, *mine]
             self._commands.append([str(word) for word in command])
             self._nodes.append(self._spawned(number))
             if number == 0:
@@ -190,8 +152,7 @@ class Cluster:
                 self._commands[number],
                 stdout=log,
                 stderr=log,
-                env={**self.environment, **self._variables},
-                cwd=self.folder if self._apart else None,
+                env=self.environment,
                 start_new_session=True,
             )
 
@@ -199,9 +160,9 @@ class Cluster:
         count = "import ray; print(sum(n['Alive'] for n in ray.nodes()))"
         self._wait_for(lambda: self.ask(count) == str(len(self._nodes)), "nodes")
 
-    def _wait_for(self, done: object, what: str) -> None:
+    def _wait_for(self, done: Callable[[], bool], what: str) -> None:
         until = time.monotonic() + UP_SECONDS
-        while not done():  # type: ignore[operator]
+        while not done():
             gone = [number for number, node in enumerate(self._nodes) if node.poll() is not None]
             if time.monotonic() > until or (gone and self._retries == 0):
                 raise RuntimeError(f"{what}: {self.logs()}")
@@ -216,7 +177,7 @@ class Cluster:
             f"import ray; ray.init(address='{self.gcs_address}', logging_level='ERROR', "
             f"log_to_driver=False)\n"
         )
-        command = [*self._prefixes[0], self._python, "-c", start + code]
+        command = [*self._prefixes[0], sys.executable, "-c", start + code]
         try:
             done = subprocess.run(
                 command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False

@@ -93,19 +93,8 @@ def processes_of_the_job() -> list[str]:
 @pytest.mark.slow
 def test_a_run_uses_both_nodes_and_nothing_is_left(allocation: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = [
-        "bash",
-        SCRIPT,
-        "run",
-        "--method",
-        "fedavg",
-        "--split",
-        "iid:6",
-        "--rounds",
-        "2",
-        "--out",
-        str(out),
-    ]
+    words = ["run", "--method", "fedavg", "--split", "iid:6", "--rounds", "2", "--out", str(out)]
+    command = ["bash", SCRIPT, *words]
     done = subprocess.run(command, env=allocation, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     about = json.loads((out / "run.json").read_text())
