@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.reliability.case_log import GOOD, UNCOUNTED, Case, CaseLog, summary
+from tests.reliability.case_log import GOOD, UNCOUNTED, Case, CaseLog
 from tests.reliability.conditions import conditions
 from tests.reliability.damages import damages
+from tests.reliability.figures import figures
 from tests.reliability.kills import kills
 from tests.reliability.readings import Reading
 from tests.reliability.shim import preload
@@ -58,7 +59,7 @@ def main(words: list[str] | None = None) -> int:
     finally:
         if wanted.work is None and not log.faults():
             shutil.rmtree(where, ignore_errors=True)
-    print(summary(log))
+    print(figures(log.cases))
     goals = {"kill": wanted.kills, "damage": wanted.damages, "condition": wanted.conditions}
     missed = any(len(log.counted(kind)) < goal for kind, goal in goals.items())
     return 1 if log.faults() or missed else 0

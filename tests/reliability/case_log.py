@@ -1,4 +1,4 @@
-"""The log of the suite: one JSON line a case, a table at the end, and whether the goals are met.
+"""The log of the suite: one JSON line a case.
 
 A run of the suite that was interrupted goes on with the cases that its log lacks.
 """
@@ -6,8 +6,6 @@ A run of the suite that was interrupted goes on with the cases that its log lack
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -78,45 +76,3 @@ class CaseLog:
 
     def faults(self) -> list[Case]:
         return [one for one in self.cases if one.outcome not in (*GOOD, *UNCOUNTED)]
-
-
-def table(head: str, rows: Iterable[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    names = head.split("|")
-    return "\n".join(
-        [f"| {' | '.join(names)} |", "|---" * len(names) + "|", *(f"| {' | '.join(row)} |" for row in rows)]
-    )
-
-
-def summary(log: CaseLog) -> str:
-    """What was done and what came of it, as tables."""
-    parts = list[str]()
-    for kind, first in (("kill", "target"), ("damage", "file and damage"), ("condition", "condition")):
-        found = log.counted(kind)
-        if not found:
-            continue
-        rows = Counter((_label(one), one.execution, one.outcome) for one in found)
-        parts.append(
-            f"{kind}s: {len(found)}\n\n"
-            + table(
-                f"{first}|execution or command|outcome|cases",
-                [(*row, str(number)) for row, number in sorted(rows.items())],
-            )
-        )
-    kills = log.counted("kill")
-    parts.append(
-        f"{len(kills)} kills ({_different(one.signal for one in kills)} signals, "
-        f"{_different(one.target for one in kills)} targets, {_different(one.execution for one in kills)} "
-        f"executions, {_different(one.method for one in kills)} methods), "
-        f"{len(log.counted('damage'))} damages, {len(log.counted('condition'))} conditions, "
-        f"{len(log.faults())} faults"
-    )
-    return "\n\n".join(parts)
-
-
-def _different(names: Iterable[str]) -> int:
-    return len(set(names))
-
-
-def _label(case: Case) -> str:
-    return f"{case.target}, {case.signal}" if case.signal else case.target

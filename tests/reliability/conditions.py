@@ -30,20 +30,10 @@ from tests.reliability.verdicts import TRACEBACK
 
 GIB = 2**30
 MANY = (
-    *(
-        "--model",
-        "mlp",
-        "--model-arg",
-        "hidden=[8]",
-        "--rounds",
-        "5",
-        "--participation",
-        "0.2",
-        "--epochs",
-        "1",
-    ),
-    *("--checkpoint-every", "2", "--execution", "serial", "--cohort", "100", "--json"),
+    *("--model", "mlp", "--model-arg", "hidden=[8]", "--rounds", "5", "--participation", "0.2"),
+    *("--epochs", "1", "--checkpoint-every", "2", "--execution", "serial", "--cohort", "100", "--json"),
 )
+CHANGES = ("renamed", "exchanged", "removed", "read-only")
 
 
 def full_disk(place: Place) -> Outcome:
@@ -85,16 +75,17 @@ def small_disk(place: Place) -> Outcome:
 
 
 def lost_folder(place: Place) -> Outcome:
-    """The folder is renamed, exchanged, removed or made read-only while the run works in it."""
-    command = place.begun([*RUN, *ROUNDS[2:], "--rounds", "40", "--out", str(place.out)])
-    wait_for(command, place.dice.randint(1, 10))
-    change = place.dice.choice(["renamed", "exchanged", "removed", "read-only"])
-    moved = place.out.with_name("moved")
+    """The folder is renamed, exchanged, removed or made read-only while a run, serial or on Ray, or a sweep
+    works in it. One line says so, and what was computed is continued.
+    """
+    runs = [place.words(execution, rounds=40) for execution in ("serial", "ray")]
+    words = place.dice.choice([*runs, place.sweep()])
+    command, moved = place.begun(words), place.out.with_name("moved")
+    wait_for(command, 1 if words[0] == "tune" else place.dice.randint(1, 10))
+    change = place.dice.choice(CHANGES)
     if change == "read-only":
-        done = subprocess.run(
-            ["mount", "--bind", "-o", "ro", place.out, place.out], capture_output=True, check=False
-        )
-        if done.returncode:
+        mount = ["mount", "--bind", "-o", "ro", place.out, place.out]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
             command.end()
             return "impossible here", "mounting is not permitted"
     else:
@@ -109,17 +100,23 @@ def lost_folder(place: Place) -> Outcome:
         if change == "read-only":
             subprocess.run(["umount", "--lazy", place.out], check=True)
     err = command.errors.read_text()
-    how = f"{change}: {last(err)}"
-    why = judged(code, err + command.log.read_text(), (1,))
-    if not why and change == "exchanged" and list(place.out.glob("*.json")):
-        why = "wrote into the foreign folder"
-    if why or change == "removed":
-        return why or "refused", how
+    how = f"{words[0]}, {change}: {last(err)}"
+    if code:  # else it had ended before the change
+        why = judged(code, err + command.log.read_text(), (1,))
+        if not why and change == "exchanged" and list(place.out.glob("*.json")):
+            why = "wrote into the foreign folder"
+        if not why and change in ("renamed", "exchanged") and "was renamed or removed while" not in err:
+            why = "does not say what became of the folder"
+        if left := command.left(set()):
+            why = f"left behind: {', '.join(one.name for one in left)}"
+        if why:
+            return why, how
+    if change == "removed":
+        return "refused", how
     if change != "read-only":
         shutil.rmtree(place.out, ignore_errors=True)
         moved.rename(place.out)
-    again = place.begun(place.again(place.words()), "last")
-    return ("equal" if again.wait(LONGEST) == 0 else "not continued"), how
+    return place.ends_equal(words) or "equal", how
 
 
 def two_commands(place: Place) -> Outcome:

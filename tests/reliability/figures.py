@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.reliability.case_log import GOOD, UNCOUNTED, Case, CaseLog, table
+from tests.reliability.case_log import GOOD, UNCOUNTED, Case, CaseLog
 from tests.reliability.verdicts import HANG
 
 BEGIN, END = "<!-- figures of tests/reliability/figures.py -->", "<!-- end of the figures -->"
@@ -106,7 +106,9 @@ def crossed(cases: Sequence[Case], head: str, row: Of, column: Of) -> str:
         )
         for name in sorted({row(one) for one in cases})
     ]
-    return table("|".join((head, *columns, "all")), rows)
+    lines = [(head, *columns, "all"), *rows]
+    head_line, *others = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([head_line, "|---" * len(lines[0]) + "|", *others])
 
 
 def target(case: Case) -> str:

@@ -61,10 +61,10 @@ class Place:
     def out(self) -> Path:
         return self.work / "out"
 
-    def words(self, execution: str = "serial") -> list[str]:
+    def words(self, execution: str = "serial", rounds: int = 6) -> list[str]:
         """The run."""
         run = [execution if word == "serial" else word for word in RUN]
-        return [*run, *ROUNDS, "--out", str(self.out)]
+        return [*run, *ROUNDS[2:], "--rounds", str(rounds), "--out", str(self.out)]
 
     def sweep(self) -> list[str]:
         """A sweep of one method."""

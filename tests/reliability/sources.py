@@ -17,16 +17,8 @@ ROUNDS = ("--rounds", "6", "--checkpoint-every", "2")
 SWEEP = ("tune", *TINY, "--rounds", "2", "--seeds", "1", "--grid", "local.lr=0.01,0.1", "--json")
 METHODS = ("--method", "fedavg", "--method", "fedrs")
 CLOCK = (
-    "--speeds",
-    "lognormal",
-    "--server",
-    "fedbuff",
-    "--buffer",
-    "2",
-    "--rounds",
-    "12",
-    "--checkpoint-every",
-    "2",
+    *("--speeds", "lognormal", "--server", "fedbuff", "--buffer", "2"),
+    *("--rounds", "12", "--checkpoint-every", "2"),
 )
 
 

@@ -18,7 +18,7 @@ import raffed
 from raffed import Federation, Local, RunConfig, Runtime
 from raffed.results.runfile import read_run
 from raffed.results.sweep_file import read_sweep
-from tests.reliability.commands import SECONDS, Begin, Ended
+from tests.reliability.commands import SECONDS, Begin
 from tests.reliability.targets import found, strike
 from tests.reliability.verdicts import ENDED_BY_RAY
 
@@ -37,58 +37,43 @@ COMMANDS = {  # words, the line that shows that its work goes on, what continues
     ),
 }
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-
-
-def struck(begin: Begin, out: Path, name: str, execution: str, number: int, whole: bool) -> Ended:
-    """A command whose work goes on is sent a signal, alone or with its whole group."""
-    words, shown, _ = COMMANDS[name]
-    placed = [] if name == "tune" else ["--execution", execution]
-    command = begin([*words, *SMALL, *placed, "--out", str(out)])
-    command.until(shown)
-    pid = command.pid
-    return command.ended(lambda: os.killpg(pid, number) if whole else os.kill(pid, number))
-
-
-def check(ended: Ended, code: int, says: str) -> None:
-    assert ended.code == code
-    assert says in ended.err.splitlines()  # on a busy machine warnings are repeated behind it
-    assert "Traceback" not in ended.err
-    assert ended.seconds < SECONDS
-    assert ended.left == []
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.more
-def test_sigterm_to_the_whole_group_of_a_run_on_ray_ends_it_resumably(begin: Begin, tmp_path: Path) -> None:
-    """timeout(1), Slurm and `docker stop` send it to Ray's processes as well."""
-    out = tmp_path / "run"
-    ended = struck(begin, out, "run", "ray", signal.SIGTERM, whole=True)
-    check(ended, 143, f"raffed: stopped; continue with: raffed resume {out}")
-    about = read_run(out)
-    assert about["state"] == "stopped"
-    assert (out / "checkpoints" / f"round-{about['rounds_done']:06d}").exists()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "execution", "number", "whole"),
+    ("name", "execution", "number", "target"),
     [
-        ("run", "serial", signal.SIGHUP, False),
-        ("run", "ray", signal.SIGINT, True),
-        ("compare", "ray", signal.SIGTERM, False),
-        ("tune", "ray", signal.SIGTERM, True),
+        # timeout(1), Slurm and `docker stop` send it to Ray's processes as well
+        ("run", "ray", signal.SIGTERM, "group"),
+        pytest.param("run", "ray", signal.SIGTERM, "everything", marks=SLOW),  # as systemd does
+        pytest.param("run", "serial", signal.SIGHUP, "command", marks=SLOW),
+        pytest.param("run", "ray", signal.SIGINT, "group", marks=SLOW),
+        pytest.param("compare", "ray", signal.SIGTERM, "command", marks=SLOW),
+        pytest.param("tune", "ray", signal.SIGTERM, "group", marks=SLOW),
     ],
 )
-def test_a_signal_while_work_goes_on(
-    begin: Begin, tmp_path: Path, name: str, execution: str, number: signal.Signals, whole: bool
+def test_a_signal_while_work_goes_on_ends_the_command_resumably(
+    begin: Begin, tmp_path: Path, name: str, execution: str, number: signal.Signals, target: str
 ) -> None:
-    out = tmp_path / "run"
-    ended = struck(begin, out, name, execution, number, whole)
-    check(ended, SIGNALS[number], f"raffed: stopped; continue with: {COMMANDS[name][2].format(out=out)}")
+    out, (words, shown, again) = tmp_path / "run", COMMANDS[name]
+    placed = [] if name == "tune" else ["--execution", execution]
+    command = begin([*words, *SMALL, *placed, "--out", str(out)])
+    command.until(shown)
+    ended = command.ended(lambda: strike(found(command, target), number) and None)
+    assert ended.code == SIGNALS[number]
+    # On a busy machine warnings are repeated behind it
+    assert f"raffed: stopped; continue with: {again.format(out=out)}" in ended.err.splitlines()
+    assert "Traceback" not in ended.err
+    assert ended.seconds < SECONDS
+    assert ended.left == []
     about = read_sweep(out) if name == "tune" else read_run(out / "fedavg" if name == "compare" else out)
     assert about["state"] == "stopped"
+    if name == "run":
+        assert (out / "checkpoints" / f"round-{about['rounds_done']:06d}").exists()
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize(("execution", "after"), [("serial", 0.4), ("ray", 2.0)])
 def test_an_early_signal_leaves_nothing_that_seems_to_run(
     begin: Begin, tmp_path: Path, after: float, execution: str
@@ -115,7 +100,7 @@ def hashes() -> dict[str, str]:
     return raffed.run(CONFIG).hashes
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("target", ["client actor", "driver actor", *ENDS])
 def test_a_process_that_is_killed_changes_no_bit_of_the_run_that_is_continued(
     begin: Begin, tmp_path: Path, target: str, hashes: dict[str, str]
@@ -137,35 +122,7 @@ def test_a_process_that_is_killed_changes_no_bit_of_the_run_that_is_continued(
     assert raffed.resume(out, runtime=CONFIG.runtime).hashes == hashes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("vital", ["gcs_server", "raylet"])
-def test_a_sweep_whose_ray_has_died_ends_with_a_word(begin: Begin, tmp_path: Path, vital: str) -> None:
-    words, shown, again = COMMANDS["tune"]
-    out = tmp_path / "run"
-    command = begin([*words, *SMALL, "--out", str(out)])
-    command.until(shown)
-    ended = command.ended(lambda: strike(found(command, vital), signal.SIGKILL) and None)
-    assert ended.code == 1
-    said = rf"raffed: Ray's .*process \d+, died[^$]*{re.escape(again.format(out=out))}"
-    assert re.search(f"{said}|{ENDED_BY_RAY}", ended.err)
-    assert ended.left == []
-    assert read_sweep(out)["state"] != "finished"
-
-
-@pytest.mark.slow
-def test_sigterm_to_every_process_ends_the_command_all_the_same(begin: Begin, tmp_path: Path) -> None:
-    """What systemd does: sessions protect nobody."""
-    out = tmp_path / "run"
-    command = begin([*COMMANDS["run"][0], *SMALL, "--out", str(out)])
-    command.until("^round ")
-    ended = command.ended(lambda: strike(found(command, "everything"), signal.SIGTERM) and None)
-    assert ended.code == 143
-    assert f"raffed: stopped; continue with: raffed resume {out}" in ended.err
-    assert ended.left == []
-    assert read_run(out)["state"] == "stopped"
-
-
-@pytest.mark.slow
+@SLOW
 def test_a_worker_that_is_killed_as_soon_as_it_exists_does_not_keep_the_run_from_its_end(
     begin: Begin, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The fault suite of `python -m tests.reliability`, with few cases, and its log.
+"""The fault suite of `python -m tests.reliability`, with few cases, its log and its figures.
 
 python -m pytest tests/reliability/test_suite.py -m slow
 """
@@ -15,9 +15,12 @@ import pytest
 
 from raffed.methods import METHODS
 from tests.reliability.__main__ import main
-from tests.reliability.case_log import Case, CaseLog, summary
+from tests.reliability.case_log import Case, CaseLog
+from tests.reliability.figures import BEGIN, END, figures
+from tests.reliability.figures import main as write_figures
 
-CASE = Case("kill-0-0-0", "kill", "command", "serial", "fedavg", "equal", "SIGTERM")
+KILL = Case("kill-0-0-0", "kill", "raylet", "ray", "fedavg", "equal", "SIGTERM", details={"after": 2.4})
+DAMAGE = Case("damage-0-0", "damage", "run: a/run.json", "verify", "map", "refused", "flip")
 
 
 def cases(log: Path) -> list[dict[str, object]]:
@@ -31,12 +34,12 @@ def test_a_serial_run_that_is_killed_and_files_that_are_damaged_change_no_number
     """The chains of part 1 of 12 are serial runs, and the first one is of FedAvg for this seed."""
     log, few = tmp_path / "log.jsonl", "--kills 1 --damages 2 --conditions 0 --part 1/12"
     seed = sorted(METHODS).index("fedavg")
-    assert main([*few.split(), "--seed", str(seed), "--log", str(log), "--work", str(tmp_path)]) == 0, (
-        capsys.readouterr().out
-    )
+    code = main([*few.split(), "--seed", str(seed), "--log", str(log), "--work", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert code == 0, said
     assert {case["kind"] for case in cases(log)} == {"kill", "damage"}
     assert {"signal", "target", "execution", "method", "moment", "outcome"} <= set(cases(log)[0])
-    assert "0 faults" in capsys.readouterr().out
+    assert "Faults: 0." in said
 
 
 @pytest.mark.slow
@@ -53,22 +56,29 @@ def test_kills_damages_and_hostile_conditions_change_no_number(tmp_path: Path, s
 
 def test_a_log_that_was_interrupted_in_a_line_goes_on_after_it(tmp_path: Path) -> None:
     log = CaseLog(tmp_path / "log.jsonl")
-    log.add(CASE)
+    log.add(KILL)
     with log.path.open("a") as file:
         file.write('{"key": "kill-0-0-1", "kind"')
     again = CaseLog(log.path)
-    assert again.cases == [CASE]
-    assert again.has("kill-0-0-0")
-    assert not again.has("kill-0-0-1")
+    assert again.cases == [KILL]
+    assert [again.has(f"kill-0-0-{number}") for number in (0, 1)] == [True, False]
 
 
-def test_cases_that_came_too_late_are_neither_counted_nor_faults(tmp_path: Path) -> None:
-    log = CaseLog(tmp_path / "log.jsonl")
-    for number, outcome in enumerate(("equal", "too late", "hang")):
-        log.add(replace(CASE, key=f"kill-0-0-{number}", outcome=outcome))
+def test_each_case_is_counted_once_what_came_too_late_in_no_table_and_a_fault_is_named(
+    tmp_path: Path,
+) -> None:
+    log, page = CaseLog(tmp_path / "log.jsonl"), tmp_path / "page.md"
+    hung = replace(KILL, key="kill-0-1-0", signal="SIGKILL", outcome="hang")
+    for case in (KILL, hung, replace(KILL, key="kill-0-2-0", outcome="too late"), DAMAGE):
+        log.add(case)
     assert [case.outcome for case in log.counted("kill")] == ["equal", "hang"]
     assert [case.outcome for case in log.faults()] == ["hang"]
-    assert (
-        "2 kills (1 signals, 1 targets, 1 executions, 1 methods), 0 damages, 0 conditions, 1 faults"
-        in summary(log)
-    )
+    found = figures(log.cases)
+    assert "2 kills (2 signals, 1 targets, 1 executions, 1 methods), 1 damages and 0 conditions" in found
+    assert "1 cases came too late or were impossible" in found
+    assert "Faults: 1.\n- kill-0-1-0, raylet, SIGKILL: hang" in found
+    assert "| target | SIGKILL | SIGTERM | all |\n|---|---|---|---|\n| raylet | 1 | 1 | 2 |" in found
+    for before in ("old", found):  # figures replace those that a page has
+        page.write_text(f"before\n{BEGIN}\n{before}\n{END}\nafter\n")
+        write_figures([str(log.path), "--into", str(page)])
+        assert page.read_text() == f"before\n{BEGIN}\n\n{found}\n\n{END}\nafter\n"

@@ -1,5 +1,5 @@
 """Client actors with a weakness, for the tests of arrival order, of memory that runs out and of work
-asked for ahead.
+asked for ahead, and a run on a pool of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,34 @@ from typing import Any
 
 import ray
 
+from raffed import RunConfig
+from raffed.results.runfile import read_run
+from raffed.runtime.placement import Resources, make_plan
 from raffed.runtime.ray.serving import Serving
+from raffed.runtime.setup import prepare_run
+
+
+def conducted(
+    config: RunConfig, path: Path, kind: Any, *more: Any, actors: int = 2, later: int = 0
+) -> dict[str, Any]:
+    """A run on a pool of odd actors, which are given `more`; its run.json. Actors that replace others ask for
+    `later` cores.
+    """
+    from raffed.runs.federation import conduct_at
+    from raffed.runtime.ray.driver import RayPool
+
+    setup = prepare_run(config)
+    plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
+    reference = ray.put(setup)
+
+    def start(ref: Any, plan: Any, actor: int, vaults: Path, cores: int = later) -> Any:
+        return kind.options(num_cpus=cores).remote(ref, str(vaults), plan.homes[actor], actor, *more)
+
+    started = [start(reference, plan, actor, path / "vaults", 0) for actor in range(actors)]
+    pool = RayPool(setup, reference, plan, path / "vaults", started, start)
+    for _ in conduct_at(setup, path, False, pool, lambda: False):
+        pass
+    return read_run(path)
 
 
 class Plain(Serving):

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed import RunConfig
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.results.runfile import read_run
 from raffed.runtime.ray.node_sums import groups_by_node
@@ -23,35 +22,13 @@ from tests.runtime.odd_actors import (
     JudgedActor,
     Plain,
     SlowActor,
+    conducted,
 )
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
 Hashes = dict[str, dict[str, str]]
 TWO = on(small(), execution="ray", actors=2)
-
-
-def conducted(config: RunConfig, path: Path, kind: Any, actors: int = 2, later: int = 0) -> dict[str, Any]:
-    """A run on a pool of odd actors; its run.json. Actors that replace others ask for `later` cores."""
-    import ray
-
-    from raffed.runs.federation import conduct_at
-    from raffed.runtime.placement import Resources, make_plan
-    from raffed.runtime.ray.driver import RayPool
-    from raffed.runtime.setup import prepare_run
-
-    setup = prepare_run(config)
-    plan = make_plan(setup.config, 10, Resources(2, 0, 2**40))
-    reference_to_setup = ray.put(setup)
-
-    def start(ref: Any, plan: Any, actor: int, vaults: Path, cores: int = later) -> Any:
-        return kind.options(num_cpus=cores).remote(ref, str(vaults), plan.homes[actor], actor)
-
-    started = [start(reference_to_setup, plan, actor, path / "vaults", 0) for actor in range(actors)]
-    pool = RayPool(setup, reference_to_setup, plan, path / "vaults", started, start)
-    for _ in conduct_at(setup, path, False, pool, lambda: False):
-        pass
-    return read_run(path)
 
 
 @pytest.mark.more
