@@ -114,19 +114,3 @@ def test_an_unknown_keyword_lists_the_nearest_or_all() -> None:
         if known:
             with pytest.raises(UnknownNameError, match=rf"nearest: .*\b{known[0]}\b"):
                 build_method(name, {f"{known[0]}x": 1.0})
-
-
-TYPOS = [("fedproxx", "fedprox"), ("scafold", "scaffold"), ("FedAvg", "fedavg"), ("mpa", "map")]
-
-
-@pytest.mark.parametrize(("got", "nearest"), TYPOS)
-def test_an_unknown_method_lists_the_nearest(got: str, nearest: str) -> None:
-    with pytest.raises(UnknownNameError, match=rf"unknown method '{got}'; nearest: .*{nearest}"):
-        build_method(got)
-
-
-def test_the_range_itself_is_in_the_message() -> None:
-    with pytest.raises(UsageError, match=r"alpha = 1.5 is outside \[0.0, 1.0\]"):
-        build_method("fedrs", {"alpha": 1.5})
-    with pytest.raises(UsageError, match=r"server_lr = 0.0 is outside \(0.0, 10.0\]"):
-        build_method("scaffold", {"server_lr": 0.0})

@@ -5,17 +5,13 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
-from raffed.analysis.loading import load_runs
-from raffed.analysis.metrics.measures import measures
-from raffed.analysis.metrics.stages import VISITS, a_sel, forgetting
+from raffed.analysis.metrics.stages import VISITS
 from raffed.analysis.reproduction.printed import printed_value
 
-import raffed
 from raffed.config.run import RunConfig
 from raffed.config.training import Local
 from raffed.data.splits import parse_split
@@ -134,18 +130,6 @@ def test_every_stage_is_scored_in_its_last_visits_whatever_the_order(scale: str)
             assert all(visits[-max(1, min(VISITS, len(visits) // 2)) :])
 
 
-def test_a_run_in_order_outer_tells_a_sel_of_every_stage_and_what_is_forgotten(tmp_path: Path) -> None:
-    item = find_item("gldp/order")
-    small = item.at(cells("gldp/order")["GLDP full", "CIFAR10 [20,4,5] IF50 outer"], "smoke")
-    assert small is not None
-    frame = raffed.run(small, tmp_path / "run").to_pandas()
-    assert frame.groupby("round")["stage"].unique().map(list).tolist() == [[0], [0], [1], [1], [2], [2]]
-    runs = load_runs([tmp_path])
-    assert a_sel(runs).notna().to_numpy().tolist() == [[True] * 3]
-    assert forgetting(runs).notna().tolist() == [True]
-    assert measures(runs)[["a_sel", "a_sel_drop", "a_glo"]].notna().to_numpy().all()
-
-
 DEFAULT = {
     "lam": 0.5,
     "beta": 0.5,
@@ -198,22 +182,6 @@ def test_the_settings_of_table_4_are_its_runs_with_its_numbers_and_no_other_has_
     known = {cell.config.identity() for cell in find_item("gldp/table4-global").cells}
     shared = {row for (row, _), cell in found.items() if cell.config.identity() in known}
     assert shared == told
-
-
-def test_at_proxy_scale_the_settings_are_as_many_runs_as_at_full_scale() -> None:
-    """A fifth of the epochs of each phase keeps t apart."""
-    item = find_item("gldp/settings")
-    of_cifar10 = [cell for cell in item.cells if cell.column == f"{TASKS[0]} A_glo"]
-    made = {run.identity() for cell in of_cifar10 if (run := item.at(cell, "proxy")) is not None}
-    assert len(made) == len(of_cifar10) == len({cell.config.identity() for cell in of_cifar10})
-
-
-def test_a_run_with_a_setting_tells_both_measures(tmp_path: Path) -> None:
-    """L1 shares need features that are not negative, as those of all networks here."""
-    small = find_item("gldp/settings").at(cells("gldp/settings")["lp=l1", f"{TASKS[0]} A_sel"], "smoke")
-    assert small is not None
-    raffed.run(small, tmp_path / "run")
-    assert measures(load_runs([tmp_path]))[["a_glo", "a_sel"]].notna().to_numpy().all()
 
 
 def test_table_4_s_full_row_and_table_2_s_lp_row_are_one_run() -> None:

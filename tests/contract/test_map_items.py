@@ -11,17 +11,14 @@ import pytest
 from raffed.analysis.reproduction.printed import printed_value, printed_values
 from raffed.reproductions.map.claims import EXCEPTIONS
 from raffed.reproductions.map.released import PRESETS, SETTINGS
-from raffed.reproductions.map.settings import UNIFORM
 
 from raffed.config.source import described
-from raffed.errors import UsageError
-from raffed.methods import METHODS, build_method
+from raffed.methods import METHODS
 from raffed.methods.fedrs import RestrictedSoftmax
 from raffed.models import build
 from raffed.runtime.run_method import method_of
-from raffed.tables.catalogue import as_released, find_item
+from raffed.tables.catalogue import all_items, as_released, find_item
 from raffed.tables.items import Claim, Item
-from tests.papers import items
 
 TABLES = ("map/table1", "map/table2", "map/table3-aggregation", "map/table3-personalization")
 KEYS = ("table", "dataset", "network", "method", "metric")
@@ -83,10 +80,10 @@ def test_the_tables_claims_hold_of_the_printed_numbers(name: str, count: int) ->
             assert abs(value) <= claim.within + 1e-9, claim.text
 
 
-@pytest.mark.parametrize("key", sorted(items()))
+@pytest.mark.parametrize("key", sorted(all_items()))
 def test_a_claim_is_of_cells_and_averages_that_its_item_has(key: str) -> None:
     """A claim of something else would be left out without a word."""
-    item = items()[key]
+    item = all_items()[key]
     cells = {(cell.row, cell.column) for cell in item.cells}
     known = cells | {
         (row, one.column)
@@ -199,26 +196,6 @@ def test_where_printed_personalization_is_below_aggregation_is_what_the_sheet_sa
     }
 
 
-def test_the_note_names_whom_the_mean_weights_uniformly() -> None:
-    runs = {cell.row: cell.config for cell in find_item("map/table1").cells}
-    uniform = [row for row, run in runs.items() if build_method(run.method, run.args).mean.by == "clients"]
-    assert ", ".join(uniform) == UNIFORM
-
-
-def test_columns_that_differ_in_epochs_differ_at_every_scale_that_has_them() -> None:
-    item = find_item("map/fig12")
-    for scale in ("proxy", "full"):
-        runs = [item.at(cell, scale) for cell in item.cells]
-        assert len({run.identity() for run in runs if run is not None}) == len(item.cells) == 16
-
-
-def test_fine_tuning_is_as_long_as_local_training_at_every_scale() -> None:
-    item = find_item("map/fig10")
-    for scale in ("smoke", "proxy", "full"):
-        runs = [item.at(cell, scale) for cell in item.cells if cell.row == "FedAvg"]
-        assert {run.args["epochs"] == run.local.epochs for run in runs if run is not None} == {True}
-
-
 def test_few_clients_are_said_to_lose_and_on_fashion_mnist_as_few_as_in_print() -> None:
     """Fig. 10: 16 of 100; two standard deviations of as many draws are 2 √(100 · 0.16 · 0.84) = 7.33
     clients.
@@ -230,18 +207,6 @@ def test_few_clients_are_said_to_lose_and_on_fashion_mnist_as_few_as_in_print() 
     (printed,) = [claim for claim in few if claim.within is not None]
     assert printed.within == pytest.approx(2 * (100 * 0.16 * 0.84) ** 0.5, abs=0.05)
     assert printed.terms == ((1.0, "MAP", "FaMnist LeNet", "losing_last"),)
-
-
-def test_settings_that_act_in_stage_2_alone_are_said_to_aggregate_as_the_default() -> None:
-    """lam and mu, two values each, in six benchmarks; all seven settings are said to beat FedAvg on both
-    axes.
-    """
-    claims = find_item("map/fig11").claims
-    equal = [claim for claim in claims if claim.within == 0]
-    assert len(equal) == 4 * 6
-    assert not any("alpha" in claim.text for claim in equal)
-    assert all(term[3:] == ("accuracy_last",) for claim in equal for term in claim.terms)
-    assert len(claims) - len(equal) == 2 * 7
 
 
 def test_the_released_code_tries_three_settings_of_every_row_that_has_any() -> None:
@@ -331,20 +296,6 @@ def test_the_settings_are_those_that_the_sheets_give(row: str, names: str, wante
 def _takes(method: str) -> set[str]:
     info = METHODS[method]
     return {one.name for one in described(f"raffed.methods.{info.module}", info.factory).arguments}
-
-
-def test_items_without_a_released_code_say_which_have_one() -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"fedmr/table1: it has no settings .* have some: map/table1, map/table2$",
-    ):
-        as_released(find_item("fedmr/table1"))
-
-
-def test_rows_that_are_the_same_numbers_in_raffed_are_no_claim_of_the_released_code() -> None:
-    item = find_item("map/table1")
-    left_out = {claim.text for claim in item.claims} - {claim.text for claim in as_released(item).claims}
-    assert left_out == {claim.text for claim in item.claims if claim.within == 0.0} != set()
 
 
 def test_the_released_networks_have_the_sheet_s_parameter_counts() -> None:

@@ -21,7 +21,7 @@ from raffed.core.training.objective import objective_parts, shared_objective
 from raffed.methods import METHODS
 from raffed.models.net import Net
 from raffed.testing.federation import with_last_layers
-from tests.tiny import Tiny, experienced, module, network, over_methods, tree_stack
+from tests.tiny import Tiny, experienced, module, over_methods, tree_stack
 
 # With stop-gradients (MMD's bandwidth is one) there are no finite differences
 STOPPED = (
@@ -326,10 +326,3 @@ def test_the_first_visit_and_a_later_one_are_one_and_the_same_dense_function(nam
         return shared_objective(tiny.method, views)(f, 0)
 
     agree(stack_of(tiny, slots, 6), gradient_of_one(tiny, slots, False, objective))
-
-
-def test_states_can_be_stacked_and_taken_apart() -> None:
-    a, b = network(norm=True, seed=1).initial, network(norm=True, seed=2).initial
-    both = tree_stack([a, b])
-    assert isinstance(both, State)
-    assert torch.equal(both.w["head.weight"][1], b.w["head.weight"])

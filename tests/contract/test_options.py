@@ -23,7 +23,7 @@ from raffed.runs.folder import run_config
 from raffed.runtime.record_codec import load_server
 from raffed.runtime.run_method import method_of, with_mean
 from tests.golden.regenerate import WIRE
-from tests.tiny import OF_EACH_KIND, PLAIN, Tiny, network, over_methods, same_bits, short
+from tests.tiny import OF_EACH_KIND, PLAIN, Tiny, network, over_methods, same_bits
 
 BASE = RunConfig(
     data=Data(samples=300, local_test=0.2),
@@ -86,10 +86,6 @@ def test_a_method_that_admits_a_robust_mean_sends_nothing_beside_the_weights(nam
         assert bool(method.why_no_robust_mean) == (method.split.personal == "all")
 
 
-def test_many_methods_admit_robust_means_and_some_do_not() -> None:
-    assert 15 <= len(admitting()) < len(METHODS)
-
-
 @pytest.mark.parametrize(
     "name",
     [one if one in OF_EACH_KIND else pytest.param(one, marks=pytest.mark.slow) for one in admitting()],
@@ -103,17 +99,6 @@ def test_a_robust_mean_that_keeps_everything_is_the_mean_and_the_median_is_not(n
     ]
     assert same_bits(rounds[0].server, rounds[1].server)
     assert not same_bits(rounds[0].server, rounds[2].server)
-
-
-@pytest.mark.parametrize("name", [name for name in OF_EACH_KIND if not sets_its_epochs(name)])
-def test_drawn_epochs_change_the_steps(name: str) -> None:
-    method = short(name)
-    local = replace(PLAIN, momentum=0.0, epochs=1)
-    plain, same, drawn = (
-        Tiny(method, local=replace(local, epochs_to=to)).run(1, (0, 1, 2, 3)) for to in (0, 1, 4)
-    )
-    assert same_bits(plain.server, same.server)
-    assert [one.steps for one in drawn.last.values()] != [one.steps for one in plain.last.values()]
 
 
 @pytest.mark.parametrize("rule", MEANS)

@@ -31,7 +31,7 @@ from raffed.methods.fedavg import fedavg
 from raffed.runtime.network_setup import recorder_for
 from raffed.testing.federation import PLAIN, clients, module
 from tests.params import one_in
-from tests.tiny import NOISY, OF_EACH_KIND, Tiny, over_kinds, same_bits, short
+from tests.tiny import NOISY, OF_EACH_KIND, Tiny, same_bits, short
 
 LONG = replace(PLAIN, epochs=4)
 
@@ -120,6 +120,12 @@ def federation(
     return tiny
 
 
+def assert_same_bits(method: Method, tape: Tape, *, run: tuple[Any, ...] = (2,), **options: Any) -> None:
+    """A federation ends in the same bits with steps that are made by themselves and with recorded ones."""
+    plain, taped = (federation(method, one, **options).run(*run).everything() for one in (None, tape))
+    assert same_bits(plain, taped)
+
+
 def in_turn() -> list[object]:
     """Every method one by one and in stacks. Of each kind both are fast; of others CI takes one, in turn."""
     return [
@@ -139,11 +145,7 @@ def in_turn() -> list[object]:
 @pytest.mark.parametrize(("name", "cohort"), in_turn())
 def test_every_method_has_the_same_bits_with_recorded_steps(name: str, cohort: bool) -> None:
     tape = Tape()
-    plain, taped = (
-        federation(short(name), one, norm=True, cohort=cohort).run(2, (0, 1, 2, 3)).everything()
-        for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
+    assert_same_bits(short(name), tape, norm=True, cohort=cohort, run=(2, (0, 1, 2, 3)))
     assert not tape.refused
     assert tape.repetitions > 0
 
@@ -164,11 +166,7 @@ def test_every_method_has_the_same_bits_with_recorded_steps(name: str, cohort: b
 )
 def test_options_that_leave_steps_alike_have_the_same_bits(options: dict[str, Any], cohort: bool) -> None:
     tape = Tape()
-    plain, taped = (
-        federation(fedavg(), one, norm=True, cohort=cohort, **options).run(2).everything()
-        for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
+    assert_same_bits(fedavg(), tape, norm=True, cohort=cohort, **options)
     assert tape.repetitions > 0
 
 
@@ -184,21 +182,7 @@ def test_options_that_leave_steps_alike_have_the_same_bits(options: dict[str, An
 )
 def test_steps_that_differ_in_a_plain_number_are_not_recorded(local: Local, cohort: bool) -> None:
     tape = Tape()
-    plain, taped = (
-        federation(fedavg(), one, cohort=cohort, local=local).run(2).everything() for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
-    assert not tape.repetitions
-
-
-@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
-def test_too_few_steps_of_a_client_are_not_recorded_for_it_alone(cohort: bool) -> None:
-    tape, few = Tape(), replace(LONG, epochs=0.5)
-    plain, taped = (
-        federation(short("fedprox"), one, cohort=cohort, local=few).run(2).everything()
-        for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
+    assert_same_bits(fedavg(), tape, cohort=cohort, local=local)
     assert not tape.repetitions
 
 
@@ -210,11 +194,7 @@ def test_steps_that_read_nothing_of_a_client_s_are_recorded_once_for_all(momentu
     """
     tape, local = Tape(), replace(PLAIN, epochs=1, batch_size=8, momentum=momentum)
     data = clients(sizes=(16, 16, 16, 16))
-    plain, taped = (
-        federation(fedavg(), one, norm=True, data=data, local=local).run(3, (0, 1, 2, 3)).everything()
-        for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
+    assert_same_bits(fedavg(), tape, norm=True, data=data, local=local, run=(3, (0, 1, 2, 3)))
     assert (tape.recordings, tape.repetitions) == (2, 18)
 
 
@@ -230,28 +210,24 @@ def test_kept_recordings_are_those_of_the_kinds_used_last() -> None:
     assert (tape.recordings, tape.repetitions) == (2, 3)  # kind 2 was forgotten for kind 3
 
 
-@over_kinds
-def test_every_method_has_the_same_bits_with_dropout(name: str) -> None:
-    """One by one. Its numbers are drawn before a step, from the same stream in the same order."""
+@pytest.mark.parametrize(
+    ("name", "cohort"),
+    [
+        *((name, False) for name in OF_EACH_KIND),
+        ("fedavg", True),
+        ("fedsam", False),
+        ("fedsam", True),
+    ],
+)
+def test_dropout_has_the_same_bits_and_is_recorded_but_for_local_solvers_of_one_client(
+    name: str, cohort: bool
+) -> None:
+    """Its numbers are drawn before a step, from the same stream in the same order. A step of FedSAM has two
+    passes, for which a client alone draws within the step.
+    """
     tape = Tape()
-    plain, taped = (
-        federation(short(name), one, norm=True, dropout=0.3).run(2, (0, 1, 2, 3)).everything()
-        for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
-    assert not tape.refused
-
-
-@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
-@pytest.mark.parametrize("name", ["fedavg", "fedsam"])
-def test_dropout_is_recorded_but_for_local_solvers_of_one_client(name: str, cohort: bool) -> None:
-    """A step of FedSAM has two passes, for which a client alone draws within the step."""
-    tape = Tape()
-    plain, taped = (
-        federation(short(name), one, dropout=0.3, cohort=cohort).run(2).everything() for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
-    assert (tape.repetitions > 0) == (name == "fedavg" or cohort)
+    assert_same_bits(short(name), tape, norm=True, dropout=0.3, cohort=cohort, run=(2, (0, 1, 2, 3)))
+    assert (tape.repetitions > 0) == (name != "fedsam" or cohort)
 
 
 class _Reading(Term):
@@ -275,17 +251,13 @@ class _Counting(Term):
 
 def test_what_cannot_be_recorded_is_trained_by_itself_and_not_tried_again() -> None:
     tape, method = Tape(), Method("reading", terms=(_Reading(),))
-    plain, taped = (federation(method, one).run(2, (0, 1, 2, 3)).everything() for one in (None, tape))
-    assert same_bits(plain, taped)
+    assert_same_bits(method, tape, run=(2, (0, 1, 2, 3)))
     assert (tape.tried, tape.recordings, len(tape.refused)) == (1, 0, 1)
 
 
 def test_steps_with_parts_that_are_not_raffeds_own_are_not_recorded() -> None:
     tape = Tape()
-    plain, taped = (
-        federation(Method("counting", terms=(_Counting(),)), one).run(2).everything() for one in (None, tape)
-    )
-    assert same_bits(plain, taped)
+    assert_same_bits(Method("counting", terms=(_Counting(),)), tape)
     assert not tape.tried
 
 
@@ -321,19 +293,3 @@ def test_only_kinds_of_enough_steps_are_recorded(monkeypatch: pytest.MonkeyPatch
         data = clients(sizes=(*sizes, 8, 8))
         federation(short("fedprox"), tape, data=data, local=epochs).run(1, [0, 1])
         assert tape.recordings == recordings
-
-
-def test_a_step_of_another_kind_is_another_recording_and_each_begins_by_itself() -> None:
-    """Sizes 4, 4, 4, 2, 4, 2, 2: the first of each size is made, the second recorded, the others repeated."""
-    tape, made = Tape(), list[int]()
-    steps = RecordedSteps(tape, "sum")
-
-    def step(x: Tensor) -> Tensor:
-        made.append(len(x))
-        return x.square().sum()
-
-    sizes = (4, 4, 4, 2, 4, 2, 2)
-    found = [steps.make(n, (torch.full((n,), float(i)),), step) for i, n in enumerate(sizes)]
-    assert [float(one) for one in found] == [n * float(i) ** 2 for i, n in enumerate(sizes)]
-    assert made == [4, 4, 2, 2]
-    assert (tape.recordings, tape.repetitions) == (2, 3)

@@ -4,25 +4,21 @@ missing is computed.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from raffed.analysis.reproduction.cell_values import READERS
 from raffed.analysis.reproduction.item_views import CURVES, PICTURES
-from raffed.analysis.reproduction.printed import PRINTED, printed_value, printed_values
+from raffed.analysis.reproduction.printed import PRINTED, printed_value
 from raffed.reproductions.checker.common import CHECKER
 
 from raffed import Data, RunConfig
-from raffed.errors import UnknownNameError, UsageError
+from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
 from raffed.tables.catalogue import chosen, find_item
-from raffed.tables.item_file import write_item
 from raffed.tables.items import MEASURES, SCALES, Item, lacking, smoke, stages_of
-from raffed.tables.planner import planned_runs
 from tests.papers import PAPERS, items
 from tests.params import one_in
 
@@ -121,39 +117,6 @@ def test_what_part_c_says_is_no_target_is_marked_and_nothing_else() -> None:
         assert behind == {one for one in below if one[0] == key}
 
 
-def test_a_file_of_an_item_marks_what_is_no_target_and_says_nothing_of_the_rest(tmp_path: Path) -> None:
-    item = items()["mpfedcon/table1"]
-    about = json.loads(
-        write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1)).read_text()
-    )
-    marked = [cell for cell in about["cells"] if "target" in cell]
-    assert len(about["cells"]) == len(item.cells)
-    assert {cell["row"] for cell in marked} == {"FedProx", "SCAFFOLD"}
-    assert [cell["target"] for cell in marked] == [False] * 10
-
-
-def test_at_proxy_scale_per_fedavg_steps_at_the_rate_of_the_others() -> None:
-    """Its rates are its own; docs/papers/baselines-personal.md, Per-FedAvg compares at equal outer steps."""
-    item = items()["mpfedcon/table1"]
-    cell = next(cell for cell in item.cells if (cell.row, cell.column) == ("PerFedAvg", "CIFAR10 (100,5)"))
-    small = item.at(cell, "proxy")
-    assert small is not None
-    assert small.args["outer_lr"] == small.args["inner_lr"] == small.local.lr == 2 * cell.config.local.lr
-
-
-def test_some_number_of_cells_can_run_today_and_the_tables_share_runs() -> None:
-    known = [
-        cell
-        for item in items().values()
-        for cell in item.cells
-        if not lacking(item.at(cell, "smoke") or cell.config)
-    ]
-    assert len(known) > 200
-    one, two = items()["map/table1"], items()["map/table2"]
-    runs = {cell.config.identity() for cell in one.cells}
-    assert runs < {cell.config.identity() for cell in two.cells}
-
-
 def test_what_is_missing_follows_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunConfig("fednew", {"mu": 1.0}, Data("imagenet", "rings:5"))
     assert lacking(config) == ["method fednew", "data set imagenet", "split rings"]
@@ -182,6 +145,39 @@ def test_a_smoke_run_is_small_whatever_the_cell() -> None:
     assert {text: smoke(replace(RunConfig(), data=Data(split=text))).data.split for text in texts} == texts
 
 
+BY_TASK = ["[20,4,5] A_glo", "[20,4,5] A_loc", "[20,4,5] A_sel", "[20,4,5] drop of A_sel"]
+
+
+@pytest.mark.parametrize(
+    ("item", "texts", "rows", "columns"),
+    [
+        ("MAP/Table1", ["famnist lenet", "fedavg"], ["FedAvg"], ["FaMnist LeNet"]),
+        ("mpfedcon/decisive", ["FedRep,mu = 0.5"], ["FedRep", "MpFedcon, mu = 0.5"], None),
+        ("gldp/claims", ["[20,4,5] A_loc", "fedavg,fedrep"], ["FedAvg", "FedRep"], BY_TASK[1:2]),
+        ("gldp/claims", ["[20,4,5]"], None, BY_TASK),  # a column with commas in its name
+    ],
+)
+def test_only_takes_what_is_in_a_row_or_a_column(
+    item: str, texts: list[str], rows: list[str] | None, columns: list[str] | None
+) -> None:
+    found = chosen(find_item(item), texts)
+    assert rows is None or {cell.row for cell in found} == set(rows)
+    assert columns is None or {cell.column for cell in found} == set(columns)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        (["nonsense"], "row or column of mpfedcon/decisive"),
+        (["FedRep", "mu = 5"], "'mu = 5'.*nearest"),
+        (["FedRep", "mu = 0.5"], re.escape("give --only 'FedRep,mu = 0.5'")),  # no cell matches both
+    ],
+)
+def test_texts_that_no_cell_matches_are_refused(texts: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        chosen(find_item("mpfedcon/decisive"), texts)
+
+
 ELSEWHERE = {"measure gradient_leakage", "method fedic", "study"}  # other branches' work
 
 
@@ -197,63 +193,3 @@ def test_every_picture_that_an_item_asks_for_can_be_drawn() -> None:
     asked = {item.picture for item in items().values() if item.picture}
     assert asked == set(PICTURES)
     assert {item.measure for item in items().values() if item.picture == "rounds"} == set(CURVES)
-
-
-def test_only_takes_what_is_in_a_row_or_a_column_and_names_the_nearest() -> None:
-    item = find_item("MAP/Table1")
-    found = chosen(item, ["famnist", "fedavg,map"])
-    assert {cell.row for cell in found} >= {"FedAvg", "MAP"}
-    assert all("FaMnist" in cell.column for cell in found)
-    with pytest.raises(UnknownNameError, match="row or column of map/table1"):
-        chosen(item, ["nonsense"])
-
-
-def test_texts_that_no_cell_matches_together_are_told_from_one_that_matches_none() -> None:
-    item = find_item("mpfedcon/decisive")
-    with pytest.raises(UsageError, match=re.escape("give --only 'FedRep,mu = 0.5'")):
-        chosen(item, ["FedRep", "mu = 0.5"])
-    assert {cell.row for cell in chosen(item, ["FedRep,mu = 0.5"])} == {"FedRep", "MpFedcon, mu = 0.5"}
-    with pytest.raises(UnknownNameError, match=r"'mu = 5'.*nearest"):
-        chosen(item, ["FedRep", "mu = 5"])
-
-
-def test_a_column_with_commas_in_its_name_can_be_chosen() -> None:
-    item = find_item("gldp/claims")
-    assert {cell.column for cell in chosen(item, ["[20,4,5] A_loc", "fedavg,fedrep"])} == {"[20,4,5] A_loc"}
-    assert {cell.row for cell in chosen(item, ["[20,4,5] A_loc", "fedavg,fedrep"])} == {"FedAvg", "FedRep"}
-    assert {cell.column for cell in chosen(item, ["[20,4,5]"])} == {
-        f"[20,4,5] {metric}" for metric in ("A_glo", "A_loc", "A_sel", "drop of A_sel")
-    }
-    with pytest.raises(UnknownNameError, match="nearest: map/table1"):
-        find_item("map/tabel1")
-
-
-def test_the_printed_numbers_are_those_of_the_sheets() -> None:
-    """Counts of printed numbers: 466, 418, 303 rows; two cells read in the papers."""
-    assert [len(printed_values(paper)) for paper in PAPERS] == [466, 418, 303 - 115, 115]
-    assert (
-        printed_value(
-            "map",
-            {
-                "table": "I",
-                "dataset": "FaMnist",
-                "network": "LeNet",
-                "method": "MAP",
-                "metric": "aggregation_accuracy",
-            },
-        )
-        == 88.4
-    )
-    assert (
-        printed_value(
-            "fedmr",
-            {
-                "table": "Table1",
-                "dataset": "FMNIST",
-                "split": "P5C2",
-                "method": "FedAvg",
-                "metric": "global_test_acc_pct",
-            },
-        )
-        == 67.29
-    )

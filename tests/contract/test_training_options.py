@@ -114,19 +114,6 @@ over_pairs = pytest.mark.parametrize(
 )
 
 
-def test_the_pairs_have_every_method_every_option_and_every_kind_with_every_option() -> None:
-    pairs = pairwise(OPTIONS)
-    assert {name for name, _ in pairs} == set(METHODS)
-    met = {(kind(name), option) for name, option in pairs}
-    epochs = {
-        (one, option)
-        for one, members in KINDS.items()
-        for option in OPTIONS
-        if "epochs_to" in OPTIONS[option] and any(map(sets_its_epochs, members))
-    }
-    assert met | epochs == {(one, option) for one in KINDS for option in OPTIONS}
-
-
 def federation(name: str, local: Local, **args: Any) -> Tiny:
     return Tiny(with_optimizer(build_method(name, args), local), local=local)
 
@@ -216,25 +203,36 @@ def test_a_kept_state_is_private_and_is_not_sent() -> None:
     assert not without.client_states
 
 
-def test_methods_that_need_plain_sgd_say_so_in_one_line() -> None:
-    line = override_line(build_method("scaffold"), Local(optimizer="adamw"))
-    assert line == (
-        "SCAFFOLD overrides local.optimizer = adamw (it uses sgd) and local.weight_decay = 1e-05 (it uses "
-        "0.0) in shared training"
-    )
-    assert override_line(build_method("scaffold"), Local()) == (
-        "SCAFFOLD overrides local.momentum = 0.9 (it uses 0.0) and local.weight_decay = 1e-05 (it uses 0.0) "
-        "in shared training"
-    )
-    assert "local.momentum = 0.9 (it has its own rule)" in override_line(build_method("pfedme"), Local())
-    assert override_line(build_method("fedavg"), Local(optimizer="adam")) == ""
+EPOCHS = {"head_epochs": 3, "body_epochs": 2}
 
 
-def test_methods_that_set_the_epochs_of_every_pass_say_so_if_a_run_asks_for_others() -> None:
-    fedrep = build_method("fedrep", {"head_epochs": 3, "body_epochs": 2})
-    line = "local.epochs = 7 (it uses 3 and 2) in shared training"
-    assert override_line(fedrep, Local(epochs=7)).endswith(line)
-    assert override_line(fedrep, Local()) == override_line(build_method("fedavg"), Local(epochs=7)) == ""
+@pytest.mark.parametrize(
+    ("method", "args", "local", "said"),
+    [
+        ("scaffold", {}, Local(optimizer="adamw"), "local.optimizer = adamw (it uses sgd) and local.weight_"),
+        (
+            "scaffold",
+            {},
+            Local(),
+            "local.momentum = 0.9 (it uses 0.0) and local.weight_decay = 1e-05 (it uses",
+        ),
+        ("pfedme", {}, Local(), "local.momentum = 0.9 (it has its own rule)"),
+        (
+            "fedrep",
+            {"head_epochs": 3, "body_epochs": 2},
+            Local(epochs=7),
+            "local.epochs = 7 (it uses 3 and 2)",
+        ),
+        ("fedrep", EPOCHS, Local(), ""),
+        ("fedavg", {}, Local(optimizer="adam", epochs=7), ""),
+    ],
+)
+def test_what_a_method_overrides_is_said_in_one_line(
+    method: str, args: dict[str, Any], local: Local, said: str
+) -> None:
+    line = override_line(build_method(method, args), local)
+    assert said in line
+    assert bool(line) == bool(said)
 
 
 @pytest.mark.parametrize("name", [members[0] for members in KINDS.values()])

@@ -11,8 +11,6 @@ from ray import tune
 
 from raffed.errors import UsageError
 from raffed.methods import METHODS, build_method
-from raffed.search.ledger import continuous
-from raffed.search.space import axis_of
 from tests.tiny import over_methods
 
 FOLDER = Path(__file__).parents[2] / "tune_spaces"
@@ -38,24 +36,12 @@ def test_a_space_says_where_its_values_come_from_and_tries_each_once(name: str) 
         assert len(values(space, keyword)) == len(set(map(repr, values(space, keyword)))) >= 2
 
 
-def test_there_is_no_space_without_a_method() -> None:
-    files = {path.stem for path in FOLDER.glob("*.py")} - HELPERS
-    assert files <= set(METHODS)
-    assert len(files) >= 9
-
-
 def test_a_missing_space_names_the_file_to_write() -> None:
     with pytest.raises(
         UsageError,
         match=r"--grid .*, or write tune_spaces/fednew\.py with SPACE = \{keyword: \[values\]\} and",
     ):
         load_space("fednew")
-
-
-def test_the_grids_of_the_papers_have_their_sizes() -> None:
-    """FedMR 3 x 3, MAP 3 x 3 x 3, FedAvg one point."""
-    assert [len(points(load_space(name))) for name in ("fedmr", "map", "fedavg")] == [9, 27, 1]
-    assert points(load_space("fedmr"))[1] == {"mu1": 0.001, "mu2": 0.1}
 
 
 GRIDS = {  # docs/papers/baselines.md, Grids, docs/papers/fedmr.md §6
@@ -72,18 +58,6 @@ GRIDS = {  # docs/papers/baselines.md, Grids, docs/papers/fedmr.md §6
 def test_the_grids_of_fedmr_s_comparison_are_the_sheets(name: str) -> None:
     space = load_space(name)
     assert {keyword: values(space, keyword) for keyword in space} == GRIDS[name]
-
-
-def test_a_searcher_draws_between_the_ends_of_the_grid() -> None:
-    grid = {"a": [0.001, 0.01], "b": (0.1, 0.5), "c": tune.grid_search(["x", "y"])}
-    space = continuous({name: axis_of(among) for name, among in grid.items()})
-    for _ in range(50):
-        a, b, c = (space[key].sample() for key in "abc")
-        assert 0.001 <= a <= 0.01
-        assert 0.1 <= b <= 0.5
-        assert c in ("x", "y")
-    assert type(space["a"].get_sampler()).__name__ == "_LogUniform"
-    assert type(space["b"].get_sampler()).__name__ == "_Uniform"
 
 
 def test_an_axis_that_is_no_grid_is_refused_by_name() -> None:

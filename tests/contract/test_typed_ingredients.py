@@ -11,14 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch import Tensor
-
-from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Term
-from raffed.core.messages import Private
-from raffed.core.method import Method
-from raffed.core.params import Params
-from tests.tiny import Tiny, same_bits
 
 OWN = """
 from torch import Tensor
@@ -54,43 +46,6 @@ TYPED = OWN.replace("class Pull(Term)", "class Pull(Term[Last])").replace(
     "loss(self, f: Forward, k: Context)", "loss(self, f: Forward, k: Context[Last])"
 )
 WRONG = TYPED.replace("k.mine.w)", "k.mine.weights)")
-
-
-class Last(Private):
-    w: Params
-
-
-class Pull(Term):
-    mu: float
-
-    def client_init(self, k: Context) -> Last:
-        return Last(k.w0)
-
-    def loss(self, f: Forward, k: Context) -> Tensor:
-        pulled: Tensor = self.mu * (f.w - k.mine.w).sq_norm()
-        return pulled
-
-    def finish(self, k: Context) -> tuple[Last, None]:
-        return Last(k.w), None
-
-
-class TypedPull(Term[Last]):
-    mu: float
-
-    def client_init(self, k: Context) -> Last:
-        return Last(k.w0)
-
-    def loss(self, f: Forward, k: Context[Last]) -> Tensor:
-        return self.mu * (f.w - k.mine.w).sq_norm()
-
-    def finish(self, k: Context[Last]) -> tuple[Last, None]:
-        return Last(k.w), None
-
-
-def test_types_change_no_bit_of_a_run() -> None:
-    plain, typed = (Tiny(Method("Mine", terms=(one(0.1),))).run(2, [0, 1, 2, 3]) for one in (Pull, TypedPull))
-    assert same_bits(plain.server.w, typed.server.w)
-    assert not same_bits(plain.server.w, Tiny(Method("FedAvg")).run(2, [0, 1, 2, 3]).server.w)
 
 
 @pytest.mark.slow
