@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from raffed.reproductions.studies import STUDIES
-from torch import Tensor, nn
+from torch import Tensor
 
 import raffed
 from raffed import Data, Faults, Federation, Local, Model, Numerics, Privacy, RunConfig, Runtime
-from raffed.core.aggregation.exact_sums import PointSum, UploadAccumulator
-from raffed.core.aggregation.robust_means import add_noise
+from raffed.core.aggregation.exact_sums import PointSum
 from raffed.core.context import ClientData
-from raffed.core.messages import ClientState, Upload, Wire
+from raffed.core.messages import ClientState
 from raffed.core.params import Params
 from raffed.core.training.network import Network
 from raffed.methods import METHODS, build_method
@@ -232,27 +231,6 @@ def test_layers_that_clients_keep_are_summed_wherever_they_lie(
     assert total.value(own[0])["head.weight"].tolist() == [[3.0] * 3] * 2
 
 
-class OneByOne(Wire):
-    """A message of which the server wants each client's."""
-
-    value: Tensor
-
-
-def test_messages_that_are_not_summed_are_brought_back(device: torch.device) -> None:
-    w = Params({"w": torch.ones(2)}).clone().to(device)
-    fold = UploadAccumulator()
-    fold.add(0, 1.0, Upload(1, w, Params({}), {"slot": OneByOne(torch.ones(3).to(device))}), "test")
-    [(_, note)] = fold.export().each["slot"]
-    assert type(note.value) is Tensor  # type: ignore[attr-defined]
-
-
-def test_noise_of_a_client_is_the_cpus(device: torch.device) -> None:
-    point = Params({"w": torch.zeros(3, 2)}).clone()
-    here, there = (add_noise(one, 0.5, torch.Generator().manual_seed(1)) for one in (point, point.to(device)))
-    assert type(there["w"]) is Elsewhere
-    assert torch.equal(here["w"], there["w"].cpu())
-
-
 def test_the_device_refuses_what_a_gpu_refuses(device: torch.device) -> None:
     """Else the tests above could not fail."""
     there = torch.ones(3, 4).to(device)
@@ -268,19 +246,3 @@ def test_the_device_refuses_what_a_gpu_refuses(device: torch.device) -> None:
     assert type(there * torch.tensor(2.0)) is Elsewhere  # and numbers
     with pytest.raises(MixedError):
         torch.ones(3, 4) * torch.tensor(2.0).to(device)  # but not the other way round
-
-
-def test_the_device_has_memory_of_its_own_and_gradients(device: torch.device) -> None:
-    here = torch.ones(3)
-    there = here.to(device)
-    there.add_(1.0)
-    assert here.tolist() == [1.0] * 3
-    assert there.tolist() == [2.0] * 3
-    back: Tensor = there.cpu()
-    there.zero_()
-    assert type(back) is Tensor
-    assert back.tolist() == [2.0] * 3
-    layer = nn.Linear(3, 2).to(device)
-    [slope] = torch.autograd.grad(layer(there + 1.0).sum(), [layer.weight])
-    assert type(slope) is Elsewhere
-    assert slope.tolist() == [[1.0] * 3] * 2

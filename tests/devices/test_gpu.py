@@ -60,19 +60,14 @@ def trained(
     return [t.cpu() for t in tiny.run(2, [0, 1, 2, 3]).everything()]
 
 
+@pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])
 @over_methods
-def test_the_same_bits_twice_and_the_cpus_numbers(name: str) -> None:
+def test_the_same_bits_twice_and_the_cpus_numbers(name: str, cohort: bool) -> None:
     deterministic_kernels()
-    here, there, again = trained(name, "cpu"), trained(name, DEVICE), trained(name, DEVICE)
+    here, there, again = (trained(name, device, cohort) for device in ("cpu", DEVICE, DEVICE))
     assert same_bits(there, again)
     for a, b in zip(here, there, strict=True):
         torch.testing.assert_close(a.double(), b.double(), rtol=5e-2, atol=5e-2)
-
-
-@over_methods
-def test_stacks_train_on_a_gpu_the_same_bits_twice(name: str) -> None:
-    deterministic_kernels()
-    assert same_bits(trained(name, DEVICE, cohort=True), trained(name, DEVICE, cohort=True))
 
 
 @pytest.mark.parametrize("cohort", [False, True], ids=["one by one", "stacks"])

@@ -59,21 +59,8 @@ def test_no_generic_name_can_be_imported_and_raffed_s_own_can(python: Path, tmp_
 
 def test_the_commands_work_beside_a_user_s_own_analysis_py(python: Path, tmp_path: Path) -> None:
     (tmp_path / "analysis.py").write_text("raise SystemExit('the user\\'s analysis was imported')\n")
-    run = [
-        python,
-        "-m",
-        "raffed",
-        "run",
-        "--rounds",
-        "1",
-        "--epochs",
-        "1",
-        "--split",
-        "p4c5",
-        "--execution",
-        "serial",
-        "--quiet",
-    ]
+    small = ("--rounds", "1", "--epochs", "1", "--split", "p4c5", "--execution", "serial", "--quiet")
+    run = [python, "-m", "raffed", "run", *small]
     call(*run, "--out", "runs/a", cwd=tmp_path)
     call(python, "-m", "raffed", "report", "runs", "--out", "report", cwd=tmp_path)
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
