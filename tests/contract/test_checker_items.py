@@ -45,45 +45,6 @@ def test_every_cell_is_a_run_that_can_be_built_at_every_scale(item: Item) -> Non
         parse_split(split)
 
 
-@pytest.mark.parametrize(
-    ("name", "above", "not_above"),
-    [
-        ("fedvls-mnist", 11, {("MOON", "Dir 0.05")}),
-        (
-            "fedvls-cifar10",
-            12,
-            {("MOON", "Dir 0.05"), ("MOON", "s = 2"), ("FedSAM", "Dir 0.1"), ("FedSAM", "s = 2")},
-        ),
-        ("niid-fmnist", 1, set()),
-        ("niid-mnist", 1, set()),
-        ("niid-cifar10", 2, set()),
-    ],
-)
-def test_the_headline_of_a_table_is_claimed_wherever_its_print_says_so(
-    name: str, above: int, not_above: set[tuple[str, str]]
-) -> None:
-    """FedVLS, FedLMD, FedSAM and MOON above FedAvg in FedVLS's tables; SCAFFOLD in Dir 0.5 in Flower's."""
-    item = BY_NAME[name]
-    rows = {"FedVLS", "FedLMD", "FedSAM", "MOON", "SCAFFOLD"}
-    claimed = {
-        claim.terms[0][1:3]
-        for claim in item.claims
-        if claim.terms[0][1] in rows and claim.terms[1][1] == "FedAvg" and claim.within is None
-    }
-    assert len(claimed) == above
-
-    def gain(row: str, column: str) -> float:
-        return printed_value("checker", cell(name, row, column).printed) - printed_value(
-            "checker", cell(name, "FedAvg", column).printed
-        )
-
-    assert all(gain(row, column) > 0 for row, column in claimed)
-    assert all(gain(row, column) < 0 for row, column in not_above)
-    columns = {one.column for one in item.cells}
-    if name.startswith("fedvls"):
-        assert claimed | not_above == {(row, column) for row in rows - {"SCAFFOLD"} for column in columns}
-
-
 @EACH
 def test_a_table_says_its_source_needs_cost_and_defects(item: Item) -> None:
     about = item.published

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from raffed.analysis.reproduction.printed import printed_value, printed_values
-from raffed.reproductions.map.claims import EXCEPTIONS
 from raffed.reproductions.map.released import PRESETS, SETTINGS
 
 from raffed.config.source import described
@@ -166,47 +165,6 @@ def test_printed_averages_are_those_of_the_printed_cells(name: str) -> None:
     for row in rows:
         mean = sum(printed_value("map", where[row, column]) for column in columns) / 8
         assert mean == pytest.approx(printed_value("map", where[row, "Avg"]), abs=0.05 + 1e-9), row
-
-
-def test_where_printed_personalization_is_below_aggregation_is_what_the_sheet_says() -> None:
-    """Claim (7): Ditto and DittoRS in 6 of 8 cells, FLDA and FedROD in 3, FedAvg, Scaffold, ScaRS on
-    VGG8-BN, FedDF on VGG11.
-    """
-    one, two = (places(find_item(name)) for name in TABLES[:2])
-    below: dict[str, list[str]] = {}
-    for (row, column), where in two.items():
-        if (
-            column != "Avg"
-            and (row, column) in one
-            and printed_value("map", where) < printed_value("map", one[row, column])
-        ):
-            below.setdefault(row, []).append(column)
-    assert {row: len(columns) for row, columns in below.items()} == {
-        "Ditto": 6,
-        "DittoRS": 6,
-        "FLDA": 3,
-        "FedROD": 3,
-        "FedAvg": 1,
-        "Scaffold": 1,
-        "ScaRS": 1,
-        "FedDF": 1,
-    }
-    assert {row: set(columns) for row, columns in below.items()} == {
-        row: set(columns) for row, columns in EXCEPTIONS.items()
-    }
-
-
-def test_few_clients_are_said_to_lose_and_on_fashion_mnist_as_few_as_in_print() -> None:
-    """Fig. 10: 16 of 100; two standard deviations of as many draws are 2 √(100 · 0.16 · 0.84) = 7.33
-    clients.
-    """
-    item = find_item("map/fig10")
-    few = [claim for claim in item.claims if claim.terms[0][3:] == ("losing_last",)]
-    assert len(item.claims) - len(few) == 4
-    assert sorted(claim.minus for claim in few) == [-50.0] * 4 + [16.0]
-    (printed,) = [claim for claim in few if claim.within is not None]
-    assert printed.within == pytest.approx(2 * (100 * 0.16 * 0.84) ** 0.5, abs=0.05)
-    assert printed.terms == ((1.0, "MAP", "FaMnist LeNet", "losing_last"),)
 
 
 def test_the_released_code_tries_three_settings_of_every_row_that_has_any() -> None:

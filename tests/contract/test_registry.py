@@ -88,35 +88,6 @@ def test_no_proxy_is_the_full_run() -> None:
     assert not same
 
 
-def test_what_part_c_says_is_no_target_is_marked_and_nothing_else() -> None:
-    """Its last sentence, of FedProx and SCAFFOLD below FedAvg, which they are in every column of table 1 and
-    nowhere else; table 4, whose data and model are not stated.
-    """
-    marked = {
-        (key, cell.row, cell.column)
-        for key, item in items().items()
-        for cell in item.cells
-        if not cell.target
-    }
-    below = {
-        (key, row, column)
-        for key in ("mpfedcon/table1", "mpfedcon/fig6")
-        for row in ("FedProx", "SCAFFOLD")
-        for column in {cell.column for cell in items()[key].cells}
-    }
-    fourth = {("mpfedcon/table4", cell.row, cell.column) for cell in items()["mpfedcon/table4"].cells}
-    assert len(below) == 2 * 2 * 5
-    assert marked == below | fourth
-    for key in ("mpfedcon/table1", "mpfedcon/table2"):
-        told = {(c.row, c.column): printed_value("mpfedcon", c.printed) for c in items()[key].cells}
-        behind = {
-            (key, row, column)
-            for row, column in told
-            if row in ("FedProx", "SCAFFOLD") and told[row, column] < told["FedAvg", column]
-        }
-        assert behind == {one for one in below if one[0] == key}
-
-
 def test_what_is_missing_follows_from_the_registries(monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunConfig("fednew", {"mu": 1.0}, Data("imagenet", "rings:5"))
     assert lacking(config) == ["method fednew", "data set imagenet", "split rings"]

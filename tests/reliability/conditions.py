@@ -1,4 +1,4 @@
-"""Hostile conditions: a full disk, lost folders, two commands at once, clocks, memory, many clients.
+"""Hostile conditions: a full disk, lost folders, clocks, memory, many clients.
 
 Each function carries out one condition and returns its outcome. `Place` is where a case has its files, and
 what an undisturbed run gives.
@@ -6,13 +6,10 @@ what an undisturbed run gives.
 
 from __future__ import annotations
 
-import os
 import random
 import resource
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,7 +23,6 @@ from tests.reliability.places import Outcome, Place, References, judged, last, w
 from tests.reliability.shim import on_full_disk, shim, with_clock_set_back
 from tests.reliability.sources import ROUNDS, RUN
 from tests.reliability.strikes import LONGEST
-from tests.reliability.verdicts import TRACEBACK
 
 GIB = 2**30
 MANY = (
@@ -119,30 +115,6 @@ def lost_folder(place: Place) -> Outcome:
     return place.ends_equal(words) or "equal", how
 
 
-def two_commands(place: Place) -> Outcome:
-    """A second command is refused in one line, or only reads; the first goes on to the same result."""
-    second = place.dice.choice(["run", "resume", "verify", "report"])
-    first = place.begun()
-    wait_for(first, 1)
-    words = {
-        "run": place.words(),
-        "resume": ["resume", str(place.out), "--execution", "serial"],
-        "verify": ["verify", str(place.out), "--rounds", "0"],
-        "report": ["report", str(place.out), "--out", str(place.work / "report")],
-    }[second]
-    other = place.begun(words, "second")
-    code = other.wait(LONGEST)
-    err = other.errors.read_text()
-    how = f"{second}: exit code {code}: {last(err)}"
-    if TRACEBACK in err + other.log.read_text():
-        return "traceback", how
-    if code and (why := judged(code, err)):
-        return why, how
-    if first.wait(LONGEST) != 0:
-        return f"the first ended with {first.poll()}", how
-    return ("equal" if place.is_expected() else "unequal hashes"), how
-
-
 def clock_set_back(place: Place) -> Outcome:
     """The clock is set back by a minute to twenty years in the middle of a run, which is then verified."""
     if shim() is None:
@@ -182,31 +154,6 @@ def little_memory(place: Place) -> Outcome:
     return judged(code, err + command.log.read_text()) or place.ends_equal() or "equal", how
 
 
-def killed_for_memory(place: Place) -> Outcome:
-    """The kernel kills a command whose control group has too little memory; it is then continued."""
-    group = Path("/sys/fs/cgroup/memory") / f"raffed-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError:
-        return "impossible here", "no control group of memory can be made"
-    try:
-        command = place.begun()
-        wait_for(command, 1)
-        (group / "memory.limit_in_bytes").write_text(str(2**21))
-        (group / "cgroup.procs").write_text(str(command.pid))
-        code = command.wait(LONGEST)
-    finally:
-        for _ in range(50):
-            try:
-                group.rmdir()
-                break
-            except OSError:
-                time.sleep(0.1)
-    if code not in (0, -signal.SIGKILL):
-        return f"exit code {code}", last(command.errors.read_text())
-    return place.ends_equal() or "equal", f"exit code {code}"
-
-
 def many_clients(place: Place) -> Outcome:
     """3,000 clients with private state: killed after a random round, continued, verified, and damaged."""
     data = place.work / "points.npz"
@@ -241,10 +188,8 @@ CONDITIONS: dict[str, Callable[[Place], Outcome]] = {
     "full disk": full_disk,
     "small disk": small_disk,
     "lost folder": lost_folder,
-    "two commands": two_commands,
     "clock set back": clock_set_back,
     "little memory": little_memory,
-    "killed for memory": killed_for_memory,
     "3,000 clients": many_clients,
     "small disk, on Ray": small_disk_of_ray,
     "full folder of Ray": full_ray_folder,

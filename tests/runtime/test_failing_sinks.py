@@ -5,20 +5,17 @@ is dropped.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import raffed
-from raffed import trackers
 from raffed.errors import UsageError
 from raffed.runs.events import RoundEvent
-from raffed.trackers import Guarded, WeightsAndBiases
+from raffed.trackers import Guarded
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
 from tests.runtime.conftest import small, together
 
@@ -106,24 +103,3 @@ def test_a_tracking_server_that_is_not_there_is_an_error_before_work_starts(
     assert "MLflow at http://…@host:5000 cannot be opened (ConnectionError" in done.err
     assert "hidden" not in done.out + done.err
     assert not (tmp_path / "run").exists()
-
-
-KEYS = [("online", False, "has no key"), ("online", True, None), ("offline", False, None)]
-
-
-@pytest.mark.parametrize(("mode", "key", "reason"), KEYS)
-def test_a_key_of_weights_and_biases_is_checked_first_unless_it_is_offline(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str, key: bool, reason: str | None
-) -> None:
-    package, asked = ModuleType("wandb"), list[bool]()
-    package.setup = lambda: SimpleNamespace(settings=SimpleNamespace(mode=mode))  # type: ignore[attr-defined]
-    package.login = lambda verify: (asked.append(verify), key)[1]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wandb", package)
-    monkeypatch.setattr(trackers, "needs", lambda package, title: None)
-    monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "60")
-    if reason is None:
-        Guarded("W&B", lambda: WeightsAndBiases("p", tmp_path)).close()
-    else:
-        with pytest.raises(UsageError, match=reason):
-            Guarded("W&B", lambda: WeightsAndBiases("p", tmp_path))
-    assert asked == ([True] if mode == "online" else [])

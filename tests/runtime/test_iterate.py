@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Generator
 from pathlib import Path
 
@@ -54,19 +52,3 @@ def test_leaving_the_loop_stops_the_run_and_resume_ends_in_the_same_bits(tmp_pat
 def test_an_unknown_name_is_refused_before_the_first_round_is_asked_for() -> None:
     with pytest.raises(UnknownNameError, match="nosuch"):
         raffed.iterate(RunConfig(method="nosuch"))
-
-
-def test_rounds_can_be_taken_inside_a_running_event_loop_and_in_a_thread() -> None:
-    found: list[dict[str, str]] = []
-
-    def take() -> None:
-        found.append(exhausted(raffed.iterate(CONFIG))[1].hashes)
-
-    async def main() -> None:
-        take()
-
-    asyncio.run(main())
-    thread = threading.Thread(target=take)
-    thread.start()
-    thread.join()
-    assert found == [raffed.run(CONFIG).hashes] * 2

@@ -21,7 +21,6 @@ from raffed.results.runfile import read_run
 from raffed.runs.checkpoint import checkpoints
 from raffed.runs.federation import conduct_at
 from raffed.runs.folder import RunFolder
-from raffed.runtime import client_states
 from raffed.runtime.machine import processor
 from raffed.runtime.serial import SerialBackend
 from raffed.runtime.setup import prepare_run
@@ -149,26 +148,6 @@ def test_a_file_that_is_damaged_in_every_checkpoint_is_named_nothing_is_touched_
     assert contents(stopped) == before
     shutil.rmtree(stopped / "checkpoints")
     assert raffed.resume(stopped).hashes == raffed.run(small()).hashes
-
-
-def test_a_checkpoint_reads_the_vaults_that_were_written_since_the_one_before_and_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Six rounds, a checkpoint after each, all kept: of 3,550 clients the other nine tenths would be read
-    for nothing.
-    """
-    read, hashed = list[str](), client_states.file_sha256
-    monkeypatch.setattr(
-        client_states,
-        "file_sha256",
-        lambda path: (read.append(path.rpartition("/")[2]), hashed(path))[1],
-    )
-    raffed.run(small(rounds=6, checkpoint_every=1, keep_checkpoints=6), tmp_path / "run")
-    kept = [
-        one.name for checkpoint in checkpoints(tmp_path / "run") for one in (checkpoint / "vaults").iterdir()
-    ]
-    assert sorted(read) == sorted(set(kept))
-    assert len(kept) > len(read) == 6 * 5  # five clients a round
 
 
 def test_a_run_that_loses_a_part_while_it_works_is_not_sealed(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ These tests need root.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
+import psutil
 import pytest
 import ray
 
@@ -48,12 +49,10 @@ def places() -> Iterator[list[str]]:
 def environments() -> list[str]:
     """Those of Ray's processes that have the token."""
     found = []
-    for pid in family(os.getpid())[1:]:
-        try:
-            if b"RAY_AUTH_TOKEN=" in Path(f"/proc/{pid}/environ").read_bytes():
-                found.append(f"/proc/{pid}/environ")
-        except OSError:  # it has ended
-            continue
+    for process in family(os.getpid())[1:]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+            if "RAY_AUTH_TOKEN" in process.environ():
+                found.append(f"/proc/{process.pid}/environ")
     assert len(found) >= 2, "the GCS and the raylet"
     return found
 

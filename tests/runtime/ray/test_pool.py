@@ -11,7 +11,7 @@ import raffed
 from raffed.errors import ActorsLostError, ActorStartError
 from raffed.results.runfile import read_run
 from raffed.runtime.ray.node_sums import groups_by_node
-from raffed.runtime.ray.transport import CallId, RayCallId, SocketCalls
+from raffed.runtime.ray.transport import CallId, RayCallId
 from tests.runtime.conftest import by_every_carrier, on, small
 from tests.runtime.odd_actors import (
     BrokenActor,
@@ -20,7 +20,6 @@ from tests.runtime.odd_actors import (
     FarActor,
     HungryActor,
     JudgedActor,
-    Plain,
     SlowActor,
     conducted,
 )
@@ -37,31 +36,6 @@ def test_answers_in_any_order_fold_to_the_same_bits(carrier: str, reference: Has
     """Of the two actors now the one, now the other answers last."""
     about = conducted(TWO, tmp_path / "run", SlowActor)
     assert about["hashes"] == reference["scamap"]
-
-
-@pytest.mark.more
-def test_a_pool_that_is_closed_holds_no_call_of_an_actor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray has told how each `serve` ended, and nothing waits to be freed in another thread while a
-    process shuts Ray down.
-    """
-    import ray
-
-    calls: list[Any] = []
-    closed: list[SocketCalls] = []
-    close = SocketCalls.close
-
-    def seen(self: SocketCalls) -> None:
-        calls.extend(one.reference for one in self._serving.values())
-        close(self)
-        closed.append(self)
-        assert len(ray.wait(calls, num_returns=2, timeout=0)[0]) == 2
-
-    monkeypatch.setattr(SocketCalls, "close", seen)
-    conducted(on(small(rounds=1), execution="ray", actors=2), tmp_path / "run", ray.remote(Plain))
-    assert len(calls) == 2
-    assert [channels._serving for channels in closed] == [{}]
 
 
 @pytest.mark.more

@@ -5,22 +5,14 @@ for it for ever.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
-import shutil
-import signal
 import socket
-import subprocess
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import ray
 
 from raffed.errors import UsageError
-from raffed.runtime.ray import own_ray, session
+from raffed.runtime.ray import session
 from raffed.runtime.ray.own_ray import OwnRay
 from raffed.runtime.ray.session import RaySession, check_answers
 
@@ -155,67 +147,3 @@ def test_whoever_has_started_ray_ends_it_in_the_thread_that_started_it(
         (_, started), (name, ended) = calls[-2:]
         assert name == "end"
         assert started == ended != threading.get_ident()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_signals_are_handled_as_before_once_ray_has_begun_and_once_it_has_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Ray's library sets handlers without Python's knowledge. Here it ignores the signal."""
-    write, heard = ctypes.pythonapi.PyOS_setsig, list[str]()
-    write.restype, write.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
-
-    def send(wanted: int) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        until = time.monotonic() + 10
-        while len(heard) < wanted and time.monotonic() < until:
-            time.sleep(0.01)
-        assert heard == ["own"] * wanted
-
-    monkeypatch.setattr(OwnRay, "start", lambda self: write(signal.SIGTERM, int(signal.SIG_IGN)))
-    monkeypatch.setattr(OwnRay, "end", lambda self: write(signal.SIGTERM, int(signal.SIG_IGN)))
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append("own"))
-    try:
-        with RaySession(None) as first:
-            first.wait()
-            send(1)
-        send(2)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@pytest.mark.skipif(not Path("/proc/thread-self/children").exists(), reason="Linux")
-def test_processes_of_ray_s_lead_sessions_and_their_death_is_noticed_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A signal to the group of the command does not reach another session. The Ray of other tests is a child
-    of another thread.
-    """
-    program = tmp_path / "gcs_server"
-    shutil.copy(shutil.which("sleep") or "", program)
-
-    def started() -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes], dict[int, str]]:
-        own_ray._starting.here = True
-        head = subprocess.Popen([program, "300"], preexec_fn=lambda: None)
-        own_ray._starting.here = False
-        return head, subprocess.Popen(["sleep", "300"], preexec_fn=lambda: None), own_ray._vital()
-
-    with ThreadPoolExecutor(1) as thread:
-        head, other, vital = thread.submit(started).result()
-        here = OwnRay()
-        here.vital = vital
-        monkeypatch.setattr(OwnRay, "up", here)
-        try:
-            assert os.getsid(head.pid) == head.pid != os.getsid(0) == os.getsid(other.pid)
-            assert vital == {head.pid: "gcs_server"}
-            assert own_ray.lost() is None
-        finally:
-            head.kill()
-            other.kill()
-    other.wait()
-    assert os.waitid(os.P_PID, head.pid, os.WEXITED | os.WNOWAIT) is not None
-    said = f"Ray's head process (gcs_server), process {head.pid},"
-    assert own_ray.lost() == said
-    head.wait()
-    assert own_ray.lost() == said  # also where Ray's library has asked for its exit code
