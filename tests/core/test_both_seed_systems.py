@@ -32,11 +32,6 @@ def purposes_of_data() -> set[str]:
     return found | {"class order", "test order"}  # given to schemes.shuffled_classes
 
 
-def test_there_are_purposes_in_both_systems() -> None:
-    assert {"samples", "reserve", "validation", "client order"} <= purposes_of_data()
-    assert len(PURPOSES) >= 18
-
-
 def test_no_two_purposes_of_the_data_share_a_key() -> None:
     """`stream` is keyed by CRC-32 of the purpose, which two texts could share."""
     named = purposes_of_data() | set(PURPOSES)

@@ -123,11 +123,6 @@ def test_parts_are_own_copies_and_come_back_together_in_the_models_order() -> No
     assert p.joined(Params({}), p.names) is p
 
 
-def test_a_point_prints_shapes_and_never_a_value() -> None:
-    text = repr(Params({"w": torch.full((2, 3), 123.456)}))
-    assert text == "Params(w[2, 3])"
-
-
 def test_gradients_pass_through_loose_points() -> None:
     """d/dw ½‖w − a‖² = w − a, both signs."""
     a = loose(1).clone()
@@ -150,16 +145,6 @@ def test_choosing_by_where_ignores_nan_in_the_part_not_taken() -> None:
     p, nan = loose().clone(), loose().clone() * float("nan")
     assert agree(nan.where(torch.tensor(False), p), p)
     assert agree(p.where(torch.tensor(True), nan), p)
-
-
-def test_a_record_moves_whole_to_another_device_and_stays_itself_on_a_cpu() -> None:
-    from raffed.core.messages import moved
-
-    state = State(Params({"w": torch.ones(2)}).clone(), Params({}).clone())
-    assert moved(state, torch.device("cpu")) is state
-    there = moved(state, torch.device("meta"))
-    assert there.w.device.type == "meta"
-    assert there.w.names == ("w",)
 
 
 @pytest.mark.parametrize("offset", range(0, 64, 4))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
-from raffed.core.params import REGISTRY, Params, Record, fields_of
+from raffed.core.params import Params, Record
 from tests.tiny import bare_context, same_bits, tree_stack
 
 
@@ -54,11 +54,6 @@ def test_vmap_sees_the_tensors_inside_nested_records() -> None:
     )
     sums = vmap(lambda one: one.a + one.p["w"].sum())(stacked)
     assert sums.tolist() == [3.0, 6.0, 9.0]
-
-
-def test_every_record_class_is_registered_under_its_name_and_fields_keep_their_order() -> None:
-    assert REGISTRY[f"{__name__}:Pair"] is Pair
-    assert list(fields_of(pair(0.0))) == ["a", "p", "size"]
 
 
 def test_a_context_is_copied_with_other_fields_and_with_no_others() -> None:

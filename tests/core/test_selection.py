@@ -48,12 +48,6 @@ def test_without_replacement_inclusion_is_not_proportional() -> None:
         assert abs(share - p) < 4 * np.sqrt(p * (1 - p) / DRAWS)
 
 
-def test_a_draw_without_replacement_holds_a_client_once() -> None:
-    for round in range(20):
-        found = chosen(Size(replacement=False), draw((5, 1, 7, 2, 9), 4, round))
-        assert len(set(found)) == 4
-
-
 def test_power_of_choice_takes_the_candidates_with_the_largest_losses() -> None:
     """Clients 1, 2, 3 are the only ones with samples; of the losses 0.5, 1.5, 1 the two largest count.
 
@@ -65,13 +59,6 @@ def test_power_of_choice_takes_the_candidates_with_the_largest_losses() -> None:
 
 def test_of_equal_losses_the_smaller_client_takes_part() -> None:
     assert chosen(PowerOfChoice(candidates=4), draw([1] * 4, 2, losses=[1.0] * 4)) == [0, 1]
-
-
-def test_as_many_candidates_as_participants_are_a_draw_by_size() -> None:
-    for round in range(20):
-        by_size = chosen(Size(replacement=False), draw((5, 1, 7, 2, 9), 2, round))
-        by_loss = chosen(PowerOfChoice(candidates=2), draw((5, 1, 7, 2, 9), 2, round, losses=range(5)))
-        assert sorted(by_size) == sorted(by_loss)
 
 
 def test_round_robin_visits_every_client_once_in_a_turn() -> None:

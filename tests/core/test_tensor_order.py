@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from raffed.core.aggregation.exact_sums import WireSum
 from raffed.core.context import Context, Received, ServerContext, Spec
 from raffed.core.ingredients import Descent, Gradient, Ingredient, LocalSolver, Opening, Personal
 from raffed.core.messages import Summable, Wire
@@ -20,8 +19,6 @@ from raffed.core.method import Method
 from raffed.core.params import Params, Record, State, arranged_like
 from raffed.core.parts import Budget
 from raffed.core.server import ServerRule
-from raffed.errors import UsageError
-from raffed.own.user_code import UserCodeError
 from tests.tiny import PLAIN, Tiny, leaves, network
 
 ALL = (0, 1, 2, 3)
@@ -148,31 +145,6 @@ def test_another_order_of_the_tensors_changes_no_number(what: str, cohort: bool)
         torch.testing.assert_close(models[1].w.flat, models[0].w.flat, rtol=1e-5, atol=1e-6)
 
 
-class Half(Personal):
-    def model(self, k: Context) -> State:
-        return State(k.state.w.only(["head.weight"]), k.state.b)
-
-
-class HalfAnEnd(OwnSteps):
-    def end(self, carried: Descent) -> State:
-        return State(carried.model.w.only(["head.weight"]), carried.model.b)
-
-
-@pytest.mark.parametrize(
-    ("slot", "one", "hook"), [("personal", Half(), "model"), ("solver", HalfAnEnd(), "end")]
-)
-def test_a_model_without_some_of_the_tensors_is_refused_by_the_hook_that_made_it(
-    slot: str, one: Any, hook: str
-) -> None:
-    def scored() -> None:
-        tiny = Tiny(Method("own", **{slot: one})).run(1)
-        for done in tiny.last.values():
-            done.personal_state(tiny.method)
-
-    with pytest.raises(UserCodeError, match=rf"{hook} returned other tensors than .*body\.fc\.bias"):
-        scored()
-
-
 class Carried(Record):
     model: State
     velocity: Params | None
@@ -211,10 +183,3 @@ def test_points_are_added_and_arranged_by_name() -> None:
     with pytest.raises(ValueError, match="different names: b, c"):
         one.arranged(("a", "c"))
     assert arranged_like(Told(other), Told(one)).w.names == ("a", "b")
-
-
-def test_messages_with_other_names_are_not_added_up() -> None:
-    total = WireSum()
-    total.add(Told(Params({"a": torch.ones(2), "b": torch.ones(2)})), "client 0")
-    with pytest.raises(UsageError, match=r"client 1, Told: it cannot be added .* different names: b, c"):
-        total.add(Told(Params({"a": torch.ones(2), "c": torch.ones(2)})), "client 1")

@@ -248,12 +248,6 @@ def test_private_training_beside_a_solver_keeps_its_optimiser_if_the_run_says_so
     assert with_optimizer(Method("Mine", solver=Plain()), local).optimizer is None
 
 
-@pytest.mark.parametrize("make", [lambda: Pass("none"), lambda: Budget(3, part="none")])
-def test_a_phase_that_trains_no_part_is_refused(make: Callable[[], Any]) -> None:
-    with pytest.raises(UsageError, match="part = 'none' trains nothing"):
-        make()
-
-
 @pytest.mark.parametrize("stacked", [False, True])
 def test_a_network_without_weights_in_the_part_that_is_trained_is_refused_in_words(stacked: bool) -> None:
     tiny = tiny_federation(Method("Mine", passes=(Pass("norm"),)), stacked=stacked)

@@ -9,11 +9,11 @@ import pytest
 
 from raffed.config.validation import Length, Range, Words
 from raffed.core.context import Context, Forward
-from raffed.core.ingredients import Correction, Head, LocalSolver, Opening, Personal, Term
+from raffed.core.ingredients import Head, LocalSolver, Opening, Personal, Term
 from raffed.core.messages import ServerMemory
 from raffed.core.method import Method
 from raffed.core.parts import Budget, ParameterSplit, Pass, in_part
-from raffed.core.server import Assign, Mean, ServerData, ServerRule, ServerSGD
+from raffed.core.server import Assign, Mean, ServerRule, ServerSGD
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods.fedprox import Proximal
 from raffed.methods.own import method
@@ -23,11 +23,8 @@ from raffed.methods.own import method
     ("make", "words"),
     [
         (lambda: Mean("uniform"), r"Mean\.by 'uniform'; known: clients, samples"),
-        (lambda: Mean("client"), r"nearest: clients"),
-        (lambda: ParameterSplit("heads"), r"ParameterSplit\.personal 'heads'; nearest: head"),
         (lambda: ParameterSplit(buffers="locale"), r"nearest: local \(known: average, local\)"),
         (lambda: Pass("bodies"), r"Pass\.part 'bodies'; nearest: body"),
-        (lambda: Budget(part="Head"), r"Budget\.part 'Head'; nearest: head"),
         (lambda: in_part("body.fc", "heads"), r"part of a network 'heads'"),
     ],
 )
@@ -43,20 +40,14 @@ def test_an_unknown_word_is_refused_with_the_words_that_are_known(
     [
         (lambda: Pass(epochs="3"), r"Pass\.epochs = '3' is a str"),
         (lambda: Pass(epochs=-1), r"Pass\.epochs = -1 is outside"),
-        (lambda: Pass(momentum=1.0), r"Pass\.momentum = 1\.0 is outside"),
         (lambda: Pass(weight_decay=float("nan")), "weight_decay = nan is outside"),
         (lambda: Pass(cross_entropy_only=1), "cross_entropy_only = 1 is an int"),
         (lambda: Budget(-1), r"Budget\.steps = -1 is below 0"),
-        (lambda: Budget(2.5), r"Budget\.steps = 2\.5 is a float"),
-        (lambda: Budget(lr=-0.1), r"Budget\.lr = -0\.1 is outside"),
-        (lambda: ServerSGD("fast"), r"ServerSGD\.lr = 'fast' is a str"),
         (lambda: ServerSGD(float("inf")), r"ServerSGD\.lr = inf is outside"),
-        (lambda: ServerData(images=1.5), r"ServerData\.images = 1\.5 is a float"),
         (
             lambda: Mean(reweighting="shares"),
             "Mean: reweighting is 'shares'; it must be a Reweighting or None",
         ),
-        (lambda: Mean(fixed="no"), r"Mean\.fixed = 'no' is a str"),
     ],
 )
 def test_a_number_or_a_type_that_cannot_be_meant_is_refused(make: Callable[[], Any], words: str) -> None:
@@ -115,23 +106,12 @@ class OwnRule(ServerRule[None]):
         ),
         ({"terms": (Own,)}, r"terms\[0\] is the class Own, not an object of it \(write Own\(…\)\)"),
         ({"terms": (0.1,)}, r"terms\[0\] is 0\.1; it must be a Term"),
-        ({"head": Own()}, "head is an Own; it must be a Head or None"),
-        ({"correction": Own()}, "correction is an Own; it must be a Correction or None"),
         ({"solver": "sgd"}, "solver is 'sgd'; it must be a LocalSolver or None"),
-        ({"opening": Own()}, "opening is an Own; it must be an Opening or None"),
-        ({"message": 1}, "message is 1; it must be an Ingredient or None"),
-        ({"personal": Own()}, "personal is an Own; it must be a Personal or None"),
         ({"split": "head"}, "split is 'head'; it must be a ParameterSplit"),
-        ({"split": None}, "split is None; it must be a ParameterSplit"),
         ({"passes": Pass("head")}, r"passes is a Pass; it must be a tuple of Pass; write passes=\(…,\)"),
         ({"passes": ()}, "passes is empty; it must have at least one Pass"),
-        ({"passes": ("head",)}, r"passes\[0\] is 'head'; it must be a Pass"),
-        ({"mean": "uniform"}, "mean is 'uniform'; it must be a Mean"),
         ({"server": OwnRule}, r"server is the class OwnRule, not an object of it"),
-        ({"server": Own()}, "server is an Own; it must be a ServerRule"),
         ({"network": {"head_init": "etf"}}, "network has a dict in it; it must be a tuple of pairs"),
-        ({"strengths": ("mu", 0.1)}, "strengths has 'mu' in it; it must be a tuple of pairs"),
-        ({"criterion": Own()}, "criterion is an Own; it must be a Criterion or None"),
     ],
 )
 def test_a_slot_with_something_else_in_it_is_refused_by_its_name(slots: dict[str, Any], words: str) -> None:
@@ -175,28 +155,7 @@ class UnknownStream(NoStream):
     purpose = "nose"  # type: ignore[assignment]
 
 
-class NoLogits(Head): ...
-
-
-class NoGradient(Correction): ...
-
-
-class NoStep(LocalSolver): ...
-
-
-class OpeningWithoutStep(Opening):
-    def epochs(self, k: Context) -> float:
-        return 1.0
-
-
 class NoModel(Personal): ...
-
-
-class OtherBetween(Personal):
-    between = "rounds"  # type: ignore[assignment]
-
-    def model(self, k: Context) -> Any:
-        return k.state
 
 
 class Follower(LocalSolver):
@@ -231,14 +190,9 @@ class Switch(OwnRule):
         ({"terms": (FieldForHook(0.1),)}, "FieldForHook.draw is 0.1, but draw is the name of a hook"),
         ({"terms": (NoStream(),)}, "does not say which stream they come from"),
         ({"terms": (UnknownStream(),)}, "UnknownStream.purpose 'nose'; nearest: noise"),
-        ({"head": NoLogits()}, "NoLogits has no logits or loss"),
         ({"head": CallableWord()}, "CallableWord.smooths is a function; put @property above it"),
-        ({"correction": NoGradient()}, "NoGradient has no gradient or gradient_at"),
-        ({"solver": NoStep()}, "NoStep has no step"),
         ({"solver": Follower()}, "Follower.follows 'momentun'; nearest: momentum"),
-        ({"opening": OpeningWithoutStep()}, "OpeningWithoutStep has no step"),
         ({"personal": NoModel()}, "NoModel has no model"),
-        ({"personal": OtherBetween()}, "OtherBetween.between 'rounds'; nearest: round"),
         ({"server": NoRule()}, "NoRule has no step"),
         ({"server": Switch()}, "Switch.each is 'yes'; it must be True or False"),
     ],

@@ -16,40 +16,24 @@ UNCOUNTED = ("too late", "impossible here")
 
 @dataclass(frozen=True)
 class Case:
-    """One case and what came of it.
+    """One case and what came of it."""
 
-    Attributes:
-        key: Its name, which is the same for the same seed.
-        kind: kill, damage or condition.
-        target: The process that was struck, or the file that was damaged, or the condition.
-        execution: How the run was executed, or the command that read the damaged folder.
-        method: The method of the run.
-        outcome: One of GOOD or UNCOUNTED, or the fault that was found.
-        signal: The signal of a kill, or the kind of a damage.
-        moment: When the case happened: seconds from the start of the process, the round that was shown.
-        details: What else helps to understand it: exit code, last line, seconds.
-        revision: The commit of the code; with a + if files differed from it.
-    """
-
-    key: str
-    kind: str
-    target: str
-    execution: str
+    key: str  # the same for the same seed
+    kind: str  # kill, damage or condition
+    target: str  # the process that was struck, or the file that was damaged, or the condition
+    execution: str  # how the run was executed, or the command that read the damaged folder
     method: str
-    outcome: str
-    signal: str = ""
+    outcome: str  # one of GOOD or UNCOUNTED, or the fault that was found
+    signal: str = ""  # of a kill, or the kind of a damage
+    # Seconds from the start of the process, and the round that was shown
     moment: dict[str, float] = field(default_factory=dict)
+    # What else helps to understand it: exit code, last line, seconds
     details: dict[str, str | float | None] = field(default_factory=dict)
-    revision: str = ""
+    revision: str = ""  # the commit of the code; with a + if files differed from it
 
 
 class CaseLog:
-    """The cases of a log file, and those that are added to it.
-
-    Args:
-        path: The file.
-        revision: That of the code, which cases that are added are marked with.
-    """
+    """The cases of a log file, and those that are added to it, marked with the revision of the code."""
 
     def __init__(self, path: Path, revision: str = "") -> None:
         self.path, self.cases, self._revision = path, list[Case](), revision

@@ -37,14 +37,10 @@ class Ended(NamedTuple):
 
 
 class Command:
-    """A command of raffed that leads a process group.
+    """A command of raffed that leads a process group, with its streams in a folder.
 
-    Args:
-        words: What follows `raffed`.
-        folder: A folder for its streams.
-        fresh: Whether it is a fresh process.
-        environment: Variables that it has in addition to those of this process.
-        within: The words of a program that executes it; only if it is fresh.
+    `environment` is added to that of this process. `within`: the words of a program that executes it; only if
+    it is a fresh process.
     """
 
     def __init__(
@@ -56,13 +52,9 @@ class Command:
         environment: Mapping[str, str] | None = None,
         within: Sequence[str] = (),
     ) -> None:
-        self.log, self.errors, self.mark = (
-            folder / "out.log",
-            folder / "err.log",
-            f"RAFFED_TEST_MARK={folder}",
-        )
-        name, _, value = self.mark.partition("=")
-        own = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", name: value}
+        self.log, self.errors = folder / "out.log", folder / "err.log"
+        self.mark = f"RAFFED_TEST_MARK={folder}"
+        own = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "RAFFED_TEST_MARK": str(folder)}
         surroundings = {**os.environ, **(environment or {}), **own}
         for stream in (self.log, self.errors):
             stream.write_bytes(b"")
@@ -86,11 +78,7 @@ class Command:
         return self._code
 
     def wait(self, seconds: float = 600.0) -> int:
-        """The exit code, once the command has ended.
-
-        Raises:
-            TimeoutError: It still runs after so many seconds.
-        """
+        """The exit code, once the command has ended; TimeoutError after so many seconds."""
         until = time.monotonic() + seconds
         while (code := self.poll()) is None:
             if time.monotonic() > until:

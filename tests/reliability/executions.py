@@ -18,25 +18,15 @@ ON_RAY = (*LOST, *LOST, *ENDING)  # the latter three are the targets of serial r
 
 @dataclass(frozen=True)
 class Execution:
-    """One way to execute.
+    """One way to execute."""
 
-    Attributes:
-        name: As the log names it.
-        command: The words before the settings.
-        options: The words that choose the way.
-        rounds: Rounds of a run.
-        passing: Targets whose death the command survives, or ends with exit code 1.
-        ending: Targets whose death ends the command. Chains have them by turns.
-        strikes: How many commands of a chain are struck.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    options: tuple[str, ...]
-    rounds: int
-    passing: tuple[str, ...] = ()
-    ending: tuple[str, ...] = ENDING
-    strikes: int = 1
+    name: str  # as the log names it
+    command: tuple[str, ...]  # the words before the settings
+    options: tuple[str, ...]  # the words that choose the way
+    rounds: int  # of a run
+    passing: tuple[str, ...] = ()  # targets whose death the command survives, or ends with exit code 1
+    ending: tuple[str, ...] = ENDING  # those whose death ends the command. Chains have them by turns
+    strikes: int = 1  # how many commands of a chain are struck
 
     def words(self, method: str, out: Path) -> list[str]:
         """The command that begins the work."""

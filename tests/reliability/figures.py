@@ -125,11 +125,7 @@ def file(case: Case) -> str:
 
 
 def inserted(page: str, found: str) -> str:
-    """The page with these figures between the two comments.
-
-    Raises:
-        ValueError: A comment is missing.
-    """
+    """The page with these figures between the two comments; ValueError if one is missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -39,11 +39,8 @@ class Known:
 class Chain:
     """One run or sweep that is struck several times.
 
-    Args:
-        number: Its number, which decides method, execution and all moments together with `seed`.
-        seed: The seed of the suite.
-        work: A folder for its files.
-        known: What other chains have learned; it is added to.
+    Its number decides method, execution and all moments together with the seed of the suite. What it learns is
+    added to `known`.
     """
 
     def __init__(self, number: int, seed: int, work: Path, known: Known) -> None:
@@ -57,11 +54,7 @@ class Chain:
         self._cases = list[Case]()
 
     def carried_out(self, wanted: int) -> list[Case]:
-        """The cases of this chain. Its folder stays where one of them is a fault.
-
-        Args:
-            wanted: No further command is struck once there are so many cases.
-        """
+        """The cases of this chain, not many more than wanted. Its folder stays where one is a fault."""
         shutil.rmtree(self.folder, ignore_errors=True)
         expected = self._undisturbed()
         words = self.execution.words(self.method, self.out)

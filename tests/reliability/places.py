@@ -19,11 +19,7 @@ Outcome = tuple[str, str]  # the outcome of a case, and the last line of standar
 
 
 class References:
-    """The results of runs and sweeps that nothing befalls, each computed once.
-
-    Args:
-        work: A folder for them.
-    """
+    """The results of runs and sweeps that nothing befalls, each computed once in a folder."""
 
     def __init__(self, work: Path) -> None:
         self._work, self._known = work, dict[tuple[str, ...], Result]()
@@ -45,17 +41,11 @@ class References:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a case has its files.
+    """Where a case has its files."""
 
-    Attributes:
-        work: An empty folder.
-        references: The results of what nothing befell.
-        dice: Where random moments come from.
-    """
-
-    work: Path
-    references: References
-    dice: random.Random
+    work: Path  # an empty folder
+    references: References  # the results of what nothing befell
+    dice: random.Random  # where random moments come from
 
     @property
     def out(self) -> Path:

@@ -22,21 +22,13 @@ VOLATILE = (
 
 @dataclass(frozen=True)
 class Reading:
-    """What came of a command.
+    """What came of a command."""
 
-    Attributes:
-        code: The exit code, or None if the command did not end.
-        out: Standard output.
-        err: Standard error.
-        result: What must be equal if nothing is said.
-        verdict: Whether standard output says that something differs.
-    """
-
-    code: int | None
+    code: int | None  # None if the command did not end
     out: str
     err: str
-    result: str
-    verdict: bool
+    result: str  # what must be equal if nothing is said
+    verdict: bool  # whether standard output says that something differs
 
     @property
     def last(self) -> str:

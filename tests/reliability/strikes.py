@@ -19,23 +19,14 @@ LONGEST = 900.0  # seconds for a command that nothing strikes
 
 @dataclass(frozen=True)
 class Strike:
-    """A signal that was sent.
-
-    Attributes:
-        target: What was struck.
-        signal: The signal.
-        seconds: From the start of the process.
-        shown: Lines that the command had shown.
-        outcome: What came of it as far as it is seen at once.
-        after: Seconds from the signal until that was seen.
-    """
+    """A signal that was sent."""
 
     target: str
     signal: signal.Signals
-    seconds: float
-    shown: int
-    outcome: str
-    after: float = 0.0
+    seconds: float  # from the start of the process
+    shown: int  # lines that the command had shown
+    outcome: str  # as far as it is seen at once
+    after: float = 0.0  # seconds from the signal until that was seen
 
 
 def struck(
@@ -43,12 +34,8 @@ def struck(
 ) -> Strike:
     """Wait for a random moment and for the target, send a random signal, and judge what comes of it.
 
-    Args:
-        command: A command that runs.
-        target: A word of targets.py.
-        execution: How it works, for the number of its rounds.
-        seconds: How long the whole command may take, for moments by the clock.
-        dice: Where the moment and the signal come from.
+    `target` is a word of targets.py; `seconds` is how long the whole command may take, for moments by the
+    clock.
     """
     number = dice.choice(SIGNALS)
     _wait_for_moment(command, target, execution, seconds, dice)

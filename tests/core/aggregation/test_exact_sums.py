@@ -278,11 +278,3 @@ def test_fixed_point_is_a_rounding_to_the_nearest_multiple() -> None:
     assert fixed.tolist() == [5, -5, 2]
     assert from_fixed(fixed, 4).tolist() == [5 / 16, -5 / 16, 2 / 16]
     assert BITS == 44
-
-
-def test_an_empty_sum_is_an_error_and_an_empty_point_is_not() -> None:
-    with pytest.raises(ValueError, match="no client has contributed"):
-        PointSum().value(Params({"w": torch.zeros(1)}))
-    none = PointSum()
-    none.add(Params({}), 1.0, "buffers")
-    assert len(none.value(Params({}))) == 0

@@ -75,18 +75,10 @@ def test_the_median_of_an_odd_number_is_the_middle_value_and_of_an_even_one_the_
     assert weights_of(Median(), U[:4]) == [2.5, 1.0]
 
 
-def test_the_median_of_one_upload_is_that_upload() -> None:
-    assert weights_of(Median(), [U[0]]) == list(U[0])
-
-
-@pytest.mark.parametrize("beta", [0.2, 0.4])
-def test_a_trimmed_mean_leaves_out_the_ends(beta: float) -> None:
+@pytest.mark.parametrize(("beta", "kept"), [(0.0, [22.0, 2.4]), (0.2, [3.0, 1.0]), (0.4, [3.0, 1.0])])
+def test_a_trimmed_mean_leaves_out_the_ends(beta: float, kept: list[float]) -> None:
     """β = 0.2 keeps (2, 3, 4) and (0, 1, 2); β = 0.4 keeps the middle one, which is the same here."""
-    assert weights_of(Trimmed(beta=beta), U) == [3.0, 1.0]
-
-
-def test_nothing_trimmed_is_the_mean_of_the_clients() -> None:
-    assert weights_of(Trimmed(beta=0.0), U) == pytest.approx([22.0, 2.4])
+    assert weights_of(Trimmed(beta=beta), U) == pytest.approx(kept)
 
 
 def test_krum_takes_the_point_with_the_smallest_sum_of_distances() -> None:
@@ -172,11 +164,6 @@ def test_the_order_in_which_uploads_arrive_changes_no_bit(rule: MeanRule) -> Non
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_who_sends_which_upload_matters_to_rounding_only(rule: MeanRule) -> None:
-    assert weights_of(rule, [U[i] for i in (3, 0, 4, 2, 1)]) == pytest.approx(weights_of(rule, U), rel=1e-6)
-
-
 @pytest.mark.parametrize(
     "rule", [Median(), Trimmed(beta=0.3), Krum(f=2), MultiKrum(f=2), GeometricMedian(iterations=100)], ids=str
 )
@@ -188,10 +175,6 @@ def test_two_attackers_of_seven_do_not_move_a_robust_rule_beyond_the_honest_clie
     assert -slack <= found[0] <= 0.5 + slack
     assert 1.0 - slack <= found[1] <= 1.5 + slack
     assert weights_of(GeometricMedian(iterations=0), [*honest, [1e5, -1e5], [1e5, 1e5]])[0] > 1e4
-
-
-def test_more_attackers_than_the_breakdown_point_move_the_median() -> None:
-    assert weights_of(Median(), [[0.0], [1.0], [1e5], [1e5], [1e5]]) == [1e5]
 
 
 STATISTICS = [[1.0], [2.0], [3.0], [4.0], [90.0]]
@@ -245,12 +228,6 @@ def test_messages_that_a_rule_would_not_protect_are_refused() -> None:
         (Trimmed(beta=0.2), 4, "it needs 5 or more"),
     ],
 )
-def test_too_few_uploads_are_named(rule: MeanRule, uploads: int, why: str) -> None:
+def test_too_few_uploads_are_named_and_just_enough_are_enough(rule: MeanRule, uploads: int, why: str) -> None:
     assert re.search(why, rule.why_not(uploads))
-
-
-@pytest.mark.parametrize(
-    ("rule", "uploads"), [(Krum(f=1), 5), (Trimmed(beta=0.2), 5), (Trimmed(beta=0.0), 1)]
-)
-def test_just_enough_uploads_are_enough(rule: MeanRule, uploads: int) -> None:
-    assert not rule.why_not(uploads)
+    assert not rule.why_not(uploads + 1)

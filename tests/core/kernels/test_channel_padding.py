@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from raffed.core.kernels.convolution import VECTOR, FilledConv2d, fill_channels
-from raffed.core.training.network import Network
-from raffed.models import MODELS, build
 
 FORMATS = [torch.contiguous_format, torch.channels_last]
 
@@ -70,16 +68,6 @@ def test_a_convolution_between_two_places_is_filled_on_both_sides() -> None:
     assert not wide[:, 6:].any()
 
 
-def test_parameters_stay_the_same_objects_under_the_same_names() -> None:
-    layers = chain(1, 6, 16).eval()
-    before = dict(layers.named_parameters())
-    fill_channels(layers)
-    after = dict(layers.named_parameters())
-    assert list(after) == list(before)
-    assert all(after[name] is before[name] for name in before)
-    assert not any(layer.training for layer in layers)
-
-
 def test_what_may_not_be_filled_stays() -> None:
     hooked, behind = chain(1, 6, 16), chain(1, 6, 16)
     hooked[0].register_forward_hook(lambda *_: None)
@@ -101,11 +89,6 @@ def test_what_may_not_be_filled_stays() -> None:
         assert not any(isinstance(layer, FilledConv2d) for layer in layers)
 
 
-def test_filling_twice_finds_nothing_more() -> None:
-    layers = chain(1, 6, 16)
-    assert [fill_channels(layers), fill_channels(layers)] == [1, 0]
-
-
 def test_clients_with_weights_of_their_own_are_filled_alike() -> None:
     layers = chain(1, 6, 16)
     own = {name: torch.stack([p.detach(), 2.0 * p.detach()]) for name, p in layers.named_parameters()}
@@ -115,17 +98,3 @@ def test_clients_with_weights_of_their_own_are_filled_alike() -> None:
     for i in range(2):
         alone = functional_call(chain(1, 6, 16), {name: t[i] for name, t in own.items()}, (x[i],))
         torch.testing.assert_close(together[i], alone)
-
-
-@pytest.mark.parametrize(("name", "places"), [("lenet", 1), ("simplecnn", 1), ("tfcnn", 0)])
-def test_a_network_fills_its_module_and_has_the_same_weights(name: str, places: int) -> None:
-    shape = MODELS[name].in_shapes[0]
-    module, plain = build(name, shape, 10, 0), build(name, shape, 10, 0)
-    net = Network(module)
-    assert sum(isinstance(m, FilledConv2d) for m in module.modules()) == 2 * places
-    assert fill_channels(module) == 0
-    shapes = {name: p.shape for name, p in plain.named_parameters()}
-    assert {name: t.shape for name, t in net.initial.w.tensors.items()} == shapes
-    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        torch.testing.assert_close(net.apply(net.initial, x)[0], plain.eval()(x)[0])

@@ -4,14 +4,12 @@ numbers in a stack.
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
 from collections.abc import Sequence
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 
 from raffed.core.kernels.linear import LinearChain, chain_of, choose_products
 from raffed.core.losses import cross_entropy
@@ -153,28 +151,6 @@ def test_a_stacked_round_is_the_one_under_vmap(name: str) -> None:
     agree_in_all(ours, under_vmap)
 
 
-def test_cross_entropies_of_a_stack_are_those_of_its_clients() -> None:
-    logits = torch.randn(CLIENTS, BATCH, 4, generator=torch.Generator().manual_seed(2))
-    y = torch.tensor([[0, 1, 2, 3, 0]] * CLIENTS)
-    together = cross_entropy(logits, y)
-    assert together.shape == (CLIENTS,)
-    torch.testing.assert_close(
-        together, torch.stack([cross_entropy(*one) for one in zip(logits, y, strict=True)])
-    )
-    torch.testing.assert_close(together, vmap(cross_entropy)(logits, y))
-
-
-def test_a_network_keeps_its_bits_without_its_chain() -> None:
-    module = deep()
-    one, other = Network(copy.deepcopy(module)), Network(copy.deepcopy(module))
-    other.functional.chain = None
-    x, y = images(BATCH), torch.tensor([0, 1, 2, 3, 0])
-    for net in (one, other):
-        net.leaves("all")
-    ours, theirs = one.forward(x, y), other.forward(x, y)
-    assert same_bits((ours.logits, ours.z), (theirs.logits, theirs.z))
-
-
 def by_autograd(out: tuple[Tensor, Tensor], y: Tensor, by: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
     """The cross-entropy, and its gradients."""
     loss = cross_entropy(out[0], y)
@@ -252,7 +228,3 @@ def test_what_adds_to_the_cross_entropy_goes_by_autograd(monkeypatch: pytest.Mon
     for name in ("fedprox", "fedrs", "fedphp", "fedmr", "moon"):
         for cohort in (False, True):
             Tiny(build_method(name), cohort=cohort).run(1, [0, 1])
-
-
-def test_a_linear_classifier_with_a_sigmoid_is_no_chain() -> None:
-    assert chain_of(build("linear", (1, 8, 8), 10, 0, sigmoid=True)) is None

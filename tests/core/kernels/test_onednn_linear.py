@@ -65,13 +65,6 @@ def test_values_and_gradients_are_the_formula_s_in_float64(bias: bool) -> None:
 
 
 @needs_onednn
-def test_a_batch_in_any_memory_order_gives_the_same() -> None:
-    x, w, b = tensors(*LARGE)
-    turned = x.detach().T.contiguous().T  # columns in order
-    torch.testing.assert_close(linear(turned, w, b), linear(x, w, b), rtol=1e-5, atol=1e-4)
-
-
-@needs_onednn
 def test_gradients_can_be_differentiated_again() -> None:
     """As gradient matching does: ∂/∂(x, W) of the squared gradient by W and b, against F.linear in
     float64.

@@ -9,7 +9,7 @@ import torch
 
 from raffed.core.kernels import optimise
 from raffed.core.training.network import Network
-from raffed.models import build
+from raffed.models import MODELS, build
 
 SHAPES = {"lenet": (1, 28, 28), "mlpnet": (1, 28, 28)}
 
@@ -25,11 +25,31 @@ def test_without_kernels_every_layer_is_torchs(name: str) -> None:
     assert [type(layer) for layer in replaced.modules()] != before
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_replaced_layers_compute_what_plain_ones_do(name: str) -> None:
-    module = build(name, SHAPES[name], 10, 0)
-    x = torch.rand(5, *SHAPES[name], generator=torch.Generator().manual_seed(1))
-    replaced, plain = Network(copy.deepcopy(module)), Network(copy.deepcopy(module), kernels=False)
-    outputs = zip(replaced.apply(replaced.initial, x), plain.apply(plain.initial, x), strict=True)
-    for ours, theirs in outputs:
-        torch.testing.assert_close(ours, theirs)
+NETWORKS = {
+    "lenet": {},
+    "simplecnn": {},
+    "tfcnn": {},
+    "vgg11_bn": {},
+    "cnn_pfllib": {},
+    "cnn_mcmahan": {"padding": "pools"},
+    "mlpnet": {},
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_replaced_layers_compute_what_plain_ones_do_with_the_same_parameters(name: str) -> None:
+    shape = MODELS[name].in_shapes[0]
+    module = build(name, shape, 10, 0, **NETWORKS[name])
+    replaced, before = copy.deepcopy(module).eval(), list(module.state_dict())
+    parameters = dict(replaced.named_parameters())
+    optimise(replaced)
+    assert list(replaced.state_dict()) == before
+    assert all(parameters[key] is one for key, one in replaced.named_parameters())
+    assert not any(layer.training for layer in replaced.modules())
+    kinds = [type(layer) for layer in replaced.modules()]
+    optimise(replaced)
+    assert [type(layer) for layer in replaced.modules()] == kinds  # nothing is left to do
+    x = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1))
+    ours, plain = Network(copy.deepcopy(module)), Network(module, kernels=False)
+    for mine, theirs in zip(ours.apply(ours.initial, x), plain.apply(plain.initial, x), strict=True):
+        torch.testing.assert_close(mine, theirs)

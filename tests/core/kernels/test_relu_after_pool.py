@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from raffed.core.kernels.autograd import pool_first
-from raffed.core.training.network import Network
-from raffed.models import MODELS, build
 
 
 def passed(layers: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,25 +61,3 @@ def test_a_value_that_is_no_number_is_seen_either_way() -> None:
     swapped = nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
     pool_first(swapped)
     assert bool(swapped(x).isnan())
-
-
-@pytest.mark.parametrize("name", ["lenet", "simplecnn", "vgg11_bn", "cnn_pfllib"])
-def test_a_network_swaps_those_of_its_module_and_scores_as_before(name: str) -> None:
-    shape = MODELS[name].in_shapes[0]
-    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1))
-    module = build(name, shape, 10, 0)
-    with torch.no_grad():
-        wanted = module.eval()(x)[0]
-    net = Network(module)
-    assert pool_first(module) == 0  # nothing is left to do
-    torch.testing.assert_close(net.apply(net.initial, x)[0], wanted)
-
-
-def test_a_padded_pool_is_swapped_as_well_and_scores_as_before() -> None:
-    """What a max-pool adds is never the largest, so the order of ReLU and pool still does not matter."""
-    x = torch.randn(2, 1, 28, 28, generator=torch.Generator().manual_seed(1))
-    module = build("cnn_mcmahan", (1, 28, 28), 10, 0, padding="pools")
-    with torch.no_grad():
-        wanted = module.eval()(x)[0]
-    net = Network(module)
-    torch.testing.assert_close(net.apply(net.initial, x)[0], wanted)

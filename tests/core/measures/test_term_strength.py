@@ -9,14 +9,14 @@ from torch import Tensor
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Term
 from raffed.core.measures.scores import ExtraMeasure
-from raffed.core.measures.term_strength import BATCHES, measured_names, term_strengths
+from raffed.core.measures.term_strength import measured_names, term_strengths
 from raffed.core.method import Method
 from raffed.core.parts import ParameterSplit, Pass
 from raffed.core.training.session import Participant
 from raffed.methods.fedprox import Proximal
 from raffed.methods.gldp import gldp
 from raffed.methods.mpfedcon import mpfedcon
-from tests.tiny import PLAIN, Tiny, network, same_bits
+from tests.tiny import Tiny, network, same_bits
 
 
 class Echo(Term):
@@ -131,10 +131,6 @@ def test_a_term_on_the_head_alone_has_no_strength_in_the_body() -> None:
     assert {one.value for one in measured(federation(OnHead())).values()} == {0.0}
 
 
-def test_a_method_without_terms_has_nothing_to_measure() -> None:
-    assert measured(federation()) == {}
-
-
 def test_a_network_whose_head_is_all_there_is_has_the_head_measured() -> None:
     tiny = federation(Echo(1.0))
     alone = Method("Measured", terms=(Echo(1.0),), passes=(Pass("head"),))
@@ -150,25 +146,6 @@ def test_private_layers_and_passes_without_terms_are_left_out() -> None:
     assert all(name.startswith("body.") for name in measured_names(mpfedcon(), net))
     nothing_shared = Method("Measured", terms=(Echo(1.0),), split=ParameterSplit("all"))
     assert measured_names(nothing_shared, net) == measured_names(federation(Echo(1.0)).method, net)
-
-
-def test_a_client_with_one_sample_is_measured_without_batch_norm_only() -> None:
-    for norm in (False, True):
-        tiny = federation(Echo(1.0), norm=norm)
-        data = tiny.data[0]
-        one = type(data)(data.x[:1], data.y[:1], torch.bincount(data.y[:1], minlength=3))
-        done = tiny.visit(0)
-        found = term_strengths(
-            tiny.method, tiny.server.broadcast(), Participant(0, None, one), done, tiny.session
-        )
-        assert bool(found) is not norm
-
-
-def test_not_more_than_eight_batches_of_a_client_are_measured() -> None:
-    tiny = federation(Echo(1.0))
-    tiny.local = type(PLAIN)(lr=0.1, batch_size=1, epochs=1)
-    tiny.arrange()
-    assert {one.n for one in measured(tiny).values()} == {BATCHES}
 
 
 @pytest.mark.parametrize("cohort", [False, True])

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from raffed.core import seeds
 from raffed.core.context import ClientData
-from raffed.core.measures.final import footprint
 from raffed.core.training.network import Network
 from raffed.errors import UsageError
 from raffed.methods import build_method
@@ -121,16 +120,6 @@ def test_a_stack_trains_on_any_inputs_as_each_client_alone(name: str, method: st
         assert not torch.equal(one.last[0].trained.w["head.weight"], before)
         pair.append(one)
     agree_in_all(*pair)
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_measures_take_any_inputs(name: str) -> None:
-    body, inputs = BODIES[name]
-    tiny = Tiny(build_method("moon"), net=net_of(body), data=clients(inputs))
-    x = tiny.net.arranged(tiny.data[0].x)
-    assert x is tiny.data[0].x
-    numbers = tiny.net.initial.w.numel()
-    assert footprint(tiny.method, tiny.server.broadcast(), x[:2], tiny.session).model == numbers
 
 
 @pytest.mark.parametrize("name", RECURRENT)

@@ -109,32 +109,12 @@ def test_reestimation_draws_no_random_number_even_with_dropout_and_leaves_traini
     assert all(m.training for m in net.module.modules())
 
 
-def test_reestimation_restores_batchnorms_momentum() -> None:
-    net = network(norm=True)
-    reestimated(net, net.initial, X, 7)
-    assert [m.momentum for m in net.module.modules() if isinstance(m, nn.BatchNorm1d)] == [0.1]
-
-
-def test_without_batchnorm_reestimation_is_the_state_itself() -> None:
-    net = network()
-    state = random_state(net, 1)
-    assert reestimated(net, state, X, 7) is state
-
-
 def test_a_state_holds_batchnorms_two_statistics_and_no_integer_counter() -> None:
     """docs/papers/baselines.md G7: counters are neither sent nor averaged."""
     net = Network(build("resnet8", (1, 8, 8), 10, 0))
     assert {n.rpartition(".")[2] for n in net.initial.b.names} == {"running_mean", "running_var"}
     assert net.initial.w.numel() == 77_754
     assert net.initial.b.numel() == 672
-
-
-def test_the_initial_state_is_the_modules_and_stays_when_training_goes_on() -> None:
-    net = network(norm=True)
-    kept = net.initial.clone()
-    for p in net.leaves("all").values():
-        p.detach().add_(1.0)
-    assert same_bits(net.initial, kept)
 
 
 def test_chunks_cover_a_set_in_order_whatever_their_size() -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from raffed.core.context import Context, Forward
 from raffed.core.ingredients import Gradient, Opening
-from raffed.core.measures.final import footprint
 from raffed.core.method import Method
 from raffed.core.params import Params, State
 from raffed.core.round import between_rounds
@@ -150,25 +149,3 @@ def test_gradients_that_are_not_used_are_left_out_with_the_same_bits(
         for said in (True, False)
     )
     assert same_bits(said.everything(), silent.everything())
-
-
-def test_the_opening_gets_the_gradients_that_it_names() -> None:
-    seen: list[tuple[str, ...]] = []
-
-    class Watched(HeadOnly):
-        def step(self, carried: State, gradient: Gradient, k: Context) -> State:
-            seen.append(gradient(carried, 0)[0].names)
-            return carried
-
-    Tiny(method(Watched())).run(1, [1])
-    assert set(seen) == {HEAD}
-
-
-def test_the_footprint_counts_what_an_opening_reads() -> None:
-    """The opening above reads the downloaded model, which FedAvg does not keep during training."""
-    sizes = []
-    for one in (fedavg(), method(Doubled())):
-        tiny = Tiny(one)
-        sizes.append(footprint(one, tiny.server.broadcast(), tiny.data[0].x[:2], tiny.session))
-    assert sizes[1].training == sizes[0].training + sizes[0].model
-    assert sizes[1].kept == 0

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from raffed.config.optimizers import SCHEDULES
 from raffed.config.training import Local
 from raffed.core.context import Context
 from raffed.core.ingredients import Gradient, LocalSolver
@@ -62,10 +61,6 @@ def test_a_schedule_by_rounds_is_torchs_scheduler_stepped_once_a_round(case: str
     assert found == pytest.approx(list(torchs(theirs)), rel=1e-9)
 
 
-def test_every_schedule_is_compared() -> None:
-    assert {name for name, *_ in TORCH.values()} == set(SCHEDULES)
-
-
 @pytest.mark.parametrize("case", TORCH)
 def test_a_schedule_by_steps_is_torchs_scheduler_stepped_at_every_step_of_the_run(case: str) -> None:
     """4 rounds of 3 steps."""
@@ -110,15 +105,6 @@ def test_a_schedule_by_epochs_counts_a_client_s_epochs_over_the_run() -> None:
     local = Local(lr=1.0, schedule="exponential", schedule_args={"gamma": 0.5}, schedule_by="epoch")
     assert RoundRates(local, 0, T).of_steps(0, 6, 6, 3) == [1.0] * 3 + [0.5] * 3
     assert RoundRates(local, 1, T).of_steps(0, 6, 6, 3) == [0.25] * 3 + [0.125] * 3
-
-
-def test_the_decays_of_other_projects_can_be_written() -> None:
-    """FedDyn's official code and PFLlib (when all take part): η·γ^t. FL-bench: StepLR once a round."""
-    feddyn = by_round(Local(lr=0.1, schedule="exponential", schedule_args={"gamma": 0.998}), 100)
-    assert feddyn[99] == pytest.approx(0.1 * 0.998**99)
-    flbench = by_round(Local(lr=0.1, schedule="step", schedule_args={"every": 10, "gamma": 0.1}), 25)
-    assert flbench[9::10] == pytest.approx([0.1, 0.01])
-    assert flbench[10::10] == pytest.approx([0.01, 0.001])
 
 
 @pytest.mark.parametrize("case", TORCH)
@@ -219,16 +205,6 @@ def test_scaffold_divides_by_the_sum_of_the_rates_as_they_were_used() -> None:
     c = tiny.client_states[0].slots["correction"].c  # type: ignore[attr-defined]
     for name in c.names:
         torch.testing.assert_close(c[name], moved[name] / (1.5 * PLAIN.lr))
-
-
-def test_private_training_follows_the_schedule_of_the_round() -> None:
-    """At factor 0 nothing moves, neither the shared nor the private model."""
-    local = replace(PLAIN, schedule="multistep", schedule_args={"milestones": [1], "gamma": 1e-30})
-    tiny = Tiny(build_method("ditto"), local=local).run(1, [0, 1, 2, 3])
-    before = tiny.server.w, tiny.client_states[0].slots["personal"]
-    tiny.step([0, 1, 2, 3])
-    torch.testing.assert_close(tiny.server.w.flat, before[0].flat, rtol=0, atol=1e-7)
-    assert same_bits(tiny.client_states[0].slots["personal"], before[1])
 
 
 OWN = """

@@ -72,14 +72,6 @@ def test_every_image_passes_the_resting_layers_once(epochs: int, augmented: bool
     assert seen == passes * data.n
 
 
-def test_fewer_steps_than_an_epoch_apply_the_layers_to_their_own_batches_alone() -> None:
-    made, seen = module(), []
-    made.body.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-    net, data = Network(made), clients()[0]
-    sgd(net, net.initial, ce, data, batches(data.n, 1)[:1], SOLVER, part="head")
-    assert seen == [4]
-
-
 def test_a_resting_body_without_batch_norm_drops_nothing_either() -> None:
     net, data = Network(module(dropout=0.5)), clients()[0]
     made = []

@@ -56,14 +56,6 @@ def test_the_first_step_moves_by_the_rate_times_the_gradient_with_momentum_too()
     assert not same_bits(with_momentum.w, net.initial.w)
 
 
-def test_a_call_starts_with_an_empty_velocity_and_its_own_start() -> None:
-    net = network()
-    first = sgd(net, net.initial, ce, DATA, BATCHES, Solver(0.2, 0.9, 0.0))
-    again = sgd(net, net.initial, ce, DATA, BATCHES, Solver(0.2, 0.9, 0.0))
-    assert same_bits(first.state, again.state)
-    assert first.loss == again.loss
-
-
 def test_momentum_on_a_constant_gradient_follows_the_geometric_series() -> None:
     """w_τ − w_0 = −η g Σ_{s=1..τ} (1 − ρ^s)/(1 − ρ); g = 1 on every weight, ρ = 0.9, τ = 5: Σ = 13.14410."""
     net = network()
@@ -196,10 +188,3 @@ def test_two_epochs_are_shuffled_anew_and_the_same_generator_gives_the_same_batc
     a, b = (torch.cat(batch_stream(16, 2, local, generator(3, "batches", 1, 2))) for _ in range(2))
     assert torch.equal(a, b)
     assert not torch.equal(a[:16], a[16:])
-
-
-def test_warmup_raises_the_rate_linearly_and_then_leaves_it() -> None:
-    """η·min(r/5, 1), r from 1 (MAP's code): 0.2η, 0.4η, 0.6η, 0.8η, η, η."""
-    rates = [Local(lr=0.5, warmup_rounds=5).rate(t) for t in range(6)]
-    assert rates == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5])
-    assert Local(lr=0.5).rate(0) == 0.5
