@@ -45,15 +45,6 @@ def test_every_cell_is_a_run_that_can_be_built_at_every_scale(item: Item) -> Non
         parse_split(split)
 
 
-@EACH
-def test_a_table_says_its_source_needs_cost_and_defects(item: Item) -> None:
-    about = item.published
-    assert about is not None
-    assert all((about.source, about.protocol, about.needs, about.cost, about.defects))
-    assert not about.absent.keys() & {one.row for one in item.cells}
-    assert about.stated()[0].startswith("needs ")
-
-
 @pytest.mark.parametrize("name", ["fedvls-mnist", "fedvls-cifar10", "pfllib-fmnist", "niid-mnist"])
 def test_every_printed_row_is_a_row_or_absent_with_a_reason(name: str) -> None:
     item = BY_NAME[name]

@@ -111,15 +111,6 @@ def test_gldp_s_rows_differ_in_their_answers_and_train_alike() -> None:
     assert rows["FedRep"].args == {"head_epochs": 20.0, "body_epochs": 10.0}
 
 
-def test_gldp_s_last_ablation_answers_by_the_head_as_fedrep_and_by_prototypes() -> None:
-    """Part B: both ways; the paper prints the first."""
-    rows = {cell.row: cell for cell in items()["gldp/table4-global"].cells}
-    head, prototypes = rows["GLDP without L_GP and L_LP"], rows["GLDP without L_GP and L_LP, by prototypes"]
-    assert (head.config.method, prototypes.config.method) == ("fedrep", "gldp")
-    assert head.config.args | {"lp": "none", "gp": "none"} == prototypes.config.args
-    assert (bool(head.printed), bool(prototypes.printed)) == (True, False)
-
-
 def test_mpfedcon_s_encoders_take_the_data_s_epochs_and_every_party_is_asked() -> None:
     """Part C, common: τ_θ = 1 for CIFAR-10, else 5, and the mean over the last ten rounds; table 3 and
     figures against the round ask after every one. docs/papers/baselines-personal.md: Per-FedAvg adapts for an

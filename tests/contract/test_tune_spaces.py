@@ -14,7 +14,6 @@ from raffed.methods import METHODS, build_method
 from tests.tiny import over_methods
 
 FOLDER = Path(__file__).parents[2] / "tune_spaces"
-HELPERS = {"__init__", "__main__", "ledger", "progress", "replay", "sweep", "trial"}
 
 
 @over_methods

@@ -1,12 +1,17 @@
-"""Derived randomness: every draw has its own stream of (seed, purpose, round, client, …)."""
+"""Derived randomness: every draw has its own stream of (seed, purpose, round, client, …). `core/seeds.py` and
+`data/randomness.py` derive theirs from the same run seed: no two purposes of either share one.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +22,7 @@ from torch import Tensor, nn
 
 from raffed.core import seeds
 from raffed.core.seeds import PURPOSES, forked, generator, rng
+from raffed.data.randomness import stream
 
 
 def test_no_two_streams_share_a_seed() -> None:
@@ -118,3 +124,48 @@ def test_a_fork_ends_with_an_exception_as_well() -> None:
 def test_an_operation_that_takes_no_generator_is_refused_in_a_fork() -> None:
     with pytest.raises(RuntimeError, match=r"native_dropout.* use an operation with generator="), forked(5):
         torch.native_dropout(torch.ones(3), 0.5, True)
+
+
+RAFFED = Path(__file__).parents[2] / "raffed"
+
+
+def purposes_of_data() -> set[str]:
+    """The purposes that raffed gives `stream`, read off the source, those of its callers' arguments and
+    defaults included.
+    """
+    found = set()
+    for path in sorted((RAFFED / "data").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "stream":
+                texts = [one.value for one in ast.walk(node.args[1]) if isinstance(one, ast.Constant)]
+                found |= {text for text in texts if isinstance(text, str)}
+    return found | {"class order", "test order"}  # given to schemes.shuffled_classes
+
+
+def test_no_two_purposes_of_the_data_share_a_key() -> None:
+    """`stream` is keyed by CRC-32 of the purpose, which two texts could share."""
+    named = purposes_of_data() | set(PURPOSES)
+    assert len({zlib.crc32(one.encode()) for one in named}) == len(named)
+
+
+def test_no_two_purposes_of_both_systems_draw_the_same_numbers() -> None:
+    """First 32 bits of the streams, as NumPy's of either kind and as torch's, for some seeds of runs: all
+    differ.
+    """
+    first: dict[bytes, str] = {}
+    for run in (0, 1, 2, 12345, 2**31, 2**62 + 1):
+        for one in sorted(purposes_of_data()):
+            _new(first, stream(run, one).bytes(32), f"data {one} {run}")
+        for purpose in PURPOSES:
+            _new(first, seeds.rng(run, purpose).bytes(32), f"rng {purpose} {run}")  # type: ignore[arg-type]
+            drawn = torch.randint(2**31, (8,), generator=seeds.generator(run, purpose))  # type: ignore[arg-type]
+            _new(first, drawn.numpy().tobytes(), f"torch {purpose} {run}")
+            twin = np.random.RandomState(seeds.seed(run, purpose) % 2**32)  # type: ignore[arg-type]
+            _new(first, twin.bytes(32), f"MT19937 {purpose} {run}")
+    assert len(first) == 6 * (len(purposes_of_data()) + 3 * len(PURPOSES))
+
+
+def _new(first: dict[bytes, str], drawn: bytes, name: str) -> None:
+    assert drawn not in first, (name, first.get(drawn))
+    first[drawn] = name

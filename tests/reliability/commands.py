@@ -15,12 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests import warm
-from tests.reliability.processes import Process, processes
 
 RAFFED = [sys.executable, "-m", "raffed"]
 SECONDS = 90.0  # from the strike until the command has ended, and from then until nothing of it is left
@@ -196,3 +195,24 @@ class Starvation:
 
 
 Begin = Callable[[list[str]], Command]
+
+
+class Process(NamedTuple):
+    """A process. `state` is "Z" or "X" for one that has ended."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    session: int
+
+
+def processes() -> Iterator[Process]:
+    for name in filter(str.isdigit, os.listdir("/proc") if Path("/proc").exists() else []):
+        try:
+            # The name is in brackets and may contain any character
+            before, _, after = Path(f"/proc/{name}/stat").read_text(errors="replace").rpartition(")")
+        except OSError:  # the process has ended
+            continue
+        state, parent, _, session = after.split()[:4]
+        yield Process(int(name), before.partition("(")[2], state, int(parent), int(session))

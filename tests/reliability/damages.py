@@ -20,7 +20,7 @@ from tests.reliability.case_log import Case
 from tests.reliability.commands import Command
 from tests.reliability.readings import Reading, reading
 from tests.reliability.sources import Source
-from tests.reliability.verdicts import DOCUMENTED, TRACEBACK
+from tests.reliability.targets import DOCUMENTED, TRACEBACK
 
 LONGEST = 300.0  # seconds for one command on a busy machine
 FRESH = 25

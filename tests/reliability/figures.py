@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.reliability.case_log import GOOD, UNCOUNTED, Case, CaseLog
-from tests.reliability.verdicts import HANG
+from tests.reliability.targets import HANG
 
 BEGIN, END = "<!-- figures of tests/reliability/figures.py -->", "<!-- end of the figures -->"
 Of = Callable[[Case], str]

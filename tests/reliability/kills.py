@@ -39,8 +39,8 @@ class Known:
 class Chain:
     """One run or sweep that is struck several times.
 
-    Its number decides method, execution and all moments together with the seed of the suite. What it learns is
-    added to `known`.
+    Its number decides method, execution and all moments together with the seed of the suite. What it learns
+    is added to `known`.
     """
 
     def __init__(self, number: int, seed: int, work: Path, known: Known) -> None:

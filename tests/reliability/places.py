@@ -13,7 +13,7 @@ from tests.reliability.commands import POLL, Command
 from tests.reliability.executions import Result, result
 from tests.reliability.sources import ROUNDS, RUN, SWEEP
 from tests.reliability.strikes import LONGEST
-from tests.reliability.verdicts import TRACEBACK
+from tests.reliability.targets import TRACEBACK
 
 Outcome = tuple[str, str]  # the outcome of a case, and the last line of standard error
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from tests.reliability.commands import POLL, Command, Starvation
 from tests.reliability.executions import Execution
-from tests.reliability.targets import ENDING, SIGNALS, found, strike
-from tests.reliability.verdicts import HANG, wrong_code, wrong_words
+from tests.reliability.targets import ENDING, HANG, SIGNALS, found, strike, wrong_code, wrong_words
 
 MOST_STARVED = 0.8  # processes that wait for a core at the same time are counted several times
 UNREGISTERED = 60.0  # seconds after which Ray replaces a worker that died before it had registered

@@ -19,8 +19,7 @@ from raffed import Federation, Local, RunConfig, Runtime
 from raffed.results.runfile import read_run
 from raffed.results.sweep_file import read_sweep
 from tests.reliability.commands import SECONDS, Begin
-from tests.reliability.targets import found, strike
-from tests.reliability.verdicts import ENDED_BY_RAY
+from tests.reliability.targets import ENDED_BY_RAY, found, strike
 
 SMALL = ["--split", "p4c5", "--epochs", "1"]
 COMMANDS = {  # words, the line that shows that its work goes on, what continues it

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,50 +12,11 @@ from raffed.budget import free_memory
 from raffed.errors import UsageError
 from raffed.runs.record import hardware
 from raffed.runtime.machine import (
-    OWN,
     bf16_in_hardware,
     deterministic_kernels,
     kernels_enabled,
     onednn_is_faster,
-    processor,
 )
-
-STEPS = """
-import json, resource
-import numpy as np
-from raffed.runtime.machine import keep_freed_memory
-
-def faults(steps=10):  # of a step whose 32 arrays of 2 MiB, too small for huge pages, are written and then freed
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(steps):
-        kept = [np.ones(1 << 18) for _ in range(32)]
-        del kept
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / steps
-
-faults(2)
-before, done = faults(), keep_freed_memory()
-faults(2)
-print(json.dumps([before, done, faults()]))
-"""
-PAGES = 32 * (2 << 20) // os.sysconf("SC_PAGE_SIZE")
-glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
-
-
-def measured(**environment: str) -> tuple[float, bool, float]:
-    kept = {name: value for name, value in os.environ.items() if name not in OWN}
-    done = subprocess.run(
-        [sys.executable, "-c", STEPS], check=True, capture_output=True, text=True, env={**kept, **environment}
-    )
-    before, told, after = json.loads(done.stdout)
-    return before, told, after
-
-
-@glibc
-def test_a_step_faults_its_memory_in_again_until_freed_memory_is_kept() -> None:
-    before, told, after = measured()
-    assert told
-    assert before > PAGES / 2
-    assert after < PAGES / 50
 
 
 @pytest.mark.skipif(
@@ -81,15 +38,6 @@ def test_onednn_is_for_long_vectors_of_other_makers_than_mkl_s(
         torch.backends.mkl, "is_available", lambda: False
     )  # another library, not known to be slow
     assert not onednn_is_faster(str(tmp_path / "cpuinfo"))
-
-
-def test_the_processor_s_name_is_the_first_core_s(tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(
-        "processor\t: 0\nmodel name\t: AMD EPYC: Genoa\nmodel\t: 17\nmodel name\t: other\n"
-    )
-    assert processor(str(tmp_path / "cpuinfo")) == "AMD EPYC: Genoa"
-    (tmp_path / "cpuinfo").write_text("BogoMIPS : 50.0\n")
-    assert processor(str(tmp_path / "cpuinfo")) == processor(str(tmp_path / "none")) == ""
 
 
 @pytest.mark.parametrize(

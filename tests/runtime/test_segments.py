@@ -1,9 +1,10 @@
 """A run that was resumed says by what each part of it was computed, and a resume under other conditions
-says so.
+says so. Another revision of its method continues and verifies nothing.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 import pytest
 
 import raffed
+from raffed.errors import RunFolderError
+from raffed.methods import METHODS
 from raffed.results import read_run
 from raffed.results.segments import difference, up_to
+from raffed.runs.verify import verify
 from tests.forging import edited
 from tests.params import one_in
 from tests.runtime.conftest import small
@@ -113,3 +117,15 @@ def test_segments_end_where_the_rounds_do(done: int, left: list[tuple[int, int]]
 )
 def test_a_difference_is_in_what_both_sides_say(there: dict[str, Any], said: str) -> None:
     assert difference(there, HERE) == said
+
+
+def test_a_run_of_an_earlier_revision_is_refused_by_resume_and_verify(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any method: here one that has had a single meaning, and gets a second one."""
+    assert read_run(stopped)["method_revision"] == 1
+    assert verify(stopped).ok
+    monkeypatch.setitem(METHODS, "scamap", dataclasses.replace(METHODS["scamap"], revision=2))
+    for command in (raffed.resume, verify):
+        with pytest.raises(RunFolderError, match="revision 1 of scamap, and this raffed has revision 2"):
+            command(stopped)

@@ -1,17 +1,30 @@
-"""What is known of a run before it starts: how many take part, how often one is expected to, what a
-global model is scored on.
+"""What is known and said of a run before it starts: who takes part, what is scored, the network that its
+method requires, and warnings about settings that are valid but probably unintended.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from raffed import Data, Federation, RunConfig
+import raffed
+from raffed import Data, Federation, Model, Numerics, RunConfig, Runtime
+from raffed.core import seeds
+from raffed.errors import UsageError
+from raffed.models.last_layers import UnitFeatures, simplex_etf
+from raffed.models.net import Net
+from raffed.runs.federation import warn
 from raffed.runtime.network_setup import make_spec
+from raffed.runtime.run_method import network_args
 from raffed.runtime.setup import prepare_run
+from tests.runtime.conftest import small
 
 
 @pytest.mark.parametrize(
@@ -59,3 +72,126 @@ def test_without_a_test_set_of_its_own_a_global_model_is_scored_on_all_local_tes
     images, labels = without.data.test_set()
     np.testing.assert_array_equal(labels, setup.dataset.y[rows])
     assert len(images) == len(labels) > 100
+
+
+def test_what_the_method_requires_is_added_to_what_the_run_gives() -> None:
+    config = RunConfig("fedetf", {"scale": 2.0}, model=Model("mlp", {"hidden": [16], "features": "l2"}))
+    assert network_args(config) == {
+        "hidden": [16],
+        "feature_layer": True,
+        "features": "l2",
+        "feature_scale": 2.0,
+        "learn_scale": True,
+        "head_init": "etf",
+        "head_bias": False,
+    }
+
+
+BODY_APART = "trains the body of the network apart, and linear has no weights"
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "said"),
+    [
+        ("fedetf", Model("mlp", {"features": "raw"}), "features = l2, and model.args has features = raw"),
+        ("fedetf", Model("mlp", {"head_bias": True}), "head_bias = false, and model.args has head_bias ="),
+        ("fedetf", Model("tests.models.own_nets:OwnFeatures"), "of this name itself; rename that one"),
+        ("fedgela", Model("mlp", {"hidden": [8]}), "8 is below 10; use a network with wider features"),
+        *((name, Model("linear"), BODY_APART) for name in ("fedrep", "fedbabu", "mpfedcon", "pfedfda")),
+    ],
+)
+def test_a_network_that_the_method_cannot_have_is_refused_before_work_starts(
+    method: str, model: Model, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        prepare_run(replace(small(method), model=model))
+
+
+@pytest.mark.parametrize("model", [Model("mlp", {"hidden": [16]}), Model("tests.models.own_nets:chain")])
+def test_a_run_with_default_arguments_says_what_it_chose_and_its_model_has_it(
+    model: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = replace(small("fedetf", 2), model=model)
+    with caplog.at_level(logging.WARNING):
+        raffed.run(config, out=tmp_path / "run")
+    assert "FedETF builds the network with feature_layer = true, features = l2" in caplog.text
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert about["effective"]["network"]["head_init"] == "etf"
+    assert about["config"]["model"]["args"] == dict(model.args)
+    loaded = raffed.load_model(tmp_path / "run")
+    assert any(isinstance(layer, UnitFeatures) for layer in loaded.modules())
+    width = 16 if isinstance(loaded, Net) else 64
+    frame = simplex_etf(10, width, seeds.seed(config.seed, "weights"))
+    head = [one for name, one in loaded.state_dict().items() if name.endswith("head.weight")]
+    assert torch.equal(head[0], frame)
+
+
+def test_an_identity_does_not_depend_on_what_the_method_adds() -> None:
+    plain, spelled = (replace(small("fedbabu"), model=Model("mlp", a)) for a in ({}, {"head_init": "etf"}))
+    assert plain.identity() != spelled.identity()
+    assert small("fedetf").as_dict()["model"] == small("fedavg").as_dict()["model"]
+
+
+SIMPLE, NORMALISED = Model("mlp", {"hidden": [4]}), Model("resnet8")
+
+
+def told(log: pytest.LogCaptureFixture, resumed: bool = False, **given: Any) -> str:
+    base = RunConfig(
+        data=Data("digits", "p5c2"),
+        model=SIMPLE,
+        federation=Federation(1),
+        runtime=Runtime(execution="serial"),
+    )
+    with log.at_level("WARNING", logger="raffed"):
+        warn(prepare_run(replace(base, **given)), resumed=resumed)
+    return log.text
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "args", "warned"),
+    [
+        ("fedmr", SIMPLE, {}, True),
+        ("fedmr", SIMPLE, {"share": 0.5}, True),
+        ("fedmr", NORMALISED, {}, False),
+        ("fedmr", Model("resnet18_gn"), {}, False),
+        ("fedmr", SIMPLE, {"prototype_from": "global"}, False),
+        ("fedmr", SIMPLE, {"inter_space": "l2"}, False),
+        ("fedmr", SIMPLE, {"mu2": 0.0}, False),
+        ("fedavg", SIMPLE, {}, False),
+    ],
+)
+def test_fedmr_s_local_prototypes_in_a_network_without_normalisation_are_warned_of(
+    method: str, model: Model, args: dict[str, Any], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = told(caplog, method=method, model=model, args=args)
+    assert found.count("can destroy training in a network without normalisation") == warned
+    assert ("use prototype_from = global, or a network with BatchNorm" in found) == warned
+
+
+def test_a_resumed_run_is_not_warned_again(caplog: pytest.LogCaptureFixture) -> None:
+    assert "without normalisation" not in told(caplog, resumed=True, method="fedmr")
+
+
+@pytest.mark.parametrize(
+    ("gain", "in_hardware", "precision", "said"),
+    [
+        (0.1, False, "bf16", "has no instructions for it: a matrix product takes 10.0 times"),
+        (0.5, True, "bf16", "is slower in it: a matrix product takes 2.0 times"),
+        (0.5, None, "bf16", "is slower in it"),
+        (1.8, True, "bf16", ""),
+        (0.1, False, "fp32", ""),
+    ],
+)
+def test_a_run_in_bf16_on_a_processor_that_is_slower_in_it_is_warned_of(
+    gain: float,
+    in_hardware: bool | None,
+    precision: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("raffed.runs.federation.bf16_in_hardware", lambda: in_hardware)
+    monkeypatch.setattr("raffed.runs.federation.bf16_gain", lambda: gain)
+    found = told(caplog, numerics=Numerics(precision=precision))
+    assert found.count("numerics.precision bf16") == bool(said)
+    assert said in found

@@ -1,13 +1,19 @@
-"""One function puts the faster layers into a network, and one switch leaves all of them out."""
+"""One function puts the faster layers into a network, and one switch leaves all of them out. An operation costs
+little to call, because torch need not bind its arguments. So nothing may need it.
+"""
 
 from __future__ import annotations
 
 import copy
+import inspect
 
 import pytest
 import torch
 
+import raffed.core.kernels.convolution
+import raffed.core.kernels.maxpool  # noqa: F401 (it declares operations)
 from raffed.core.kernels import optimise
+from raffed.core.kernels.autograd import Operation
 from raffed.core.training.network import Network
 from raffed.models import MODELS, build
 
@@ -53,3 +59,22 @@ def test_replaced_layers_compute_what_plain_ones_do_with_the_same_parameters(nam
     ours, plain = Network(copy.deepcopy(module)), Network(module, kernels=False)
     for mine, theirs in zip(ours.apply(ours.initial, x), plain.apply(plain.initial, x), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+ALL = Operation.__subclasses__()
+
+
+@pytest.mark.parametrize("operation", ALL, ids=lambda one: one.__name__)
+def test_no_argument_of_an_operation_has_a_default_or_needs_its_name(operation: type[Operation]) -> None:
+    """A default would be missing among the inputs of `setup_context`."""
+    code = operation.forward.__code__
+    assert code.co_argcount
+    assert not code.co_kwonlyargcount
+    assert not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    assert not operation.forward.__defaults__
+
+
+@pytest.mark.parametrize("operation", ALL, ids=lambda one: one.__name__)
+def test_a_call_with_too_few_arguments_is_refused(operation: type[Operation]) -> None:
+    with pytest.raises(TypeError, match=r"missing .* required positional argument"):
+        operation.of(torch.ones(1, 8, 4, 4))

@@ -4,14 +4,12 @@ and ends. Expected values are those of the same call in this process, or of the 
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import queue
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,37 +171,6 @@ def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Tran
     assert outcome() == 2
     os.kill(pid, signal.SIGCONT)
     assert mortal.first([silent])[1]() == 1
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("kind", [RAY_S_OWN, "socket"])
-def test_nothing_is_left_in_this_process_when_a_transport_has_ended(kind: str) -> None:
-    """No thread of its own, no descriptor, no process of an actor."""
-
-    def once() -> list[int]:
-        made = connected(kind)
-        transport = next(made)
-        answer(transport, 0, "echo", np.ones(200_000))
-        pids = [answer(transport, i, "pid") for i in range(2)]
-        del transport
-        assert next(made, None) is None
-        return pids
-
-    once()  # what Ray opens for itself at first use
-    gc.collect()
-    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
-    pids = once() + once()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and (
-        threading.active_count() > threads
-        or len(os.listdir("/proc/self/fd")) > files
-        or any(Path(f"/proc/{pid}").exists() for pid in pids)
-    ):
-        time.sleep(0.05)
-        gc.collect()
-    assert threading.active_count() <= threads
-    assert len(os.listdir("/proc/self/fd")) <= files
-    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def test_actors_of_this_machine_are_called_by_socket_and_others_through_ray(
