@@ -1,5 +1,5 @@
-"""Evaluation counts what is right, class by class, as integers; calibration error and fairness over clients have
-closed forms.
+"""Evaluation counts what is right, class by class, as integers; calibration error and fairness over clients
+have closed forms.
 """
 
 from __future__ import annotations
