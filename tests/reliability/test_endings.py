@@ -6,10 +6,8 @@ python -m pytest tests/reliability/test_endings.py -m slow
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -72,20 +70,6 @@ def test_a_signal_while_work_goes_on_ends_the_command_resumably(
         assert (out / "checkpoints" / f"round-{about['rounds_done']:06d}").exists()
 
 
-@SLOW
-@pytest.mark.parametrize(("execution", "after"), [("serial", 0.4), ("ray", 2.0)])
-def test_an_early_signal_leaves_nothing_that_seems_to_run(
-    begin: Begin, tmp_path: Path, after: float, execution: str
-) -> None:
-    out = tmp_path / "run"
-    command = begin(["run", "--rounds", "100000", *SMALL, "--execution", execution, "--out", str(out)])
-    time.sleep(after)
-    ended = command.ended(lambda: os.kill(command.pid, signal.SIGTERM))
-    assert ended.code in (143, -signal.SIGTERM)  # the latter while Python starts
-    assert ended.left == []
-    assert not (out / "run.json").exists() or read_run(out)["state"] == "stopped"
-
-
 CONFIG = RunConfig(
     local=Local(epochs=10),
     federation=Federation(rounds=12),
@@ -119,19 +103,3 @@ def test_a_process_that_is_killed_changes_no_bit_of_the_run_that_is_continued(
         said = rf"raffed: .*(gcs_server|raylet)\), process \d+, died.*raffed resume {out}"
         assert re.search(f"{said}|{ENDED_BY_RAY}", ended.err)
     assert raffed.resume(out, runtime=CONFIG.runtime).hashes == hashes
-
-
-@SLOW
-def test_a_worker_that_is_killed_as_soon_as_it_exists_does_not_keep_the_run_from_its_end(
-    begin: Begin, tmp_path: Path
-) -> None:
-    """`ray.init` waited for ever for workers that Ray started in advance. A later one is replaced by Ray, if
-    it had not registered only after a minute.
-    """
-    out = tmp_path / "run"
-    command = begin(["run", *SMALL, "--rounds", "2", "--execution", "ray", "--out", str(out)])
-    while not (pids := found(command, "idle worker")):
-        time.sleep(0.02)
-    strike(pids[:1], signal.SIGKILL)
-    assert command.wait(300) == 0, command.errors.read_text()
-    assert read_run(out)["state"] == "finished"

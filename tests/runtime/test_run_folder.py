@@ -331,16 +331,3 @@ def test_a_folder_that_can_no_longer_be_written_is_told_with_its_remedy(
         error = str(run_in(tmp_path / "run", lambda path: patched.setattr(os, "replace", refused)))
     assert os.strerror(code) in error
     assert f"`raffed resume {tmp_path}/run` continues the run" in error
-
-
-def test_a_folder_that_is_gone_when_the_result_is_read_is_lost_and_not_refused(tmp_path: Path) -> None:
-    """On Ray seconds pass between the last round and the result."""
-
-    def watch(event: Any) -> None:
-        if event.round == event.rounds:
-            exchanged(tmp_path / "run")
-
-    with pytest.raises(FolderLostError, match="renamed") as told:
-        raffed.run(small("fedavg", 2), tmp_path / "run", watch=watch)
-    assert "raffed resume" in str(told.value)
-    assert not isinstance(told.value, UsageError)

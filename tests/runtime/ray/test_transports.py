@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import signal
 import tempfile
 import threading
@@ -149,18 +148,6 @@ def test_an_actor_that_dies_while_it_is_written_to_is_lost_and_nothing_else_goes
             mortal.first([call])[1]()
 
 
-def test_a_replacement_answers_in_place_of_a_killed_actor(mortal: Transport) -> None:
-    pid = answer(mortal, 0, "pid")
-    owed = mortal.call(0, Call[None]("nap"))
-    os.kill(pid, signal.SIGKILL)
-    other = ACTOR.remote()
-    mortal.replace(0, other)
-    assert answer(mortal, 0, "pid") not in (pid, answer(mortal, 1, "pid"))
-    with pytest.raises(ray.exceptions.RayActorError):
-        mortal.first([owed])[1]()
-    ray.kill(other, no_restart=True)
-
-
 def test_a_silent_actor_keeps_nobody_from_the_answers_of_the_others(mortal: Transport) -> None:
     """It is stopped and not killed, so nothing reports its end. Its answer comes when it goes on."""
     pid = answer(mortal, 0, "pid")
@@ -207,42 +194,6 @@ def test_without_shared_memory_only_small_broadcasts_go_by_socket(
     made = opened(RayCalls({}), near=(), far=(), size=size)
     assert type(made) is kind
     made.close()
-
-
-class Eager(queue.Queue[Any]):
-    """An inbox whose reader is always faster: an end that is over is closed as soon as that is told.
-    Waits 30 s, not for ever.
-    """
-
-    def __init__(self, channels: SocketCalls) -> None:
-        super().__init__()
-        self.channels = channels
-
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        if item[1] is None:
-            self.channels._ends[item[0]].close()
-        super().put(item, block, timeout)
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        return super().get(block, timeout or 30)
-
-
-def test_the_answers_of_the_others_are_read_though_an_end_is_closed_at_once() -> None:
-    for channels in connected("socket"):
-        assert isinstance(channels, SocketCalls)
-        pid = answer(channels, 0, "pid")
-        channels._inbox = Eager(channels)  # type: ignore[assignment]
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(ray.exceptions.RayActorError):
-            answer(channels, 0, "echo", 1)
-        assert answer(channels, 1, "echo", 2) == 2
-        assert [channels.reaches(actor) for actor in (0, 1)] == [False, True]
-
-
-def test_an_actor_that_is_dead_before_it_is_connected_to_is_left_to_ray() -> None:
-    actor = ACTOR.remote()
-    ray.kill(actor, no_restart=True)
-    assert not SocketCalls(RayCalls({0: actor}), [0]).reaches(0)
 
 
 @pytest.mark.parametrize("below", ["", f"{'x' * 60}/{'y' * 60}"], ids=["a short folder", "a deep folder"])
