@@ -18,8 +18,8 @@ class ListeningSocket(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it. An IPv4 address may be written as an IPv6 address."""
-        return ipaddress.ip_address(self.address.removeprefix("::ffff:")).is_loopback
+        """Whether only this machine can reach it."""
+        return ipaddress.ip_address(self.address).is_loopback
 
 
 def family(root: int) -> list[psutil.Process]:
@@ -34,5 +34,6 @@ def listening(root: int) -> list[ListeningSocket]:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             for one in process.net_connections("tcp"):
                 if one.status == psutil.CONN_LISTEN:
-                    found.add(ListeningSocket(process.pid, *one.laddr))
+                    plain = one.laddr.ip.removeprefix("::ffff:")  # IPv4, written as an IPv6 address
+                    found.add(ListeningSocket(process.pid, plain, one.laddr.port))
     return sorted(found)
