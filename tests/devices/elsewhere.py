@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._device import _device_constructors
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from raffed.core import seeds
@@ -152,6 +153,8 @@ def install(put: Callable[[Any, str, Any], None]) -> torch.device:
     moved, so that they are those of a run on the CPU.
     """
     register()
+    # torch remembers once which functions follow `with torch.device(...)`: before one is replaced
+    _device_constructors()
     plain, drawn = torch.tensor, seeded_dropout.draw
     owners: dict[int, torch.device] = {}
     generators: list[torch.Generator] = []  # kept, so that no other gets the number of one that is gone

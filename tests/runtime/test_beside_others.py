@@ -150,6 +150,15 @@ def double() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
+def test_another_default_type_of_the_process_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with (
+        double(),
+        pytest.raises(UsageError, match=r"get_default_dtype.* torch\.float64 .* with torch\.float32"),
+    ):
+        hashes(out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_one_that_comes_while_the_run_goes_on_ends_it_and_resume_gives_its_bits(
     tmp_path: Path, alone: dict[str, dict[str, str]]
 ) -> None:

@@ -59,3 +59,10 @@ def test_without_the_kernel_the_run_is_refused_before_work(monkeypatch: pytest.M
         raffed.run(OWN)
     plain = replace(OWN, numerics=Numerics())
     assert not could_be_compiled(plain, (1, 8, 8), 10, "float32")
+
+
+@needs_kernel
+def test_where_raffeds_kernels_are_switched_off_the_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAFFED_KERNELS", "off")
+    with pytest.raises(UsageError, match=r"RAFFED_KERNELS = 'off' forbids it; unset RAFFED_KERNELS"):
+        raffed.run(OWN)

@@ -12,7 +12,7 @@ import pytest
 import ray
 
 from raffed.errors import UsageError
-from raffed.runtime.ray import session
+from raffed.runtime.ray import own_ray, session
 from raffed.runtime.ray.own_ray import OwnRay
 from raffed.runtime.ray.session import RaySession, check_answers
 
@@ -87,6 +87,31 @@ def test_a_ray_that_does_not_come_up_in_time_is_an_error(
         began.wait()
     let_go.set()
     began._thread.join(30)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("head:6379", r"^--address head:6379: too few of something and a second line; .*HOST:6379"),
+        (None, r"^Ray could not start: too few of something [^\n]*doctor --ray"),
+    ],
+    ids=["a cluster", "an own Ray"],
+)
+def test_what_ray_itself_says_is_told_in_one_line_with_where_to_look(
+    address: str | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**options: object) -> None:
+        raise RuntimeError("too few of something\nand a second line")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(own_ray, "_read_again", lambda: None)
+    monkeypatch.setattr(session, "found", lambda address: address)
+    # A start that fails leaves no Ray in `up`, where that of another test may stand
+    monkeypatch.setattr(OwnRay, "up", OwnRay.up)
+    with RaySession(address) as began, pytest.raises(UsageError, match=told):
+        began.wait()
 
 
 @pytest.mark.parametrize(

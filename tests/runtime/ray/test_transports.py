@@ -196,6 +196,12 @@ def test_without_shared_memory_only_small_broadcasts_go_by_socket(
     made.close()
 
 
+def test_an_actor_that_is_dead_before_it_is_connected_to_is_left_to_ray() -> None:
+    actor = ACTOR.remote()
+    ray.kill(actor, no_restart=True)
+    assert not SocketCalls(RayCalls({0: actor}), [0]).reaches(0)
+
+
 @pytest.mark.parametrize("below", ["", f"{'x' * 60}/{'y' * 60}"], ids=["a short folder", "a deep folder"])
 def test_no_socket_is_left_once_an_actor_is_connected_and_one_below_a_deep_folder_lies_elsewhere(
     below: str,
