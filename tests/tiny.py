@@ -62,7 +62,6 @@ __all__ = [
     "leaves",
     "module",
     "network",
-    "over_kinds",
     "over_methods",
     "privately_trained",
     "same_bits",
@@ -86,9 +85,6 @@ over_methods = pytest.mark.parametrize("name", one_in(3, METHODS))
 # No memory, the client's and the server's, own layers, a second model, a teacher, statistics of the features,
 # and the server's own training: for laws of the trainer, which does not know one method from another
 OF_EACH_KIND = ("fedavg", "scamap", "fedrep", "ditto", "fedphp", "ccvr", "feddf", "gldp", "fedmr")
-over_kinds = pytest.mark.parametrize(
-    "name", [one if one in OF_EACH_KIND else pytest.param(one, marks=pytest.mark.slow) for one in METHODS]
-)
 NOISY = Augmentation(  # one number an image, added to all of it
     lambda batch, g: torch.randn(batch, generator=g),
     lambda x, drawn: x + 0.1 * drawn.to(x.device).view(-1, *(1,) * (x.dim() - 1)),
