@@ -40,11 +40,13 @@ Cli = Callable[..., Outcome]
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """cli("run", "--rounds", "2", ...) calls `raffed` in this process."""
+    """cli("run --rounds 2", "--out", folder) calls `raffed` in this process; the first text may be several
+    words.
+    """
 
-    def call(*argv: object) -> Outcome:
+    def call(first: str, *more: object) -> Outcome:
         with pytest.raises(SystemExit) as ended:
-            main([str(one) for one in argv])
+            main([*first.split(), *map(str, more)])
         code = ended.value.code
         captured = capsys.readouterr()
         return Outcome(0 if code is None else int(code), captured.out, captured.err)
@@ -62,28 +64,19 @@ def shell(*argv: object, cwd: Path | None = None, fresh: bool = False) -> subpro
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, cwd=cwd)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder: name → bytes."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of MAP, 5 rounds, checkpoints after 2, 4 and 5. Not to be changed: see `copied`."""
     folder = tmp_path_factory.mktemp("cli") / "finished"
+    words = ("run", "--method", "map", "--rounds", "5", "--checkpoint-every", "2", "--local-test", "0.2")
     with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "run",
-                "--method",
-                "map",
-                "--rounds",
-                "5",
-                "--checkpoint-every",
-                "2",
-                "--local-test",
-                "0.2",
-                "--quiet",
-                *QUICK,
-                "--out",
-                str(folder),
-            ]
-        )
+        main([*words, "--quiet", *QUICK, "--out", str(folder)])
     assert ended.value.code == 0
     return folder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import raffed
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.tables import show_result
 from raffed.results import read_metrics, read_run
-from tests.cli.conftest import QUICK, Cli
+from tests.cli.conftest import QUICK, Cli, contents
 
 
 def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp_path: Path) -> None:
@@ -39,57 +38,15 @@ def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have
     cli: Cli, tmp_path: Path
 ) -> None:
     """`--preset authors` is `--set preset=authors`: the same run, the same bits."""
-    short, long = tmp_path / "short", tmp_path / "long"
-    said = [*QUICK, "--rounds", 1, "--quiet"]
-    assert (
-        cli(
-            "run",
-            "--method",
-            "scaffold",
-            "--set",
-            "server_lr=0.5",
-            "--preset",
-            "authors",
-            *said,
-            "--out",
-            short,
-        ).code
-        == 0
-    )
-    assert (
-        cli(
-            "run",
-            "--method",
-            "scaffold",
-            "--set",
-            "server_lr=0.5",
-            "--set",
-            "preset=authors",
-            *said,
-            "--out",
-            long,
-        ).code
-        == 0
-    )
-    one, other = read_run(short), read_run(long)
+    said = [*QUICK, "--rounds", 1, "--quiet", "--out"]
+    for name, preset in (("short", "--preset authors"), ("long", "--set preset=authors")):
+        words = f"run --method scaffold --set server_lr=0.5 {preset}"
+        assert cli(words, *said, tmp_path / name).code == 0
+    one, other = read_run(tmp_path / "short"), read_run(tmp_path / "long")
     assert one["config"]["args"] == {"server_lr": 0.5, "preset": "authors"}
     assert (one["identity"], one["hashes"]) == (other["identity"], other["hashes"])
     both = tmp_path / "both"
-    assert (
-        cli(
-            "compare",
-            "--method",
-            "fedavg",
-            "--method",
-            "fedprox",
-            "--preset",
-            "authors",
-            *said,
-            "--out",
-            both,
-        ).code
-        == 0
-    )
+    assert cli("compare --method fedavg --method fedprox --preset authors", *said, both).code == 0
     found = [read_run(one.parent)["config"] for one in both.glob("*/run.json")]
     args = {config["method"]: config["args"] for config in found}
     assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
@@ -114,20 +71,7 @@ def test_quiet_prints_the_folder_alone_and_chooses_one(
 
 def test_without_a_terminal_there_are_plain_lines_and_a_table(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    done = cli(
-        "run",
-        "--rounds",
-        12,
-        "--local-test",
-        0.2,
-        "--epochs",
-        0.2,
-        *QUICK[:2],
-        "--split",
-        "p4c5",
-        "--out",
-        out,
-    )
+    done = cli("run --rounds 12 --local-test 0.2", *QUICK, "--epochs", 0.2, "--out", out)
     lines = [line for line in done.out.splitlines() if line.startswith("round ")]
     assert [int(line.split()[1].split("/")[0]) for line in lines] == list(range(1, 13))
     assert all(word in lines[0] for word in ("loss", "aggregation", "personalization", "clients/s", "left"))
@@ -136,21 +80,11 @@ def test_without_a_terminal_there_are_plain_lines_and_a_table(cli: Cli, tmp_path
     assert read_run(out)["hashes"]["weights"][:16] in done.out
 
 
-def test_a_result_is_shown_in_a_line(tmp_path: Path) -> None:
-    """Its table of metrics has hundreds."""
-    config = RunConfig(data=Data(split="p4c5"), federation=Federation(1), runtime=Runtime(execution="serial"))
-    kept, lost = raffed.run(config, tmp_path / "run"), raffed.run(config)
-    assert (
-        repr(kept)
-        == f"RunResult(finished, accuracy={kept.accuracy:.4g}, personalization=nan, '{tmp_path / 'run'}')"
-    )
-    assert repr(lost) == f"RunResult(finished, accuracy={kept.accuracy:.4g}, personalization=nan)"
-
-
 def test_a_toml_file_is_a_run(cli: Cli, tmp_path: Path) -> None:
     file, out = tmp_path / "exp.toml", tmp_path / "run"
     file.write_text(
-        'method = "fedprox"\n[args]\nmu = 0.5\n[data]\nsplit = "p4c5"\n[local]\nepochs = 1\n[federation]\nrounds = 9\n'  # noqa: E501
+        'method = "fedprox"\nargs = {mu = 0.5}\n[data]\nsplit = "p4c5"\n'
+        "[local]\nepochs = 1\n[federation]\nrounds = 9\n"
     )
     assert cli("run", file, "--rounds", 2, "--execution", "serial", "--quiet", "--out", out).code == 0
     config = read_run(out)["config"]
@@ -169,20 +103,7 @@ def test_a_finished_run_resumes_to_itself(cli: Cli, copied: Path) -> None:
 
 def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "both"
-    asked = [
-        "compare",
-        "--method",
-        "fedrs",
-        "--method",
-        "fedavg",
-        "--set",
-        "alpha=1.0",
-        "--rounds",
-        2,
-        *QUICK,
-        "--out",
-        out,
-    ]
+    asked = ["compare --method fedrs --method fedavg --set alpha=1.0 --rounds 2", *QUICK, "--out", out]
     first = cli(*asked, "--json")
     assert first.code == 0
     assert [event["event"] for event in first.events] == [*(["round"] * 2 + ["finished"]) * 2, "report"]
@@ -197,18 +118,7 @@ def test_compare_runs_every_method_and_reports(cli: Cli, tmp_path: Path) -> None
 
 
 def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp_path: Path) -> None:
-    asked = [
-        "compare",
-        "--method",
-        "fedprox",
-        "--method",
-        "fedavg",
-        "--set",
-        "fedprox.mu=1e6",
-        "--rounds",
-        2,
-        *QUICK,
-    ]
+    asked = ["compare --method fedprox --method fedavg --set fedprox.mu=1e6 --rounds 2", *QUICK]
     done = cli(*asked, "--out", tmp_path / "both")
     assert done.code == 1
     assert "FedProx: the training loss of client 0 in round 1 is nan" in done.err
@@ -221,41 +131,49 @@ def test_a_method_that_diverges_keeps_no_other_from_being_compared(cli: Cli, tmp
     assert again.code == 1
     assert [event["event"] for event in again.events] == ["failed", "finished", "report", "error"]
     assert (again.events[0]["method"], again.events[1]["method"]) == ("fedprox", "fedavg")
-    alone = cli(*asked[:3], *asked[5:], "--quiet", "--out", tmp_path / "one")
-    assert alone.code == 1
-    assert "1 of 1 run did not finish" in alone.err
 
 
 def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "both"
     asked = ["compare", "--method", "fedavg", "--rounds", 2, *QUICK, "--out", out]
     assert cli(*asked, "--quiet").code == 0
-    about = json.loads((out / "fedavg" / "run.json").read_text())
-    shutil.rmtree(out / "report")
+    before = contents(out)
     other = cli(*asked, "--lr", 0.5)
     assert other.code == 2
     assert "another configuration" in other.err
-    assert not (out / "report").exists()
-    assert json.loads((out / "fedavg" / "run.json").read_text()) == about
+    assert contents(out) == before
 
 
-def test_compare_refuses_the_last_methods_mistake_before_the_first_one_runs(cli: Cli, tmp_path: Path) -> None:
-    asked = [
-        "compare",
-        "--method",
-        "fedavg",
-        "--method",
-        "fedrs",
-        "--rounds",
-        2,
-        *QUICK,
-        "--out",
-        tmp_path / "both",
-    ]
-    done = cli(*asked, "--set", "alpha=1.5")
-    assert done.code == 2
-    assert "alpha = 1.5 is outside" in done.err
-    assert not (tmp_path / "both").exists()
+def test_extend_goes_on_in_the_run_s_folder_and_fork_takes_the_options_of_run(
+    cli: Cli, tmp_path: Path
+) -> None:
+    short, out = tmp_path / "short", tmp_path / "fork"
+    assert cli("run --rounds 2 --quiet", *QUICK, "--out", short).code == 0
+    done = cli("extend", short, "--rounds", 3, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert [event["round"] for event in done.events[:-1]] == [3]
+    assert read_run(short)["rounds_done"] == 3
+    done = cli("fork", short, "--at", 1, "--lr", 0.01, "--rounds", 3, "--quiet", "--out", out)
+    assert (done.code, done.out.strip()) == (0, str(out))
+    assert read_run(out)["config"]["local"]["lr"] == 0.01
+    refused = cli("fork", short, "--rounds", 4, "--out", short)
+    assert (refused.code, "already holds a run" in refused.err) == (2, True)
+
+
+def test_a_run_takes_a_plan_of_faults_masks_and_clipping(cli: Cli, tmp_path: Path) -> None:
+    """The plan stands in run.json. A fault in a round that never comes is refused."""
+    plan, out = tmp_path / "plan.toml", tmp_path / "run"
+    plan.write_text('straggle = 1.0\nat = "drop 0@1"\n')
+    done = cli("run --rounds 1 --masks --clip-update 5 --json", *QUICK, "--faults", plan, "--out", out)
+    assert done.code == 0, done.err
+    config = read_run(out)["config"]
+    assert (config["faults"]["at"], config["privacy"]["clip"]) == ("drop 0@1", 5.0)
+    assert config["privacy"]["masks"] is True
+    [event] = [one for one in done.events if one["event"] == "round"]
+    assert (event["participants"], event["straggling"]) == (3, 3)  # 4 clients, one dropped out
+    plan.write_text('at = "drop 1@1, drop 3@3-200"\n')
+    done = cli("run --rounds 2", *QUICK, "--faults", plan, "--out", tmp_path / "a")
+    assert (done.code, done.err) == (2, "raffed: faults.at names round 3; rounds are 1 to 2\n")
 
 
 def test_report_needs_runs(cli: Cli, tmp_path: Path, finished: Path) -> None:

@@ -7,15 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+import typer
 
 import raffed.runs.run
 from raffed.api.progress import Event
 from raffed.cli.screen import LineScreen
+from raffed.cli.signals import StopSignals
 from raffed.config.run import RunConfig
 from raffed.results import read_metrics, read_run
 from raffed.results.sweep_file import read_sweep
@@ -39,6 +42,10 @@ def _signal_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: int) -> N
                 os.kill(os.getpid(), one)
 
     monkeypatch.setattr(LineScreen, "on_round", show)
+
+
+def compared(rounds: int, out: Path) -> list[object]:
+    return [f"compare --method fedavg --method fedrs --rounds {rounds}", *QUICK, "--out", out]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -152,25 +159,13 @@ def test_a_signal_in_the_last_round_changes_nothing(
 def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, left: list[tuple[str, int]]
 ) -> None:
-    asked = [
-        "compare",
-        "--method",
-        "fedavg",
-        "--method",
-        "fedrs",
-        "--rounds",
-        rounds,
-        *QUICK,
-        "--out",
-        tmp_path / "both",
-    ]
     with monkeypatch.context() as patched:
         _signal_at(patched, 2, signal.SIGTERM)
-        stopped = cli(*asked)
+        stopped = cli(*compared(rounds, tmp_path / "both"))
     assert stopped.code == 143
     assert "the same command" in stopped.err
     assert not (tmp_path / "both" / "fedrs").exists()
-    done = cli(*asked, "--json")
+    done = cli(*compared(rounds, tmp_path / "both"), "--json")
     found = [(event["method"], event["round"]) for event in done.events if event["event"] == "round"]
     assert found == left + [("fedrs", number + 1) for number in range(rounds)]
 
@@ -185,10 +180,9 @@ def test_a_comparison_that_stops_before_its_second_run_does_not_say_that_nothing
         if config.method == "fedrs":
             raise KeyboardInterrupt
 
-    asked = ["compare", "--method", "fedavg", "--method", "fedrs", "--rounds", 1, *QUICK]
     with monkeypatch.context() as patched:
         patched.setattr("raffed.runs.run.check_names", interrupted)
-        stopped = cli(*asked, "--out", tmp_path / "both")
+        stopped = cli(*compared(1, tmp_path / "both"))
     assert stopped.code == 130
     said = f"raffed: stopped; continue with: the same command with --out {tmp_path / 'both'}\n"
     assert stopped.err == said
@@ -216,19 +210,10 @@ def test_ctrl_c_that_nothing_listens_for_ends_the_command_with_a_line(late: bool
 
 
 def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "raffed",
-        "run",
-        "--rounds",
-        "500",
-        "--json",
-        *QUICK,
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = ["-m", "raffed", "run", "--rounds", "500", "--json", *QUICK, "--out", str(tmp_path / "run")]
+    with subprocess.Popen(
+        [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         first = next_line(process)
         process.terminate()
         rest, errors = process.communicate(timeout=60)
@@ -239,6 +224,39 @@ def test_a_process_that_gets_sigterm_ends_with_143(tmp_path: Path) -> None:
     done = read_run(tmp_path / "run")["rounds_done"]
     assert done == len(rest.splitlines())  # one line was read before, and one tells that it stopped
     assert set(read_metrics(tmp_path / "run")["round"].to_pylist()) == set(range(1, done + 1))
+
+
+def test_nohup_is_respected() -> None:
+    code = (
+        "import os, signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from raffed.cli.signals import StopSignals\n"
+        "with StopSignals(lambda: None) as s:\n  os.kill(os.getpid(), signal.SIGHUP)\n  assert s.code == 0\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_a_second_signal_after_the_run_said_its_end_adds_no_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that comes while Ray ends."""
+
+    def app(args: list[str], prog_name: str) -> NoReturn:
+        with StopSignals(lambda: None) as signals:
+            signals.round_done()
+            os.kill(os.getpid(), signal.SIGTERM)
+            print("raffed: stopped; continue with: x", file=sys.stderr)
+        try:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(60)
+            except KeyboardInterrupt as error:
+                raise typer.Abort from error
+        except typer.Abort:
+            sys.exit(1)  # as Typer does
+
+    monkeypatch.setattr("raffed.cli.app.app", app)
+    done = cli("run")
+    assert (done.code, done.err) == (143, "raffed: stopped; continue with: x\n")
 
 
 def _stopped(*_: object) -> None:

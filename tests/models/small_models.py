@@ -40,41 +40,16 @@ SMALLEST = {
 }
 ARGS: dict[str, dict[str, object]] = {"mlpnet": {"hidden": (16, 8)}, "wrn28": {"widen": 1}}
 BATCH_NORM = [
-    "efficientnet_b0",
-    "mobilenet_v2",
-    "resnet18",
-    "resnet20",
-    "resnet56",
-    "resnet8",
-    "vgg11_bn",
-    "vgg16_bn",
-    "vgg8_bn",
-    "wrn28",
+    *("efficientnet_b0", "mobilenet_v2", "resnet18", "resnet20", "resnet56", "resnet8"),
+    *("vgg11_bn", "vgg16_bn", "vgg8_bn", "wrn28"),
 ]
 SIGNED = {"cnn5", "lenet_2d", "linear", "mlp5"}  # the last layer before the head has no ReLU
 # Network: dropouts, without B0's first branches, which are never dropped
-DROPOUT = {
-    "cnn_pfl": 2,
-    "efficientnet_b0": 10,
-    "vgg11_dropout": 2,
-    "wrn28": 12,
-}
+DROPOUT = {"cnn_pfl": 2, "efficientnet_b0": 10, "vgg11_dropout": 2, "wrn28": 12}
 HEAVY = {
-    "efficientnet_b0",
-    "mobilenet_v2",
-    "resnet18",
-    "resnet18_gn",
-    "resnet56",
-    "vgg11",
-    "vgg11_bn",
-    "vgg11_dropout",
-    "vgg16_bn",
-    "vgg8",
-    "vgg8_bn",
-    "wrn28",
+    *("efficientnet_b0", "mobilenet_v2", "resnet18", "resnet18_gn", "resnet56", "vgg11", "vgg11_bn"),
+    *("vgg11_dropout", "vgg16_bn", "vgg8", "vgg8_bn", "wrn28"),
 }
-
-
 STILL: dict[str, dict[str, float]] = {
     "efficientnet_b0": {"dropout": 0.0, "stochastic_depth": 0.0},
     "cnn_pfl": {"dropout": 0.0},

@@ -91,12 +91,6 @@ def test_a_dropout_that_is_not_to_zero_or_keeps_nothing_is_refused_by_the_kernel
         Network(Net(nn.Sequential(nn.Linear(4, 3), layer), nn.Linear(3, 2)))
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0])
-def test_a_probability_outside_its_range_is_refused(p: float) -> None:
-    with pytest.raises(UsageError, match="dropout = "):
-        Dropout(p)
-
-
 def test_wrn28_drops_three_tenths_between_the_two_convolutions_of_each_of_its_twelve_blocks() -> None:
     """docs/papers/fedmr.md §5: dropout 0.3; a block is norm1, conv1, dropout, norm2, conv2 in the order
     of its forward pass.

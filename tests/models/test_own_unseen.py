@@ -43,16 +43,6 @@ class InAList(Parts):
         self.layers = nn.ModuleList([self.body, self.head])
 
 
-class InASequence(Parts):
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(self.body, self.head)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.net(x)
-        return scores
-
-
 class Cooled(Parts):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) / (2.0 if self.training else 1.0)
@@ -86,7 +76,6 @@ class OwnPadding(Words):
     ("make", "inputs", "words"),
     [
         (InAList, ROW, "its head head .* is registered a second time"),
-        (InASequence, ROW, "its head head .* is registered a second time"),
         (Cooled, ROW, "are not the output of its layer 'head'"),
         (Aided, ROW, "returns a tuple"),
         (lambda: Words(max_norm=0.5), IDS, "its layer e has max_norm, which changes its weights"),
@@ -151,12 +140,3 @@ def test_a_function_of_torch_that_forgets_the_padding_in_a_stack_is_refused_ther
     laws.check(0)
     with pytest.raises(UsageError, match=r"other gradients of body\.e\.weight when stacked; use cohort = 0"):
         laws.check(2)
-
-
-def test_a_parameter_without_numbers_does_no_harm() -> None:
-    class Empty(Parts):
-        def __init__(self) -> None:
-            super().__init__()
-            self.nothing = nn.Parameter(torch.empty(0))
-
-    Laws(as_net(Empty(), in_shape=(4,)), "Empty", ROW, 3).check(2)

@@ -72,9 +72,3 @@ def test_a_file_with_another_hash_than_its_name_is_refused(
     path.write_bytes(b"half a file")
     with pytest.raises(UsageError, match="put the file back"):
         built(pretrained=True)
-
-
-@pytest.mark.parametrize("value", [1, "yes"])
-def test_pretrained_is_true_or_false(value: Value) -> None:
-    with pytest.raises(UsageError, match="must be true or false"):
-        built(pretrained=value)
