@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +18,11 @@ from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.config.validation import Value
 from raffed.data.dataset import Dataset
 from raffed.errors import UsageError
-from raffed.results.runfile import read_run, sealed
+from raffed.results.runfile import read_run
 from raffed.results.writer import read_metrics
 from raffed.runs.best_model import values_in
 from raffed.runtime import setup as setups
+from tests.forging import edited
 
 RULE = "val.accuracy no better for 3 rounds"
 BASE = RunConfig(
@@ -63,13 +64,6 @@ def test_the_rounds_until_the_end_are_those_of_a_run_without_a_rule(
     assert read_run(tmp_path / "whole")["round_hashes"] == read_run(out)["round_hashes"]
 
 
-def test_measurements_after_the_last_round_are_made_where_the_run_ends(tmp_path: Path) -> None:
-    config = BASE.changed({"federation.measures": "calibration,fairness"})
-    found = raffed.run(config, tmp_path / "run").to_pandas()
-    last = found[found["metric"].isin(["calibration_error", "ece"])]["round"].unique().tolist()
-    assert last == [read_run(tmp_path / "run")["rounds_done"]]
-
-
 def test_verify_checks_the_end_and_the_best_round(ended: tuple[raffed.RunResult, Path]) -> None:
     found = [one.what for one in raffed.verify(ended[1], 99, progress=False).checks]
     assert "end by federation.stop_when" in found
@@ -77,17 +71,14 @@ def test_verify_checks_the_end_and_the_best_round(ended: tuple[raffed.RunResult,
     assert verified(ended[1]) == []
 
 
-@pytest.mark.parametrize(("field", "value"), [("rounds", 1), ("round", 1)])
-def test_another_best_round_in_run_json_is_found_out(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path, field: str, value: int
+@pytest.mark.parametrize(
+    "forge", [lambda about: about["best"].update(round=1), lambda about: about.pop("ended_early")]
+)
+def test_another_best_round_or_end_in_run_json_is_found_out(
+    ended: tuple[raffed.RunResult, Path], tmp_path: Path, forge: Callable[[dict[str, Any]], object]
 ) -> None:
     shutil.copytree(ended[1], tmp_path / "run")
-    about = json.loads((tmp_path / "run" / "run.json").read_text())
-    if field == "round":
-        about["best"]["round"] = value
-    else:
-        del about["ended_early"]
-    (tmp_path / "run" / "run.json").write_text(json.dumps(sealed(about)))
+    edited(tmp_path / "run" / "run.json", forge)
     assert verified(tmp_path / "run") != []
 
 
@@ -103,7 +94,7 @@ def test_verify_finds_a_bit_that_changed_in_the_best_model_of_any_checkpoint(
         assert failed == [f"{file.parent.name}, best.safetensors"]
 
 
-@pytest.mark.parametrize("after", [1, 3, 5])
+@pytest.mark.parametrize("after", [1, 4])
 def test_a_run_that_is_stopped_and_resumed_ends_in_the_same_round_with_the_same_best_model(
     ended: tuple[raffed.RunResult, Path], tmp_path: Path, after: int
 ) -> None:
@@ -112,11 +103,8 @@ def test_a_run_that_is_stopped_and_resumed_ends_in_the_same_round_with_the_same_
     run = tmp_path / "run"
     assert raffed.run(BASE, run, stop=lambda: next(rounds) == after).state == "stopped"
     again = raffed.resume(run)
-    assert (again.hashes, again.best_round, again.ended_early) == (
-        result.hashes,
-        result.best_round,
-        result.ended_early,
-    )
+    assert (again.best_round, again.ended_early) == (result.best_round, result.ended_early)
+    assert again.hashes == result.hashes
     assert (run / "best.safetensors").read_bytes() == (out / "best.safetensors").read_bytes()
 
 
@@ -156,13 +144,6 @@ def test_the_exported_best_model_has_the_weights_of_the_best_round(
     assert all(torch.equal(best[name], last[name]) for name in best)
 
 
-def test_a_run_with_a_validation_part_keeps_its_best_model_also_without_a_rule(tmp_path: Path) -> None:
-    found = raffed.run(BASE.changed({"federation.stop_when": "", "federation.rounds": 3}), tmp_path / "run")
-    values = dict(values_in(found.metrics, "val.accuracy"))
-    assert found.best_round == min(round for round in values if values[round] == max(values.values()))
-    assert found.ended_early == ""
-
-
 def test_a_run_without_validation_part_has_no_best_model(tmp_path: Path) -> None:
     changes: dict[str, Value] = {"federation.stop_when": "", "federation.rounds": 1, "data.validation": 0.0}
     assert raffed.run(BASE.changed(changes), tmp_path / "run").best_round is None
@@ -187,11 +168,6 @@ def test_a_rule_that_does_not_fit_the_run_is_refused_before_it_begins(
     with pytest.raises(UsageError, match=reason):
         raffed.run(BASE.changed(changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_method_without_global_model_can_end_by_its_personal_models(tmp_path: Path) -> None:
-    changes: dict[str, Value] = {"method": "fedrep", "federation.stop_when": "val.personal above 0.01"}
-    assert raffed.run(BASE.changed(changes), tmp_path / "run").ended_early.startswith("val.personal above")
 
 
 def test_a_run_that_its_rule_ended_is_forked_and_not_extended(
@@ -219,32 +195,17 @@ def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(
     assert verified(tmp_path / "fork") == []
 
 
-def test_a_rule_that_ends_a_fork_before_its_first_round_is_refused(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
-    done = read_run(ended[1])["rounds_done"]
-    with pytest.raises(UsageError, match=f"ends the fork after the {done} rounds that it shares"):
-        raffed.fork(ended[1], {"local.lr": 0.01}, tmp_path / "fork", at=done)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(
     ended: tuple[raffed.RunResult, Path], tmp_path: Path
 ) -> None:
     """After round 1 the same model is the best one by the accuracy and by the loss. A rate of 0 leaves it."""
-    changes: dict[str, Value] = {
-        "local.lr": 0.0,
-        "federation.stop_when": "val.loss below 1e-9",
-        "federation.rounds": 3,
-    }
+    rule = "val.loss below 1e-9"
+    changes: dict[str, Value] = {"local.lr": 0.0, "federation.stop_when": rule, "federation.rounds": 3}
     raffed.fork(ended[1], changes, tmp_path / "fork", at=1)
-    best = read_run(tmp_path / "fork")["best"]
     values = dict(values_in(read_metrics(tmp_path / "fork"), "val.loss"))
-    assert best == {
-        "measure": "val.loss",
-        "round": min(values, key=values.__getitem__),
-        "value": min(values.values()),
-    }
+    best = min(values, key=values.__getitem__)
+    recorded = read_run(tmp_path / "fork")["best"]
+    assert recorded == {"measure": "val.loss", "round": best, "value": values[best]}
 
 
 @pytest.mark.slow

@@ -23,7 +23,6 @@ from raffed.api.many_runs import (
     in_processes,
     places,
     seed_runs,
-    with_one_process,
 )
 from raffed.api.progress import Event, Shown
 from raffed.api.reproducing import long_ones
@@ -87,20 +86,11 @@ def test_calling_it_again_keeps_what_is_finished(compared: Comparison) -> None:
         raffed.compare(["fedavg"], other, out=folder.parents[1], seeds=3, progress=False)
 
 
-@pytest.mark.parametrize("seeds", [0, -2])
-def test_a_number_of_seeds_below_one_is_refused(tmp_path: Path, seeds: int) -> None:
-    with pytest.raises(UsageError, match=f"seeds = {seeds} is outside"):
-        raffed.compare(["fedavg"], BASE, out=tmp_path / "out", seeds=seeds, progress=False)
-
-
 def test_the_runs_of_seeds_start_no_further_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script without a guard would otherwise start itself again in each of its processes."""
     monkeypatch.setenv(INSIDE, "1")
     with pytest.raises(UsageError, match="__main__"):
         raffed.compare(["fedavg"], BASE, out=tmp_path / "out", seeds=2, progress=False)
-
-
-def test_seeds_beyond_the_last_one_are_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="seed = 2147483648 is outside"):
         seed_runs({"fedavg": replace(BASE, seed=2**31 - 1)}, tmp_path, 2)
 
@@ -136,13 +126,6 @@ def test_runs_on_gpus_share_them_and_use_all(
     assert [one["CUDA_VISIBLE_DEVICES"] for one in whole] == ["2", "5"]
     halves = places(Runtime(execution="serial", gpu_fraction=0.5), 3)
     assert [one["CUDA_VISIBLE_DEVICES"] for one in halves] == ["2", "5", "2"]
-
-
-def test_runs_take_one_process_unless_it_is_said_how_their_clients_are_placed() -> None:
-    assert with_one_process(Runtime()).execution == "serial"
-    assert with_one_process(Runtime(), typed=True).execution == "ray"
-    for placed in (Runtime(actors=2), Runtime(clients_per_actor=1), Runtime(address="auto")):
-        assert with_one_process(placed) == placed
 
 
 def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(

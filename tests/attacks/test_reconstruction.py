@@ -116,17 +116,13 @@ def test_the_distance_is_the_squared_difference_of_the_gradients_and_0_at_the_tr
     names = dict(net.named_parameters())
     g = Params(dict(zip(names, torch.autograd.grad(loss, list(names.values())), strict=True)))
     weights, u = Params({n: p.detach() for n, p in names.items()}), torch.zeros(10)
-    assert float(gradient_distance(net, weights, g, LABEL)(SMALL[None], u).detach()) == pytest.approx(
-        0.0, abs=1e-10
-    )
-    wanted = float(g.sq_norm())
-    assert float(gradient_distance(net, weights, g * 2.0, LABEL)(SMALL[None], u).detach()) == pytest.approx(
-        wanted, rel=1e-4
-    )
     certain = 100.0 * (torch.arange(10) == LABEL)
-    assert float(gradient_distance(net, weights, g)(SMALL[None], certain).detach()) == pytest.approx(
-        0.0, abs=1e-10
-    )
+    at_the_truth = gradient_distance(net, weights, g, LABEL)(SMALL[None], u)
+    with_its_label = gradient_distance(net, weights, g)(SMALL[None], certain)
+    doubled = gradient_distance(net, weights, g * 2.0, LABEL)(SMALL[None], u)
+    assert float(at_the_truth.detach()) == pytest.approx(0.0, abs=1e-10)
+    assert float(with_its_label.detach()) == pytest.approx(0.0, abs=1e-10)
+    assert float(doubled.detach()) == pytest.approx(float(g.sq_norm()), rel=1e-4)
 
 
 def test_a_representation_is_matched_by_its_squared_distance() -> None:
@@ -161,11 +157,7 @@ def test_a_restart_far_away_or_not_a_number_is_given_up_and_never_preferred() ->
 
 
 def test_every_attack_starts_from_the_same_numbers_and_every_restart_and_image_from_others() -> None:
-    one, again, other = (
-        dummies((1, 4, 4), 3, 2, 0, 5),
-        dummies((1, 4, 4), 3, 2, 0, 5),
-        dummies((1, 4, 4), 3, 2, 0, 6),
-    )
+    one, again, other = (dummies((1, 4, 4), 3, 2, 0, image) for image in (5, 5, 6))
     assert all(torch.equal(a, b) for x, y in zip(one, again, strict=True) for a, b in zip(x, y, strict=True))
     assert not torch.equal(one[0][0], one[1][0])
     assert not torch.equal(one[0][0], other[0][0])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import raffed
-from raffed.cli.config import args_for, assignments, placed, read_config, read_value
+from raffed.cli.config import args_for, placed, read_config, read_value
 from raffed.cli.running import compared, free_folder
 from raffed.config.faults import Faults
 from raffed.config.federation import Federation
-from raffed.config.privacy import Privacy
 from raffed.config.run import RunConfig
 from raffed.config.sections import Data, Runtime
 from raffed.config.training import Local
@@ -47,23 +44,9 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("0.1", 0.1),
-        ("1e-3", 0.001),
-        (".5", 0.5),
-        ("5.", 5.0),
-        ("3", 3),
-        ("-2", -2),
-        ("true", True),
-        ("False", False),
-        ("paper", "paper"),
-        ('"paper"', "paper"),
-        ("[64, 32]", [64, 32]),
-        ("2024-01-01", "2024-01-01"),
-        ("", ""),
-        ("a b", "a b"),
-        ("1\nb = 2", "1\nb = 2"),
-        ("{a = 1}", "{a = 1}"),
-        ("007", "007"),
+        *(("1e-3", 0.001), (".5", 0.5), ("5.", 5.0), ("-2", -2), ("False", False), ("[64, 32]", [64, 32])),
+        *(("paper", "paper"), ('"paper"', "paper"), ("", ""), ("a b", "a b"), ("007", "007")),
+        *((text, text) for text in ("2024-01-01", "1\nb = 2", "{a = 1}")),
     ],
 )
 def test_values_are_toml_or_a_word(text: str, value: object) -> None:
@@ -82,8 +65,6 @@ def test_a_flag_over_a_file_says_how_many_actors_there_are(file: Path) -> None:
     assert read_config(file, {"runtime.execution": "serial"}).runtime == Runtime(
         execution="serial", clients_per_actor=1
     )
-    assert placed(Runtime(clients_per_actor=1), {"runtime.actors": 3}) == Runtime(actors=3)
-    assert placed(Runtime(actors=3), {"runtime.execution": "serial"}) == Runtime(execution="serial", actors=3)
     assert placed(Runtime(actors=3), {"runtime.actors": 0}) == Runtime()
     with pytest.raises(UsageError, match=r"actors = 2 with .* one process"):
         placed(Runtime(execution="serial"), {"runtime.actors": 2})
@@ -92,30 +73,9 @@ def test_a_flag_over_a_file_says_how_many_actors_there_are(file: Path) -> None:
         read_config(file, {})
 
 
-def test_no_noise_said_in_so_many_words_leaves_where_it_would_be(file: Path) -> None:
-    file.write_text(f'{TOML}[privacy]\nclip = 1.0\nnoise = 0.5\nnoise_at = "client"\n')
-    assert read_config(file, {"privacy.noise": 0.0}).privacy == Privacy(clip=1.0, noise_at="client")
-
-
-@pytest.mark.parametrize("text", ["mu1", "=3", "  = 3", ""])
-def test_an_assignment_has_a_name_and_a_value(text: str) -> None:
-    with pytest.raises(UsageError, match="NAME=VALUE"):
-        assignments([text])
-
-
-def test_an_argument_given_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="twice"):
-        assignments(["mu=1", "mu=2"])
-
-
-def test_without_anything_a_run_is_the_default() -> None:
-    assert read_config(None, {}) == RunConfig()
-
-
 def test_flags_override_the_file_name_by_name(file: Path) -> None:
-    config = read_config(
-        file, {"args": ["mu2=1"], "seed": 3, "local.momentum": 0.5, "runtime.execution": "serial"}
-    )
+    given = {"args": ["mu2=1"], "seed": 3, "local.momentum": 0.5, "runtime.execution": "serial"}
+    config = read_config(file, given)
     assert (config.method, config.seed, config.data.split) == ("fedmr", 3, "p10c3")
     assert config.args == {"mu1": 0.5, "mu2": 1}
     assert (config.local.lr, config.local.momentum, config.runtime.execution) == (1.0, 0.5, "serial")
@@ -133,10 +93,8 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
     ("wrong", "said"),
     [
         ({"seed": "x"}, "seed = 'x' is a str, but must be an int"),
-        ({"seed": True}, "seed = True is a bool, but must be an int"),
         ({"local": Local(lr="0.1")}, "local.lr = '0.1' is a str, but must be a float"),  # type: ignore[arg-type]
         ({"local": {"lr": 0.1}}, "local = .*: it must be a Local"),
-        ({"local": Federation()}, "local = .*: it must be a Local"),
         ({"model": Data}, "model = .*: it must be a Model"),
         ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, but must be an int"),  # type: ignore[arg-type]
     ],
@@ -163,25 +121,11 @@ def test_arguments_of_a_file_go_with_its_schedule_and_its_optimiser(tmp_path: Pa
     assert (other.optimizer, other.optimizer_args) == ("rmsprop", {})
 
 
-def test_a_grid_reaches_the_arguments_of_an_optimiser() -> None:
-    run = RunConfig().changed({"local.optimizer": "adam", "local.optimizer_args.beta1": 0.8})
-    assert run.local == Local(optimizer="adam", optimizer_args={"beta1": 0.8})
-
-
 def test_spellings_of_one_run_have_one_identity() -> None:
-    odd = {
-        "method": "FedMR",
-        "data.dataset": "famnist",
-        "data.split": "Dirichlet:10:0.50",
-        "model.name": "LeNet",
-    }
-    plain = {
-        "method": "fedmr",
-        "data.dataset": "fashion-mnist",
-        "data.split": "dirichlet:10:0.5",
-        "model.name": "lenet",
-    }
-    assert read_config(None, odd).identity() == read_config(None, plain).identity()
+    names = ("method", "data.dataset", "data.split", "model.name")
+    odd = read_config(None, dict(zip(names, ("FedMR", "famnist", "Dirichlet:10:0.50", "LeNet"), strict=True)))
+    plain = ("fedmr", "fashion-mnist", "dirichlet:10:0.5", "lenet")
+    assert odd.identity() == read_config(None, dict(zip(names, plain, strict=True))).identity()
 
 
 def test_what_changes_rounding_is_in_the_identity_and_where_a_run_is_placed_is_not() -> None:
@@ -195,12 +139,6 @@ def test_what_changes_rounding_is_in_the_identity_and_where_a_run_is_placed_is_n
     assert {one.identity() for one in elsewhere} == {usual.identity()}
     assert len({one.identity() for one in apart}) == 3
     assert read_config(None, {"runtime.gpu_fraction": 0.25}).identity() == apart[2].identity()
-
-
-def test_a_run_writes_its_numbers_in_one_spelling(tmp_path: Path) -> None:
-    config = read_config(None, {"local.epochs": 1, "federation.rounds": 1, "runtime.execution": "serial"})
-    raffed.run(replace(config, local=replace(config.local, epochs=1)), tmp_path / "run")
-    assert '"epochs": 1.0' in (tmp_path / "run" / "run.json").read_text()
 
 
 @pytest.mark.parametrize(
@@ -226,11 +164,6 @@ def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, said: str) -> N
     assert said in str(error.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"gone\.toml: cannot be read"):
-        read_config(tmp_path / "gone.toml", {})
-
-
 def test_the_default_folder_says_what_runs_and_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,12 +179,8 @@ def test_the_default_folder_says_what_runs_and_is_new(
 def test_compared_methods_get_the_arguments_they_take() -> None:
     given = {"alpha": 0.3, "fedmr.mu1": 0.5, "mu": 0.2}
     parts = args_for(["fedavg", "fedrs", "fedmr", "map"], given)
-    assert parts == {
-        "fedavg": {},
-        "fedrs": {"alpha": 0.3},
-        "fedmr": {"mu1": 0.5},
-        "map": {"alpha": 0.3, "mu": 0.2},
-    }
+    both = {"alpha": 0.3, "mu": 0.2}
+    assert parts == {"fedavg": {}, "fedrs": {"alpha": 0.3}, "fedmr": {"mu1": 0.5}, "map": both}
 
 
 @pytest.mark.parametrize("key", ["alhpa", "scaffold.server_lr", "fedxx.mu"])
@@ -273,10 +202,8 @@ def test_arguments_of_a_file_without_a_method_are_for_all_that_take_them(tmp_pat
     path = tmp_path / "exp.toml"
     path.write_text("[args]\nalpha = 0.3\n")
     assert read_config(path, {"method": "fedrs"}).args == {"alpha": 0.3}
-    assert {name: run.args for name, run in compared(["fedavg", "fedrs"], path, {}).items()} == {
-        "fedavg": {},
-        "fedrs": {"alpha": 0.3},
-    }
+    found = compared(["fedavg", "fedrs"], path, {})
+    assert {name: run.args for name, run in found.items()} == {"fedavg": {}, "fedrs": {"alpha": 0.3}}
 
 
 def test_a_plan_of_faults_is_read_from_its_own_file_with_or_without_the_table_s_name(tmp_path: Path) -> None:
@@ -298,22 +225,11 @@ def test_one_method_may_be_compared_with_several_settings() -> None:
         "fedprox,mu=0.1": ("fedprox", {"mu": 0.1}),
         "fedprox,mu=1.0": ("fedprox", {"mu": 1.0}),
     }
-    two = compared(["map,mode=binary,alpha=0.5", "map"], None, {})
-    assert two["map,mode=binary,alpha=0.5"].args == {"mode": "binary", "alpha": 0.5}
-    assert two["map"].args == {}
     for wrong, said in (
         (["fedprox", "fedprox"], "fedprox is given twice"),
         (["fedprox,mu=1.0", "fedprox,mu=1.0"], "fedprox,mu=1.0 is given twice"),
         (["fedprox,nu=1.0"], "nearest: mu"),
         (["fedprox,mu=1.0,mu=2.0"], "mu is given twice"),
-        (["fedprox,lr=1.0"], "--lr"),
     ):
         with pytest.raises(UsageError, match=said):
             compared(wrong, None, {})
-
-
-def test_lists_and_references_keep_their_commas() -> None:
-    from raffed.api.running import separated
-
-    assert separated("./a.py:own") == ("./a.py:own", [])
-    assert separated("m.n:own,weights=[1, 2, 3],kind=fast") == ("m.n:own", ["weights=[1, 2, 3]", "kind=fast"])

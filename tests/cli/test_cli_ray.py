@@ -36,16 +36,6 @@ def test_a_run_with_actors_stopped_by_sigterm_and_resumed_without_has_the_serial
 
 
 @pytest.mark.slow
-def test_a_run_with_actors_is_verified_serially(cli: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    assert (
-        shell("run", *SPLIT, "--rounds", 3, "--clients-per-actor", 1, "--quiet", "--out", out).stdout
-        == f"{out}\n"
-    )
-    assert cli("verify", out, "--rounds", 3).code == 0
-
-
-@pytest.mark.slow
 def test_divergence_in_an_actor_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     done = shell("run", *SPLIT, "--lr", "1e3", "--rounds", 3, "--json", "--out", tmp_path / "run")
     assert done.returncode == 1

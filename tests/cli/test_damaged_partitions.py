@@ -15,12 +15,7 @@ from raffed.data.partition_file import Partition
 from raffed.data.splits import parse_split
 from raffed.results import read_run
 from tests.cli.conftest import Cli
-from tests.cli.damages import (
-    Damage,
-    in_short,
-    instead,
-    told_once,
-)
+from tests.cli.damages import Damage, in_short, instead, told_once
 from tests.forging import edited, sha256
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
@@ -33,9 +28,8 @@ def another_partition(run: Path) -> None:
 
 def another_recipe(run: Path) -> None:
     kept = Partition.load(run / "partition.npz")
-    Partition(kept.train, kept.test, kept.num_classes, {**kept.recipe, "seed": 77}).save(
-        run / "partition.npz"
-    )
+    other = Partition(kept.train, kept.test, kept.num_classes, {**kept.recipe, "seed": 77})
+    other.save(run / "partition.npz")
 
 
 def flip(path: Path, at: int) -> None:
@@ -47,7 +41,7 @@ def flip(path: Path, at: int) -> None:
 PARTITION_DAMAGES: dict[str, Damage] = {
     **{
         f"a bit of byte {at}": (lambda run, at=at: flip(run / "partition.npz", at))
-        for at in (0, 10, 40, 200, -1, -30, -400)
+        for at in (0, 40, -30, -400)
     },
     "cut": lambda run: (run / "partition.npz").write_bytes((run / "partition.npz").read_bytes()[:200]),
     "empty": lambda run: (run / "partition.npz").write_bytes(b""),
@@ -85,13 +79,8 @@ def test_a_partition_that_is_missing_is_said_and_written_again(
         (run / "partition.npz").unlink()
         assert cli("verify", run, "--rounds", "0").code == 1
         assert cli("resume", run, "--quiet").code == 0
-        assert (
-            sum(
-                f"{run}/partition.npz: is missing" in one.message and then in one.message
-                for one in caplog.records
-            )
-            == 1
-        )
+        missing = f"{run}/partition.npz: is missing"
+        assert sum(missing in one.message and then in one.message for one in caplog.records) == 1
     assert sha256(stopped / "partition.npz") == read_run(stopped)["files"]["partition.npz"]
 
 

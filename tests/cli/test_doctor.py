@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from raffed.data.catalogue import DATASETS
-from raffed.runs import diagnostics
 from tests.cli.conftest import Cli
 from tests.docs.code_blocks import ROOT
 
@@ -56,13 +55,6 @@ def test_a_missing_library_is_essential(cli: Cli, monkeypatch: pytest.MonkeyPatc
     assert "pip install" in broken["advice"]
 
 
-def test_little_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnostics, "free_memory", lambda: 2e8)
-    (note,) = [one for one in diagnostics.examine() if one.what == "memory free"]
-    assert note.state == "note"
-    assert "serial" in note.advice
-
-
 def test_with_a_run_it_measures_a_client_and_says_how_to_place_it(cli: Cli) -> None:
     done = cli("doctor", "--split", "iid:20", "--batch-size", "16", "--epochs", "1", "--json")
     assert done.code == 0
@@ -85,9 +77,3 @@ def measured_on_the_page() -> list[str]:
 def kinds(names: list[str]) -> list[str]:
     """The names without their numbers, each once."""
     return list(dict.fromkeys(re.sub(r"\d+", "N", name) for name in names))
-
-
-def test_a_run_that_is_wrong_is_refused_as_by_run(cli: Cli) -> None:
-    done = cli("doctor", "--method", "fedmrr")
-    assert done.code == 2
-    assert "fedmr" in done.err

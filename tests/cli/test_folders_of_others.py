@@ -16,19 +16,9 @@ from raffed.methods import METHODS, build_method
 from tests.cli.conftest import shell
 from tests.runtime.conftest import small
 from tests.tiny import SHORT
-from tests.warm import python
 
 # Server, clients, or both keep records of classes in the method's own module
 OWN_RECORDS = ("ccvr", "creff", "fedavgm", "feddbe", "scaffold", "scamap")
-
-
-@pytest.mark.more
-def test_a_forked_process_knows_no_record_of_a_method() -> None:
-    """Otherwise no test of this file could fail."""
-    program = "from raffed.core.params import REGISTRY; print({one.__module__ for one in REGISTRY.values()})"
-    known = python(["-c", f"import raffed.core.method; {program}"]).stdout
-    assert "raffed.core.messages" in known
-    assert "raffed.methods" not in known
 
 
 @pytest.mark.more

@@ -1,22 +1,33 @@
-"""Listings answer at once, and tell the truth about what they list."""
+"""Listings answer at once, tell the truth about what they list, and fit on a terminal of 80 columns."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import re
+import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
+from rich.cells import cell_len
+from rich.console import Console
+from typer.testing import CliRunner
 
+import raffed
+from raffed.cli import main, tables
 from raffed.cli.app import app
-from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE, help_text, shown_default
+from raffed.cli.messages import GONE
+from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
+from raffed.cli.tables import fitted, show_summary
 from raffed.config.run import RunConfig
-from raffed.config.source import described
-from raffed.config.validation import Declaration
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
+from raffed.errors import UsageError
 from raffed.methods import METHODS
 from raffed.models import MODELS
 from tests.cli.conftest import Cli, shell
@@ -25,39 +36,29 @@ HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")
 
 
 @pytest.mark.parametrize(
-    ("argv", "listed"),
+    ("words", "listed"),
     [
-        (["methods"], METHODS),
-        (["datasets"], DATASETS),
-        (["models"], MODELS),
-        (["splits"], [s.syntax for s in SPLITS.values()]),
-        (["methods", "fedmr"], ["mu1", "0.01"]),
-        (["models", "LeNet"], ["--model lenet", MODELS["lenet"].layers]),
-        (["datasets", "fmnist"], ["--dataset fashion-mnist", "60,000", "FashionMNIST/raw"]),
-        (["--help"], ["run", "compare", "resume", "verify", "report", "doctor"]),
+        ("methods", METHODS),
+        ("datasets", DATASETS),
+        ("models", MODELS),
+        ("splits", [s.syntax for s in SPLITS.values()]),
+        ("methods fedmr", ["mu1", "0.01"]),
+        ("models LeNet", ["--model lenet", MODELS["lenet"].layers]),
+        ("datasets fmnist", ["--dataset fashion-mnist", "60,000", "FashionMNIST/raw"]),
+        ("--help", ["run", "compare", "resume", "verify", "report", "doctor"]),
     ],
 )
-def test_listings_name_everything_and_import_nothing_heavy(argv: list[str], listed: list[str]) -> None:
+def test_listings_name_everything_and_import_nothing_heavy(words: str, listed: list[str]) -> None:
     script = (
-        "import sys\nfrom raffed.cli import main\n"
-        f"try:\n    main({argv!r})\nfinally:\n    print('LOADED', [m for m in {HEAVY!r} if m in sys.modules])"
+        f"import sys\nfrom raffed.cli import main\ntry:\n    main({words.split()!r})\n"
+        f"finally:\n    print('LOADED', [m for m in {HEAVY!r} if m in sys.modules])"
     )
-    done = _python(script)
+    wide = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=wide)
     # A split is a class that divides arrays, and a kind of data stands beside its importer
-    loaded = ["numpy"] if argv[0] in ("splits", "datasets") else []
-    assert done.endswith(f"LOADED {loaded!r}\n")
-    assert len(listed) > 1
-    assert [name for name in listed if name not in done] == []
-
-
-def _python(script: str) -> str:
-    import os
-    import subprocess
-
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
-    ).stdout
+    loaded = ["numpy"] if words.startswith(("splits", "datasets")) else []
+    assert done.stdout.endswith(f"LOADED {loaded!r}\n")
+    assert [name for name in listed if name not in done.stdout] == []
 
 
 def test_version_is_the_packages_with_its_commit(cli: Cli) -> None:
@@ -65,16 +66,6 @@ def test_version_is_the_packages_with_its_commit(cli: Cli) -> None:
     from raffed.results.origin import commit
 
     assert cli("--version").out == f"raffed {raffed.__version__} ({commit() or 'commit unknown'})\n"
-
-
-def test_the_commit_of_an_installed_package_is_the_one_that_its_wheel_recorded(tmp_path: Path) -> None:
-    from raffed.results.origin import commit
-
-    package = tmp_path / "raffed"
-    package.mkdir()
-    assert commit(package) is None
-    (package / "_commit.txt").write_text("0123abcd+")
-    assert commit(package) == "0123abcd+"
 
 
 def test_every_field_of_a_run_has_one_flag() -> None:
@@ -93,17 +84,6 @@ def test_every_field_of_a_run_has_one_flag() -> None:
     fields += [f"faults.{name}" for name in ("attack", "attackers", "attacker_list", "attack_strength")]
     assert len(fields) > 25
     assert sorted(flag.field for flag in FLAGS) == sorted(fields)
-
-
-def test_the_help_of_an_option_holds_its_meaning_its_range_and_its_default() -> None:
-    for flag in (*FLAGS, PRESET):
-        declared, text = flag.declared, help_text(flag.declared, flag.flag).replace("\\[", "[")
-        assert text.startswith(declared.doc[:10])
-        assert str(declared.range or "") in text
-        assert f"[dim]({shown_default(declared, flag.flag)})[/dim]" in text
-        assert shown_default(declared, flag.flag)
-        if declared.default and declared.kind in ("int", "float"):
-            assert f"({declared.default})" in text
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
@@ -127,39 +107,16 @@ def test_every_option_and_argument_of_every_command_says_what_it_does() -> None:
 def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:
     """The identity of a run is that of its bits."""
     usual = RunConfig()
-    other = {"execution": "serial", "address": "auto", "gpu_fraction": 1.0}
+    other = {"execution": "serial", "address": "auto", "gpu_fraction": 1.0, "threads": 2}
     changing = set()
-    for flag in FLAGS:
-        section, _, name = flag.field.partition(".")
-        if section == "runtime":
-            runtime = replace(usual.runtime, **{name: other.get(name, getattr(usual.runtime, name) or 1)})
-            runtime = replace(runtime, threads=2) if name == "threads" else runtime
-            changing |= (
-                {flag.field} if replace(usual, runtime=runtime).identity() != usual.identity() else set()
-            )
-            assert (flag.panel == NUMBERS) == (flag.field in changing)
+    for flag in [one for one in FLAGS if one.field.startswith("runtime.")]:
+        name = flag.field.partition(".")[2]
+        value = other.get(name, getattr(usual.runtime, name) or 1)
+        run = replace(usual, runtime=replace(usual.runtime, **{name: value}))
+        changing |= {flag.field} if run.identity() != usual.identity() else set()
+        assert (flag.panel == NUMBERS) == (flag.field in changing)
     assert changing == {"runtime.threads", "runtime.gpu_fraction"}
     assert "changes no bit" in WHERE
-
-
-def test_resume_takes_only_what_changes_no_bit() -> None:
-    text = shell("resume", "--help").stdout
-    assert "--execution" in text
-    assert "--lr" not in text
-    assert "--preset" not in text
-
-
-def test_an_annotation_that_is_no_choice_is_shown_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mine_here.py").write_text(
-        "from .other import Choice\n\n\ndef mine(c: Choice = 'a', n: int = 1): ...\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert described("mine_here", "mine").arguments == [
-        Declaration("c", "Choice", "'a'"),
-        Declaration("n", "int", "1"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -170,11 +127,6 @@ def test_an_unknown_name_gets_the_nearest_ones(cli: Cli, kind: str, typed: str, 
     done = cli(kind, typed)
     assert (done.code, done.out) == (2, "")
     assert near in done.err
-
-
-def test_one_that_is_named_is_shown_without_the_others(cli: Cli) -> None:
-    assert "resnet8" not in cli("models", "lenet").out
-    assert "cifar10" not in cli("datasets", "FEMNIST").out
 
 
 def test_a_split_is_shown_saved_and_drawn(cli: Cli, tmp_path) -> None:
@@ -200,3 +152,133 @@ def test_a_split_in_stages_says_how_many_how_large_and_in_which_order(cli: Cli) 
     assert "3 of " in line
     assert "outer order" in line
     assert "stages " not in cli("splits", "p10c2").out
+
+
+LISTINGS = ("methods", "datasets", "splits", "models", "metrics", "reproduce --list", "doctor")
+DETAILS = ("methods fedmr", "models mlp", "datasets digits", "metrics accuracy", "splits dirichlet:10:0.5")
+ROW = {
+    **{"Data set": "digits", "Partition": "iid:4", "Seeds": "1", "Rounds": "2", "State": "finished"},
+    "Aggregation, last %": "90.00",
+}
+ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+@pytest.fixture
+def titles(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """The headers of every table that is shown on a terminal of 80 columns."""
+    seen: list[Sequence[str]] = []
+
+    def noted(
+        names: Sequence[str], rows: Sequence[Sequence[str]], width: int, numbers: Sequence[str]
+    ) -> list[list[tuple[int, int]]]:
+        seen.append(names)
+        return fitted(names, rows, width, numbers)
+
+    monkeypatch.setattr(tables, "fitted", noted)
+    monkeypatch.setattr(tables, "console", lambda: Console(width=80, highlight=False))
+    return seen
+
+
+def check(out: str, titles: Sequence[Sequence[str]]) -> None:
+    lines = [ANSI.sub("", line).rstrip() for line in out.splitlines()]
+    known = {word for names in titles for name in names for word in name.split()}
+    rules = [at for at, line in enumerate(lines) if set(line.strip()) == {"─"}]
+    assert len(rules) >= len(titles)
+    for at in rules:
+        assert cell_len(lines[at]) <= 80
+        above = at - 1
+        while above >= 0 and lines[above] and not lines[above].endswith("."):
+            assert set(lines[above].split()) <= known, lines[above]
+            above -= 1
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("words", [*LISTINGS, *DETAILS])
+def test_no_listing_breaks_a_word_of_its_header(
+    cli: Cli, titles: list[Sequence[str]], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path))
+    done = cli(*words.split())
+    assert done.code in (0, 1), done.err  # doctor may find something
+    check(done.out, titles)
+
+
+def test_reasons_against_a_comparison_stand_below_a_narrow_table(
+    titles: list[Sequence[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They made a row taller than a screen. A reason that several rows have is printed once."""
+    why = "not comparable: the network differs (lenet / mlp); the second value is that of ditto name=mlp"
+    runs = [
+        {"Method": name, **ROW, "Comparable": text} for name, text in [("a", "yes"), ("b", why), ("b", why)]
+    ]
+    show_summary("report.html", runs)
+    out = capsys.readouterr().out
+    check(out, titles)
+    assert out.count("the network differs") == 1
+    above, _, below = out.partition("agg:")
+    assert [line.split() for line in above.splitlines() if line.split()[:1] == ["b"]] == [
+        ["b", "90.00", "not", "comparable"]
+    ] * 2
+    assert f"b: {why}" in below
+
+
+@pytest.mark.parametrize("typed", GONE)
+def test_what_is_gone_is_refused_with_what_to_do_instead(cli: Cli, typed: str) -> None:
+    done = cli(f"run --out somewhere {typed}" if typed.startswith("--") else typed)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"raffed: {typed}: {GONE[typed]}\n"
+
+
+def test_nothing_that_is_gone_is_still_there() -> None:
+    there = {command.name for command in app.registered_commands}
+    assert not there & set(GONE)
+
+
+def said(*words: str) -> str:
+    found = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_the_verb_cache_says_where_the_arrays_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["cache", "list"])
+    assert "delete files of ~/.cache/raffed/arrays" in capsys.readouterr().err
+
+
+def test_runs_are_listed_with_state_rounds_and_accuracy(tmp_path: Path) -> None:
+    config = raffed.RunConfig(
+        federation=raffed.Federation(rounds=2), runtime=raffed.Runtime(execution="serial"), seed=7
+    )
+    result = raffed.run(config, tmp_path / "deep" / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "run.json").write_text("{")
+    text = said("runs", "list", str(tmp_path))
+    row = next(line for line in text.splitlines() if "deep/a" in line)
+    cells = ["deep/a", "fedavg", "digits", "p10c2", "7", "finished", "2/2"]
+    assert row.split() == [*cells, f"{100 * result.accuracy:.1f}", "%"]
+    assert "unreadable" in text
+    assert "2 runs in" in text
+    lines = [json.loads(line) for line in said("runs", "list", str(tmp_path), "--json").splitlines()]
+    assert [line["state"] for line in lines] == ["unreadable", "finished"]
+    assert lines[1]["accuracy"] == pytest.approx(result.accuracy)
+
+
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such folder"):
+        said("runs", "list", str(tmp_path / "nowhere"))
+
+
+def test_a_split_goes_to_pfllib_and_comes_back_as_the_same_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "out"
+    text = said("splits", "p10c2", "--local-test", "0.2", "--export", f"pfllib:{place}")
+    assert f"exported: {place}" in text.replace("\n", "")
+    again = said("splits", "natural", "--dataset", f"pfllib:{place}")
+    rows = [
+        [line.split()[:3] for line in one.splitlines() if line.strip()[:1].isdigit()] for one in (text, again)
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 10

@@ -43,31 +43,12 @@ INSIDE = (
 )
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`stopped`, after two of four rounds. To be read only."""
-    folder = tmp_path_factory.mktemp("runs")
-    seen = list[object]()
-    raffed.run(small(), folder / "stopped", watch=seen.append, stop=lambda: len(seen) == 2)
-    return folder
-
-
-@pytest.fixture
-def stopped(runs: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(runs / "stopped", tmp_path / "stopped"))
-
-
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
     """What a person has beside the folder: files and folders, some with the names of a run's."""
     folder = tmp_path / "mine"
-    for name in (
-        "file",
-        "run.json",
-        "metrics/part-000001-000009.parquet",
-        "round-000001/state.json",
-        "report.html",
-    ):
+    names = ("file", "run.json", "metrics/part-000001-000009.parquet", "round-000001/state.json")
+    for name in (*names, "report.html"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
     return folder
@@ -111,7 +92,7 @@ def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(
 ) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / ".lock").symlink_to(outside / "file")
-    done = cli("run", "--out", tmp_path / "new", "--execution", "serial", "--rounds", "1")
+    done = cli("run --execution serial --rounds 1", "--out", tmp_path / "new")
     assert done.code == 2
     assert (outside / "file").read_text() == "mine"
     with (
@@ -170,9 +151,7 @@ def test_a_comparison_writes_into_no_folder_that_a_link_leads_to(
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).symlink_to(outside)
     before = contents(outside)
-    done = cli(
-        "compare", "--method", "fedavg", "--out", tmp_path / "out", "--execution", "serial", "--rounds", "1"
-    )
+    done = cli("compare --method fedavg --execution serial --rounds 1", "--out", tmp_path / "out")
     assert done.code == 2
     assert f"out/{name}: leads out of" in done.err
     assert contents(outside) == before
@@ -229,17 +208,8 @@ def test_verify_downloads_nothing_whatever_the_folder_says(
     """
     asked = list[object]()
     monkeypatch.setattr(datasets, "download_files", lambda *given: asked.append(given))
-    config = RunConfig.from_dict(
-        {
-            **small().as_dict(),
-            "data": {
-                "dataset": "mnist",
-                "split": "iid:4",
-                "download": True,
-                "root": str(tmp_path / "elsewhere"),
-            },
-        }
-    )
+    fetched = {"dataset": "mnist", "split": "iid:4", "download": True, "root": str(tmp_path / "elsewhere")}
+    config = RunConfig.from_dict({**small().as_dict(), "data": fetched})
     raffed.run(small(rounds=1), tmp_path / "run")
 
     def stranger(about: dict[str, object]) -> None:

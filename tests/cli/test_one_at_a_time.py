@@ -150,9 +150,3 @@ def test_on_a_file_system_without_locks_nobody_is_kept_out(
     monkeypatch.setattr(fcntl, "flock", refused)
     with lock.held(tmp_path / "run"):
         assert raffed.run(small(rounds=1), tmp_path / "run").state == "finished"
-
-
-def test_advice_about_a_folder_fits_what_is_wrong_with_it() -> None:
-    assert "chmod" in lock.advice(PermissionError(errno.EACCES, "Permission denied"))
-    assert "read-only" in lock.advice(OSError(errno.EROFS, "Read-only file system"))
-    assert "a file is in the way" in lock.advice(NotADirectoryError(errno.ENOTDIR, "Not a directory"))

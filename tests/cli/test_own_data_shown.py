@@ -70,19 +70,10 @@ def every(images: Path) -> dict[str, str]:
     {
         "csv": ["training part 10 rows", "test part 2 rows", "2, in column site", "red", "(value - "],
         "npz": ["training part 10 samples", "one input 2 numbers (float32)", "clients 2"],
-        "folder": [
-            "training part 12 images",
-            "one input 3x8x8 pixels",
-            "cat",
-            "not used: val (12)",
-        ],
+        "folder": ["training part 12 images", "one input 3x8x8 pixels", "cat", "not used: val (12)"],
         "pfllib": ["training part 24 samples", "test part 24 samples", "clients 2"],
         "function": ["training part 8 samples", "test part 4 samples", "clients 2"],
-        "object": [
-            "training part 10 rows",
-            "2, in column site",
-            "0 or 1 for each of 2 categories: blue, red",
-        ],
+        "object": ["training part 10 rows", "2, in column site", "for each of 2 categories: blue, red"],
     }.items(),
 )
 def test_datasets_shows_every_kind_of_own_data_and_check_and_the_api_take_it(
@@ -109,12 +100,3 @@ def test_classes_and_clients_are_shown_with_their_counts(cli: Cli, every: dict[s
     for place, name in enumerate("ab"):
         counts = [str((who == place).sum()) for who in (data.clients, data.test_clients)]
         assert [str(place), name, *counts] in lines
-
-
-def test_the_options_of_a_reference_are_checked_before_anything_is_looked_at(
-    cli: Cli, every: dict[str, str]
-) -> None:
-    for command in ("datasets", "check"):
-        assert "unknown option of csv: 'lable'" in cli(command, "csv:t.csv?lable=y").err
-        assert "did you mean csv:./t.csv?" in cli(command, "./t.csv").err
-        assert "did you mean folder:./pictures?" in cli(command, "./pictures").err

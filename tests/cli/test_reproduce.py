@@ -12,8 +12,9 @@ import pytest
 import raffed
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
-from raffed.errors import NumericsError
+from raffed.errors import NumericsError, RunFolderError
 from raffed.methods import METHODS
+from raffed.results import lock
 from raffed.results.runfile import sealed
 from raffed.tables.catalogue import find_item
 from raffed.tables.estimates import Speed, corrected, seconds_left, sizes_of
@@ -29,45 +30,40 @@ from raffed.tables.planner import (
 from tests.cli.conftest import Cli, shell
 from tests.forging import FEWEST
 
+ONLY = ["famnist lenet", "fedavg,fedrs"]
+TWO = [word for one in ONLY for word in ("--only", one)]
+
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reproduce") / "r"
-    done = shell(
-        "reproduce", "map/table2", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", folder
-    )
+    done = shell("reproduce", "map/table2", *TWO, "--out", folder)
     assert done.returncode == 0, done.stderr
     assert "2 runs, about" in done.stderr
-    return folder
-
-
-def test_a_smoke_run_leaves_item_table_and_report(reproduced: Path) -> None:
-    folder = reproduced / "map" / "table2" / "smoke"
-    about = json.loads((folder / "item.json").read_text())
+    place = folder / "map" / "table2" / "smoke"
+    about = json.loads((place / "item.json").read_text())
     assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {"FedAvg": 1, "FedRS": 1}
-    assert "| FedRS | FaMnist LeNet |" in (folder / "table.md").read_text()
-    assert (folder / "report" / "report.html").exists()
+    assert "| FedRS | FaMnist LeNet |" in (place / "table.md").read_text()
+    assert (place / "report" / "report.html").exists()
+    return folder
 
 
 def test_a_method_that_is_not_there_is_found_missing_by_asking_the_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item = find_item("map/table2")
-    only = ["famnist lenet", "fedavg,fedrs"]
-    assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == ["", ""]
+    def left_out() -> list[str]:
+        jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, ONLY, seeds=1)
+        return [job.left_out for job in jobs]
+
+    assert left_out() == ["", ""]
     without = {name: method for name, method in METHODS.items() if name != "fedrs"}
     monkeypatch.setattr("raffed.tables.items.METHODS", without)
-    assert [job.left_out for job in planned_runs(item, "smoke", tmp_path, only, seeds=1)] == [
-        "",
-        "missing: method fedrs",
-    ]
+    assert left_out() == ["", "missing: method fedrs"]
 
 
 def test_the_same_command_again_runs_nothing_and_another_table_shares_the_runs(reproduced: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")}
-    done = shell(
-        "reproduce", "map/table1", "--only", "famnist lenet", "--only", "fedavg,fedrs", "--out", reproduced
-    )
+    done = shell("reproduce", "map/table1", *TWO, "--out", reproduced)
     assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.stderr
     assert {path: path.stat().st_mtime_ns for path in (reproduced / "runs").rglob("run.json")} == before
 
@@ -77,8 +73,7 @@ def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown
     """FedRS: three settings, in another mode; FedAvg, which that code repeats, one, weighted otherwise.
     All are new.
     """
-    only = ("--only", "famnist lenet", "--only", "fedavg,fedrs")
-    done = shell("reproduce", "map/table2", "--released", *only, "--out", reproduced)
+    done = shell("reproduce", "map/table2", "--released", *TWO, "--out", reproduced)
     assert done.returncode == 0, done.stderr
     assert "4 runs, about" in done.stderr
     folder = reproduced / "map" / "table2-released" / "smoke"
@@ -86,42 +81,33 @@ def test_the_released_code_s_settings_run_beside_the_table_and_the_best_is_shown
     assert [(one["setting"], len(one["runs"])) for one in fedrs["settings"]] == [
         (f"alpha = {a}", 1) for a in (0.9, 0.5, 0.1)
     ]
-    assert ([one["setting"] for one in fedavg["settings"]], len(fedavg["runs"]), len(fedrs["runs"])) == (
-        ["defaults"],
-        1,
-        3,
-    )
+    assert [one["setting"] for one in fedavg["settings"]] == ["defaults"]
+    assert (len(fedavg["runs"]), len(fedrs["runs"])) == (1, 3)
     table = (folder / "table.md").read_text()
     assert "| Best setting |" in table
     assert " | defaults |" in table
 
 
 def test_an_average_of_columns_that_were_not_asked_for_is_not_shown(tmp_path: Path) -> None:
-    item = find_item("fedmr/table6")
-    part = write_item(
-        item, "smoke", tmp_path, planned_runs(item, "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
-    )
-    assert json.loads(part.read_text())["averages"] == []
-    whole = write_item(item, "smoke", tmp_path, planned_runs(item, "smoke", tmp_path, ["fmnist"], seeds=1))
-    assert [one["column"] for one in json.loads(whole.read_text())["averages"]] == ["FMNIST avg"]
+    assert written("fedmr/table6", "smoke", tmp_path, ["fmnist p5c2"])["averages"] == []
+    whole = written("fedmr/table6", "smoke", tmp_path, ["fmnist"])
+    assert [one["column"] for one in whole["averages"]] == ["FMNIST avg"]
+
+
+def written(key: str, scale: str, out: Path, only: list[str]) -> dict[str, Any]:
+    """What item.json says of the planned runs of some of an item's columns."""
+    item = find_item(key)
+    return json.loads(write_item(item, scale, out, planned_runs(item, scale, out, only, seeds=1)).read_text())
 
 
 def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> None:
     """VGG8-BN is too large for the proxy; claims on the average go with it, and without it are not made."""
-    item = find_item("map/table3-aggregation")
     for scale, columns in {"proxy": 2, "full": 3}.items():
-        about = json.loads(
-            write_item(item, scale, tmp_path, planned_runs(item, scale, tmp_path, [], seeds=1)).read_text()
-        )
-        assert [(one["column"], len(one["of"]), one["whole"]) for one in about["averages"]] == [
-            ("mean", columns, 3)
-        ]
+        about = written("map/table3-aggregation", scale, tmp_path, [])
+        averages = [(one["column"], len(one["of"]), one["whole"]) for one in about["averages"]]
+        assert averages == [("mean", columns, 3)]
         assert len(about["claims"]) == 9
-    about = json.loads(
-        write_item(
-            item, "proxy", tmp_path, planned_runs(item, "proxy", tmp_path, ["famnist"], seeds=1)
-        ).read_text()
-    )
+    about = written("map/table3-aggregation", "proxy", tmp_path, ["famnist"])
     assert about["averages"] == about["claims"] == []
 
 
@@ -149,15 +135,10 @@ def test_tables_of_what_is_finished_run_and_probe_nothing(
 def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> None:
     found = planned_runs(find_item("fedmr/table6"), "smoke", tmp_path, ["fmnist p5c2"], seeds=1)
     assert len(found) == 4
-    timed = [
-        replace(job, seconds=seconds) for job, seconds in zip(found, (50.0, 60.0, 40.0, 5.0), strict=True)
-    ]
-    assert [job.left_out for job in within_budget(timed, 100.0)] == [
-        "",
-        "does not fit into the budget",
-        "",
-        "",
-    ]
+    times = (50.0, 60.0, 40.0, 5.0)
+    timed = [replace(job, seconds=seconds) for job, seconds in zip(found, times, strict=True)]
+    left_out = [job.left_out for job in within_budget(timed, 100.0)]
+    assert left_out == ["", "does not fit into the budget", "", ""]
     assert [job.left_out for job in within_budget(timed, None)] == [""] * 4
 
 
@@ -196,24 +177,13 @@ def test_a_run_that_diverges_keeps_no_other_from_its_table(
         return run(config, *args, **named)
 
     monkeypatch.setattr("raffed.runs.run.run", diverging)
-    done = cli(
-        "reproduce",
-        "map/table2",
-        "--only",
-        "famnist lenet",
-        "--only",
-        "fedavg,fedprox,fedrs",
-        "--out",
-        tmp_path,
-    )
+    only = ["--only", "famnist lenet", "--only", "fedavg,fedprox,fedrs"]
+    done = cli("reproduce map/table2", *only, "--out", tmp_path)
     assert done.code == 1
     assert "1 run diverged; the tables leave out " in done.err
     about = json.loads((tmp_path / "map" / "table2" / "smoke" / "item.json").read_text())
-    assert {cell["row"]: len(cell["runs"]) for cell in about["cells"]} == {
-        "FedAvg": 1,
-        "FedProx": 0,
-        "FedRS": 1,
-    }
+    runs = {cell["row"]: len(cell["runs"]) for cell in about["cells"]}
+    assert runs == {"FedAvg": 1, "FedProx": 0, "FedRS": 1}
     assert about["left_out"] == ["FedProx, FaMnist LeNet: diverged: seed 0: the loss of client 3 is nan"]
     assert (tmp_path / "map" / "table2" / "smoke" / "table.md").exists()
 
@@ -240,8 +210,7 @@ def test_the_estimate_is_rounds_times_steps_times_seconds(tmp_path: Path) -> Non
 
 
 def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alone(tmp_path: Path) -> None:
-    only = ["famnist lenet", "fedavg,fedrs"]
-    jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, only, 2, Runtime(execution="serial"))
+    jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, ONLY, 2, Runtime(execution="serial"))
     begun = jobs[0]
     raffed.run(begun.config, begun.folder)
     record = json.loads((begun.folder / "run.json").read_text())
@@ -259,22 +228,47 @@ def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alon
     assert set(seconds().values()) == {100}
 
 
+@pytest.mark.more
+def test_two_commands_that_meet_at_a_run_share_the_work(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second leaves that run to the first, does the others, and says that its table is not complete."""
+    monkeypatch.setattr(lock, "PATIENCE", 0.0)
+    asked = ["reproduce map/table2", *TWO, "--out", tmp_path]
+    serial = Runtime(execution="serial")
+    first, second = planned_runs(find_item("map/table2"), "smoke", tmp_path, ONLY, 1, serial)
+    with lock.held(first.folder, "process 7 on host h"):
+        done = cli(*asked)
+    assert done.code == 1
+    assert "another command works on 1 run, which the tables leave out" in done.err
+    assert (first.done, second.done) == (False, True)
+    assert cli(*asked).code == 0
+    assert first.done
+
+
+def test_a_run_that_another_command_finished_in_the_meantime_is_taken(tmp_path: Path) -> None:
+    job = planned_runs(find_item("map/table2"), "smoke", tmp_path, ["fedavg"], 1)[0]
+
+    def finished_elsewhere(job: PlannedRun) -> None:
+        job.folder.mkdir(parents=True)
+        (job.folder / "run.json").write_text('{"state": "finished"}')
+        raise RunFolderError("already holds a run (finished)")
+
+    def damaged(job: PlannedRun) -> None:
+        raise RunFolderError("is damaged")
+
+    with pytest.raises(RunFolderError, match="damaged"):
+        execute_runs([job], damaged, None)
+    (after,) = execute_runs([job], finished_elsewhere, None)
+    assert after.left_out == ""
+
+
 def test_an_item_of_which_nothing_can_be_run_or_is_finished_is_refused(cli: Cli, tmp_path: Path) -> None:
     """A job script would take a 0 for success; what stands in the way is said first."""
     gone, out = tmp_path / "gone", tmp_path / "out"
-    none = cli(
-        "reproduce",
-        "map/table1",
-        "--scale",
-        "proxy",
-        "--only",
-        "FaMnist LeNet",
-        "--data-root",
-        gone,
-        "--out",
-        out,
-    )
-    empty = cli("reproduce", "map/table1", "--tables", "--out", out)
+    words = ["reproduce map/table1", "--out", out]
+    none = cli(*words, "--scale", "proxy", "--only", "FaMnist LeNet", "--data-root", gone)
+    empty = cli(*words, "--tables")
     assert (none.code, empty.code) == (2, 2)
     assert "map/table1: none of its cells can be run here" in none.err
     assert str(gone) in none.err

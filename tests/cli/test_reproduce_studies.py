@@ -1,18 +1,23 @@
-"""`raffed reproduce` with items that are studies: planned, carried out, resumed by seed, reported without
-a federated run.
-"""
+"""`raffed reproduce` with items that are studies, and with tables of one's own, from a file or a package."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from raffed.analysis.runs.conditions import ROUNDING
 from raffed.reproductions.studies import STUDIES
 
-from raffed.tables.catalogue import find_item
+import raffed
+from raffed.config.run import RunConfig
+from raffed.errors import UnknownNameError, UsageError
+from raffed.tables.catalogue import find_item, own_item
 from raffed.tables.items import Item
-from raffed.tables.planner import planned_studies, state, study_folder, within_budget
+from raffed.tables.planner import finished_otherwise, planned_studies, state, within_budget
 from raffed.tables.studies import StudyInfo
 from tests.cli.conftest import Cli
 
@@ -59,11 +64,6 @@ def test_a_report_on_studies_alone_needs_no_run(tmp_path: Path, cli: Cli) -> Non
     assert text.count("<picture>") == 1
 
 
-def test_json_tells_of_a_study_line_by_line(tmp_path: Path, cli: Cli) -> None:
-    events = cli("reproduce", FIGURE, "--json", "--out", tmp_path).events
-    assert [event["event"] for event in events] == ["study", "table"]
-
-
 def test_a_study_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     item = Item("map", "fig99", "t", study="phrenology")
     assert item.missing() == ("study phrenology",)
@@ -86,6 +86,162 @@ def test_a_study_is_left_out_where_its_data_or_the_time_for_it_are_not_there(
     assert [job.left_out for job in found] == ["", "does not fit into the budget"]
 
 
-def test_seeds_and_scales_have_folders_of_their_own(tmp_path: Path) -> None:
-    folders = {study_folder("a", scale, tmp_path, seed) for scale in ("smoke", "full") for seed in (0, 1)}
-    assert len(folders) == 4
+METHOD = """
+from raffed import Method, Term
+
+
+class Pull(Term):
+    mu: float
+
+    def loss(self, f, k):
+        return self.mu / 2 * (f.w - k.w0).sq_norm()
+
+
+def myprox(mu: float = 0.1) -> Method:
+    return Method("MyProx", terms=(Pull(mu),))
+"""
+ITEMS = """
+import raffed
+from raffed import Data, Federation, Local, Model, RunConfig
+
+BASE = RunConfig(
+    data=Data(dataset="digits", split="iid:4"),
+    model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.1, epochs=1),
+    federation=Federation(rounds=2),
+)
+RUNS = {
+    ("FedAvg", "digits"): BASE,
+    ("MyProx", "digits"): BASE.changed({"method": "./mine.py:myprox", "args": {"mu": 0.2}}),
+}
+TABLE = raffed.table(
+    "prox",
+    "My method beside FedAvg",
+    RUNS,
+    printed={("FedAvg", "digits"): 50.0, ("MyProx", "digits"): 99.9},
+    margin=100.0,
+    claims=[raffed.Claim.above("MyProx is better", "MyProx", "FedAvg", "digits")],
+)
+
+
+def both():
+    return [TABLE, raffed.table("other", "Another", {("FedAvg", "digits"): BASE})]
+"""
+FULL = ("--scale", "full", "--seeds", "1", "--execution", "serial", "--out", "out")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    known = set(sys.modules)
+    (tmp_path / "mine.py").write_text(METHOD, encoding="utf-8")
+    (tmp_path / "items.py").write_text(ITEMS, encoding="utf-8")
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if name.startswith("raffed_file_"):
+            del sys.modules[name]
+
+
+def test_a_table_of_a_file_runs_gets_verdicts_goes_on_and_refuses_changed_files(lab: Path, cli: Cli) -> None:
+    asked = ("reproduce", "--items", "./items.py:TABLE", *FULL)
+    done = cli(*asked)
+    assert done.code == 0, done.err
+    folder = lab / "out" / "own" / "prox" / "full"
+    about = json.loads((folder / "item.json").read_text())
+    assert list(about["source"]["files"]) == ["items.py"]
+    assert about["source"]["reference"] == "./items.py:TABLE"
+    table = (folder / "table.md").read_text()
+    assert "| FedAvg | digits | 50.00 |" in table
+    assert "| MyProx | digits | 99.90 |" in table
+    assert table.count("| too few seeds |") == 3  # one seed is never a verdict
+    verdicts = json.loads((folder / "verdicts.json").read_text())
+    assert [row["kind"] for row in verdicts] == ["cell", "cell", "claim"]
+    shown = cli(*asked, "--tables", "--json")
+    assert [event for event in shown.events if event.pop("event") == "verdict"] == verdicts
+    reported = cli("report", "out", "--out", "whole")
+    assert reported.code == 0, reported.err
+    assert json.loads((lab / "whole" / "verdicts.json").read_text()) == verdicts
+    assert "MyProx is better" in table
+    assert (folder / "report" / "report.html").exists()
+    again = cli(*asked)
+    assert "2 are finished already" in again.err
+    (lab / "mine.py").write_text(METHOD + "# edited\n", encoding="utf-8")
+    refused = cli(*asked)
+    assert refused.code == 2
+    assert "mine.py has changed since the run was begun with ./mine.py:myprox" in refused.err
+    (lab / "mine.py").write_text(METHOD, encoding="utf-8")
+    (lab / "items.py").write_text(ITEMS.replace("99.9", "98.9"), encoding="utf-8")
+    refused = cli(*asked)
+    assert refused.code == 2
+    assert "items.py changed since this table was begun" in refused.err
+    accepted = cli(*asked, "--accept-changed-code")
+    assert accepted.code == 0, accepted.err
+    changed = json.loads((folder / "item.json").read_text())
+    assert [one["file"] for one in changed["accepted_changes"]] == ["items.py"]
+
+
+def test_several_tables_are_listed_and_one_is_chosen_by_its_name(lab: Path, cli: Cli) -> None:
+    listed = cli("reproduce", "--items", "./items.py:both", "--list")
+    assert "own/prox" in listed.out
+    assert "own/other" in listed.out
+    planned = cli("reproduce", "other", "--items", "./items.py:both", "--plan", *FULL)
+    assert planned.code == 0, planned.err
+    assert "own/other (Another), full" in planned.err
+    with pytest.raises(UsageError, match="has 2 tables; name one of own/prox, own/other"):
+        own_item("./items.py:both", None)
+    with pytest.raises(UnknownNameError, match="nearest: prox"):
+        own_item("./items.py:both", "prix")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "My Table"}, "use small letters"),
+        ({"paper": "fedmr"}, "is a paper of raffed's own"),
+        ({"measure": "accuracy"}, "measure"),
+        ({"runs": {"FedAvg": RunConfig()}}, "is not a pair of texts"),
+        ({"runs": {("FedAvg", "x"): "fedavg"}}, "str is not a RunConfig"),
+        ({"printed": {("FedAvg", "y"): 1.0}}, r"cell of table t: a printed number '\(FedAvg, y\)'"),
+        ({"claims": [raffed.Claim.above("c", "A", "B", "x")]}, "the claim 'c'"),
+        ({"baseline": "FedProx"}, "baseline"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_in_one_line(changes: dict, message: str) -> None:
+    given = {"name": "t", "title": "T", "runs": {("FedAvg", "x"): RunConfig()}, **changes}
+    with pytest.raises(UsageError, match=message):
+        raffed.table(**given)
+
+
+@pytest.mark.more
+def test_a_table_in_stacks_takes_what_was_finished_one_client_at_a_time_and_the_reverse(
+    lab: Path, cli: Cli
+) -> None:
+    asked = ("reproduce", "--items", "./items.py:TABLE", *FULL)
+    first = cli(*asked, "--only", "fedavg", "--cohort", "2")
+    assert first.code == 0, first.err
+    (stacked,) = (lab / "out" / "runs" / "full").iterdir()
+    config = RunConfig.from_dict(json.loads((stacked / "run.json").read_text())["config"])
+    assert config.numerics.cohort == 2
+    for other in ({}, {"cohort": 3}, {"bits": "portable"}, {"convolutions": "compiled"}):
+        again = replace(config, numerics=raffed.Numerics(**other))
+        assert finished_otherwise(again, [stacked]) == stacked
+    bf16 = replace(config, numerics=raffed.Numerics(precision="bf16"))
+    assert finished_otherwise(bf16, [stacked]) is None
+    whole = cli(*asked)
+    assert "1 run" in whole.err
+    assert "1 are finished already" in whole.err
+    assert "or with other threads, bits or convolutions): 1 finished run" in whole.err
+    assert {path.name for path in (lab / "out" / "runs" / "full").iterdir()} > {stacked.name}
+    again = cli(*asked, "--cohort", "2")
+    assert "0 runs" in again.err
+    assert "2 are finished already" in again.err
+
+
+def test_what_changes_rounding_only_counts_as_finished_and_may_be_compared() -> None:
+    """A run that counts as finished is not made again, so a table that left it out would keep a hole.
+
+    The test above takes one field after the other; a new setting of the numerics must be sorted here.
+    """
+    names = {field.name for field in fields(raffed.Numerics())}
+    assert {f"numerics.{name}" for name in names - {"precision"}} == ROUNDING

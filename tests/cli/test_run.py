@@ -52,12 +52,6 @@ def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have
     assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
 
 
-def test_what_was_not_measured_is_null_in_json(cli: Cli, tmp_path: Path) -> None:
-    done = cli("run", "--rounds", 2, "--eval-every", 2, "--json", *QUICK, "--out", tmp_path / "run")
-    assert [event.get("accuracy") is None for event in done.events] == [True, False, False]
-    assert done.events[-1]["personalization"] is None
-
-
 def test_quiet_prints_the_folder_alone_and_chooses_one(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ from rich.console import Console
 from raffed.api.running import Run
 from raffed.cli.screen import BarScreen, LineScreen, Overall, Screen, make_screen
 from raffed.config.run import RunConfig
-from raffed.errors import RaffedError, UsageError
 
 BEGIN = {"event": "begin", "title": "a run", "rounds": 2000}
 ROUND = {
@@ -80,23 +79,6 @@ def test_of_several_runs_at_once_each_ends_with_a_line_and_errors_go_to_stderr(
     assert re.fullmatch(r"run 2 of 61, about [\d:]+ left", screen.overall.text)
 
 
-def test_of_several_runs_each_says_which_it_is_and_the_time_left_once_one_has_ended(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    screen = LineScreen()
-    screen.overall = Overall(3)
-    for name in ("a", "b", "c"):
-        screen.show({**BEGIN, "title": name})
-        screen.show({"event": "finished", "folder": name})
-    first, second, third = capsys.readouterr().out.splitlines()
-    assert first == "run 1 of 3: a"
-    assert re.fullmatch(r"run 2 of 3, about \d+:\d\d left: b", second)
-    assert re.fullmatch(r"run 3 of 3, about \d+:\d\d left: c", third)
-    screen.overall = Overall(1)
-    screen.show({**BEGIN, "title": "alone"})
-    assert capsys.readouterr().out == "alone\n"
-
-
 def test_a_program_gets_every_event_of_the_runs_and_a_person_gets_only_folders_with_quiet(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -115,28 +97,3 @@ def test_a_program_gets_every_event_of_the_runs_and_a_person_gets_only_folders_w
     shown_twice(make_screen(as_json=False, quiet=True), runs(2))
     told = capsys.readouterr()
     assert (told.out, told.err) == ("out/seed-0\n", "raffed: fedavg, seed 1: the loss is nan\n")
-
-
-def test_a_terminal_shows_the_trials_of_a_search_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = BarScreen()
-    for number, state in enumerate(("done", "running")):
-        trial = {"name": f"mu={number}", "state": state, "rounds": 2, "seconds": 61.0, "score": 0.5}
-        screen.show({"event": "trial", "method": "fedprox", **trial}, rounds=2, warnings=())
-    screen.close()
-    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "mu=" in line][-2:]
-    assert [row[1:3] for row in rows] == [["mu=1", "running"], ["mu=0", "done"]]
-    assert rows[1][-3:] == ["50.0", "%", "1:01"]
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(UsageError("not possible"), 2), (RaffedError("not complete"), 1), (SystemExit(130), 0)],
-)
-def test_an_error_is_an_event_of_every_command_and_an_exit_is_none(
-    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(type(error)), make_screen(as_json=True):
-        raise error
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    about = {"event": "error", "kind": type(error).__name__, "message": str(error), "exit_code": code}
-    assert events == ([about] if code else [])

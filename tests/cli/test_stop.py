@@ -15,11 +15,9 @@ from typing import Any, NoReturn
 import pytest
 import typer
 
-import raffed.runs.run
 from raffed.api.progress import Event
 from raffed.cli.screen import LineScreen
 from raffed.cli.signals import StopSignals
-from raffed.config.run import RunConfig
 from raffed.results import read_metrics, read_run
 from raffed.results.sweep_file import read_sweep
 from raffed.runtime.ray.session import RaySession
@@ -108,14 +106,6 @@ def test_a_signal_while_the_run_is_prepared_leaves_nothing_and_says_so(
         assert not (tmp_path / "run").exists()
 
 
-def test_ctrl_c_in_any_command_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("raffed.cli.splitting._list_splits", interrupted)
-    assert cli("splits") == (130, "", "raffed: stopped\n")
-
-
 @pytest.mark.parametrize("done", [0, 2])
 def test_before_a_round_is_done_one_signal_stops_at_once(
     cli: Cli, tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, done: int
@@ -168,25 +158,6 @@ def test_a_comparison_stops_with_the_run_at_hand_and_says_how_to_go_on(
     done = cli(*compared(rounds, tmp_path / "both"), "--json")
     found = [(event["method"], event["round"]) for event in done.events if event["event"] == "round"]
     assert found == left + [("fedrs", number + 1) for number in range(rounds)]
-
-
-def test_a_comparison_that_stops_before_its_second_run_does_not_say_that_nothing_was_written(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked = raffed.runs.run.check_names
-
-    def interrupted(config: RunConfig) -> None:
-        checked(config)
-        if config.method == "fedrs":
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("raffed.runs.run.check_names", interrupted)
-        stopped = cli(*compared(1, tmp_path / "both"))
-    assert stopped.code == 130
-    said = f"raffed: stopped; continue with: the same command with --out {tmp_path / 'both'}\n"
-    assert stopped.err == said
-    assert read_run(tmp_path / "both" / "fedavg")["state"] == "finished"
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["while the command line loads", "outside its listener"])

@@ -1,5 +1,5 @@
-"""`raffed submit`, with Ray's job client replaced: what is refused at home, what travels, and which exit
-code comes back.
+"""`raffed submit`, `jobs`, `logs` and `stop`, with Ray's job client replaced: what is refused at home, what
+travels, and which exit code comes back.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus
 
 from raffed.errors import UsageError
@@ -36,20 +37,24 @@ def packed_by_ray(folder: Path, excludes: list[str], target: Path) -> dict[str, 
         return {name: archive.read(name).decode() for name in names}
 
 
-class Server:
-    """A job server that takes one job, whose log and end are given."""
+def job(name: str, status: JobStatus, start: int, end: int | None, code: int | None) -> SimpleNamespace:
+    about = {"submission_id": name, "status": status, "start_time": start, "end_time": end}
+    return SimpleNamespace(entrypoint="python -m raffed", driver_exit_code=code, message="failed", **about)
 
-    def __init__(
-        self,
-        scratch: Path,
-        status: JobStatus = JobStatus.SUCCEEDED,
-        code: int | None = 0,
-        log: tuple[Any, ...] = ("hello\n",),
-    ) -> None:
-        self.status, self.code, self.logs = status, code, [log]
+
+class Server:
+    """A job server with two jobs, of which one runs, that takes another one with the log and end given."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.status, self.code, self.logs = JobStatus.SUCCEEDED, 0, [("hello\n",)]
         self.taken: dict[str, Any] = {}
+        self.stopped: list[str] = []
         self.scratch = scratch
         self.travelled: dict[str, str] = {}
+        self.jobs = {
+            "raysubmit_old": job("raysubmit_old", JobStatus.FAILED, 1_000_000, 1_065_000, 3),
+            "raysubmit_new": job("raysubmit_new", JobStatus.RUNNING, 2_000_000, None, None),
+        }
 
     def __call__(self, address: str | None) -> Server:
         return self
@@ -65,44 +70,53 @@ class Server:
             self.travelled = packed_by_ray(Path(package), excludes, self.scratch / "package.zip")
         return given["submission_id"] or "raysubmit_1"
 
-    async def tail_job_logs(self, job: str) -> AsyncIterator[str]:
+    async def tail_job_logs(self, name: str) -> AsyncIterator[str]:
         log = self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
         for text in log:
             if isinstance(text, BaseException):
                 raise text
             yield text
 
-    def get_job_status(self, job: str) -> JobStatus:
-        return self.status
+    def list_jobs(self) -> list[SimpleNamespace]:
+        driver = SimpleNamespace(submission_id=None)  # a driver that nobody submitted
+        return [driver, *self.jobs.values()]
 
-    def get_job_info(self, job: str) -> Any:
-        return SimpleNamespace(driver_exit_code=self.code, message="Job entrypoint command failed")
+    def get_job_info(self, name: str) -> SimpleNamespace:
+        return self.jobs.get(name) or job(name, self.status, 0, None, self.code)
+
+    def get_job_status(self, name: str) -> JobStatus:
+        return self.get_job_info(name).status
+
+    def get_job_logs(self, name: str) -> str:
+        return "".join(self.logs[0])
+
+    def stop_job(self, name: str) -> bool:
+        self.stopped.append(name)
+        return True
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Server:
+    async def no_sleep(seconds: float) -> None:
+        return None
+
     made = Server(tmp_path_factory.mktemp("server"))
     monkeypatch.setattr(jobs, "JobSubmissionClient", made)
-    monkeypatch.setattr(jobs.asyncio, "sleep", _no_sleep)
+    monkeypatch.setattr(jobs.asyncio, "sleep", no_sleep)
     return made
 
 
-async def _no_sleep(seconds: float) -> None:
-    return None
-
-
-def test_the_job_is_the_command_on_the_cluster_s_own_ray(cli: Cli, server: Server) -> None:
-    done = cli("submit", "--python", "/opt/py", "run", "--method", "map", "--split", "incomplete:20", *OUT)
+def test_the_job_is_the_command_on_the_cluster_s_own_ray_or_that_of_its_own_address(
+    cli: Cli, server: Server
+) -> None:
+    done = cli("submit --python /opt/py run --method map --split incomplete:20", *OUT)
     assert done.code == 0, done.err
     assert server.taken["entrypoint"] == (
         "/opt/py -P -m raffed run --method map --split incomplete:20 --out s3://bucket/runs/a --address auto"
     )
     assert done.out == "hello\n"
     assert "working_dir" not in server.taken["runtime_env"]
-
-
-def test_an_address_of_the_command_s_own_is_kept(cli: Cli, server: Server) -> None:
-    cli("submit", "run", *OUT, "--address", "10.0.0.1:6379")
+    cli("submit run", *OUT, "--address", "10.0.0.1:6379")
     assert server.taken["entrypoint"].count("--address") == 1
 
 
@@ -121,16 +135,15 @@ def test_the_exit_code_is_the_job_s(
     cli: Cli, server: Server, status: JobStatus, returned: int | None, code: int
 ) -> None:
     server.status, server.code = status, returned
-    done = cli("submit", "run", *OUT)
+    done = cli("submit run", *OUT)
     assert done.code == code
     assert ("succeeded" in done.err) == (code == 0)
 
 
 def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(cli: Cli, server: Server) -> None:
     server.logs = [("one\n", KeyboardInterrupt())]
-    done = cli("submit", "--id", "mine", "run", *OUT)
-    assert done.code == 130
-    assert done.out == "one\n"
+    done = cli("submit --id mine run", *OUT)
+    assert (done.code, done.out) == (130, "one\n")
     assert "raffed logs --follow --address http://127.0.0.1:8265 mine" in done.err
     assert "raffed stop --address http://127.0.0.1:8265 mine" in done.err
 
@@ -142,8 +155,13 @@ def test_a_lost_connection_is_taken_up_again_without_telling_anything_twice(serv
     assert "".join(said) == "one\ntwo\nthree\n"
 
 
-def test_without_waiting_it_says_how_to_come_back(cli: Cli, server: Server) -> None:
-    done = cli("submit", "--no-wait", "run", *OUT)
+def test_without_waiting_it_says_how_to_come_back_and_a_dry_run_calls_no_server(
+    cli: Cli, server: Server
+) -> None:
+    done = cli("submit --dry-run run", *OUT)
+    assert (done.code, server.taken) == (0, {})
+    assert "sent: no file, the command alone" in done.out
+    done = cli("submit --no-wait run", *OUT)
     assert (done.code, done.out) == (0, "")
     assert "raffed logs --follow" in done.err
 
@@ -151,7 +169,7 @@ def test_without_waiting_it_says_how_to_come_back(cli: Cli, server: Server) -> N
 def test_a_toml_file_travels_alone(cli: Cli, server: Server, tmp_path: Path) -> None:
     (tmp_path / "exp.toml").write_text('method = "map"\n')
     (tmp_path / "huge.npz").write_text("data")
-    done = cli("submit", "run", tmp_path / "exp.toml", *OUT)
+    done = cli("submit run", tmp_path / "exp.toml", *OUT)
     assert done.code == 0, done.err
     assert server.travelled == {"exp.toml": 'method = "map"\n'}
     assert " run exp.toml --out" in server.taken["entrypoint"]
@@ -165,7 +183,7 @@ def test_a_job_goes_on_with_code_that_its_user_has_trusted(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text("VALUE = 5\n")
     gate.trust([hashlib.sha256(b"VALUE = 5\n").hexdigest()])
-    assert cli("submit", "resume", "s3://bucket/runs/a").code == 0
+    assert cli("submit resume s3://bucket/runs/a").code == 0
     handed = server.taken["runtime_env"]["env_vars"]
     reads = "from raffed.own import gate; gate.note_read('./own.py:VALUE'); gate.check('./own.py:VALUE')"
     for given, code in (({}, 1), (handed, 0)):
@@ -178,24 +196,16 @@ def test_a_job_goes_on_with_code_that_its_user_has_trusted(
 def test_a_working_folder_travels_without_data_keys_and_linked_folders(
     cli: Cli, server: Server, tmp_path: Path
 ) -> None:
-    (tmp_path / "code" / "pkg").mkdir(parents=True)
-    (tmp_path / "code" / "exp.toml").write_text('method = "map"\n')
-    (tmp_path / "code" / "pkg" / "own.py").write_text("x = 1\n")
-    for name in ("big.npz", ".env.local", "id_rsa", "pkg/server.pem"):
-        (tmp_path / "code" / name).write_text("x")
-    (tmp_path / "code" / ".git").mkdir()
-    (tmp_path / "code" / ".git" / "config").write_text("x")
-    (tmp_path / "code" / "pkg" / "[all]").symlink_to(tmp_path)
-    done = cli(
-        "submit",
-        "--working-dir",
-        tmp_path / "code",
-        "--env",
-        "RAFFED_DATA=/data",
-        "run",
-        tmp_path / "code/exp.toml",
-        *OUT,
-    )
+    code = tmp_path / "code"
+    (code / "pkg").mkdir(parents=True)
+    (code / ".git").mkdir()
+    (code / "exp.toml").write_text('method = "map"\n')
+    (code / "pkg" / "own.py").write_text("x = 1\n")
+    for name in ("big.npz", ".env.local", "id_rsa", "pkg/server.pem", ".git/config"):
+        (code / name).write_text("x")
+    (code / "pkg" / "[all]").symlink_to(tmp_path)
+    where = ["--working-dir", code, "--env", "RAFFED_DATA=/data"]
+    done = cli("submit", *where, "run", code / "exp.toml", *OUT)
     assert done.code == 0, done.err
     assert server.travelled == {"exp.toml": 'method = "map"\n', "pkg/own.py": "x = 1\n"}
     assert server.taken["runtime_env"]["env_vars"]["RAFFED_DATA"] == "/data"
@@ -203,65 +213,64 @@ def test_a_working_folder_travels_without_data_keys_and_linked_folders(
 
 
 def test_much_is_sent_only_with_yes(cli: Cli, server: Server, tmp_path: Path) -> None:
-    (tmp_path / "code").mkdir()
-    with open(tmp_path / "code" / "a.txt", "wb") as file:
+    with open(tmp_path / "a.txt", "wb") as file:
         file.truncate(60_000_000)
-    words = ["--no-wait", "--working-dir", tmp_path / "code", "run", *OUT]
+    words = ["--no-wait", "--working-dir", tmp_path, "run", *OUT]
     done = cli("submit", *words)
-    assert done.code == 2
+    assert (done.code, server.taken) == (2, {})
     assert "60.0 MB would be sent, more than 50 MB" in done.err
-    assert server.taken == {}
-    assert cli("submit", "--yes", *words).code == 0
+    assert cli("submit --yes", *words).code == 0
     assert list(server.travelled) == ["a.txt"]
 
 
-def test_a_dry_run_calls_no_server(cli: Cli, server: Server) -> None:
-    done = cli("submit", "--dry-run", "run", *OUT)
-    assert done.code == 0
-    assert "sent: no file, the command alone" in done.out
-    assert server.taken == {}
-
-
 REFUSED = [
-    (["run"], "shared storage"),
-    (["run", "--out", "runs/a"], "shared storage"),
-    (["tune", "--method", "map", "--out", "sweeps"], "shared storage"),
-    (["resume", "runs/a"], "shared storage"),
-    (["reproduce", "map/table1"], "shared storage"),
-    (["run", "--out", "s3://KEY:verysecret@bucket/a"], "credentials"),
-    (["--address", "http://me:verysecret@head:8265", "run", *OUT], "credentials"),
-    (["--env", "TOKEN:verysecret", "run", *OUT], "NAME=VALUE"),
-    (["run", "--method", "fedmx", *OUT], "fedmr"),
-    (["run", "--split", "p4", *OUT], "p4"),
-    (["doctor"], "unknown command to submit"),
-    (["--working-dir", "/nowhere", "run", *OUT], "/nowhere"),
+    ("run", "shared storage"),
+    ("run --out runs/a", "shared storage"),
+    ("resume runs/a", "shared storage"),
+    ("reproduce map/table1", "shared storage"),
+    ("run --out s3://KEY:verysecret@bucket/a", "credentials"),
+    ("--address http://me:verysecret@head:8265 run --out s3://b/a", "credentials"),
+    ("--env TOKEN:verysecret run --out s3://b/a", "NAME=VALUE"),
+    ("run --method fedmx --out s3://b/a", "fedmr"),
+    ("run --split p4 --out s3://b/a", "p4"),
+    ("run --rouns 3 --out s3://b/a", "--rounds"),
+    ("doctor", "unknown command to submit"),
+    ("--working-dir /nowhere run --out s3://b/a", "/nowhere"),
+    ("--working-dir {here}/inside run {here}/exp.toml --out s3://b/a", "would not be sent"),
 ]
 
 
-@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=[" ".join(typed) for typed, _ in REFUSED])
+@pytest.mark.parametrize(("typed", "said"), REFUSED, ids=[typed for typed, _ in REFUSED])
 def test_what_cannot_work_is_refused_before_anything_is_handed_in(
-    cli: Cli, server: Server, typed: list[str], said: str
+    cli: Cli, server: Server, tmp_path: Path, typed: str, said: str
 ) -> None:
-    done = cli("submit", *typed)
+    (tmp_path / "exp.toml").write_text('method = "map"\n')
+    (tmp_path / "inside").mkdir()
+    done = cli(f"submit {typed.format(here=tmp_path)}")
     assert done.code == 2
     assert said in done.err
     assert "verysecret" not in done.out + done.err
     assert server.taken == {}
 
 
-def test_a_misspelt_option_of_the_command_is_refused_at_home(cli: Cli, server: Server) -> None:
-    done = cli("submit", "run", "--rouns", "3", *OUT)
-    assert done.code == 2
-    assert "--rounds" in done.err
-    assert server.taken == {}
+def test_the_environment_of_a_job_names_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dashboard shows a job's environment to everybody who may look."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "verysecret")
+    assert "verysecret" not in str(JobOrder(["python"]).runtime_env())
 
 
-def test_a_file_outside_the_folder_that_travels_is_refused(cli: Cli, server: Server, tmp_path: Path) -> None:
-    (tmp_path / "exp.toml").write_text('method = "map"\n')
-    (tmp_path / "inside").mkdir()
-    done = cli("submit", "--working-dir", tmp_path / "inside", "run", tmp_path / "exp.toml", *OUT)
-    assert done.code == 2
-    assert "would not be sent" in done.err
+@pytest.mark.parametrize("command", ["jobs", "logs a", "stop a"])
+def test_without_the_token_one_short_line_says_where_to_put_it(
+    command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(address: str | None) -> None:
+        raise AuthenticationError("Token authentication is enabled but …\n" * 12)
+
+    monkeypatch.setattr(jobs, "JobSubmissionClient", refuses)
+    done = cli(f"{command} --address http://127.0.0.1:1")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert done.err.startswith("raffed: the Ray job server at http://127.0.0.1:1 needs a token")
+    assert "RAY_AUTH_TOKEN_PATH" in done.err
 
 
 def test_where_no_server_answers_it_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +282,33 @@ def test_where_no_server_answers_it_says_what_to_look_at(monkeypatch: pytest.Mon
         Jobs("http://127.0.0.1:1")
 
 
-def test_the_environment_of_a_job_names_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The dashboard shows a job's environment to everybody who may look."""
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "verysecret")
-    assert "verysecret" not in str(JobOrder(["python"]).runtime_env())
+def test_jobs_are_listed_the_newest_first_with_the_time_they_took(cli: Cli, server: Server) -> None:
+    done = cli("jobs")
+    assert done.code == 0, done.err
+    lines = [line.split() for line in done.out.splitlines() if "raysubmit" in line]
+    assert [line[0] for line in lines] == ["raysubmit_new", "raysubmit_old"]
+    assert lines[1][1:3] == ["failed", "1:05"]
+    server.jobs.clear()
+    assert cli("jobs").out == "no job was submitted to this cluster\n"
+
+
+def test_a_log_is_printed_or_followed_to_the_job_s_exit_code(cli: Cli, server: Server) -> None:
+    done = cli("logs raysubmit_old")
+    assert (done.code, done.out) == (0, "hello\n")
+    done = cli("logs --follow raysubmit_old")
+    assert (done.code, done.out) == (3, "hello\n")
+    assert "exit code 3" in done.err
+
+
+def test_a_job_is_stopped_once_and_one_that_has_ended_or_is_not_there_is_left(
+    cli: Cli, server: Server
+) -> None:
+    done = cli("stop raysubmit_new")
+    assert (done.code, done.err) == (0, "raffed: job raysubmit_new was asked to stop\n")
+    done = cli("stop raysubmit_old")
+    assert (done.code, done.err) == (0, "raffed: job raysubmit_old had ended already\n")
+    for command in ("logs", "stop"):
+        done = cli(f"{command} raysubmit_nex")
+        assert done.code == 2
+        assert "unknown job 'raysubmit_nex'; nearest: raysubmit_new" in done.err
+    assert server.stopped == ["raysubmit_new"]

@@ -5,36 +5,16 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 
-from raffed.cli.messages import count_warning, repeated_warnings, summary
-from raffed.runs.events import handed_on
+from raffed.cli.messages import count_warning, repeated_warnings
 from tests.cli.conftest import Cli
 
 log = logging.getLogger("raffed.runs.run")
 # SCAFFOLD has its own weight decay
-SMALL = (
-    "--method",
-    "scaffold",
-    "--momentum",
-    "0",
-    "--weight-decay",
-    "0.01",
-    "--split",
-    "p4c3",
-    "--samples",
-    "200",
-)
-ONE = (*SMALL, "--rounds", "1")
+ONE = "run --method scaffold --momentum 0 --weight-decay 0.01 --split p4c3 --samples 200 --rounds 1"
 TEXT = "SCAFFOLD overrides local.weight_decay = 0.01"
-
-
-def test_a_summary_names_each_text_once_and_counts_all() -> None:
-    assert summary(Counter()) == []
-    assert summary(Counter({"one": 1})) == ["raffed: 1 warning:", "  one"]
-    assert summary(Counter({"one": 1, "two": 3})) == ["raffed: 4 warnings:", "  one", "  two (3 times)"]
 
 
 def test_warnings_of_this_process_and_of_others_are_repeated_and_other_records_are_not(
@@ -53,30 +33,15 @@ def test_warnings_of_this_process_and_of_others_are_repeated_and_other_records_a
     ]
 
 
-def test_a_command_that_executes_nothing_repeats_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with repeated_warnings(["methods"]):
-        log.warning("only once")
-        count_warning("nobody counts it")
-    assert "1 warning" not in capsys.readouterr().err
-
-
-def test_a_warning_that_is_handed_on_reaches_the_command() -> None:
-    taken: list[str] = []
-    with handed_on(taken.append):
-        log.warning("%s for the command", "one")
-        log.info("not this one")
-    assert taken == ["one for the command"]
-
-
 def test_the_run_ends_with_its_warnings_and_an_error_stays_last(
     cli: Cli, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = tmp_path_factory.mktemp("runs") / "a"
-    done = cli("run", *ONE, "--execution", "serial", "--out", place)
+    done = cli(ONE, "--execution", "serial", "--out", place)
     header, text = done.err.splitlines()[-2:]
     assert (done.code, header) == (0, "raffed: 1 warning:")
     assert text.startswith(f"  {TEXT}")
-    again = cli("run", *ONE, "--execution", "serial", "--out", place)
+    again = cli(ONE, "--execution", "serial", "--out", place)
     assert again.code == 2
     assert place.name in again.err.splitlines()[-1]
 
@@ -95,7 +60,7 @@ def test_without_a_terminal_a_warning_is_also_shown_when_it_comes() -> None:
 def test_runs_side_by_side_show_a_warning_once_and_count_each_run(
     cli: Cli, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    done = cli("run", *ONE, "--seeds", "2", "--out", tmp_path_factory.mktemp("s"))
+    done = cli(ONE, "--seeds", "2", "--out", tmp_path_factory.mktemp("s"))
     lines = [line for line in done.err.splitlines() if TEXT in line]
     assert done.code == 0, done.err
     assert len(lines) == 2

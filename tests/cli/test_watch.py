@@ -57,12 +57,8 @@ def test_the_page_is_written_again_and_loads_itself_until_ctrl_c(
     assert last == seen[2].replace(' data-reload="5.0"', "", 1)
     assert "written again" in done.out
     assert done.err.count("waiting") == 1
-    assert sorted(path.name for path in page.parent.iterdir()) == [
-        "curves.png",
-        "report.html",
-        "summary.csv",
-        "summary.md",
-    ], "nothing half-written stays"
+    left = sorted(path.name for path in page.parent.iterdir())
+    assert left == ["curves.png", "report.html", "summary.csv", "summary.md"], "nothing half-written stays"
 
 
 def test_a_url_cannot_be_watched(cli: Cli, tmp_path: Path) -> None:
@@ -72,7 +68,32 @@ def test_a_url_cannot_be_watched(cli: Cli, tmp_path: Path) -> None:
     assert len(refused.err.strip().splitlines()) == 1
 
 
-def test_without_watch_a_page_never_loads_itself(cli: Cli, finished: Path, tmp_path: Path) -> None:
-    assert cli("report", finished, "--out", tmp_path / "out").code == 0
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "data-reload" not in page.split("<script>", 1)[0]
+def test_what_no_report_reads_is_no_change_and_a_folder_that_is_not_there_yet_is_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "a"
+    for name in ("run.json", "metrics/part-1-1.parquet"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        before = checking.snapshot([tmp_path])
+        (run / name).write_text("x")
+        assert checking.snapshot([tmp_path]) != before
+    before = checking.snapshot([tmp_path])
+    for name in ("report.html", "curves.png", "run.log", "metrics/.part-2.parquet", "checkpoints/run.json"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("x")
+    assert checking.snapshot([tmp_path]) == before
+    assert checking.snapshot([tmp_path / "later"]) == frozenset()
+
+
+def test_a_change_during_a_writing_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def write() -> None:
+        seen.append(len(seen))
+        if len(seen) == 1:
+            (tmp_path / "run.json").write_text("it went on meanwhile")
+
+    stopped = iter([False, False, False, True])
+    look = lambda: checking.snapshot([tmp_path])  # noqa: E731
+    checking.repeat(write, look, lambda: None, lambda: next(stopped))
+    assert seen == [0, 1]

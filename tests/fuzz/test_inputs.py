@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -104,55 +105,24 @@ def fuzz_verify(data: st.DataObject, source: Source) -> None:
     exits_cleanly(["verify", str(run), "--rounds", "1"])
 
 
-SWEEP = {
-    "schema": 1,
-    "state": "finished",
-    "meaning": "x",
-    "request": {
-        "methods": ["fedavg"],
-        "protocol": "validation",
-        "select": "global",
-        "grid": {},
-        "args": {},
-        "seeds": 1,
-        "trials": None,
-        "scheduler": "fifo",
-        "search": "grid",
-        "base": {"data": {"validation": 0.2}},
-    },
-    "methods": {
-        "fedavg": {
-            "budget": 1,
-            "space": {"mu": [0.1]},
-            "cost": {"trials": 1, "rounds": 2, "seconds": 3.0},
-            "trials": [
-                {
-                    "name": "mu=0.1",
-                    "settings": {"mu": 0.1},
-                    "state": "done",
-                    "rounds": 2,
-                    "seconds": 3.0,
-                    "score": 0.5,
-                    "error": None,
-                }
-            ],
-            "chosen": {"name": "mu=0.1", "settings": {"mu": 0.1}, "state": "done", "score": 0.5},
-            "final": [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}],
-        }
-    },
+REQUEST = {
+    **{"methods": ["fedavg"], "protocol": "validation", "select": "global", "grid": {}, "args": {}},
+    **{"seeds": 1, "trials": None, "scheduler": "fifo", "search": "grid"},
+    "base": {"data": {"validation": 0.2}},
 }
+CHOSEN = {"name": "mu=0.1", "settings": {"mu": 0.1}, "state": "done", "score": 0.5}
+FEDAVG = {
+    "budget": 1,
+    "space": {"mu": [0.1]},
+    "cost": {"trials": 1, "rounds": 2, "seconds": 3.0},
+    "trials": [{**CHOSEN, "rounds": 2, "seconds": 3.0, "error": None}],
+    "chosen": CHOSEN,
+    "final": [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}],
+}
+SWEEP = {"schema": 1, "state": "finished", "meaning": "x", "request": REQUEST, "methods": {"fedavg": FEDAVG}}
 ITEM = {
-    "schema": 1,
-    "paper": "map",
-    "name": "table1",
-    "title": "Table",
-    "measure": "accuracy_last",
-    "scale": "full",
-    "meaning": "x",
-    "unit": "%",
-    "margin": 1.0,
-    "baseline": "FedAvg",
-    "note": "",
+    **{"schema": 1, "paper": "map", "name": "table1", "title": "Table", "measure": "accuracy_last"},
+    **{"scale": "full", "meaning": "x", "unit": "%", "margin": 1.0, "baseline": "FedAvg", "note": ""},
     "left_out": [],
     "cells": [
         {"row": "FedAvg", "column": "a", "printed": {"table": "1"}, "runs": ["run"]},
@@ -162,12 +132,17 @@ ITEM = {
 }
 
 
+def spoilt(whole: dict[str, Any]) -> st.SearchStrategy[bytes]:
+    """A JSON file in which some places, or the bytes, are something else."""
+    return changed(whole).map(as_json) | damaged(as_json(whole)) | values.map(as_json)
+
+
 def fuzz_sweep(data: st.DataObject, source: Source) -> None:
     """What `raffed tune --resume` reads before it starts Ray: the request, the trials and the runs they
     ask for.
     """
     path = source.room() / "sweep.json"
-    path.write_bytes(data.draw(changed(SWEEP).map(as_json) | damaged(as_json(SWEEP)) | values.map(as_json)))
+    path.write_bytes(data.draw(spoilt(SWEEP)))
 
     def work() -> None:
         request = stored_request(path.parent)
@@ -175,11 +150,8 @@ def fuzz_sweep(data: st.DataObject, source: Source) -> None:
         for method in request.methods:
             for trial in folder.trials(method):
                 request.config(method, trial.settings)
-            request.config(
-                method,
-                folder.chosen(method) or {},
-                seed=request.final_seeds()[0] if request.final_seeds() else None,
-            )
+            seed = request.final_seeds()[0] if request.final_seeds() else None
+            request.config(method, folder.chosen(method) or {}, seed=seed)
 
     refused_or_done(work)
 
@@ -195,15 +167,12 @@ def fuzz_report(data: st.DataObject, source: Source) -> None:
         wounded(data, run)
     else:
         path, whole = (sweep, SWEEP) if which == "sweep" else (item, ITEM)
-        path.write_bytes(
-            data.draw(changed(whole).map(as_json) | damaged(as_json(whole)) | values.map(as_json))
-        )
+        path.write_bytes(data.draw(spoilt(whole)))
     exits_cleanly(["report", str(run.parent), "--out", str(source.work / "report")])
 
 
-KINDS: dict[
-    str, tuple[Callable[[st.DataObject, Source], None], int]
-] = {  # what is fuzzed, cases of the slow profile
+Fuzz = Callable[[st.DataObject, Source], None]
+KINDS: dict[str, tuple[Fuzz, int]] = {  # what is fuzzed, cases of the slow profile
     "toml": (fuzz_toml, CASES * 2),
     "split": (fuzz_split, CASES * 2),
     "partition": (fuzz_partition, CASES * 2),
@@ -226,9 +195,8 @@ def fuzzed(name: str, cases: int, source: Source) -> int:
         nonlocal seen
         seen += 1
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # odd numbers make numpy and matplotlib warn; the property is about the end
+            # Odd numbers make numpy and matplotlib warn; the property is about the end
+            warnings.simplefilter("ignore")
             KINDS[name][0](data, source)
         source.nothing_escaped()
 

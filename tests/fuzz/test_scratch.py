@@ -11,13 +11,6 @@ import pytest
 from raffed.scratch import hold, remove_left, scratch_folder
 from tests.warm import python
 
-ROOT = Path(__file__).parents[2]
-ELSEWHERE = {  # folders that have another end: beside what they replace, held by Ray, or in a user's own test
-    "raffed/own/carried.py",
-    "raffed/results/storage.py",
-    "raffed/testing/methods.py",
-}
-
 
 def test_what_a_killed_process_left_is_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -32,16 +25,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next(
     with scratch_folder() as first, scratch_folder() as second:
         assert set(tmp_path.iterdir()) == {first, second}
     assert not any(tmp_path.iterdir())
-
-
-def test_every_temporary_folder_is_such_a_one() -> None:
-    files = [path for top in ("raffed", "analysis") for path in (ROOT / top).rglob("*.py")]
-    made = {
-        path.relative_to(ROOT).as_posix()
-        for path in files
-        if "mkdtemp(" in (text := path.read_text()) or "TemporaryDirectory(" in text
-    }
-    assert made == {"raffed/scratch.py", *ELSEWHERE}
 
 
 def test_a_folder_that_a_killed_process_left_is_removed_and_one_in_use_is_not(tmp_path: Path) -> None:

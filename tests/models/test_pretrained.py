@@ -49,12 +49,6 @@ def test_all_weights_but_the_head_s_are_the_file_s_and_the_head_is_that_of_the_s
         assert torch.equal(value, (random if name.startswith("fc.") else stored)[name]), name
 
 
-def test_a_network_of_another_width_is_refused(cached: Callable[..., Weights]) -> None:
-    cached("mnasnet0_5")
-    with pytest.raises(UsageError, match="leave out the arguments that change the network"):
-        build("torchvision:mnasnet0_75", (3, 32, 32), 10, 0, pretrained=True)
-
-
 def test_a_file_that_is_not_there_is_named_with_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 
 import raffed
-from raffed.errors import RunFolderError
+from raffed.core.training.rates import schedule_of
+from raffed.data.own_data import load_own
+from raffed.errors import RaffedError, RunFolderError, UsageError
+from raffed.federation.selection import own_selection
+from raffed.methods import build_method
+from raffed.models.own.factories import factory_of
 from raffed.results.runfile import read_run
 from raffed.runs.folder import run_config
 from raffed.runtime.ray import session
@@ -303,3 +308,20 @@ def test_no_escape_sequence_of_a_folder_reaches_the_terminal(here: Path, cli: Cl
     done = cli(*words)
     for letter in "\x1b\x07\x9b":
         assert letter not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "subprocess:run", "shutil:rmtree", "builtins:exec", "numpy:save"]
+)
+def test_no_function_of_python_or_a_library_is_called_because_a_name_says_so(name: str, lab: Path) -> None:
+    with pytest.raises(UsageError):
+        build_method(name, {})
+    with pytest.raises(UsageError):
+        factory_of(name)
+    with pytest.raises(RaffedError):
+        load_own(name)
+    with pytest.raises(UsageError):
+        own_selection(name)
+    with pytest.raises(UsageError):
+        schedule_of(raffed.Local(schedule=name))
+    assert os.listdir(lab) == ["prox.py"]

@@ -18,42 +18,26 @@ from raffed.methods.own import method
 from raffed.own.gate import entry_points
 from raffed.own.resolve import load
 from raffed.results.runfile import folder_name
+from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
+from tests.laws.test_selected_runs import config, took_part
 
 
 def test_a_function_in_a_configuration_is_stored_as_its_reference(lab: Path) -> None:
-    config = RunConfig(method=load("./prox.py:myprox"))
-    assert config.method == "./prox.py:myprox"
-    assert RunConfig.from_dict(config.as_dict()) == config
-    assert build_method(config.method, {"mu": 0.5}).terms[0].mu == 0.5
-
-
-def test_a_lambda_in_a_configuration_is_refused_with_the_reason() -> None:
+    run = RunConfig(method=load("./prox.py:myprox"))
+    assert run.method == "./prox.py:myprox"
+    assert RunConfig.from_dict(run.as_dict()) == run
+    assert build_method(run.method, {"mu": 0.5}).terms[0].mu == 0.5
+    assert build_method("./prox.py:plain", {"mu": 2.0}).terms[0].mu == 2.0  # which has no decorator
     with pytest.raises(UsageError, match=r"lambda.*def"):
         RunConfig(method=lambda: None)
 
 
-def test_a_plain_function_that_returns_a_method_needs_no_decorator(lab: Path) -> None:
-    assert build_method("./prox.py:plain", {"mu": 2.0}).terms[0].mu == 2.0
-
-
 def test_the_decorator_declares_title_source_and_space(lab: Path) -> None:
     info = method_info("./prox.py:myprox")
-    assert (info.title, info.source, info.idea) == (
-        "MyProx",
-        "my thesis",
-        "My own pull to the downloaded weights",
-    )
+    assert (info.title, info.source) == ("MyProx", "my thesis")
+    assert info.idea == "My own pull to the downloaded weights"
     assert info.space == {"mu": [0.01, 0.1]}
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [({"mu": 11.0}, "outside"), ({"mu": "a"}, "must be a float"), ({"nu": 1.0}, "argument of myprox")],
-)
-def test_arguments_are_checked_by_their_declarations(lab: Path, args: dict[str, float], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        build_method("./prox.py:myprox", args)
 
 
 def test_a_space_that_names_another_argument_is_refused_where_it_is_written() -> None:
@@ -71,10 +55,7 @@ def test_a_space_that_names_another_argument_is_refused_where_it_is_written() ->
         ("./prox.py:myproxx", "it has .*myprox"),
         ("./prox.py", "write ./file.py:NAME"),
         ("./prox.py:NUMBER", "not known to make a method"),
-        ("./prox.py:Pull", "not known to make a method"),
         ("os:system", "not known to make a method"),
-        ("subprocess:call", "not known to make a method"),
-        ("no_such_package.x:f", "no module"),
         ("fedproxx", "nearest: .*fedprox"),
     ],
 )
@@ -84,7 +65,10 @@ def test_what_is_no_method_is_refused_in_a_line(lab: Path, name: str, words: str
     assert "\n" not in str(found.value)
 
 
-def test_a_missing_argument_is_refused_by_its_name(lab: Path) -> None:
+def test_a_missing_or_wrong_argument_is_refused_by_its_name(lab: Path) -> None:
+    for args, words in (({"mu": 11.0}, "outside"), ({"mu": "a"}, "a float"), ({"nu": 1.0}, "of myprox")):
+        with pytest.raises(UsageError, match=words):
+            build_method("./prox.py:myprox", args)
     (lab / "needs.py").write_text("def own(mu):\n    return 3\n", encoding="utf-8")
     with pytest.raises(UsageError, match="needs its argument mu"):
         build_method("./needs.py:own")
@@ -110,27 +94,19 @@ class FakePackage(importlib.metadata.DistributionFinder):
         return None
 
 
-@pytest.fixture
-def installed(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_an_entry_point_is_a_short_name_and_takes_no_name_of_raffed_s(
+    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry_points.cache_clear()
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, FakePackage(lab)])
-    yield lab
-    entry_points.cache_clear()
-
-
-def test_an_entry_point_is_a_short_name_and_takes_no_name_of_raffed_s(installed: Path) -> None:
     info = method_info(method_name("MyProx"))
     assert (info.name, info.reference, info.package) == ("myprox", "prox:myprox", "mylab 0.1")
     assert build_method("myprox").name == "MyProx"
     assert method_info("fedavg") is METHODS["fedavg"]
     with pytest.raises(UnknownNameError, match="nearest: myprox"):
         method_name("myproxx")
-
-
-def test_methods_lists_entry_points_with_their_package(installed: Path, cli: Cli) -> None:
-    done = cli("methods")
-    assert done.code == 0
-    assert any("myprox" in line and "mylab 0.1" in line for line in done.out.splitlines())
+    assert any("myprox" in line and "mylab 0.1" in line for line in cli("methods").out.splitlines())
+    entry_points.cache_clear()
 
 
 def test_methods_prints_the_arguments_of_a_reference(lab: Path, cli: Cli) -> None:
@@ -144,10 +120,9 @@ def test_methods_prints_the_arguments_of_a_reference(lab: Path, cli: Cli) -> Non
 def test_a_run_takes_a_reference_from_the_command_line_and_from_a_file(
     lab: Path, cli: Cli, typed: str
 ) -> None:
-    said = ["--rounds", 1, "--quiet", *QUICK]
     (lab / "a.toml").write_text('method = "./prox.py:myprox"\n[args]\nmu = 0.5\n', encoding="utf-8")
-    asked = {"flag": ["--method", "./prox.py:myprox", "--set", "mu=0.5"], "file": ["a.toml"]}[typed]
-    done = cli("run", *asked, *said)
+    asked = {"flag": "run --method ./prox.py:myprox --set mu=0.5", "file": "run a.toml"}[typed]
+    done = cli(asked, "--rounds", 1, "--quiet", *QUICK)
     assert (done.code, done.err) == (0, "")
     assert [path.name for path in (lab / "runs").iterdir()] == ["prox.py-myprox-digits-p4c5-s0"]
 
@@ -171,7 +146,7 @@ def test_the_facade_shows_what_an_author_needs_and_loads_no_torch_for_it() -> No
 def test_the_working_folder_may_change_while_a_run_goes_on(
     lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = RunConfig(
+    run = RunConfig(
         method="./prox.py:myprox",
         data=raffed.Data(split="p4c5"),
         federation=raffed.Federation(2),
@@ -179,4 +154,68 @@ def test_the_working_folder_may_change_while_a_run_goes_on(
         runtime=raffed.Runtime(execution="serial"),
     )
     (lab / "elsewhere").mkdir()
-    assert raffed.run(config, watch=lambda _: monkeypatch.chdir(lab / "elsewhere")).state == "finished"
+    assert raffed.run(run, watch=lambda _: monkeypatch.chdir(lab / "elsewhere")).state == "finished"
+
+
+# A fault in a method, and a rule that chooses the participants
+
+FILE = """
+from raffed import Method, ServerRule, Term
+class Constant(Term):
+    def loss(self, f, k):
+        return k.w0.sq_norm()
+class Late(Term):
+    def loss(self, f, k):
+        return f.logits.square().mean() if k.round else f.logits.new_zeros(())
+class Nan(ServerRule):
+    def step(self, own, w, mean, k):
+        return None, mean * (float("nan") if k.round == 1 else 1.0)
+def constant() -> Method: return Method("Constant", terms=(Constant(),))
+def late() -> Method: return Method("Late", terms=(Late(),))
+def nan() -> Method: return Method("Nan", server=Nan())
+"""
+
+
+@pytest.fixture
+def faults(lab: Path) -> Path:
+    (lab / "faults.py").write_text(FILE.lstrip(), encoding="utf-8")
+    return lab
+
+
+@pytest.mark.parametrize(("name", "warned"), [("constant", 1), ("late", 0)])
+def test_a_run_warns_once_of_a_term_that_never_had_a_gradient(
+    faults: Path, cli: Cli, name: str, warned: int
+) -> None:
+    done = cli("run", "--method", f"./faults.py:{name}", *QUICK, "--rounds", "2", "--out", "a")
+    assert done.code == 0
+    assert (done.out + done.err).count("faults.py:3: Constant has had no gradient at any client") == warned
+
+
+def test_a_server_that_makes_nan_in_the_last_round_ends_with_exit_code_1(faults: Path, cli: Cli) -> None:
+    done = cli("run", "--method", "./faults.py:nan", *QUICK, "--rounds", "2", "--out", "a")
+    assert done.code == 1
+    assert "the server's state after round 2 has diverged (the model)" in done.err
+    assert "faults.py:9, Nan.step" in done.err
+
+
+OWN = "def last(round, sizes, count):\n    return range(len(sizes) - count, len(sizes))\n"
+LOSSY = (
+    "def easiest(sizes, count, losses):\n"
+    "    found = losses(range(len(sizes)))\n"
+    "    return sorted(range(len(sizes)), key=lambda c: found[c])[:count]\n"
+)
+
+
+def test_a_rule_of_one_s_own_is_found_by_reference(tmp_path: Path, lab: Path) -> None:
+    (lab / "rules.py").write_text(OWN + LOSSY)
+    run = config("./rules.py:last", rounds=2)
+    result = raffed.run(run, tmp_path / "run")
+    assert took_part(result) == [[7, 8, 9], [7, 8, 9]]
+    easiest = raffed.run(config("./rules.py:easiest", rounds=2))
+    assert [len(one) for one in took_part(easiest)] == [3, 3]
+
+
+def test_arguments_that_a_rule_of_one_s_own_does_not_have_are_refused(lab: Path) -> None:
+    (lab / "rules.py").write_text(OWN)
+    with pytest.raises(UsageError, match="wide"):
+        prepare_run(config("./rules.py:last", wide=2))

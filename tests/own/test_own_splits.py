@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,8 @@ from raffed import Data
 from raffed.data.label_splits import Dirichlet
 from raffed.data.partition import make_partition
 from raffed.data.splits import parse_split, split_name
-from raffed.errors import RunFolderError, UsageError
+from raffed.errors import UsageError
 from raffed.own.resolve import load
-from raffed.own.user_code import UserCodeError
-from raffed.results import read_run
 from raffed.testing import check, check_split
 from tests.cli.conftest import Cli
 from tests.own.own_code import BASE, write
@@ -41,6 +38,9 @@ def test_a_function_divides_the_labels_with_arguments_of_its_own() -> None:
     parts = divided("./mylab.py:by_class")
     assert [set(LABELS[one]) for one in parts] == [{one} for one in range(10)]
     assert parse_split("./mylab.py:halves", {"clients": 7}).client_count == 7
+    assert [len(one) for one in divided("./mylab.py:everybody")] == [120] * 3  # which its mark allows
+    (Path.cwd() / "boom.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
+    assert split_name(" ./boom.py:f ") == "./boom.py:f"  # a name is checked without importing the file
 
 
 def test_the_seed_decides_and_nothing_else_does() -> None:
@@ -55,101 +55,11 @@ def test_natural_clients_are_given_to_a_function_that_asks_for_them() -> None:
         divided("./mylab.py:owners_of")
 
 
-def test_clients_may_share_samples_only_if_the_mark_says_so() -> None:
-    assert [len(one) for one in divided("./mylab.py:everybody")] == [120] * 3
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("return [[0, 1], [1, 2]]", "gave sample 1 to the clients 0 and 1"),
-        ("return [[0, 0]]", "gave client 0 a sample twice"),
-        ("return [[0], []]", "gave client 1 no sample"),
-        ("return [[120]]", "the index 120; indices are 0 to 119"),
-        ("return [[-1]]", "the index -1"),
-        ("return [[0.5]]", "float64"),
-        ("return []", "gave no client at all"),
-        ("return None", "gave a NoneType"),
-        ("return {0: [1]}", "gave a dict"),
-        ("return labels.sort()", "read-only"),
-        ("raise KeyError('x')", "KeyError"),
-    ],
-)
-def test_what_is_no_division_is_refused_by_the_file_and_line(mylab: Path, body: str, words: str) -> None:
-    (mylab / "bad.py").write_text(f"\ndef bad(labels):\n    {body}\n", encoding="utf-8")
-    with pytest.raises((UsageError, UserCodeError), match=words) as found:
-        divided("./bad.py:bad")
-    assert str(found.value).startswith(f"{mylab / 'bad.py'}:")
-    assert "\n" not in str(found.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "args", "words"),
-    [
-        ("./mylab.py:halves", {"clients": 1}, "is below 2"),
-        ("./mylab.py:halves", {"client": 3}, "nearest: clients"),
-        ("./mylab.py:halves", {"labels": 3}, "argument of split"),
-        ("./mylab.py:needs_clients", {}, "give --split-arg clients=VALUE"),
-        ("./mylab.py:nowhere", {}, "has no 'nowhere'"),
-        ("./mylab.py:LABELS", {}, "has no"),
-        ("./mylab.py:ce", {}, "needs a parameter `labels`; .* has logits, labels"),
-        ("os:system", {}, "must be a function of yours"),
-        ("iid:5", {"clients": 3}, "takes no split_args"),
-        ("iidd:5", {}, "unknown split"),
-    ],
-)
-def test_what_cannot_be_called_is_refused_in_a_line(text: str, args: dict[str, int], words: str) -> None:
-    if text.endswith(":ce"):
-        words = "needs its argument logits"
-    with pytest.raises(UsageError, match=words) as found:
-        parse_split(text, args)
-    assert "\n" not in str(found.value)
-
-
 def test_a_subclass_of_split_and_objects_are_splits_too(mylab: Path) -> None:
     lumps = load("./mylab.py:Lumps")
     assert [len(one) for one in divided("./mylab.py:Lumps", clients=4)] == [30] * 4
     assert Data(split=lumps(5)) == Data(split="./mylab.py:Lumps", split_args={"clients": 5})
-    assert Data(split=load("./mylab.py:halves")).split == "./mylab.py:halves"
     assert Data(split=Dirichlet(10, 0.5)) == Data(split="dirichlet:10:0.5")
-
-
-def test_a_name_is_checked_without_importing_the_file(mylab: Path) -> None:
-    (mylab / "boom.py").write_text("raise SystemExit(3)\n", encoding="utf-8")
-    assert split_name(" ./boom.py:f ") == "./boom.py:f"
-    assert split_name("P10C2") == "p10c2"
-
-
-def test_arguments_are_part_of_what_decides_a_run() -> None:
-    one = replace(BASE, data=Data(split="./mylab.py:halves"))
-    other = replace(BASE, data=Data(split="./mylab.py:halves", split_args={"clients": 3}))
-    assert len({BASE.identity(), one.identity(), other.identity()}) == 3
-
-
-def test_a_run_records_the_function_and_refuses_another(mylab: Path, cli: Cli) -> None:
-    said = ["run", "--split", "./mylab.py:halves", "--split-arg", "clients=3", "--rounds", 1, "--epochs", 1]
-    assert cli(*said, "--execution", "serial", "--quiet", "--out", "run").code == 0
-    about = read_run(mylab / "run")
-    assert about["config"]["data"]["split_args"] == {"clients": 3}
-    assert [(one["role"], one["reference"]) for one in about["code"]] == [("split", "./mylab.py:halves")]
-    assert cli("verify", "run").code == 0
-    (mylab / "mylab.py").write_text((mylab / "mylab.py").read_text("utf-8") + "# changed\n", "utf-8")
-    refused = cli("verify", "run")
-    assert refused.code == 2
-    assert "mylab.py has changed" in refused.err
-    with pytest.raises(RunFolderError, match="accept-changed-code"):
-        raffed.verify("run")
-
-
-def test_a_file_of_a_run_may_name_it(mylab: Path, cli: Cli) -> None:
-    (mylab / "run.toml").write_text(
-        '[data]\nsplit = "./mylab.py:halves"\nsplit_args = {clients = 3}\n[local]\nepochs = 1\n', "utf-8"
-    )
-    said = ["run", "run.toml", "--rounds", 1, "--execution", "serial", "--quiet"]
-    assert cli(*said, "--split-arg", "share=0.2", "--out", "a").code == 0
-    assert read_run(mylab / "a")["config"]["data"]["split_args"] == {"clients": 3, "share": 0.2}
-    assert cli(*said, "--split", "iid:4", "--out", "b").code == 0
-    assert read_run(mylab / "b")["config"]["data"]["split_args"] == {}
 
 
 def test_check_recognises_a_split_by_its_parameters_and_finds_what_is_wrong(mylab: Path) -> None:

@@ -16,11 +16,20 @@ from pathlib import Path
 from typing import Protocol
 from xml.etree import ElementTree
 
+import raffed
 from tests.cluster.nodes import free_ports
 
 KEY, SECRET = "AKIAEXAMPLE", "verysecretkey"
 BUCKET = "lab"
 CEPH = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
+RUN = raffed.RunConfig(
+    method="scamap",
+    data=raffed.Data(split="p4c5", local_test=0.2),
+    model=raffed.Model("mlp", {"hidden": [8]}),
+    local=raffed.Local(epochs=1),
+    federation=raffed.Federation(rounds=3),
+    runtime=raffed.Runtime(execution="serial"),
+)
 CONFIGURATION = """
 [global]
 fsid = {fsid}
@@ -157,15 +166,10 @@ class Ceph:
 
         if BUCKET in json.loads(self._call("radosgw-admin", "bucket", "list")):
             self._call("radosgw-admin", "bucket", "rm", "--bucket", BUCKET, "--purge-objects")
-        made = S3FileSystem(
-            access_key=KEY,
-            secret_key=SECRET,
-            endpoint_override=self.host,
-            scheme="http",
-            region="us-east-1",
-            allow_bucket_creation=True,
+        where = {"endpoint_override": self.host, "scheme": "http", "region": "us-east-1"}
+        S3FileSystem(access_key=KEY, secret_key=SECRET, allow_bucket_creation=True, **where).create_dir(
+            BUCKET
         )
-        made.create_dir(BUCKET)
 
     def names(self) -> list[str]:
         found = json.loads(

@@ -61,9 +61,8 @@ def test_neither_part_boundaries_nor_the_order_of_rows_change_the_hash(
     dice.shuffle(shuffled)
     whole, parts = table_of(found), table_of(shuffled, cuts)
     assert rows_sha256(whole) == rows_sha256(parts)
-    assert rows_sha256(whole) == rows_sha256(
-        whole.take(list(range(whole.num_rows))[::-1]) if whole.num_rows else whole
-    )
+    backwards = whole.take(list(range(whole.num_rows))[::-1]) if whole.num_rows else SCHEMA.empty_table()
+    assert rows_sha256(whole) == rows_sha256(backwards)
 
 
 @settings(max_examples=25, deadline=None)
@@ -105,11 +104,4 @@ def test_nans_with_different_payloads_are_one_nan() -> None:
 def test_the_server_is_not_client_zero_and_a_row_twice_is_not_a_row_once() -> None:
     assert sha_of(ROW) != sha_of(ROW._replace(client=0))
     assert sha_of(ROW) != sha_of(ROW, ROW)
-
-
-def test_words_cannot_move_between_columns_unnoticed() -> None:
     assert sha_of(ROW, method="a", dataset="b") != sha_of(ROW, method="b", dataset="a")
-
-
-def test_no_rows_have_a_hash_too() -> None:
-    assert rows_sha256(SCHEMA.empty_table()) == rows_sha256(table_of([]))

@@ -16,17 +16,9 @@ import raffed
 from raffed.errors import RaffedError, UsageError
 from raffed.results.storage import mirrored
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
-from tests.results.s3_stores import KEY, SECRET, Ceph, Moto, Store, ceph, has_ceph
+from tests.results.s3_stores import KEY, RUN, SECRET, Ceph, Moto, Store, ceph, has_ceph
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # moto's and botocore's own
-RUN = raffed.RunConfig(
-    method="scamap",
-    data=raffed.Data(split="p4c5", local_test=0.2),
-    model=raffed.Model("mlp", {"hidden": [8]}),
-    local=raffed.Local(epochs=1),
-    federation=raffed.Federation(rounds=3),
-    runtime=raffed.Runtime(execution="serial"),
-)
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +72,11 @@ def test_a_run_on_s3_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
     resumed = raffed.resume(url)
     assert resumed.state == "finished"
     assert resumed.hashes == whole.hashes
-    local = {
-        path.relative_to(tmp_path / "whole").as_posix()
-        for path in (tmp_path / "whole").rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-    }
+    files = [path for path in (tmp_path / "whole").rglob("[!.]*") if path.is_file()]
+    local = {path.relative_to(tmp_path / "whole").as_posix() for path in files}
     there = {name.removeprefix("runs/a/") for name in store.names()}
-    assert {name for name in local if "checkpoints" not in name} == {
-        name for name in there if "checkpoints" not in name
-    }
+    kept = [{name for name in names if "checkpoints" not in name} for names in (local, there)]
+    assert kept[0] == kept[1]
     done = cli("report", f"s3://lab/runs{store.options}", "--out", f"s3://lab/report{store.options}")
     assert done.code == 0, done.err
     assert "report/report.html" in store.names()

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 import raffed
 from raffed.errors import RaffedError, UsageError
 from raffed.own.gate import within
-from raffed.results import remote as remotes
 from raffed.results import remote as urls
 from raffed.results import storage
 from raffed.results.remote import Remote
 from raffed.results.storage import fetched, is_url, mirrored, named
 from tests.cli.conftest import QUICK, Cli, cli  # noqa: F401
+from tests.results.s3_stores import RUN
 
 FILES = {
     "run.json": "{}",
@@ -46,24 +46,21 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("place", ["s3://b/x", "gs://b/x", "file:///tmp/x", "abfs://c@a/x"])
-def test_a_scheme_makes_a_url(place: str) -> None:
-    assert is_url(place)
+def test_a_scheme_makes_a_url_and_everything_else_is_a_path() -> None:
+    assert all(map(is_url, ("s3://b/x", "gs://b/x", "file:///tmp/x", "abfs://c@a/x")))
+    assert not any(map(is_url, ("runs/a", "/tmp/x", "C:/x", "a:b", "runs/s3://b")))
 
 
-@pytest.mark.parametrize("place", ["runs/a", "/tmp/x", "C:/x", "a:b", "runs/s3://b"])
-def test_everything_else_is_a_path(place: str) -> None:
-    assert not is_url(place)
-
-
-def test_what_is_sent_is_what_is_fetched(tmp_path: Path) -> None:
-    here = laid_out(tmp_path / "here", FILES)
-    there = Remote((tmp_path / "there" / "a").as_uri())
-    assert there.send(here) == len(FILES)
+def test_what_is_sent_is_fetched_and_a_copy_sends_nothing_back_until_it_changes(
+    tmp_path: Path,
+) -> None:
+    here, url = laid_out(tmp_path / "here", FILES), (tmp_path / "there" / "a").as_uri()
+    assert Remote(url).send(here) == len(FILES)
     assert contents(tmp_path / "there" / "a") == FILES
-    again = Remote((tmp_path / "there" / "a").as_uri())
+    again = Remote(url)
     again.fetch(tmp_path / "back")
     assert contents(tmp_path / "back") == FILES
+    assert again.send(tmp_path / "back") == 0
 
 
 def test_only_what_changed_is_sent_and_what_is_gone_is_removed(tmp_path: Path) -> None:
@@ -76,13 +73,6 @@ def test_only_what_changed_is_sent_and_what_is_gone_is_removed(tmp_path: Path) -
     found = contents(tmp_path / "there")
     assert found["run.json"] == '{"state": "finished"}'
     assert set(found) == set(FILES) - {"metrics/part-000001-000002.parquet"}
-
-
-def test_a_fetched_copy_sends_nothing_back_until_it_changes(tmp_path: Path) -> None:
-    laid_out(tmp_path / "there", FILES)
-    remote = Remote((tmp_path / "there").as_uri())
-    remote.fetch(tmp_path / "here")
-    assert remote.send(tmp_path / "here") == 0
 
 
 def test_the_file_that_vouches_for_others_is_sent_after_them(
@@ -106,18 +96,14 @@ def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver removes an old checkpoint between the listing and the sending."""
-    here, client_state = (
-        laid_out(tmp_path / "here", FILES),
-        "checkpoints/round-000002/vaults/client-000000@000002.safetensors",
-    )
-    listed = remotes.local_stamps(here)
+    here = laid_out(tmp_path / "here", FILES)
+    client_state = "checkpoints/round-000002/vaults/client-000000@000002.safetensors"
+    listed = urls.local_stamps(here)
     (here / client_state).unlink()
-    monkeypatch.setattr(remotes, "local_stamps", lambda folder: listed)
+    monkeypatch.setattr(urls, "local_stamps", lambda folder: listed)
     Remote((tmp_path / "there").as_uri()).send(here)
-    assert set(contents(tmp_path / "there")) == set(FILES) - {
-        client_state,
-        "checkpoints/round-000002/state.json",
-    }
+    sent = set(contents(tmp_path / "there"))
+    assert sent == set(FILES) - {client_state, "checkpoints/round-000002/state.json"}
 
 
 def test_neither_hidden_files_nor_live_vaults_are_sent(tmp_path: Path) -> None:
@@ -131,21 +117,16 @@ def test_neither_hidden_files_nor_live_vaults_are_sent(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_was_cut_off_is_not_fetched(tmp_path: Path) -> None:
-    laid_out(
-        tmp_path / "there",
-        FILES | {"checkpoints/round-000004/server.safetensors": "half", "run.json.part": "{"},
-    )
+    cut_off = {"checkpoints/round-000004/server.safetensors": "half", "run.json.part": "{"}
+    laid_out(tmp_path / "there", FILES | cut_off)
     Remote((tmp_path / "there").as_uri()).fetch(tmp_path / "back")
     assert contents(tmp_path / "back") == FILES
 
 
-@given(
-    st.lists(
-        st.sampled_from(["..", ".", "", "a", "b.json", "checkpoints", "C:", "a\\..\\b"]),
-        min_size=1,
-        max_size=5,
-    )
-)
+PARTS = st.sampled_from(["..", ".", "", "a", "b.json", "checkpoints", "C:", "a\\..\\b"])
+
+
+@given(st.lists(PARTS, min_size=1, max_size=5))
 def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
     folder, name = Path("/scratch/x"), "/".join(parts)
     try:
@@ -165,17 +146,27 @@ def test_names_that_lead_outside_are_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
-    with pytest.raises(UsageError, match="credentials") as refused:
-        Remote("s3://AKIAEXAMPLE:verysecret@bucket/runs")
-    assert "verysecret" not in str(refused.value)
-    assert "AKIAEXAMPLE" not in str(refused.value)
-
-
 @pytest.mark.parametrize(
-    "url", ["abfs://runs@account.dfs.core.windows.net/a", "abfss://runs@account.dfs.core.windows.net/a"]
+    "url",
+    [
+        "s3://AKIAEXAMPLE:verysecret@bucket/runs",
+        "abfs://account:verysecret@account.dfs.core.windows.net/a",
+        "s3://bucket/runs?secret_key=verysecret",
+        "s3://bucket/runs?region=x&Session-Token=verysecret",
+        "s3://bucket/runs?endpoint_override=http://me:verysecret@h",
+        "s3://bucket/runs?endpoint_override=http%3A%2F%2Fme%3Averysecret%40h",
+        "s3://bucket/runs?x=1&password=very%73ecret",
+    ],
 )
-def test_a_container_before_the_at_sign_is_no_secret(url: str) -> None:
+def test_credentials_in_a_url_are_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(UsageError, match="credentials") as refused:
+        Remote(url)
+    for word in ("AKIAEXAMPLE", "verysecret", "very%73ecret"):
+        assert word not in str(refused.value)
+
+
+def test_a_container_before_the_at_sign_is_no_secret() -> None:
+    url = "abfss://runs@account.dfs.core.windows.net/a"
     assert urls.check_url(url) == url
 
 
@@ -199,29 +190,6 @@ def test_the_client_of_s3_adds_no_checksums_unless_a_variable_says_so_and_the_va
     assert os.environ.get(name) == given
 
 
-def test_a_container_with_a_key_is_refused() -> None:
-    with pytest.raises(UsageError, match="credentials") as refused:
-        urls.check_url("abfs://account:verysecret@account.dfs.core.windows.net/a")
-    assert "verysecret" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "secret_key=verysecret",
-        "region=x&Session-Token=verysecret",
-        "endpoint_override=http://me:verysecret@h",
-        "endpoint_override=http%3A%2F%2Fme%3Averysecret%40h",
-        "x=1&password=very%73ecret",
-    ],
-)
-def test_credentials_in_a_url_s_options_are_refused_and_not_repeated(options: str) -> None:
-    with pytest.raises(UsageError, match="credentials") as refused:
-        Remote(f"s3://bucket/runs?{options}")
-    assert "secret" not in str(refused.value).replace("secret_key=…", "")
-    assert str(refused.value).startswith("s3://bucket/runs?")
-
-
 NAMED = {
     "{here}": "s3://b/a?x=1&y=2",
     "{here}/report.html": "s3://b/a/report.html?x=1&y=2",
@@ -243,20 +211,6 @@ def test_a_url_s_options_stay_at_its_end_and_a_command_s_argument_is_quoted(
         know(here, "s3://b/a?x=1&y=2")
         assert named(text.format(here=here)) == NAMED[text]
     assert str(here) in named(text.format(here=here))
-
-
-def test_the_first_file_that_fails_is_the_last_that_is_tried() -> None:
-    """Of 100 at most the ones under way, eight at once, are tried beside it."""
-    tried: list[int] = []
-
-    def fail(number: int) -> None:
-        tried.append(number)
-        time.sleep(0.05)
-        raise OSError("no answer")
-
-    with pytest.raises(OSError, match="no answer"):
-        remotes.each_at_once(fail, range(100))
-    assert len(tried) <= 3 * remotes.THREADS
 
 
 @pytest.mark.parametrize("url", ["ftp://h/x", "file://", "s3://[", "s3://bucket", "nothing://x/y"])
@@ -310,10 +264,7 @@ def test_results_that_cannot_be_sent_are_kept_and_named(
 
 
 def test_a_report_fetches_no_weights(tmp_path: Path) -> None:
-    laid_out(
-        tmp_path / "there",
-        {f"a/{name}": text for name, text in FILES.items()} | {"a/final.safetensors": "weights"},
-    )
+    laid_out(tmp_path / "there" / "a", FILES | {"final.safetensors": "weights"})
     with fetched((tmp_path / "there").as_uri()) as here:
         assert set(contents(here)) == {"a/run.json", "a/metrics/part-000001-000002.parquet"}
     assert not here.exists()
@@ -323,18 +274,10 @@ def test_a_run_at_a_url_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
     cli: Cli,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    config = raffed.RunConfig(
-        method="scamap",
-        data=raffed.Data(split="p4c5", local_test=0.2),
-        model=raffed.Model("mlp", {"hidden": [8]}),
-        local=raffed.Local(epochs=1),
-        federation=raffed.Federation(rounds=3),
-        runtime=raffed.Runtime(execution="serial"),
-    )
     url = (tmp_path / "there" / "a").as_uri()
-    whole = raffed.run(config, tmp_path / "whole")
+    whole = raffed.run(RUN, tmp_path / "whole")
     seen: list[Any] = []
-    halted = raffed.run(config, url, watch=seen.append, stop=lambda: len(seen) == 1)
+    halted = raffed.run(RUN, url, watch=seen.append, stop=lambda: len(seen) == 1)
     assert (halted.state, halted.folder) == ("stopped", None)
     resumed = raffed.resume(url)
     assert resumed.state == "finished"
@@ -363,8 +306,7 @@ def test_the_command_line_speaks_of_the_url_and_never_of_its_copy(
     [
         (os.fsdecode(b"runs/a\xff"), r"'runs/a\\xff' is not UTF-8"),
         ("a" * 256, "a name of 256 bytes"),
-        ("ä" * 128, "of 256 bytes"),
-        ("runs/" + "b" * 300 + "/c", "a name of 300 bytes"),
+        ("runs/" + "ä" * 128 + "/c", "of 256 bytes"),
         ("/".join(["d" * 200] * 20), "a path of"),
         ("a\0b", "a zero byte"),
     ],
@@ -374,7 +316,7 @@ def test_a_name_that_no_folder_can_have_is_refused_before_any_work(place: str, s
         pass
 
 
-@pytest.mark.parametrize("place", ["a" * 255, "ä" * 127, "runs/mit Leerzeichen", "名前"])
+@pytest.mark.parametrize("place", ["a" * 255, "ä" * 127, "名前"])
 def test_any_other_name_is_taken(place: str) -> None:
     with mirrored(place) as folder:
         assert str(folder) == place

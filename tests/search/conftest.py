@@ -10,17 +10,11 @@ from tests.cli.conftest import cli
 from tests.runtime.conftest import ray_here
 
 __all__ = ["cli", "ray_here"]
-QUICK = [
-    "--dataset",
-    "digits",
-    "--split",
-    "p4c5",
-    "--rounds",
-    "2",
-    "--epochs",
-    "1",
-    "--model-arg",
-    "hidden=[8]",
+QUICK = ["--split", "p4c5", "--rounds", "2", "--epochs", "1", "--model-arg", "hidden=[8]"]
+ASKED = [
+    *("tune", "--method", "fedmr", "--method", "fedavg", "--set", "mu2=0.1", "--grid", "mu1=0.01,0.1"),
+    *("--grid", "local.lr=0.05,900", "--seeds", "2", "--local-test", "0.2", "--clip-norm", "1e9", "--json"),
+    *("--at-once", "1"),  # one process is then enough for all trials of a search
 ]
 
 
@@ -32,29 +26,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory, ray_here: None) -> Path:
     from raffed.cli import main
 
     folder = tmp_path_factory.mktemp("sweep") / "a"
-    argv = [
-        "tune",
-        "--method",
-        "fedmr",
-        "--method",
-        "fedavg",
-        "--set",
-        "mu2=0.1",
-        "--grid",
-        "mu1=0.01,0.1",
-        "--grid",
-        "local.lr=0.05,900",
-        "--seeds",
-        "2",
-        "--local-test",
-        "0.2",
-        "--clip-norm",
-        "1e9",
-        "--at-once",  # one process is then enough for all trials of a search
-        "1",
-        "--json",
-    ]
     with pytest.raises(SystemExit) as ended:
-        main([*argv, *QUICK, "--out", str(folder)])
+        main([*ASKED, *QUICK, "--out", str(folder)])
     assert ended.value.code == 0
     return folder

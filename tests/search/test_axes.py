@@ -14,7 +14,7 @@ import pytest
 import raffed
 from raffed import Data, Federation, RunConfig
 from raffed.cli.tuning import axes
-from raffed.config.search_axis import number_range
+from raffed.config.search_axis import NumberRange, number_range
 from raffed.core.method import Method
 from raffed.errors import UsageError
 from raffed.methods.own import method
@@ -22,7 +22,6 @@ from raffed.search.request import Request
 from raffed.search.space import axes_of, budget_of, check, check_search, described, proposed
 from raffed.search.trials import Trial, choose, trial_name
 from tests.cli.conftest import Cli, cli
-from tests.params import one_in
 
 __all__ = ["cli"]
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
@@ -30,6 +29,18 @@ BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
 
 def asked(*methods: str, **changes: Any) -> Request:
     return Request(**{"base": BASE, "methods": methods, **changes})
+
+
+def points(axis: str, name: str) -> list[Any]:
+    """The values of one axis of FedProx in a grid over it."""
+    request = asked("fedprox", grid=axes([axis]), args={"fedprox": {} if name == "mu" else {"mu": 0.1}})
+    return [one[name] for one in proposed(request, "fedprox")]
+
+
+def read(text: str) -> NumberRange:
+    found = number_range(text)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -41,55 +52,40 @@ def asked(*methods: str, **changes: Any) -> Request:
         ("8..64:log:4", [8, 16, 32, 64]),
         ("1..3", [1, 2, 3]),  # 1, 1.5, 2, 2.5 and 3 are three whole numbers
         ("0.9..0.99999:3", [0.9, 0.95, 0.99999]),  # in four digits the last one would be 1
-        ("0.12345..1:log:3", [0.12345, 0.3514, 1.0]),
         ("0.9999..0.99999:4", [0.9999, 0.99993, 0.99996, 0.99999]),  # in four digits, only two values
     ],
 )
 def test_a_range_has_evenly_spread_values_both_ends_among_them(text: str, values: list[float]) -> None:
-    found = number_range(text)
-    assert found is not None
-    assert found.values() == values
-    assert [type(one) for one in found.values()] == [type(one) for one in values]
+    found = read(text).values()
+    assert found == values
+    assert [type(one) for one in found] == [type(one) for one in values]
 
 
-def test_draws_stay_within_the_range_and_whole_numbers_are_equally_likely() -> None:
-    source, near, few = random.Random(0), number_range("0.99..0.99999"), number_range("1..3")
-    assert near is not None
-    assert few is not None
-    assert all(0.99 <= near.draw(source) <= 0.99999 for _ in range(1000))
-    drawn = Counter(few.draw(source) for _ in range(3000))
-    assert set(drawn) == {1, 2, 3}
-    assert all(900 < times < 1100 for times in drawn.values()), "4 standard deviations"
-
-
-def test_whole_numbers_of_a_logarithmic_range_are_drawn_by_their_share_of_its_logarithm() -> None:
-    source, found = random.Random(0), number_range("1..4:log")
-    assert found is not None
-    drawn = Counter(found.draw(source) for _ in range(9000))
-    for number, times in drawn.items():
+def test_draws_stay_within_the_range_and_whole_numbers_are_as_likely_as_their_share_of_it() -> None:
+    source = random.Random(0)
+    assert all(0.99 <= read("0.99..0.99999").draw(source) <= 0.99999 for _ in range(1000))
+    even = Counter(read("1..3").draw(source) for _ in range(3000))
+    assert set(even) == {1, 2, 3}
+    assert all(900 < times < 1100 for times in even.values()), "4 standard deviations"
+    logarithmic = Counter(read("1..4:log").draw(source) for _ in range(9000))
+    assert set(logarithmic) == {1, 2, 3, 4}
+    for number, times in logarithmic.items():
         share = math.log((number + 0.5) / (number - 0.5)) / math.log(4.5 / 0.5)
         assert times / 9000 == pytest.approx(share, abs=0.02)
-    assert set(drawn) == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("text", ["0..1:log", "1..1", "2..1", "0.1..1:1", "0.1..1:5000"])
-def test_an_impossible_range_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="must be"):
-        number_range(text)
-
-
-@pytest.mark.parametrize("text", ["kd", "1..2..3", "a..b", "1", "..", "counts"])
-def test_other_texts_are_not_ranges(text: str) -> None:
-    assert number_range(text) is None
+def test_an_impossible_range_is_refused_and_other_texts_are_none() -> None:
+    for text in ("0..1:log", "1..1", "2..1", "0.1..1:1", "0.1..1:5000"):
+        with pytest.raises(UsageError, match="must be"):
+            number_range(text)
+    assert [number_range(text) for text in ("kd", "1..2..3", "a..b", "1", "..")] == [None] * 5
 
 
 def test_a_grid_takes_the_points_of_a_range_and_a_range_of_a_fraction_is_not_whole() -> None:
-    request = asked("fedprox", grid=axes(["mu=1e-4..1:log:3"]))
-    assert [one["mu"] for one in proposed(request, "fedprox")] == [0.0001, 0.01, 1.0]
-    request = asked("fedprox", grid=axes(["mu=0..1:3"]))
-    assert [one["mu"] for one in proposed(request, "fedprox")] == [0.0, 0.5, 1.0]
-    request = asked("fedprox", grid=axes(["local.batch_size=8..64:log:4"]), args={"fedprox": {"mu": 0.1}})
-    assert [one["local.batch_size"] for one in proposed(request, "fedprox")] == [8, 16, 32, 64]
+    assert points("mu=1e-4..1:log:3", "mu") == [0.0001, 0.01, 1.0]
+    assert points("mu=0..1:3", "mu") == [0.0, 0.5, 1.0]
+    assert points("local.batch_size=8..64:log:4", "local.batch_size") == [8, 16, 32, 64]
+    assert points("model.args.hidden=[8],[16,16]", "model.args.hidden") == [[8], [16, 16]]
 
 
 def test_a_random_search_draws_within_the_range_by_the_seed_and_nothing_twice() -> None:
@@ -98,8 +94,7 @@ def test_a_random_search_draws_within_the_range_by_the_seed_and_nothing_twice() 
     assert found == [one["mu"] for one in proposed(request, "fedprox")]
     assert len(found) == len(set(found)) == 40
     assert all(0.0001 <= mu <= 1 for mu in found)
-    below = sum(math.log10(mu) < -2 for mu in found)
-    assert 10 <= below <= 30, "half of the range's logarithm"
+    assert 10 <= sum(math.log10(mu) < -2 for mu in found) <= 30, "half of the range's logarithm"
     assert described(axes_of(request, "fedprox"), "random") == {"mu": ["0.0001..1:log"]}
     few = asked("fedprox", grid={"mu": [0.1, 1.0]}, search="random", trials=40, fill="none")
     assert sorted(one["mu"] for one in proposed(few, "fedprox")) == [0.1, 1.0]
@@ -111,7 +106,8 @@ def test_every_method_has_as_many_trials_and_the_rate_makes_up_for_a_smaller_gri
     found = {method: proposed(request, method) for method in request.methods}
     assert [len(one) for one in found.values()] == [9, 9, 9]
     rates = [one["local.lr"] for one in found["fedavg"]]
-    assert (rates[0], rates[4], rates[8]) == (0.003, 0.03, 0.3) == (rates[0], BASE.local.lr, rates[8])
+    assert (rates[0], rates[4], rates[8]) == (0.003, 0.03, 0.3)
+    assert rates[4] == BASE.local.lr
     assert {one["local.lr"] for one in found["fedrs"]} == {0.003, 0.03, 0.3}
     assert all("local.lr" not in one for one in found["fedmr"])
     stepping = proposed(asked("perfedavg", trials=30), "perfedavg")
@@ -125,8 +121,7 @@ def test_a_method_without_a_grid_tunes_its_rate_and_fill_none_leaves_it() -> Non
     assert list(axes_of(asked("fedavg", search="optuna", trials=7), "fedavg")) == ["local.lr"]
 
 
-@pytest.mark.parametrize("method", ["perfedavg", "pfedme"])
-@pytest.mark.parametrize("search", ["grid", "random"])
+@pytest.mark.parametrize(("method", "search"), [("perfedavg", "grid"), ("pfedme", "random")])
 def test_a_rate_that_set_fixes_is_not_searched_to_make_up_the_budget(method: str, search: str) -> None:
     request = asked(method, args={method: {"outer_lr": 0.0123}}, trials=20, search=search)
     rates = {request.config(method, one).args["outer_lr"] for one in proposed(request, method)}
@@ -141,8 +136,7 @@ def test_a_sweep_of_before_goes_on_with_the_trials_that_it_had() -> None:
     assert Request.from_dict(asked("fedavg").as_dict()).fill == "rate"
 
 
-@pytest.mark.parametrize("lr", one_in(3, [0.01, 0.0125, 0.03, 0.1, 1.0]))
-@pytest.mark.parametrize("trials", one_in(2, [5, 61, 62, 100, 1000]))
+@pytest.mark.parametrize(("lr", "trials"), [(0.01, 5), (0.0125, 62), (0.03, 61), (1.0, 1000)])
 def test_any_number_of_rates_are_different_and_reach_from_a_tenth_to_ten_times(
     lr: float, trials: int
 ) -> None:
@@ -167,10 +161,8 @@ def test_an_axis_that_is_given_twice_is_refused_and_that_of_one_method_counts_fo
 def test_a_negative_number_of_trials_at_a_time_is_refused(tmp_path: Path, cli: Cli) -> None:
     with pytest.raises(UsageError, match="at_once = -1 is outside"):
         raffed.tune("fedavg", BASE, out=tmp_path / "s", at_once=-1)
-    for more in ([], ["--plan"]):
-        ended = cli("tune", "--method", "fedavg", "--at-once", "-1", *more, "--out", tmp_path / "s")
-        assert ended.code == 2
-        assert "greater than or equal to 0" in ended.err
+    ended = cli("tune --method fedavg --at-once -1", "--out", tmp_path / "s")
+    assert (ended.code, "greater than or equal to 0" in ended.err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -186,26 +178,18 @@ def own(**space: Any) -> str:
     return f"{__name__}:searched"
 
 
-def test_a_space_of_one_s_own_may_search_fields_of_the_configuration() -> None:
-    name = own(mu=[0.1], local__lr=[0.01, 0.1])
-    request = asked(name)
+def test_a_space_of_one_s_own_may_search_fields_of_the_configuration_that_there_are() -> None:
+    request = asked(name := own(mu=[0.1], local__lr=[0.01, 0.1]))
     check(request)
     settings = proposed(request, name)
     assert settings == [{"mu": 0.1, "local.lr": 0.01}, {"mu": 0.1, "local.lr": 0.1}]
     assert [request.config(name, one).local.lr for one in settings] == [0.01, 0.1]
-
-
-@pytest.mark.parametrize(
-    ("field", "said"),
-    [
+    for field, said in (
         ("local__lrr", r"\[local\] 'lrr'; nearest: lr"),
-        ("lokal__lr", "section of the axis 'lokal.lr' 'lokal'; nearest: local"),
-        ("runtime__address", "section of the axis 'runtime.address' 'runtime'; known: clock"),
-    ],
-)
-def test_a_space_that_names_another_field_is_refused(field: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        check(asked(own(mu=[0.1], **{field: [0.1]})))
+        ("runtime__address", "known: clock"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check(asked(own(mu=[0.1], **{field: [0.1]})))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +197,6 @@ def test_a_space_that_names_another_field_is_refused(field: str, said: str) -> N
     [
         ({"mu": [0.1], "nu": [1]}, "argument of fedprox in its search space 'nu'; nearest: mu"),
         (["mu"], r"fedprox\.py: SPACE = \['mu'\]: it must map the names of arguments to values"),
-        ({1: [0.1]}, r"fedprox\.py: SPACE = \{1: \[0\.1\]\}: it must map"),
         (None, r"fedprox\.py: SPACE = None: it must map"),
     ],
 )
@@ -223,51 +206,34 @@ def test_a_file_of_tune_spaces_that_is_wrong_is_refused(
     monkeypatch.setattr("raffed.tune_spaces.fedprox.SPACE", space)
     with pytest.raises(UsageError, match=said):
         check(asked("fedprox"))
-    monkeypatch.delattr("raffed.tune_spaces.fedprox.SPACE")
-    with pytest.raises(UsageError, match="SPACE = None"):
-        check(asked("fedprox"))
-
-
-def test_networks_are_an_axis_and_lists_keep_their_commas() -> None:
-    grid = axes(["model.args.hidden=[8],[16,16]"])
-    assert grid == {"model.args.hidden": [[8], [16, 16]]}
-    request = asked("fedprox", grid=grid, args={"fedprox": {"mu": 0.1}})
-    every = proposed(request, "fedprox")
-    assert [request.config("fedprox", one).model.args for one in every] == [
-        {"hidden": [8]},
-        {"hidden": [16, 16]},
-    ]
-    check(request)
 
 
 def test_every_setting_runs_with_every_seed_and_the_best_mean_is_chosen() -> None:
     """One lucky seed does not win: 0.9 and 0.1 are 0.5 on average, which is below 0.6."""
     request = asked("fedprox", grid={"mu": [0.1, 1.0, 2.0], "seed": [3, 4]})
     every = proposed(request, "fedprox")
-    assert [(one["mu"], one["seed"]) for one in every] == [
-        (mu, seed) for mu in (0.1, 1.0, 2.0) for seed in (3, 4)
-    ]
+    pairs = [(mu, seed) for mu in (0.1, 1.0, 2.0) for seed in (3, 4)]
+    assert [(one["mu"], one["seed"]) for one in every] == pairs
     assert request.config("fedprox", every[1]).seed == 4
     assert request.final_seeds() == [5, 6, 7], "seeds that no trial saw"
     kept = proposed(asked("fedprox", grid=request.grid, trials=4), "fedprox")
     assert [one["seed"] for one in kept] == [3, 4, 3, 4], "a smaller budget leaves out settings, not seeds"
-    scores = (0.9, 0.1, 0.6, 0.6, 0.99, math.nan)
-    trials = [
-        Trial(trial_name(one), one, "finished", 2, 1.0, score)
-        for one, score in zip(every, scores, strict=True)
-    ]
-    chosen = choose(trials)
-    assert chosen is not None
+    chosen = best(every, (0.9, 0.1, 0.6, 0.6, 0.99, math.nan))
     assert (chosen.settings, chosen.name, chosen.score) == ({"mu": 1.0}, "mu=1.0", pytest.approx(0.6))
 
 
-def test_of_settings_with_equal_means_over_seeds_the_first_is_chosen_in_any_order_of_scores() -> None:
-    every = proposed(asked("fedprox", grid={"mu": [0.1, 1.0], "seed": [0, 1, 2]}), "fedprox")
-    scores = (0.3, 0.2, 0.1, 0.1, 0.2, 0.3)  # added from the left, the second mean is larger
-    trials = [Trial(trial_name(one), one, "finished", score=s) for one, s in zip(every, scores, strict=True)]
-    chosen = choose(trials)
+def best(every: list[dict[str, Any]], scores: tuple[float, ...]) -> Trial:
+    """What is chosen of finished trials with these settings and scores."""
+    pairs = zip(every, scores, strict=True)
+    chosen = choose([Trial(trial_name(one), one, "finished", score=score) for one, score in pairs])
     assert chosen is not None
-    assert chosen.settings == {"mu": 0.1}
+    return chosen
+
+
+def test_of_settings_with_equal_means_over_seeds_the_first_is_chosen_in_any_order_of_scores() -> None:
+    """Added from the left, the second mean is larger."""
+    every = proposed(asked("fedprox", grid={"mu": [0.1, 1.0], "seed": [0, 1, 2]}), "fedprox")
+    assert best(every, (0.3, 0.2, 0.1, 0.1, 0.2, 0.3)).settings == {"mu": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -289,7 +255,7 @@ def test_without_optuna_a_search_with_it_starts_nothing_and_leaves_nothing(
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UsageError, match="needs Optuna"):
         check_search(asked("fedavg", search="optuna"))
-    ended = cli("tune", "--method", "fedavg", "--search", "optuna", "--out", tmp_path / "s")
+    ended = cli("tune --method fedavg --search optuna", "--out", tmp_path / "s")
     assert ended.code == 2
     assert ended.err == "raffed: --search optuna needs Optuna: pip install 'raffed[sweep]'\n"
     assert list(tmp_path.iterdir()) == []

@@ -27,18 +27,16 @@ from tests.cli.conftest import Cli
 from tests.params import one_in
 
 BASE = RunConfig(data=Data(validation=0.2), federation=Federation(rounds=2))
+REQUEST = Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1)
 
 
 @pytest.fixture
 def sweep(tmp_path: Path) -> Path:
     """A sweep over two settings of FedMR, of which one is finished and chosen."""
-    path = tmp_path / "sweep"
-    folder = SweepFolder(
-        path, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=False
-    )
-    first = Trial(
-        "mu1=0.1,mu2=0.1", {"mu1": 0.1, "mu2": 0.1}, "finished", 2, 1.5, 0.75, reports=((1, 0.5), (2, 0.75))
-    )
+    path, settings = tmp_path / "sweep", {"mu1": 0.1, "mu2": 0.1}
+    folder = SweepFolder(path, REQUEST, resume=False)
+    reports = ((1, 0.5), (2, 0.75))
+    first = Trial("mu1=0.1,mu2=0.1", settings, "finished", 2, 1.5, 0.75, reports=reports)
     second = Trial("mu1=1.0,mu2=0.1", {"mu1": 1.0, "mu2": 0.1}, "failed", error="no", number=1)
     folder.note(
         "fedmr",
@@ -90,26 +88,15 @@ def refused(cli: Cli, sweep: Path, why: str) -> None:
 
 def test_what_raffed_writes_is_read(sweep: Path) -> None:
     about = read_sweep(sweep)
-    assert about["methods"]["fedmr"]["budget"] == 2
-    assert [Trial.from_dict(one).as_dict() for one in about["methods"]["fedmr"]["trials"]] == about[
-        "methods"
-    ]["fedmr"]["trials"]
+    trials = about["methods"]["fedmr"]["trials"]
+    assert [Trial.from_dict(one).as_dict() for one in trials] == trials
     assert stored_request(sweep).grid == {"mu1": [0.1, 1.0], "mu2": [0.1]}
 
 
 WRONG = {  # place → values that do not belong there
     "schema": [..., None, "1", 2, 99, 0],
     "request": [..., [], None, "x"],
-    "request.base": [
-        [],
-        None,
-        7,
-        {},
-        {"data": 3},
-        {"data": {"validation": "a"}},
-        {"method": "fedavg"},
-        {"x": 1},
-    ],
+    "request.base": [[], None, {}, {"data": 3}, {"data": {"validation": "a"}}, {"method": "fedavg"}],
     "request.methods": [..., [], None, "fedmr", ["../../etc"], ["nothing"], [["fedmr"]], ["fedmr", ""]],
     "request.args": [None, [], {"fedmr": 3}],
     "request.grid": [None, [], {"mu1": 3}, {"runtime.address": ["10.0.0.1:6379"]}, {"nothing.at": [1]}],
@@ -165,10 +152,6 @@ def test_the_message_says_where_what_and_what_is_wanted(sweep: Path) -> None:
     )
 
 
-def folder(path: Path) -> None:
-    path.mkdir()
-
-
 def link_outside(path: Path) -> None:
     (path.parents[1] / "other.json").write_text("{}")
     path.symlink_to(path.parents[1] / "other.json")
@@ -181,34 +164,17 @@ def huge(path: Path) -> None:
 
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "not there": (lambda path: None, "no sweep.json here"),
-    "a folder": (folder, "is a folder"),
     "a named pipe": (os.mkfifo, "is a named pipe"),
     "a link out of the folder": (link_outside, "leads out of"),
-    "a link to itself": (lambda path: path.symlink_to(path), "cannot be followed"),
     "huge": (huge, "1,099,511,627,776 bytes"),
-    "empty": (lambda path: path.write_bytes(b""), "is not JSON"),
     "cut off": (lambda path: path.write_bytes(b'{"schema": 1, "req'), "is not JSON"),
-    "not UTF-8": (lambda path: path.write_bytes(b'{"schema": "\xff"}'), "is not JSON"),
-    "half a character": (
-        lambda path: path.write_bytes(b'{"schema": 1, "meaning": "\\ud800"}'),
-        "is not JSON",
-    ),
     "deeply nested": (lambda path: path.write_bytes(b'{"schema":' + b"[" * 100_000), "is not JSON"),
-    "nested more than it is written": (
-        lambda p: p.write_bytes(b'{"a":' + b"[" * 500 + b"]" * 500 + b"}"),
-        "is not JSON",
-    ),
-    "a number of 400 digits": (
-        lambda path: path.write_bytes(b'{"schema": 1' + b"0" * 400 + b"}"),
-        "more than 64 bits",
-    ),
-    "NaN": (lambda path: path.write_bytes(b'{"schema": NaN}'), "is not JSON"),
     "a list": (lambda path: path.write_bytes(b"[]"), "holds a list"),
 }
 
 
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize("kind", one_in(3, FILES))
+@pytest.mark.parametrize("kind", FILES)
 def test_what_is_no_sweep_json_is_refused_in_one_line(kind: str, sweep: Path, cli: Cli) -> None:
     (sweep / "sweep.json").unlink()
     make, why = FILES[kind]
@@ -272,15 +238,9 @@ def test_of_the_runtime_a_sweep_remembers_what_its_bits_depend_on_and_nothing_el
     [
         (["--rounds", 20], "--rounds"),
         (["--lr", 0.1, "--seeds", 5], "--lr, --seeds"),
-        (["--set", "mu2=1"], "--set"),
         (["--grid", "mu1=1"], "--grid"),
-        (["--trials", 3], "--trials"),
-        (["--scheduler", "asha"], "--scheduler"),
         (["--seed", 0], "--seed"),
-        (
-            ["--search", "grid", "--select", "global", "--protocol", "validation"],
-            "--protocol, --select, --search",
-        ),
+        (["--search", "grid", "--select", "global"], "--select, --search"),
     ],
 )
 def test_resume_beside_an_option_that_would_change_the_sweep_is_refused(
@@ -291,26 +251,13 @@ def test_resume_beside_an_option_that_would_change_the_sweep_is_refused(
     assert f"{named} would change it" in done.err
 
 
+LINKS = ["fedmr", "fedmr/trials", "fedmr/final", "fedmr/damaged", "fedmr/trials/mu1=0.1,mu2=0.1"]
+
+
 @pytest.mark.usefixtures("no_ray")
-@pytest.mark.parametrize(
-    "link",
-    one_in(
-        3,
-        [
-            "fedmr",
-            "fedmr/trials",
-            "fedmr/final",
-            "fedmr/damaged",
-            "fedmr/trials/mu1=0.1,mu2=0.1",
-            "fedmr/final/seed-1",
-        ],
-    ),
-)
+@pytest.mark.parametrize("link", one_in(3, [*LINKS, "fedmr/final/seed-1"]))
 def test_links_that_lead_out_of_the_folder_are_refused_and_nothing_there_is_touched(
-    link: str,
-    sweep: Path,
-    tmp_path: Path,
-    cli: Cli,
+    link: str, sweep: Path, tmp_path: Path, cli: Cli
 ) -> None:
     outside = tmp_path / "precious"
     (outside / "trials").mkdir(parents=True)
@@ -332,7 +279,5 @@ def test_sweep_json_is_never_written_through_a_link(name: str, sweep: Path, tmp_
     before = outside.read_bytes()
     (sweep / name).symlink_to(outside)
     with contextlib.suppress(RunFolderError):  # what leads out is not read either
-        SweepFolder(
-            sweep, Request(BASE, ("fedmr",), grid={"mu1": [0.1, 1.0], "mu2": [0.1]}, seeds=1), resume=True
-        )
+        SweepFolder(sweep, REQUEST, resume=True)
     assert outside.read_bytes() == before

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from raffed.errors import RunFolderError, UsageError
 from raffed.results import SCHEMA, read_metrics, read_run, rows_sha256
 from raffed.results.sweep_file import read_sweep
 from tests.cli.conftest import Cli
@@ -42,38 +42,31 @@ def test_the_chosen_setting_is_the_best_on_validation_data_and_ran_again_with_tw
         assert [one["seed"] for one in about["final"]] == [1, 2]
         for one in about["final"]:
             run = read_run(swept / one["folder"])
-            assert (run["state"], run["config"]["data"]["validation"], run["config"]["seed"]) == (
-                "finished",
-                0.0,
-                one["seed"],
-            )
-            assert run["config"]["method"] == method
-            assert run["config"]["local"]["lr"] == 0.05
+            asked = run["config"]
+            assert (run["state"], asked["method"], asked["seed"]) == ("finished", method, one["seed"])
+            assert asked["data"]["validation"] == 0.0
+            assert asked["local"]["lr"] == 0.05
 
 
-def test_the_rows_of_all_trials_are_in_one_file_with_their_trial_and_settings(swept: Path) -> None:
+def test_the_rows_of_all_trials_are_in_one_file_and_the_trials_are_one_row_each(swept: Path) -> None:
     table = pq.read_table(swept / "fedmr" / "trial_rows.parquet")
     assert table.column_names == [*SCHEMA.names, "trial", "settings"]
     rows = table.to_pandas()
     name = "mu1=0.01,local.lr=0.05"
     mine = rows[rows["trial"] == name]
-    assert set(map(json.loads, mine["settings"].unique()).__next__()) == {"mu1", "local.lr"}
+    assert json.loads(mine["settings"].iloc[0]).keys() == {"mu1", "local.lr"}
     assert len(mine) == read_metrics(swept / "fedmr" / "trials" / name).num_rows
     assert set(mine["round"]) == {1, 2}
-
-
-def test_the_trials_are_one_row_each_with_score_and_arguments(swept: Path) -> None:
-    rows = pq.read_table(swept / "fedmr" / "trials.parquet").to_pylist()
-    recorded = read_sweep(swept)["methods"]["fedmr"]["trials"]
-    known = ("number", "state", "score", "rounds", "seconds")
-    for row, one in zip(rows, recorded, strict=True):
-        assert row == {"trial": one["name"], **{name: one[name] for name in known}, **one["settings"]}
-
-
-def test_the_cost_of_choosing_counts_every_round_of_every_trial(swept: Path) -> None:
     about = read_sweep(swept)["methods"]["fedmr"]
-    assert about["cost"]["trials"] == 4
-    assert about["cost"]["rounds"] == sum(trial["rounds"] for trial in about["trials"])
+    known = ("number", "state", "score", "rounds", "seconds")
+    for row, one in zip(
+        pq.read_table(swept / "fedmr" / "trials.parquet").to_pylist(), about["trials"], strict=True
+    ):
+        assert row == {"trial": one["name"], **{name: one[name] for name in known}, **one["settings"]}
+    assert (about["cost"]["trials"], about["cost"]["rounds"]) == (
+        4,
+        sum(t["rounds"] for t in about["trials"]),
+    )
     assert "Rounds to choose" in (swept / "tuning.md").read_text()
 
 
@@ -88,44 +81,35 @@ def test_resuming_a_finished_sweep_repeats_nothing_and_changes_nothing(swept: Pa
 
 
 @pytest.mark.more
-def test_a_method_without_hyper_parameters_runs_once_and_again_with_its_fresh_seed(
-    tmp_path: Path, cli: Cli
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("runtime.ray.session.RaySession.wait", UsageError("--address 127.0.0.1:1: nothing answers there")),
+        ("search.ray_tune.check_shared", RunFolderError("cannot be seen by 1 of 2 nodes")),
+        ("search.ray_tune.placement", UsageError("a trial of 2 actors needs 1 GPUs, but there are only 0")),
+    ],
+)
+def test_a_sweep_that_the_cluster_refuses_leaves_no_folder(
+    place: str, error: Exception, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (
-        cli("tune", "--method", "fedavg", "--trials", 1, "--seeds", 1, *QUICK, "--out", tmp_path / "a").code
-        == 0
-    )
-    about = read_sweep(tmp_path / "a")["methods"]["fedavg"]
-    assert [trial["name"] for trial in about["trials"]] == ["defaults"]
-    assert about["final"] == [{"seed": 1, "folder": "fedavg/final/seed-1", "state": "finished"}]
+    def refuse(*asked: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"raffed.{place}", refuse)
+    ended = cli("tune --method fedavg", *QUICK, "--out", tmp_path / "a")
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1] == f"raffed: {error}"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(
     swept: Path, tmp_path: Path, cli: Cli
 ) -> None:
-    done = cli(
-        "tune",
-        "--method",
-        "fedmr",
-        "--set",
-        "mu2=0.1",
-        "--grid",
-        "mu1=0.01",
-        "--grid",
-        "local.lr=0.05",
-        "--seeds",
-        1,
-        "--local-test",
-        0.2,
-        "--clip-norm",
-        "1e9",
-        "--actors",
-        2,
-        *QUICK,
-        "--out",
-        tmp_path / "b",
+    words = (
+        "tune --method fedmr --set mu2=0.1 --grid mu1=0.01 --grid local.lr=0.05 --seeds 1 --local-test 0.2"
     )
+    done = cli(f"{words} --clip-norm 1e9 --actors 2", *QUICK, "--out", tmp_path / "b")
     assert done.code == 0
     name = "mu1=0.01,local.lr=0.05"
     actors, serial = (folder / "fedmr" / "trials" / name for folder in (tmp_path / "b", swept))
@@ -135,29 +119,39 @@ def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(
 
 @pytest.mark.slow
 def test_asha_ends_bad_trials_early_and_still_chooses_a_finished_one(tmp_path: Path, cli: Cli) -> None:
-    done = cli(
-        "tune",
-        "--method",
-        "fedprox",
-        "--grid",
-        "mu=0.01,1.0,300.0,1000.0",
-        "--scheduler",
-        "asha",
-        "--seeds",
-        1,
-        "--rounds",
-        9,
-        "--at-once",
-        1,
-        *QUICK[:4],
-        *QUICK[6:],
-        "--out",
-        tmp_path / "a",
-    )
+    words = "tune --method fedprox --grid mu=0.01,1.0,300.0,1000.0 --scheduler asha --seeds 1 --at-once 1"
+    done = cli(words, *QUICK, "--rounds", 9, "--out", tmp_path / "a")
     assert done.code == 0
     about = read_sweep(tmp_path / "a")["methods"]["fedprox"]
     assert min(trial["rounds"] for trial in about["trials"]) < 9
     assert about["chosen"]["rounds"] == 9
+
+
+@pytest.mark.slow
+def test_a_search_ends_with_the_warnings_of_its_trials(cli: Cli, tmp_path: Path) -> None:
+    words = "tune --method scaffold --momentum 0 --weight-decay 0.01 --split p4c3 --samples 200 --rounds 1"
+    done = cli(f"{words} --grid local.lr=0.05,0.1 --seeds 1 --at-once 1", "--out", tmp_path / "s")
+    assert done.code == 0, done.err
+    [line] = [line for line in done.err.splitlines() if "SCAFFOLD overrides local.weight_decay" in line]
+    assert line.startswith("  ")
+    assert "times)" in line
+
+
+@pytest.mark.slow
+def test_optuna_draws_from_ranges_and_the_report_shows_it_in_few_digits(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    words = "tune --method fedprox --split p4c5 --samples 200 --rounds 1 --at-once 1 --trials 3 --seeds 1"
+    ranges = "--search optuna --grid mu=1e-4..1:log --grid local.lr=0.01..0.3:log"
+    done = cli(f"{words} {ranges}", "--out", tmp_path / "s")
+    assert done.code == 0, done.err
+    assert "A new study" not in done.err
+    about = read_sweep(tmp_path / "s")["methods"]["fedprox"]
+    assert len({one["settings"]["mu"] for one in about["trials"]}) == 3
+    assert all(1e-4 <= float(one["settings"]["mu"]) <= 1 for one in about["trials"])
+    assert cli("report", tmp_path / "s", "--out", tmp_path / "report").code == 0
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert f"mu={float(str(about['chosen']['settings']['mu'])):.4g}" in page
+    assert "score of each finished trial in the order of the search" in page
 
 
 @pytest.mark.slow
@@ -168,12 +162,8 @@ def test_the_papers_protocol_chooses_by_test_accuracy_and_says_so(tmp_path: Path
     about = read_sweep(tmp_path / "a")
     best = about["methods"]["fedrs"]["chosen"]
     rows = read_metrics(tmp_path / "a" / "fedrs" / "trials" / best["name"]).to_pandas()
-    last = rows[
-        (rows["split"] == "test")
-        & rows["class"].isna()
-        & (rows["metric"] == "accuracy")
-        & (rows["round"] == 2)
-    ]
+    kept = (rows["split"] == "test") & (rows["metric"] == "accuracy") & (rows["round"] == 2)
+    last = rows[kept & rows["class"].isna()]
     assert best["score"] == last["value"].item()
     assert "final" not in about["methods"]["fedrs"]
 
@@ -197,26 +187,6 @@ def check_stopped(out: Path, err: str) -> None:
     assert not (out / "fedavg" / "final").exists()
 
 
-@pytest.mark.more
-def test_a_signal_amid_the_search_stops_it_chooses_nothing_and_says_how_to_go_on(
-    tmp_path: Path, cli: Cli
-) -> None:
-    out, over = tmp_path / "a", threading.Event()
-
-    def strike() -> None:
-        wait_for_a_trial(out, over.is_set)
-        if not over.is_set():
-            os.kill(os.getpid(), signal.SIGINT)
-
-    striker = threading.Thread(target=strike)
-    striker.start()
-    done = cli(*ENDLESS, "--out", out)
-    over.set()
-    striker.join()
-    assert done.code == 130, done.err
-    check_stopped(out, done.err)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_that_is_signalled_amid_its_search_does_the_same(
@@ -233,21 +203,19 @@ def test_a_command_that_is_signalled_amid_its_search_does_the_same(
 
 
 def command(out: Path, *more: str) -> list[str]:
-    words = [
-        "tune",
-        "--method",
-        "fedmr",
-        "--dataset",
-        "digits",
-        "--split",
-        "p4c5",
-        "--rounds",
-        "6",
-        "--epochs",
-        "2",
+    words = "tune --method fedmr --dataset digits --split p4c5 --rounds 6 --epochs 2 --checkpoint-every 2"
+    return [
+        sys.executable,
+        "-m",
+        "raffed",
+        *words.split(),
+        "--seeds",
+        "1",
+        "--json",
+        *more,
+        "--out",
+        str(out),
     ]
-    words += ["--checkpoint-every", "2", "--seeds", "1", "--json", *more, "--out", str(out)]
-    return [sys.executable, "-m", "raffed", *words]
 
 
 QUIET: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -316,11 +284,10 @@ def test_a_three_by_three_grid_killed_half_way_resumes_to_the_same_choice_and_th
     whole, resumed = (read_sweep(tmp_path / name)["methods"]["fedmr"] for name in ("whole", "killed"))
     assert resumed["chosen"]["settings"] == whole["chosen"]["settings"]
     assert resumed["chosen"]["score"] == whole["chosen"]["score"]
-    compared = 0
-    for folder in sorted((tmp_path / "whole" / "fedmr" / "trials").iterdir()):
+    folders = sorted((tmp_path / "whole" / "fedmr" / "trials").iterdir())
+    assert len(folders) == 9
+    for folder in folders:
         assert rows_sha256(read_metrics(folder)) == rows_sha256(read_metrics(trials / folder.name))
-        compared += 1
-    assert compared == 9
 
 
 def _state(folder: Path) -> str:

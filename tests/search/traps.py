@@ -31,14 +31,10 @@ def plant(sweep: Path, sprung: Path) -> list[Path]:
     raw = pickle.dumps(Trap(sprung))
     state = json.dumps({"trial_data": [], "stats": {"_type": "CLOUDPICKLE_FALLBACK", "value": raw.hex()}})
     planted = []
-    places = [
-        sweep,
-        *(
-            sweep / method / name
-            for method in ("fedmr", "fedavg")
-            for name in ("", "search", "repeat", "trials")
-        ),
+    below = [
+        f"{method}/{name}" for method in ("fedmr", "fedavg") for name in ("", "search", "repeat", "trials")
     ]
+    places = [sweep, *(sweep / name for name in below)]
     for place in places:
         place.mkdir(parents=True, exist_ok=True)
         for name in PICKLES:

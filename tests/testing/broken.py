@@ -41,15 +41,6 @@ class Explodes(Term):
         return f.logits.sum() / 0.0
 
 
-class Overwrites(Term):
-    """Changes the client's inputs in place."""
-
-    def loss(self, f: Forward, k: Context) -> Tensor:
-        with torch.no_grad():
-            k.data.x.mul_(0.5)
-        return f.logits.square().mean()
-
-
 class Raises(Term):
     """Has a mistake in the user's own line."""
 
@@ -73,32 +64,17 @@ class Holds(Term):
         return self.value * f.logits.square().mean()
 
 
-def draws_globally() -> Method:
-    return Method("Broken", terms=(DrawsGlobally(),))
+def of(term: type[Term], *args: object) -> Callable[[], Method]:
+    """A function that makes a method with this term."""
 
+    def broken() -> Method:
+        return Method("Broken", terms=(term(*args),))
 
-def branches() -> Method:
-    return Method("Broken", terms=(Branches(),))
-
-
-def explodes() -> Method:
-    return Method("Broken", terms=(Explodes(),))
-
-
-def overwrites() -> Method:
-    return Method("Broken", terms=(Overwrites(),))
+    return broken
 
 
 def raises() -> Method:
     return Method("Broken", terms=(Raises(),))
-
-
-def forgets() -> Method:
-    return Method("Broken", terms=(Forgets(),))
-
-
-def holds() -> Method:
-    return Method("Broken", terms=(Holds(torch.tensor(0.1)),))
 
 
 def undeclared(mu=0.1) -> Method:  # type: ignore[no-untyped-def]
@@ -157,12 +133,13 @@ class Unseeded(Split):
         return [order[:900], order[800:]]
 
 
-BROKEN_METHODS: dict[Callable[..., Method], str] = {
-    draws_globally: "same-seed-same-bits",
-    branches: "serial-is-stacked",
-    explodes: "finite-losses",
-    raises: "finite-losses",
-    forgets: "terms-have-gradients",
-    holds: "plain-data",
-    undeclared: "arguments-declared",
-}
+BROKEN_METHODS: list[tuple[Callable[..., Method], str]] = [
+    (of(DrawsGlobally), "same-seed-same-bits"),
+    (of(DrawsGlobally), "no-global-generator"),
+    (of(Branches), "serial-is-stacked"),
+    (of(Explodes), "finite-losses"),
+    (raises, "finite-losses"),
+    (of(Forgets), "terms-have-gradients"),
+    (of(Holds, torch.tensor(0.1)), "plain-data"),
+    (undeclared, "arguments-declared"),
+]

@@ -199,72 +199,31 @@ class OneTotalForAll(Term):
         return k.mine, None
 
 
-def relay() -> Method:
-    return Method("Careless", terms=(Relay(),))
+def of(**parts: object) -> Callable[[], Method]:
+    """A function that makes a method of these parts."""
+
+    def careless() -> Method:
+        return Method("Careless", **parts)  # type: ignore[arg-type]
+
+    return careless
 
 
-def first_model() -> Method:
-    return Method("Careless", terms=(FirstModel(),))
-
-
-def global_velocity() -> Method:
-    return Method("Careless", server=GlobalVelocity())
-
-
-def sends_its_memory() -> Method:
-    return Method("Careless", message=SendsItsMemory())
-
-
-def keeps_a_wire() -> Method:
-    return Method("Careless", message=KeepsAWire())
-
-
-def sends_everything() -> Method:
-    return Method("Careless", message=SendsEverything(), split=ParameterSplit(personal="head"))
-
-
-def one_tensor_for_both() -> Method:
-    return Method("Careless", message=OneTensorForBoth())
-
-
-def sends_labels() -> Method:
-    return Method("Careless", message=SendsLabels())
-
-
-def sends_all_rows() -> Method:
-    return Method("Careless", message=SendsAllRows())
-
-
-def sends_cheaply() -> Method:
-    return Method("Careless", message=SendsCheaply())
-
-
-def adds_in_place() -> Method:
-    return Method("Careless", terms=(AddsInPlace(),))
-
-
-def moves_the_download() -> Method:
-    return Method("Careless", terms=(MovesTheDownload(),))
-
-
-def one_total_for_all() -> Method:
-    return Method("Careless", terms=(OneTotalForAll(),))
-
-
-CARELESS: tuple[tuple[Callable[..., Method], str, str], ...] = (
+relay = of(terms=(Relay(),))
+ALL_AND_A_PRIVATE_HEAD = of(message=SendsEverything(), split=ParameterSplit(personal="head"))
+CARELESS: tuple[tuple[Callable[[], Method], str, str], ...] = (
     (relay, "client-order", "put what a client remembers into a Private record"),
     (relay, "any-packing", "put what a client remembers into a Private record"),
     (relay, "no-module-state", "its variable LAST_MODEL"),
-    (first_model, "no-module-state", "its variable FIRST_MODELS"),
-    (global_velocity, "resume-is-uninterrupted", "keep nothing outside the records"),
-    (sends_its_memory, "private-stays", "only a Wire may travel"),
-    (keeps_a_wire, "private-stays", "only a Private record may stay"),
-    (sends_everything, "private-stays", "returned other tensors than it must"),
-    (one_tensor_for_both, "own-storage", "send a copy: `.clone()`"),
-    (sends_labels, "bytes-counted", "take centres out of `labels`"),
-    (sends_all_rows, "bytes-counted", "set these rows to 0"),
-    (sends_cheaply, "bytes-counted", "do not override `nbytes`"),
-    (adds_in_place, "inputs-unchanged", "make new tensors instead"),
-    (moves_the_download, "inputs-unchanged", "make new tensors instead"),
-    (one_total_for_all, "undrawn-unchanged", "make a new one in `client_init`"),
+    (of(terms=(FirstModel(),)), "no-module-state", "its variable FIRST_MODELS"),
+    (of(server=GlobalVelocity()), "resume-is-uninterrupted", "keep nothing outside the records"),
+    (of(message=SendsItsMemory()), "private-stays", "only a Wire may travel"),
+    (of(message=KeepsAWire()), "private-stays", "only a Private record may stay"),
+    (ALL_AND_A_PRIVATE_HEAD, "private-stays", "returned other tensors than it must"),
+    (of(message=OneTensorForBoth()), "own-storage", "send a copy: `.clone()`"),
+    (of(message=SendsLabels()), "bytes-counted", "take centres out of `labels`"),
+    (of(message=SendsAllRows()), "bytes-counted", "set these rows to 0"),
+    (of(message=SendsCheaply()), "bytes-counted", "do not override `nbytes`"),
+    (of(terms=(AddsInPlace(),)), "inputs-unchanged", "make new tensors instead"),
+    (of(terms=(MovesTheDownload(),)), "inputs-unchanged", "make new tensors instead"),
+    (of(terms=(OneTotalForAll(),)), "undrawn-unchanged", "make a new one in `client_init`"),
 )

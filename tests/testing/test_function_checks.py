@@ -11,7 +11,7 @@ from raffed.config.optimizers import SCHEDULES
 from raffed.config.selection import SELECTIONS
 from raffed.errors import UnknownNameError, UsageError
 from raffed.own.names import reference_to
-from raffed.testing import check, check_loss, check_metric, check_schedule, check_selection, check_table
+from raffed.testing import check, check_loss, check_schedule, check_selection, check_table
 from raffed.testing.functions import LossContract, MetricContract, ScheduleContract, SelectionContract
 from raffed.testing.tables import TableContract
 from tests.cli.conftest import Cli
@@ -153,9 +153,3 @@ def test_arguments_reach_what_is_checked_and_wrong_ones_are_refused(lab: Path) -
         "one-client",
         *("inputs-unchanged", "same-twice", "no-global-generator"),
     ]
-
-
-def test_a_function_s_error_is_reported_by_its_own_file_and_line() -> None:
-    why = {one.name: one.why for one in check_metric(broken.worst_recall)}["one-class"]
-    assert "tests/testing/broken_functions.py:" in why
-    assert "ZeroDivisionError" in why
