@@ -36,7 +36,6 @@ BASE = RunConfig(
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[raffed.RunResult, Path]:
-    """A run that its rule ended."""
     out = tmp_path_factory.mktemp("early") / "run"
     return raffed.run(BASE, out), out
 

@@ -91,16 +91,6 @@ def test_a_method_that_diverges_keeps_no_other_from_the_report(
         raffed.compare(["fedprox"], BASE, out=tmp_path / "b", progress=False)
 
 
-def test_progress_goes_to_stderr_and_standard_output_stays_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raffed.compare(["fedavg"], BASE, out=tmp_path / "a")
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert f"fedavg → {tmp_path / 'a' / 'fedavg'}" in told.err
-    assert "round 2/2  loss" in told.err
-
-
 def test_the_functions_work_inside_a_running_event_loop_and_in_a_thread(tmp_path: Path) -> None:
     found: list[dict[str, str]] = []
 

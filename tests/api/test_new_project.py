@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A Python command in the project, which finds it and this checkout."""
     path = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
     return python(["-m", *words], cwd=folder, env={**os.environ, "PYTHONPATH": path}, timeout=300)
 

@@ -140,8 +140,6 @@ def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(
 
 
 class Heard(Shown):
-    """Keeps what it is told."""
-
     def __init__(self) -> None:
         self.events: list[str] = []
 

@@ -20,7 +20,6 @@ __all__ = ["cli", "lab"]
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of four rounds. Not to be changed."""
     folder = tmp_path_factory.mktemp("bundles") / "run"
     raffed.run(small(), folder)
     return folder
@@ -28,7 +27,6 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def archive(run_folder: Path) -> Path:
-    """The bundle of `run_folder`."""
     return raffed.bundle(run_folder, run_folder.parent / "run.zip").path
 
 
@@ -59,6 +57,5 @@ OUTER = ("bundle.json",)
 
 
 def contents(archive: Path) -> dict[str, bytes]:
-    """Name → bytes of all members."""
     with zipfile.ZipFile(archive) as found:
         return {name: found.read(name) for name in found.namelist()}

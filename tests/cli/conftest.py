@@ -31,7 +31,6 @@ class Outcome(NamedTuple):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """stdout as JSON lines; raises if any line is something else."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -65,7 +64,6 @@ def shell(*argv: object, cwd: Path | None = None, fresh: bool = False) -> subpro
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder: name → bytes."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -83,7 +81,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(finished: Path, tmp_path: Path) -> Path:
-    """A copy of the finished run, to be damaged."""
     return Path(shutil.copytree(finished, tmp_path / "copied"))
 
 

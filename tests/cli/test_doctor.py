@@ -75,5 +75,4 @@ def measured_on_the_page() -> list[str]:
 
 
 def kinds(names: list[str]) -> list[str]:
-    """The names without their numbers, each once."""
     return list(dict.fromkeys(re.sub(r"\d+", "N", name) for name in names))

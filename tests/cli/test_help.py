@@ -19,15 +19,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import raffed
-from raffed.cli import main, tables
+from raffed.cli import tables
 from raffed.cli.app import app
 from raffed.cli.messages import GONE
 from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
-from raffed.cli.tables import fitted, show_summary
+from raffed.cli.tables import fitted
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
-from raffed.errors import UsageError
 from raffed.methods import METHODS
 from raffed.models import MODELS
 from tests.cli.conftest import Cli, shell
@@ -119,16 +118,6 @@ def test_only_options_that_change_no_bit_are_said_to_change_none() -> None:
     assert "changes no bit" in WHERE
 
 
-@pytest.mark.parametrize(
-    ("kind", "typed", "near"),
-    [("methods", "fedmx", "fedmr"), ("models", "lenett", "lenet"), ("datasets", "femnits", "femnist")],
-)
-def test_an_unknown_name_gets_the_nearest_ones(cli: Cli, kind: str, typed: str, near: str) -> None:
-    done = cli(kind, typed)
-    assert (done.code, done.out) == (2, "")
-    assert near in done.err
-
-
 def test_a_split_is_shown_saved_and_drawn(cli: Cli, tmp_path) -> None:
     saved, drawn = tmp_path / "in" / "p.npz", tmp_path / "p.png"
     first = cli("splits", "p10c2", "--save", saved, "--draw", drawn)
@@ -145,21 +134,8 @@ def test_a_picture_needs_a_split_and_a_known_ending(cli: Cli, tmp_path) -> None:
     assert cli("splits", "p10c2", "--draw", tmp_path / "out.docx").code == 2
 
 
-def test_a_split_in_stages_says_how_many_how_large_and_in_which_order(cli: Cli) -> None:
-    """Three stages of four clients."""
-    text = cli("splits", "stages:4:3:3:if4:outer").out
-    (line,) = [line for line in text.splitlines() if line.startswith("stages ")]
-    assert "3 of " in line
-    assert "outer order" in line
-    assert "stages " not in cli("splits", "p10c2").out
-
-
 LISTINGS = ("methods", "datasets", "splits", "models", "metrics", "reproduce --list", "doctor")
 DETAILS = ("methods fedmr", "models mlp", "datasets digits", "metrics accuracy", "splits dirichlet:10:0.5")
-ROW = {
-    **{"Data set": "digits", "Partition": "iid:4", "Seeds": "1", "Rounds": "2", "State": "finished"},
-    "Aggregation, last %": "90.00",
-}
 ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -203,25 +179,6 @@ def test_no_listing_breaks_a_word_of_its_header(
     check(done.out, titles)
 
 
-def test_reasons_against_a_comparison_stand_below_a_narrow_table(
-    titles: list[Sequence[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They made a row taller than a screen. A reason that several rows have is printed once."""
-    why = "not comparable: the network differs (lenet / mlp); the second value is that of ditto name=mlp"
-    runs = [
-        {"Method": name, **ROW, "Comparable": text} for name, text in [("a", "yes"), ("b", why), ("b", why)]
-    ]
-    show_summary("report.html", runs)
-    out = capsys.readouterr().out
-    check(out, titles)
-    assert out.count("the network differs") == 1
-    above, _, below = out.partition("agg:")
-    assert [line.split() for line in above.splitlines() if line.split()[:1] == ["b"]] == [
-        ["b", "90.00", "not", "comparable"]
-    ] * 2
-    assert f"b: {why}" in below
-
-
 @pytest.mark.parametrize("typed", GONE)
 def test_what_is_gone_is_refused_with_what_to_do_instead(cli: Cli, typed: str) -> None:
     done = cli(f"run --out somewhere {typed}" if typed.startswith("--") else typed)
@@ -240,12 +197,6 @@ def said(*words: str) -> str:
     return found.output
 
 
-def test_the_verb_cache_says_where_the_arrays_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["cache", "list"])
-    assert "delete files of ~/.cache/raffed/arrays" in capsys.readouterr().err
-
-
 def test_runs_are_listed_with_state_rounds_and_accuracy(tmp_path: Path) -> None:
     config = raffed.RunConfig(
         federation=raffed.Federation(rounds=2), runtime=raffed.Runtime(execution="serial"), seed=7
@@ -262,11 +213,6 @@ def test_runs_are_listed_with_state_rounds_and_accuracy(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in said("runs", "list", str(tmp_path), "--json").splitlines()]
     assert [line["state"] for line in lines] == ["unreadable", "finished"]
     assert lines[1]["accuracy"] == pytest.approx(result.accuracy)
-
-
-def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such folder"):
-        said("runs", "list", str(tmp_path / "nowhere"))
 
 
 def test_a_split_goes_to_pfllib_and_comes_back_as_the_same_clients(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +25,10 @@ from tests.forging import edited
 from tests.runtime.conftest import small
 
 INSIDE = (
-    "run.json",
-    "partition.npz",
-    "metrics",
-    "checkpoints",
-    "vaults",
-    ".lock",
-    ".run.json.tmp",
-    "final.safetensors",
-    ".partition.npz.tmp",
-    "metrics/part-000001-000002.parquet",
-    "metrics/.part-000003-000004.parquet.tmp",
-    "checkpoints/.part",
-    "checkpoints/round-000004",
+    *("run.json", "partition.npz", "metrics", "checkpoints", "vaults", ".lock", ".run.json.tmp"),
+    *("final.safetensors", ".partition.npz.tmp", "metrics/part-000001-000002.parquet", "anything/else"),
+    *("metrics/.part-000003-000004.parquet.tmp", "checkpoints/.part", "checkpoints/round-000004"),
     "checkpoints/round-000002/state.json",
-    "anything/else",
 )
 
 
@@ -111,15 +100,11 @@ def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(
     assert raffed.resume(tmp_path / "link").hashes == raffed.run(small()).hashes
 
 
+OTHERS = ("summary.csv", "summary.md", "curves.png", ".report.tmp.html")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        "report.html",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("summary.csv", "summary.md", "curves.png", ".report.tmp.html")
-        ),
-    ],
+    "name", ["report.html", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
 def test_a_report_takes_the_place_of_a_link_and_leaves_what_it_led_to(
     cli: Cli, stopped: Path, outside: Path, tmp_path: Path, name: str
@@ -167,7 +152,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     from raffed.runtime.record_codec import load_record
 
     made: Partition = make_partition(parse_split("iid:2"), datasets.load_dataset("digits").y, 10, None, 0)
-    writers: dict[str, Callable[[Path], object]] = {
+    writers = {
         "a.json": lambda path: write_json(path, {}),
         "b.npz": made.save,
         "c": lambda path: save_record(ClientState(Params({}), Params({}), {}), path),

@@ -24,7 +24,6 @@ from raffed.tables.planner import (
     execute_runs,
     finished,
     planned_runs,
-    state,
     within_budget,
 )
 from tests.cli.conftest import Cli, shell
@@ -109,15 +108,6 @@ def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> Non
         assert len(about["claims"]) == 9
     about = written("map/table3-aggregation", "proxy", tmp_path, ["famnist"])
     assert about["averages"] == about["claims"] == []
-
-
-@pytest.mark.more
-def test_the_list_tells_each_item_s_state(reproduced: Path) -> None:
-    assert state(find_item("map/table2"), reproduced).startswith("smoke ")
-    assert state(find_item("fedmr/table1"), reproduced) == "never run"
-    out = shell("reproduce", "--list", "--out", reproduced).stdout
-    assert out.count("never run") > 20
-    assert "measure eigenvalue_variance" not in out
 
 
 def test_tables_of_what_is_finished_run_and_probe_nothing(

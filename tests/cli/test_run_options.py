@@ -60,7 +60,6 @@ SERIAL = (*SMALL, "--execution", "serial")
 
 
 def numbers(out: str) -> list[list[float]]:
-    """The printed seconds of each round: in all, then the parts."""
     table = out[out.index("profile of") :].splitlines()
     return [[float(word) for word in line.split()[1:]] for line in table if re.match(r" +\d+ +\d", line)]
 

@@ -1,18 +1,24 @@
-"""What a terminal, a log and a program see of runs and searches: one stream of events, three renderers."""
+"""What a terminal, a log, a program and a page that loads itself show of runs, and the last warnings."""
 
 from __future__ import annotations
 
-import io
 import json
+import logging
+import os
 import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from raffed.api.running import Run
+from raffed.cli import checking
+from raffed.cli.messages import count_warning, repeated_warnings
 from raffed.cli.screen import BarScreen, LineScreen, Overall, Screen, make_screen
 from raffed.config.run import RunConfig
+from tests.cli.conftest import Cli
 
 BEGIN = {"event": "begin", "title": "a run", "rounds": 2000}
 ROUND = {
@@ -27,8 +33,7 @@ ROUND = {
 }
 
 
-def runs(number: int) -> list[Run]:
-    """Runs of several seeds, which are executed at the same time."""
+def two_runs(number: int) -> list[Run]:
     return [
         Run(f"fedavg, seed {k}", RunConfig(seed=k), Path(f"out/seed-{k}"), {"method": "fedavg", "seed": k})
         for k in range(number)
@@ -36,7 +41,6 @@ def runs(number: int) -> list[Run]:
 
 
 def shown_twice(screen: Screen, several: list[Run]) -> None:
-    """Two runs begin and do a round; the first comes to its end, and the second fails."""
     for run in several:
         screen.show({**BEGIN, "title": run.title}, run=run)
         screen.show({**ROUND, "round": 500, **run.about}, run=run)
@@ -45,31 +49,13 @@ def shown_twice(screen: Screen, several: list[Run]) -> None:
     screen.show({"event": "failed", **several[1].about, "message": "the loss is nan"}, run=several[1])
 
 
-@pytest.mark.parametrize("width", [24, 40, 80, 120])
-def test_a_narrow_terminal_keeps_the_number_of_the_round_and_drops_the_rest(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    screen, shown = BarScreen(), io.StringIO()
-    screen.show(BEGIN)
-    screen.show(ROUND)
-    assert screen.bar is not None
-    Console(file=shown, width=width).print(screen.bar.get_renderable())
-    screen.close()
-    [line] = shown.getvalue().splitlines()
-    assert len(line) <= width
-    assert " 1234/2000 loss" in line
-    assert ("━" in line, "20 clients/s" in line) == (width >= 100, width >= 80)
-    assert capsys.readouterr().out.startswith("a run\n")
-
-
 @pytest.mark.parametrize("kind", [LineScreen, BarScreen])
 def test_of_several_runs_at_once_each_ends_with_a_line_and_errors_go_to_stderr(
     kind: type[LineScreen], capsys: pytest.CaptureFixture[str]
 ) -> None:
     screen = kind()
     screen.overall = Overall(61)
-    shown_twice(screen, runs(2))
+    shown_twice(screen, two_runs(2))
     screen.close()
     told = capsys.readouterr()
     assert "fedavg, seed 0: done  aggregation 50.0 %  personalization –" in told.out
@@ -83,7 +69,7 @@ def test_a_program_gets_every_event_of_the_runs_and_a_person_gets_only_folders_w
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with make_screen(as_json=True) as screen:
-        shown_twice(screen, runs(2))
+        shown_twice(screen, two_runs(2))
         print("a library's notice")
     told = capsys.readouterr()
     events = [json.loads(line) for line in told.out.splitlines()]
@@ -94,6 +80,137 @@ def test_a_program_gets_every_event_of_the_runs_and_a_person_gets_only_folders_w
         ("failed", "fedavg", 1),
     ]
     assert told.err.splitlines() == ["raffed: fedavg, seed 1: the loss is nan", "a library's notice"]
-    shown_twice(make_screen(as_json=False, quiet=True), runs(2))
+    shown_twice(make_screen(as_json=False, quiet=True), two_runs(2))
     told = capsys.readouterr()
     assert (told.out, told.err) == ("out/seed-0\n", "raffed: fedavg, seed 1: the loss is nan\n")
+
+
+log = logging.getLogger("raffed.runs.run")
+# SCAFFOLD has its own weight decay
+ONE = "run --method scaffold --momentum 0 --weight-decay 0.01 --split p4c3 --samples 200 --rounds 1"
+TEXT = "SCAFFOLD overrides local.weight_decay = 0.01"
+
+
+def test_warnings_of_this_process_and_of_others_are_repeated_and_other_records_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with repeated_warnings(["compare"]):
+        log.warning("only %d", 1)
+        log.info("no warning")
+        log.error("an error is shown by itself")
+        count_warning("only 1")
+        count_warning("of another process")
+    assert capsys.readouterr().err.splitlines()[-3:] == [
+        "raffed: 3 warnings:",
+        "  only 1 (2 times)",
+        "  of another process",
+    ]
+
+
+def test_the_run_ends_with_its_warnings_and_an_error_stays_last(
+    cli: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("runs") / "a"
+    done = cli(ONE, "--execution", "serial", "--out", place)
+    header, text = done.err.splitlines()[-2:]
+    assert (done.code, header) == (0, "raffed: 1 warning:")
+    assert text.startswith(f"  {TEXT}")
+    again = cli(ONE, "--execution", "serial", "--out", place)
+    assert again.code == 2
+    assert place.name in again.err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_runs_side_by_side_show_a_warning_once_and_count_each_run(
+    cli: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    done = cli(ONE, "--seeds", "2", "--out", tmp_path_factory.mktemp("s"))
+    lines = [line for line in done.err.splitlines() if TEXT in line]
+    assert done.code == 0, done.err
+    assert len(lines) == 2
+    assert lines[1].endswith("(2 times)")
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterator[None]], None]:
+    """naps(events) makes every nap the next step of `events`, and the last one a Ctrl-C."""
+
+    def use(events: Iterator[None]) -> None:
+        monkeypatch.setattr(
+            checking, "nap", lambda _: next(events, None) or os.kill(os.getpid(), signal.SIGINT)
+        )
+
+    return use
+
+
+def test_the_page_is_written_again_and_loads_itself_until_ctrl_c(
+    cli: Cli, finished: Path, tmp_path: Path, naps: Callable[[Iterator[None]], None]
+) -> None:
+    runs, page = tmp_path / "runs", tmp_path / "out" / "report.html"
+    seen: list[str] = []
+    naps_left = [
+        lambda: seen.append("no page yet" if not page.exists() else "a page"),
+        lambda: shutil.copytree(finished, runs / "a"),
+        lambda: seen.append(page.read_text(encoding="utf-8")),
+        lambda: shutil.copytree(finished, runs / "b"),
+        lambda: seen.append(page.read_text(encoding="utf-8")),
+    ]
+
+    def events() -> Iterator[bool]:
+        for one in naps_left:
+            one()
+            yield True
+
+    naps(events())
+    done = cli("report", runs, "--out", tmp_path / "out", "--watch")
+    assert done.code == 0, "Ctrl-C is how it ends"
+    assert "Traceback" not in done.err
+    assert seen[0] == "no page yet"
+    assert 'data-reload="5.0"' in seen[1]
+    assert "<b>1</b> run<" in seen[1]
+    assert "<b>2</b> runs<" in seen[2]
+    last = page.read_text(encoding="utf-8")
+    assert "data-reload" not in last.split("<script>", 1)[0]
+    assert last == seen[2].replace(' data-reload="5.0"', "", 1)
+    assert "written again" in done.out
+    assert done.err.count("waiting") == 1
+    left = sorted(path.name for path in page.parent.iterdir())
+    assert left == ["curves.png", "report.html", "summary.csv", "summary.md"], "nothing half-written stays"
+
+
+def test_a_url_cannot_be_watched(cli: Cli, tmp_path: Path) -> None:
+    refused = cli("report", "s3://bucket/runs", "--out", tmp_path, "--watch")
+    assert refused.code == 2
+    assert "--watch needs folders of this machine" in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
+
+
+def test_what_no_report_reads_is_no_change_and_a_folder_that_is_not_there_yet_is_an_empty_one(
+    tmp_path: Path,
+) -> None:
+    run = tmp_path / "a"
+    for name in ("run.json", "metrics/part-1-1.parquet"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        before = checking.snapshot([tmp_path])
+        (run / name).write_text("x")
+        assert checking.snapshot([tmp_path]) != before
+    before = checking.snapshot([tmp_path])
+    for name in ("report.html", "curves.png", "run.log", "metrics/.part-2.parquet", "checkpoints/run.json"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("x")
+    assert checking.snapshot([tmp_path]) == before
+    assert checking.snapshot([tmp_path / "later"]) == frozenset()
+
+
+def test_a_change_during_a_writing_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def write() -> None:
+        seen.append(len(seen))
+        if len(seen) == 1:
+            (tmp_path / "run.json").write_text("it went on meanwhile")
+
+    stopped = iter([False, False, False, True])
+    look = lambda: checking.snapshot([tmp_path])  # noqa: E731
+    checking.repeat(write, look, lambda: None, lambda: next(stopped))
+    assert seen == [0, 1]

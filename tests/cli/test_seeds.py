@@ -32,7 +32,6 @@ def hashes(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs follow each other in this process, as they do on Ray: starting a process takes seconds."""
     monkeypatch.setattr("raffed.api.many_runs.in_processes", lambda runs: False)
 
 
@@ -179,7 +178,6 @@ def test_one_signal_stops_all_seeds_and_the_same_command_goes_on_to_the_same_bit
 
 
 def wait_until_none_works(folders: list[Path]) -> None:
-    """The processes of a killed command stop by themselves, after their round."""
     for _ in range(600):
         if all(read_run(folder)["state"] == "stopped" for folder in folders):
             return

@@ -18,7 +18,6 @@ import pytest
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus
 
-from raffed.errors import UsageError
 from raffed.own import gate
 from raffed.runtime.ray import jobs
 from raffed.runtime.ray.jobs import JobOrder, Jobs
@@ -271,15 +270,6 @@ def test_without_the_token_one_short_line_says_where_to_put_it(
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert done.err.startswith("raffed: the Ray job server at http://127.0.0.1:1 needs a token")
     assert "RAY_AUTH_TOKEN_PATH" in done.err
-
-
-def test_where_no_server_answers_it_says_what_to_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(address: str | None) -> None:
-        raise ConnectionError("Failed to connect")
-
-    monkeypatch.setattr(jobs, "JobSubmissionClient", refuses)
-    with pytest.raises(UsageError, match="RAY_AUTH_TOKEN_PATH"):
-        Jobs("http://127.0.0.1:1")
 
 
 def test_jobs_are_listed_the_newest_first_with_the_time_they_took(cli: Cli, server: Server) -> None:

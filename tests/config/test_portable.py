@@ -21,7 +21,6 @@ from raffed.errors import UsageError
 
 
 def config(bits: str = "portable", **more: Mapping[str, Json]) -> raffed.RunConfig:
-    """A run whose numerics have these bits."""
     return raffed.RunConfig.from_dict({**more, "numerics": {**more.get("numerics", {}), "bits": bits}})
 
 

@@ -20,8 +20,6 @@ SECONDS = 60.0  # no input may keep raffed busy for longer; the machine may be s
 
 @contextlib.contextmanager
 def in_time() -> Iterator[None]:
-    """Fail if the block takes longer than SECONDS."""
-
     def late(number: int, frame: FrameType | None) -> None:
         raise AssertionError(f"still busy after {SECONDS} s")
 
@@ -65,5 +63,4 @@ class Source(NamedTuple):
         return self.work / "run"
 
     def nothing_escaped(self) -> None:
-        """Beside the folders of the test there is nothing."""
         assert {path.name for path in self.work.parent.iterdir()} <= {"work", "run"}

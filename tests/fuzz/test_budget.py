@@ -24,6 +24,7 @@ from raffed.results.metric import Row
 from raffed.results.writer import read_part, table_of
 from tests.cli.conftest import Cli, cli
 from tests.fuzz.harness import in_time
+from tests.fuzz.strangers import Trap
 from tests.params import one_in
 
 __all__ = ["cli"]
@@ -33,7 +34,6 @@ RUN = {"run_id": "a", "method": "fedavg", "dataset": "digits", "partition": "iid
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are 64 MiB of free memory."""
     monkeypatch.setattr("raffed.budget.free_memory", lambda: float(FREE))
 
 
@@ -159,16 +159,6 @@ def test_a_picture_is_read_by_its_contents_and_never_as_a_program(tmp_path: Path
         Image.new("RGB", (8, 8)).save(tmp_path / label / "0.png", format="EPS")
     with pytest.raises(UsageError, match="is not an image that can be read"):
         load(f"folder:{tmp_path}")
-
-
-class Trap:
-    """An object whose pickle makes a file when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
-        return Path.touch, (self.path,)
 
 
 def test_pickles_of_pfllib_are_read_by_the_user_s_word_only(cli: Cli, tmp_path: Path) -> None:

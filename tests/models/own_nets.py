@@ -33,8 +33,6 @@ class SmallNet(nn.Module):
 
 
 class Dropped(nn.Module):
-    """A perceptron with nn.Dropout."""
-
     def __init__(self, in_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__()
         self.inner = nn.Linear(in_shape[0], 8)
@@ -54,8 +52,6 @@ def chain(num_classes: int) -> nn.Module:
 
 
 class Biasless(nn.Sequential):
-    """One linear layer without a bias."""
-
     def __init__(self, in_shape: tuple[int, ...], num_classes: int) -> None:
         super().__init__(nn.Linear(in_shape[0], num_classes, bias=False))
 
@@ -104,7 +100,6 @@ def table(num_classes: int, kind: str = "LayerNorm") -> nn.Module:
 
 
 def flat_norm(num_classes: int) -> nn.Module:
-    """BatchNorm on vectors, which cannot train on a batch of one sample."""
     return nn.Sequential(nn.Flatten(1), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, num_classes))
 
 
@@ -198,12 +193,10 @@ class Trap(nn.Module):
 
 
 def a_list(num_classes: int) -> list[int]:
-    """A factory that does not make a module."""
     return [num_classes]
 
 
 def broken(num_classes: int) -> nn.Module:
-    """A factory with a mistake in it."""
     return nn.Linear(FEATURES, num_classes + undefined)  # type: ignore[name-defined]  # noqa: F821
 
 

@@ -43,7 +43,6 @@ def config(model: raffed.Model = SMALL, method: str = "fedavg", **other: object)
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of FedAvg with a user's network."""
     folder = tmp_path_factory.mktemp("own") / "run"
     raffed.run(config(), folder)
     return folder

@@ -100,10 +100,8 @@ BASE = RunConfig(
 
 
 def write(folder: Path) -> None:
-    """Write the file as mylab.py into a folder."""
     (folder / "mylab.py").write_text(FILE.lstrip("\n"), encoding="utf-8")
 
 
 def federated(**changes: float | str) -> RunConfig:
-    """Return the small run with another federation."""
     return replace(BASE, federation=replace(BASE.federation, **changes))

@@ -19,7 +19,6 @@ USE = "import pickle; code = pickle.load(open({file!r}, 'rb')); from raffed.own.
 
 
 def elsewhere(folder: Path, file: Path, ends: str, **before: str) -> str:
-    """Unpickle a file in a process in another folder, run a line, and return what it prints."""
     folder.mkdir(exist_ok=True)
     for name, text in before.items():
         write(folder / f"{name}.py", text)

@@ -24,7 +24,6 @@ raffed.run(raffed.RunConfig(method="./prox.py:myprox", data=raffed.Data(split="p
 
 
 def changed(source: Path, text: str = "EDITED = True\n") -> tuple[str, str]:
-    """Add a line to a file. Return its hash before and now."""
     before = source.read_bytes()
     source.write_bytes(before + text.encode())
     return hashlib.sha256(before).hexdigest(), hashlib.sha256(before + text.encode()).hexdigest()

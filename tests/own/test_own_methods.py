@@ -5,22 +5,30 @@ from __future__ import annotations
 import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import raffed
+from raffed.cli.submitting import own_references
 from raffed.config.run import RunConfig
+from raffed.core.measures.own_metric import own_metric
 from raffed.core.method import Method
+from raffed.core.training.own_loss import criterion_of
+from raffed.data.own_data import checked_name, is_own, load_own
+from raffed.data.splits import parse_split, split_name
 from raffed.errors import UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method, method_info, method_name
 from raffed.methods.own import method
 from raffed.own.gate import entry_points
 from raffed.own.resolve import load
+from raffed.results import read_run
 from raffed.results.runfile import folder_name
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
 from tests.laws.test_selected_runs import config, took_part
+from tests.own.own_code import write
 
 
 def test_a_function_in_a_configuration_is_stored_as_its_reference(lab: Path) -> None:
@@ -219,3 +227,88 @@ def test_arguments_that_a_rule_of_one_s_own_does_not_have_are_refused(lab: Path)
     (lab / "rules.py").write_text(OWN)
     with pytest.raises(UsageError, match="wide"):
         prepare_run(config("./rules.py:last", wide=2))
+
+
+ENTRY_POINTS = """
+[raffed.splits]
+halves = mylab:halves
+iid = mylab:halves
+[raffed.datasets]
+wards = mylab:mine
+digits = mylab:mine
+[raffed.losses]
+focal = mylab:focal
+[raffed.metrics]
+right = mylab:right
+[raffed.models]
+wardnet = mylab:net
+"""
+
+
+@pytest.fixture
+def installed(lab: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    write(lab)
+    monkeypatch.setenv("RAFFED_CACHE", str(lab / "cache"))
+    package = FakePackage(lab)
+    (lab / "mylab-0.1.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS, encoding="utf-8")
+    entry_points.cache_clear()
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, package])
+    yield lab
+    entry_points.cache_clear()
+
+
+@pytest.mark.usefixtures("installed")
+def test_short_names_stand_for_the_package_s_code_and_take_none_of_raffed_s() -> None:
+    assert parse_split("Halves", {"clients": 3}).client_count == 3
+    assert split_name("HALVES") == "halves"
+    assert type(parse_split("iid:3")).__name__ == "Iid"
+    assert criterion_of("focal", {}).name == "focal"
+    assert own_metric("right").unit == "fraction"
+    assert checked_name("Wards") == "wards"
+    assert len(load_own("wards").dataset.y) == 48
+    assert not is_own("digits")
+    with pytest.raises(UsageError, match="wards"):
+        checked_name("ward")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("listing", "name"),
+    [("splits", "halves"), ("datasets", "wards"), ("models", "wardnet"), ("metrics", "right")],
+)
+def test_a_listing_names_the_package(cli: Cli, listing: str, name: str) -> None:
+    lines = cli(listing).out.splitlines()
+    assert any(name in line and "mylab" in line and "mylab 0.1" in line for line in lines)
+
+
+def test_a_run_by_short_names_records_reference_and_package(installed: Path, cli: Cli) -> None:
+    said = ["run", "--dataset", "wards", "--loss", "focal", "--metric", "right", *QUICK, "--split", "halves"]
+    assert cli(*said, "--rounds", 1, "--quiet", "--out", "run").code == 0
+    about = read_run(installed / "run")
+    assert {one["role"]: one["reference"] for one in about["code"]} == {
+        "split": "mylab:halves",
+        "loss": "mylab:focal",
+        "metric right": "mylab:right",
+    }
+    assert cli("verify", "run").code == 0
+
+
+def test_the_code_that_a_file_names_travels_with_a_job(installed: Path) -> None:
+    (installed / "run.toml").write_text(
+        'method = "./prox.py:myprox"\nloss = "./mylab.py:focal"\n[data]\ndataset = "./mylab.py:mine"\n'
+        'split = "./mylab.py:halves"\n[model]\nname = "./net.py:Net"\n[federation]\n'
+        'metrics = ["./mylab.py:right", "mylab:nll"]\n',
+        encoding="utf-8",
+    )
+    words = ["run", "run.toml", "--metric", "./mylab.py:errors,./mylab.py:nll"]
+    assert set(own_references(words, ["run.toml"])) == {
+        "./mylab.py:errors",
+        "./mylab.py:nll",
+        "./prox.py:myprox",
+        "./mylab.py:focal",
+        "./net.py:Net",
+        "./mylab.py:mine",
+        "./mylab.py:halves",
+        "./mylab.py:right",
+        "mylab:nll",
+    }

@@ -73,9 +73,7 @@ class Store(Protocol):
         """Of the bucket's objects; markers of folders, which end in a slash, left out."""
         ...
 
-    def end(self) -> None:
-        """Make the store go away."""
-        ...
+    def end(self) -> None: ...
 
 
 def _options(host: str) -> str:
@@ -203,7 +201,6 @@ class Ceph:
             return False
 
     def _start(self, *command: str) -> subprocess.Popen[bytes]:
-        """A daemon in the foreground of its own process."""
         with (self.folder / "out.log").open("ab") as log:
             made = subprocess.Popen([*command, "-c", str(self._conf), "-f"], stdout=log, stderr=log)
         self._running.append(made)
@@ -233,13 +230,11 @@ class Ceph:
 
 
 def has_ceph() -> bool:
-    """Whether the programs are installed that `Ceph` starts."""
     return all(shutil.which(name) for name in CEPH)
 
 
 @contextlib.contextmanager
 def ceph() -> Iterator[Ceph]:
-    """A cluster for the body."""
     made = Ceph()
     try:
         yield made

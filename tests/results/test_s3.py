@@ -142,17 +142,6 @@ def test_a_store_that_refuses_files_with_contents_is_an_error_before_work_starts
     assert "round" not in done.out
 
 
-def test_what_is_gone_here_is_removed_there_and_nothing_else(store: Store) -> None:
-    for names in (("a.json", "b.json"), ("a.json", "c.json")):
-        with mirrored(f"s3://lab/x{store.options}") as here:
-            here.mkdir(exist_ok=True)
-            for path in here.iterdir():
-                path.unlink()
-            for name in names:
-                (here / name).write_text(name)
-    assert store.names() == ["x/a.json", "x/c.json"]
-
-
 def test_a_bucket_that_is_not_there_is_an_error_before_work_starts(
     store: Store,
     cli: Cli,  # noqa: F811

@@ -34,7 +34,6 @@ from raffed.search.ray_tune import outcome
 from raffed.search.request import Request
 from raffed.search.space import Axes
 from raffed.search.trainable import (
-    Progress,
     Report,
     TrialTask,
     federation,
@@ -58,7 +57,6 @@ PROX = Request(BASE, ("fedprox",), grid={})
 
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What Tune would be told."""
     found: list[dict[str, Any]] = []
     monkeypatch.setattr("ray.tune.report", found.append)
     return found
@@ -271,22 +269,6 @@ def test_a_trial_sends_its_warnings_with_its_next_report_and_once(monkeypatch: p
         ("round 2 of two lines",),
         (),
     ]
-
-
-def test_a_report_that_tune_passes_on_again_does_not_repeat_its_warnings() -> None:
-    heard: list[tuple[str, tuple[str, ...]]] = []
-
-    def listener(state: str, trial: Any, report: Report) -> None:
-        heard.append((state, warnings_in(report)))
-
-    report = with_warnings(ROW, ["of the trial"])
-    progress = Progress(listener, {"b"})
-    for name in "ab":
-        trial = SimpleNamespace(trial_id=name, last_result=report)
-        progress.on_trial_result(1, [], trial, report)
-        progress.on_trial_complete(1, [], trial)
-    running = ("running", ("of the trial",))
-    assert heard == [running, ("done", ()), running, ("pruned", ())]
 
 
 def test_the_board_counts_the_warnings_of_trials(capsys: pytest.CaptureFixture[str]) -> None:

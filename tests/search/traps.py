@@ -6,22 +6,14 @@ import json
 import pickle
 from pathlib import Path
 
+from tests.fuzz.strangers import Trap
+
 STATES = (
     "experiment_state-2026-01-01_00-00-00.json",
     "basic-variant-state-2026-01-01_00-00-00.json",
     "search_gen_state-x.json",
 )
 PICKLES = ("tuner.pkl", "trainable.pkl", "searcher-state-x.pkl", "error.pkl", "params.pkl")
-
-
-class Trap:
-    """Unpickled it makes the file `path`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.touch, (self.path,)
 
 
 def plant(sweep: Path, sprung: Path) -> list[Path]:

@@ -21,8 +21,6 @@ CALLS = itertools.count()
 
 
 class DrawsGlobally(Term):
-    """Reads torch's global generator."""
-
     def loss(self, f: Forward, k: Context) -> Tensor:
         return torch.rand(()) * f.logits.square().mean()
 
@@ -35,15 +33,11 @@ class Branches(Term):
 
 
 class Explodes(Term):
-    """Is infinite."""
-
     def loss(self, f: Forward, k: Context) -> Tensor:
         return f.logits.sum() / 0.0
 
 
 class Raises(Term):
-    """Has a mistake in the user's own line."""
-
     def loss(self, f: Forward, k: Context) -> Tensor:
         raise ValueError("a mistake of mine")
 
@@ -56,8 +50,6 @@ class Forgets(Term):
 
 
 class Holds(Term):
-    """Holds a tensor in the recipe."""
-
     value: Tensor
 
     def loss(self, f: Forward, k: Context) -> Tensor:
@@ -65,8 +57,6 @@ class Holds(Term):
 
 
 def of(term: type[Term], *args: object) -> Callable[[], Method]:
-    """A function that makes a method with this term."""
-
     def broken() -> Method:
         return Method("Broken", terms=(term(*args),))
 

@@ -24,14 +24,10 @@ NOTHING_YET = torch.zeros(())
 
 
 class Kept(Private):
-    """What a client keeps, rightly private."""
-
     w: Params
 
 
 class Total(Private):
-    """A sum over a client's rounds."""
-
     value: Tensor
 
 
@@ -42,8 +38,6 @@ class KeptInTheOpen(Wire):
 
 
 class Message(Summable):
-    """What a client sends."""
-
     w: Params
 
 
@@ -107,15 +101,11 @@ class GlobalVelocity(ServerRule[None]):
 
 
 class SendsItsMemory(Ingredient):
-    """Sends the private record itself."""
-
     def finish(self, k: Context) -> tuple[Kept, Kept]:
         return Kept(k.w), Kept(k.w)
 
 
 class KeepsAWire(Ingredient):
-    """Keeps a record that may be sent."""
-
     def finish(self, k: Context) -> tuple[KeptInTheOpen, None]:
         return KeptInTheOpen(k.w.clone()), None
 
@@ -128,8 +118,6 @@ class SendsEverything(Ingredient):
 
 
 class OneTensorForBoth(Ingredient):
-    """Keeps and sends the same tensor."""
-
     def client_init(self, k: Context) -> Kept:
         return Kept(k.w0)
 
@@ -139,8 +127,6 @@ class OneTensorForBoth(Ingredient):
 
 
 class SendsLabels(Ingredient):
-    """Sends numbers that are declared to be labels."""
-
     def finish(self, k: Context) -> tuple[None, HiddenNumbers]:
         return None, HiddenNumbers(torch.ones(1), torch.ones(3, 2))
 
@@ -160,8 +146,6 @@ class SendsCheaply(Ingredient):
 
 
 class AddsInPlace(Term):
-    """Adds up in its memory in place."""
-
     def client_init(self, k: Context) -> Total:
         return Total(torch.zeros(()))
 
@@ -200,8 +184,6 @@ class OneTotalForAll(Term):
 
 
 def of(**parts: object) -> Callable[[], Method]:
-    """A function that makes a method of these parts."""
-
     def careless() -> Method:
         return Method("Careless", **parts)  # type: ignore[arg-type]
 
