@@ -89,9 +89,7 @@ def test_an_extended_run_has_the_bits_of_a_run_with_all_rounds_from_the_start(
     ],
     ids=str,
 )
-def test_what_belongs_to_the_end_of_a_run_is_made_where_the_longer_run_ends(
-    changes: Mapping[str, Value], tmp_path: Path
-) -> None:
+def test_what_ends_a_run_is_made_where_the_longer_ends(changes: Mapping[str, Value], tmp_path: Path) -> None:
     whole = raffed.run(of(6).changed(changes))
     raffed.run(of(4).changed(changes), tmp_path / "run")
     assert raffed.extend(tmp_path / "run", 6).hashes == whole.hashes
@@ -112,9 +110,7 @@ STAGES = {"data__split": "stages:4:2:2:if1:outer", "data__samples": 0}
     ],
     ids=str,
 )
-def test_a_run_whose_rounds_depend_on_their_total_is_not_extended(
-    changes: dict[str, Value], reason: str, tmp_path: Path
-) -> None:
+def test_runs_bound_to_a_total_do_not_extend(changes: dict[str, Value], reason: str, tmp_path: Path) -> None:
     """Cosine over 4 rounds has another second round than cosine over 8."""
     run = tmp_path / "run"
     raffed.run(of(4, **changes), run)
@@ -130,18 +126,14 @@ def test_a_run_is_extended_to_more_rounds_only(four: Path, rounds: int) -> None:
         raffed.extend(four, rounds)
 
 
-def test_an_extension_that_is_stopped_goes_on_to_the_same_bits(
-    four: Path, seven: raffed.RunResult, tmp_path: Path
-) -> None:
+def test_a_stopped_extension_resumes_to_the_same(four: Path, seven: raffed.RunResult, tmp_path: Path) -> None:
     run = copied(four, tmp_path / "run")
     assert raffed.extend(run, 7, stop=lambda: True).state == "stopped"
     assert read_run(run)["rounds_done"] == 5
     assert raffed.resume(run).hashes == seven.hashes
 
 
-def test_a_fork_with_the_same_settings_is_the_run(
-    four: Path, seven: raffed.RunResult, tmp_path: Path
-) -> None:
+def test_a_fork_with_equal_settings_is_the_run(four: Path, seven: raffed.RunResult, tmp_path: Path) -> None:
     run = copied(four, tmp_path / "run")
     raffed.extend(run, 7)
     fork = raffed.fork(run, {}, tmp_path / "fork", at=4)
@@ -154,9 +146,7 @@ def test_a_fork_with_the_same_settings_is_the_run(
     assert ours == theirs
 
 
-def test_a_fork_shares_the_rounds_before_and_differs_after(
-    four: Path, seven: raffed.RunResult, tmp_path: Path
-) -> None:
+def test_a_fork_shares_the_rounds_before_it(four: Path, seven: raffed.RunResult, tmp_path: Path) -> None:
     out = tmp_path / "fork"
     fork = raffed.fork(four, {"local.lr": 0.01, "federation.rounds": 7}, out, at=2)
     about = read_run(out)

@@ -34,8 +34,11 @@ BASE = RunConfig(
 )
 
 
+Ended = tuple[raffed.RunResult, Path]
+
+
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[raffed.RunResult, Path]:
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     out = tmp_path_factory.mktemp("early") / "run"
     return raffed.run(BASE, out), out
 
@@ -44,7 +47,7 @@ def verified(run: Path) -> list[str]:
     return [f"{one.what} {one.round}" for one in raffed.verify(run, 99, progress=False).checks if not one.ok]
 
 
-def test_the_run_ends_three_rounds_after_its_best_one(ended: tuple[raffed.RunResult, Path]) -> None:
+def test_the_run_ends_three_rounds_after_its_best_one(ended: Ended) -> None:
     result, out = ended
     about, values = read_run(out), dict(values_in(result.metrics, "val.accuracy"))
     best = min(round for round, value in values.items() if value == max(values.values()))
@@ -54,16 +57,14 @@ def test_the_run_ends_three_rounds_after_its_best_one(ended: tuple[raffed.RunRes
     assert result.ended_early.startswith(f"{RULE} (best ")
 
 
-def test_the_rounds_until_the_end_are_those_of_a_run_without_a_rule(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
+def test_the_rounds_are_those_of_a_run_without_a_rule(ended: Ended, tmp_path: Path) -> None:
     _, out = ended
     done = read_run(out)["rounds_done"]
     raffed.run(BASE.changed({"federation.stop_when": "", "federation.rounds": done}), tmp_path / "whole")
     assert read_run(tmp_path / "whole")["round_hashes"] == read_run(out)["round_hashes"]
 
 
-def test_verify_checks_the_end_and_the_best_round(ended: tuple[raffed.RunResult, Path]) -> None:
+def test_verify_checks_the_end_and_the_best_round(ended: Ended) -> None:
     found = [one.what for one in raffed.verify(ended[1], 99, progress=False).checks]
     assert "end by federation.stop_when" in found
     assert "best round" in found
@@ -74,16 +75,14 @@ def test_verify_checks_the_end_and_the_best_round(ended: tuple[raffed.RunResult,
     "forge", [lambda about: about["best"].update(round=1), lambda about: about.pop("ended_early")]
 )
 def test_another_best_round_or_end_in_run_json_is_found_out(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path, forge: Callable[[dict[str, Any]], object]
+    ended: Ended, tmp_path: Path, forge: Callable[[dict[str, Any]], object]
 ) -> None:
     shutil.copytree(ended[1], tmp_path / "run")
     edited(tmp_path / "run" / "run.json", forge)
     assert verified(tmp_path / "run") != []
 
 
-def test_verify_finds_a_bit_that_changed_in_the_best_model_of_any_checkpoint(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
+def test_verify_finds_a_changed_bit_in_any_best_model(ended: Ended, tmp_path: Path) -> None:
     for file in ended[1].glob("checkpoints/*/best.safetensors"):
         run = Path(shutil.copytree(ended[1], tmp_path / file.parent.name))
         raw = bytearray(file.read_bytes())
@@ -94,9 +93,7 @@ def test_verify_finds_a_bit_that_changed_in_the_best_model_of_any_checkpoint(
 
 
 @pytest.mark.parametrize("after", [1, 4])
-def test_a_run_that_is_stopped_and_resumed_ends_in_the_same_round_with_the_same_best_model(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path, after: int
-) -> None:
+def test_a_resumed_run_ends_in_the_same_round(ended: Ended, tmp_path: Path, after: int) -> None:
     result, out = ended
     rounds = iter(range(1, 99))
     run = tmp_path / "run"
@@ -108,7 +105,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_in_the_same_round_with_the_same_
 
 
 def test_permuted_test_labels_change_neither_the_end_nor_the_best_model(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, out = ended
     load = setups.load_data
@@ -129,9 +126,7 @@ def test_permuted_test_labels_change_neither_the_end_nor_the_best_model(
     assert best == (out / "best.safetensors").read_bytes()
 
 
-def test_the_exported_best_model_has_the_weights_of_the_best_round(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
+def test_the_exported_best_model_has_the_weights_of_the_best_round(ended: Ended, tmp_path: Path) -> None:
     result, out = ended
     assert result.best_round is not None
     short = BASE.changed({"federation.stop_when": "", "federation.rounds": result.best_round})
@@ -169,9 +164,7 @@ def test_a_rule_that_does_not_fit_the_run_is_refused_before_it_begins(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_its_rule_ended_is_forked_and_not_extended(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
+def test_a_run_that_its_rule_ended_is_forked_and_not_extended(ended: Ended, tmp_path: Path) -> None:
     _, out = ended
     with pytest.raises(UsageError, match="raffed fork"):
         raffed.extend(out, 50)
@@ -181,9 +174,7 @@ def test_a_run_that_its_rule_ended_is_forked_and_not_extended(
     assert read_run(tmp_path / "fork")["rounds_done"] == done + 1
 
 
-def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
+def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(ended: Ended, tmp_path: Path) -> None:
     """The loss of the first round was above the bound of the rule, and that of the shared last one is not."""
     losses = dict(values_in(ended[0].metrics, "val.loss"))
     at = min(losses, key=losses.__getitem__)
@@ -194,9 +185,7 @@ def test_the_rounds_before_a_fork_are_not_judged_by_its_rule(
     assert verified(tmp_path / "fork") == []
 
 
-def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
+def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(ended: Ended, tmp_path: Path) -> None:
     """After round 1 the same model is the best one by the accuracy and by the loss. A rate of 0 leaves it."""
     rule = "val.loss below 1e-9"
     changes: dict[str, Value] = {"local.lr": 0.0, "federation.stop_when": rule, "federation.rounds": 3}
@@ -208,8 +197,6 @@ def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(
 
 
 @pytest.mark.slow
-def test_a_run_on_ray_ends_where_the_serial_one_does(
-    ended: tuple[raffed.RunResult, Path], tmp_path: Path
-) -> None:
+def test_a_run_on_ray_ends_where_the_serial_one_does(ended: Ended, tmp_path: Path) -> None:
     again = raffed.run(replace(BASE, runtime=Runtime(execution="ray", actors=2)), tmp_path / "run")
     assert (again.hashes, again.ended_early) == (ended[0].hashes, ended[0].ended_early)

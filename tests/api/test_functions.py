@@ -45,9 +45,7 @@ def test_every_function_says_what_it_takes_and_returns(name: str) -> None:
     assert [one for one in named if f"{one}:" not in text] == []
 
 
-def test_a_compared_method_has_the_bits_of_a_run_and_is_kept_but_for_another_configuration(
-    compared: tuple[raffed.RunResult, Path],
-) -> None:
+def test_a_compared_method_has_the_bits_of_a_run(compared: tuple[raffed.RunResult, Path]) -> None:
     prox, out = compared
     assert prox.hashes == raffed.run(replace(BASE, method="fedprox", args={"mu": 0.1})).hashes
     before = (out / "fedavg" / "run.json").stat().st_mtime_ns
@@ -73,9 +71,7 @@ def test_compare_takes_one_method_with_several_settings(tmp_path: Path) -> None:
     assert not (tmp_path / "twice").exists()
 
 
-def test_a_method_that_diverges_keeps_no_other_from_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverging_method_spoils_no_other_s_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = raffed.run
 
     def diverging(config: RunConfig, *args: Any, **named: Any) -> raffed.RunResult:

@@ -50,9 +50,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
         return raffed.compare(["fedavg"], BASE, out=out, seeds=3, progress=False)
 
 
-def test_every_seed_has_a_result_with_the_bits_of_a_single_run(
-    compared: Comparison,
-) -> None:
+def test_every_seed_has_a_result_with_the_bits_of_a_single_run(compared: Comparison) -> None:
     found = compared.seeds["fedavg"]
     assert list(found.results) == [3, 4, 5]
     assert found.failed == {}
@@ -128,7 +126,7 @@ def test_runs_on_gpus_share_them_and_use_all(
     assert [one["CUDA_VISIBLE_DEVICES"] for one in halves] == ["2", "5", "2"]
 
 
-def test_runs_on_ray_and_those_of_a_notebook_s_own_method_stay_in_one_process(
+def test_ray_and_notebook_methods_stay_in_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run("fedavg", BASE, tmp_path, {"method": "fedavg"})
@@ -152,9 +150,7 @@ def two_runs(folder: Path) -> list[Run]:
     return [Run(f"seed {k}", replace(BASE, seed=k), folder / f"seed-{k}", {"seed": k}) for k in range(2)]
 
 
-def test_a_process_that_dies_is_named_and_the_next_run_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_process_is_named_and_the_next_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import os, sys; print('a warning', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
     monkeypatch.setattr("raffed.api.many_runs.PROGRAM", program)
     runs = two_runs(tmp_path)
@@ -166,7 +162,7 @@ def test_a_process_that_dies_is_named_and_the_next_run_begins(
     assert shown.events == ["begin 0", "said a warning", "failed 0", "begin 1", "failed 1"]
 
 
-def test_a_request_to_stop_begins_no_other_run_and_a_second_one_ends_a_deaf_process(
+def test_a_second_request_to_stop_ends_a_deaf_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
@@ -193,9 +189,7 @@ def test_a_request_to_stop_begins_no_other_run_and_a_second_one_ends_a_deaf_proc
     assert shown.events[-2:] == ["ready 0", "failed 0"]
 
 
-def test_a_reproduction_s_long_runs_in_one_process_execute_side_by_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_runs_of_a_table_execute_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raffed.api.reproducing.usable_cores", lambda: 4)
     serial = Runtime(execution="serial")
     only = ["famnist lenet", "fedavg,fedrs"]

@@ -170,9 +170,7 @@ def _trials(jobs: Sequence[Planned]) -> list[PlannedRun]:
     return [job for job in jobs if isinstance(job, PlannedRun) and job.trial is not None]
 
 
-def test_trials_choose_by_validation_and_the_choice_runs_with_fresh_seeds_and_all_data(
-    tmp_path: Path,
-) -> None:
+def test_trials_choose_by_validation_and_the_choice_runs_with_fresh_seeds(tmp_path: Path) -> None:
     """The second of two trials diverges, which is an outcome: the first goes on, and both seeds run."""
     after = _executed(_tiny((0.1, 1e3)), tmp_path)
     runs = [job for job in after if isinstance(job, PlannedRun)]
@@ -195,9 +193,7 @@ def test_trials_choose_by_validation_and_the_choice_runs_with_fresh_seeds_and_al
 
 
 @pytest.mark.parametrize("method", one_in(3, ["fedavg", "ccvr", "fedproc"]))
-def test_a_trial_that_goes_on_has_the_bits_of_one_that_begins_with_all_its_rounds(
-    tmp_path: Path, method: str
-) -> None:
+def test_a_trial_that_goes_on_has_the_bits_of_one_begun_with_all_rounds(tmp_path: Path, method: str) -> None:
     """FedProc's rounds depend on their total, and CCVR's last one: these begin again."""
     after = _executed(_tiny((0.1, 0.05)), tmp_path / "on", method)
     short, _, long = _trials(after)

@@ -60,9 +60,7 @@ def test_a_rule_is_asked_only_where_its_part_of_the_gradient_was_seen() -> None:
 
 
 @pytest.mark.parametrize(("count", "wanted"), [([0, 1, 0], 1), ([0, 1, 2], None), ([0, 0, 0], None)])
-def test_counts_beside_the_weights_tell_the_label_of_a_single_image(
-    count: list[int], wanted: int | None
-) -> None:
+def test_counts_beside_the_weights_tell_the_label_of_one_image(count: list[int], wanted: int | None) -> None:
     assert told({"term": ClassSums(torch.zeros(3, 4), torch.tensor(count))}) == wanted
     assert told({}) is None
 

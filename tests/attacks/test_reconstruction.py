@@ -50,9 +50,7 @@ def done(name: str) -> AttackOutcome:
 
 
 @pytest.mark.parametrize("name", ["DLG", "iDLG", "known_head"])
-def test_who_knows_the_weights_of_the_head_gets_the_image_whether_its_gradient_is_sent_or_not(
-    name: str,
-) -> None:
+def test_who_knows_the_weights_of_the_head_gets_the_image_also_without_its_gradient(name: str) -> None:
     """11. Masking the gradient of the head alone protects nothing."""
     one = done(name)
     assert one.attempt.trace[-1] < 0.001

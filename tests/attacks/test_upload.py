@@ -42,9 +42,7 @@ def true_gradient(layers: int = 1) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("method", ONE_STEP)
 @pytest.mark.parametrize("layers", [1, 3])
-def test_the_difference_of_download_and_upload_is_the_gradient_of_what_is_sent_and_of_nothing_else(
-    method: str, layers: int
-) -> None:
+def test_download_minus_upload_is_the_gradient_of_what_is_sent_alone(method: str, layers: int) -> None:
     found, truth = seen(method, layers)[0].gradient(), true_gradient(layers)
     chain = {name for name in truth if name.startswith("body.projection.")}
     hidden = {"fedavg": set(), "mpfedcon": HEAD | chain}.get(method, HEAD)

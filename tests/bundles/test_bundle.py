@@ -35,9 +35,7 @@ def test_the_same_run_gives_the_same_bytes(archive: Path, run_folder: Path, tmp_
     assert raffed.bundle(moved, tmp_path / "moved.zip").sha256 == again.sha256
 
 
-def test_a_bundle_that_was_killed_while_it_was_written_is_made_again(
-    archive: Path, run_folder: Path, tmp_path: Path
-) -> None:
+def test_a_bundle_killed_while_written_is_made_again(archive: Path, run_folder: Path, tmp_path: Path) -> None:
     """The zip has its name only when it is whole."""
     code = (
         "import os, sys, zipfile, raffed\n"
@@ -89,9 +87,7 @@ def test_a_source_that_has_changed_since_the_run_is_refused_in_one_line(lab: Pat
     assert "prox.py of ./prox.py:plain is not there as it was" in refused.err
 
 
-def test_what_is_not_finished_damaged_or_taken_is_refused(
-    run_folder: Path, archive: Path, tmp_path: Path
-) -> None:
+def test_unfinished_damaged_or_taken_is_refused(run_folder: Path, archive: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already"):
         raffed.bundle(run_folder, archive)
     with pytest.raises(UsageError, match="no such folder"):

@@ -20,9 +20,7 @@ from tests.forging import edited, forget_references
 from tests.runtime.conftest import small
 
 
-def test_an_honest_bundle_is_equal_in_partition_rows_and_weights(
-    archive: Path, tmp_path: Path, cli: Cli
-) -> None:
+def test_an_honest_bundle_has_equal_rows_and_weights(archive: Path, tmp_path: Path, cli: Cli) -> None:
     done = cli("replay", archive, "--out", tmp_path / "out", "--json")
     assert done.code == 0
     found = done.events[-1]
@@ -43,9 +41,7 @@ def test_the_first_rounds_can_be_replayed_alone(archive: Path, tmp_path: Path) -
     ]
 
 
-def test_a_file_of_speeds_travels_with_the_run_that_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_speeds_travels_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("speeds.csv").write_text("client,factor\n" + "".join(f"{one},{one + 1}\n" for one in range(4)))
     clock = {"clock.speeds": "trace", "clock.trace": "speeds.csv"}
@@ -63,9 +59,7 @@ def test_a_file_of_speeds_travels_with_the_run_that_reads_it(
         raffed.bundle("runs/a", "b.zip")
 
 
-def test_the_bits_are_decided_before_anything_is_written(
-    archive: Path, forged: Forge, tmp_path: Path, cli: Cli
-) -> None:
+def test_bits_are_decided_before_a_file_is(archive: Path, forged: Forge, tmp_path: Path, cli: Cli) -> None:
     """This process has loaded torch. A process of the command line begins itself again at this error, and
     must find its folder as it was.
     """
@@ -126,7 +120,7 @@ def test_a_replay_of_a_record_compares_the_kept_rows_of_some_rounds_and_the_hash
         raffed.bundle(record, tmp_path / "changed.zip")
 
 
-def test_other_results_than_the_recorded_ones_end_with_1(
+def test_other_results_than_recorded_end_with_1(
     archive: Path, forged: Forge, tmp_path: Path, cli: Cli
 ) -> None:
     """A stranger may write down other hashes of weights. The replay says in which round they part."""
@@ -157,9 +151,7 @@ def test_code_of_a_bundle_is_executed_only_if_it_is_trusted(
 
 
 @pytest.mark.slow
-def test_code_of_a_bundle_is_executed_elsewhere_if_it_is_trusted(
-    lab: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_trusted_code_of_a_bundle_is_executed(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     raffed.run(small("./prox.py:plain", 2), "runs/a")
     reviewer = tmp_path_factory.mktemp("reviewer")
     raffed.bundle("runs/a", reviewer / "a.zip")
@@ -169,9 +161,7 @@ def test_code_of_a_bundle_is_executed_elsewhere_if_it_is_trusted(
     assert "EQUAL: 1 of 1 run" in done.stdout
 
 
-def test_a_configuration_that_names_code_of_this_machine_needs_trust_too(
-    archive: Path, forged: Forge, lab: Path, cli: Cli
-) -> None:
+def test_code_of_this_machine_needs_trust_too(archive: Path, forged: Forge, lab: Path, cli: Cli) -> None:
     """No record of code comes with it, and still something would be imported."""
     about = json.loads(contents(archive)["results/run.json"])
     about["config"]["method"] = "./prox.py:plain"
@@ -191,9 +181,7 @@ def test_a_split_from_a_file_is_replayed_from_the_partition_of_the_bundle(
     assert raffed.replay(lab / "a.zip", "out", progress=False).ok
 
 
-def test_arrays_of_ones_own_are_replayed_by_their_hash(
-    lab: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_own_arrays_are_replayed_by_their_hash(lab: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setenv("RAFFED_CACHE", str(lab / "cache"))
     lines = ["a,b,label", *(f"{i % 7},{i % 5},{i % 2}" for i in range(200))]
     (lab / "mine.csv").write_text("\n".join(lines))
@@ -208,9 +196,7 @@ def test_arrays_of_ones_own_are_replayed_by_their_hash(
     assert "has changed since the run" in refused.err
 
 
-def test_a_folder_that_is_not_empty_and_a_run_that_is_not_there_are_refused(
-    archive: Path, tmp_path: Path, cli: Cli
-) -> None:
+def test_a_full_folder_and_a_missing_run_are_refused(archive: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "x").write_text("")
     assert "not an empty folder" in cli("replay", archive, "--out", tmp_path).err
     refused = cli("replay", archive, "--out", tmp_path / "new", "--run", "b")

@@ -77,9 +77,7 @@ def test_impossible_requests_are_refused_in_one_line(
         ("compare --method fedavg --method fedrs --set alpha=1.5", "alpha = 1.5 is outside"),
     ],
 )
-def test_commands_are_refused_before_the_first_run_begins_or_is_announced(
-    cli: Cli, tmp_path: Path, words: str, said: str
-) -> None:
+def test_commands_are_refused_before_any_run_begins(cli: Cli, tmp_path: Path, words: str, said: str) -> None:
     done = cli(words, "--out", tmp_path / "x")
     assert (done.code, done.out) == (2, "")
     assert said in done.err
@@ -167,9 +165,7 @@ def test_an_empty_place_is_refused_and_is_not_this_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_finished_run_in_its_folder_is_to_be_looked_at_and_another_one_resumed(
-    cli: Cli, finished: Path, tmp_path: Path
-) -> None:
+def test_a_finished_run_is_shown_and_another_resumed(cli: Cli, finished: Path, tmp_path: Path) -> None:
     again = ["run --method map --rounds 5 --local-test 0.2", *QUICK, "--out"]
     done = cli(*again, finished)
     assert done.code == 2

@@ -99,9 +99,7 @@ def test_arguments_of_a_file_go_with_its_method_and_model(file: Path) -> None:
         ({"federation": Federation(rounds=2.5)}, "federation.rounds = 2.5 is a float, but must be an int"),  # type: ignore[arg-type]
     ],
 )
-def test_a_configuration_written_in_python_is_checked_as_one_in_a_file(
-    wrong: dict[str, Any], said: str
-) -> None:
+def test_a_configuration_in_python_is_checked_as_one_in_a_file(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         RunConfig(**wrong)
 
@@ -164,7 +162,7 @@ def test_mistakes_in_a_file_are_named(tmp_path: Path, text: str, said: str) -> N
     assert said in str(error.value)
 
 
-def test_the_default_folder_says_what_runs_and_is_new(
+def test_the_default_folder_is_new_and_says_what_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -17,9 +17,7 @@ SPLIT = ["--method", "map", "--split", "p4c5", "--epochs", "1", "--local-test", 
 
 
 @pytest.mark.slow
-def test_a_run_with_actors_stopped_by_sigterm_and_resumed_without_has_the_serial_bits(
-    cli: Cli, tmp_path: Path, finished: Path
-) -> None:
+def test_actors_stopped_by_sigterm_resume_to_serial_bits(cli: Cli, tmp_path: Path, finished: Path) -> None:
     out = tmp_path / "run"
     asked = ["run", *SPLIT, "--rounds", "5", "--checkpoint-every", "2", "--json", "--out", str(out)]
     with subprocess.Popen(

@@ -215,9 +215,7 @@ def test_runs_are_listed_with_state_rounds_and_accuracy(tmp_path: Path) -> None:
     assert lines[1]["accuracy"] == pytest.approx(result.accuracy)
 
 
-def test_a_split_goes_to_pfllib_and_comes_back_as_the_same_clients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_split_comes_back_from_pfllib_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
     place = tmp_path / "out"
     text = said("splits", "p10c2", "--local-test", "0.2", "--export", f"pfllib:{place}")

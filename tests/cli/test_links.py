@@ -76,9 +76,7 @@ def test_a_link_that_leaves_a_runs_folder_is_named_and_nothing_behind_it_changes
     assert (contents(outside), sorted(path.name for path in stopped.rglob("*"))) == before
 
 
-def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(
-    cli: Cli, outside: Path, tmp_path: Path
-) -> None:
+def test_a_new_run_empties_nothing_that_its_lock_leads_to(cli: Cli, outside: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / ".lock").symlink_to(outside / "file")
     done = cli("run --execution serial --rounds 1", "--out", tmp_path / "new")
@@ -91,9 +89,7 @@ def test_a_new_run_does_not_empty_what_a_lock_in_its_folder_leads_to(
         pass
 
 
-def test_a_link_within_the_folder_is_followed_and_the_folder_itself_may_be_one(
-    stopped: Path, tmp_path: Path
-) -> None:
+def test_a_link_within_the_folder_is_followed(stopped: Path, tmp_path: Path) -> None:
     (stopped / "parts").symlink_to("metrics")
     (stopped / "metrics" / "up").symlink_to("..")
     (tmp_path / "link").symlink_to(stopped)
@@ -106,9 +102,7 @@ OTHERS = ("summary.csv", "summary.md", "curves.png", ".report.tmp.html")
 @pytest.mark.parametrize(
     "name", ["report.html", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
-def test_a_report_takes_the_place_of_a_link_and_leaves_what_it_led_to(
-    cli: Cli, stopped: Path, outside: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_report_replaces_a_link(cli: Cli, stopped: Path, outside: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / name).symlink_to(outside / "file")
     before = contents(outside)
@@ -118,9 +112,7 @@ def test_a_report_takes_the_place_of_a_link_and_leaves_what_it_led_to(
     assert not (tmp_path / "report" / name).is_symlink()
 
 
-def test_a_report_in_the_folder_that_it_reads_is_not_written_through_a_link(
-    cli: Cli, stopped: Path, outside: Path
-) -> None:
+def test_a_report_is_not_written_through_a_link(cli: Cli, stopped: Path, outside: Path) -> None:
     (stopped / "report").symlink_to(outside)
     before = contents(outside)
     done = cli("report", stopped, "--out", stopped / "report")
@@ -130,9 +122,7 @@ def test_a_report_in_the_folder_that_it_reads_is_not_written_through_a_link(
 
 
 @pytest.mark.parametrize("name", ["report", "fedavg"])
-def test_a_comparison_writes_into_no_folder_that_a_link_leads_to(
-    cli: Cli, outside: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_comparison_writes_through_no_link(cli: Cli, outside: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).symlink_to(outside)
     before = contents(outside)
@@ -170,9 +160,7 @@ def test_what_writes_files_makes_them_anew_and_follows_no_link(outside: Path, tm
     assert load_record(tmp_path / "c", ClientState, build_method("fedavg").records).slots == {}
 
 
-def test_a_file_that_a_run_at_work_removes_meanwhile_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_removed_meanwhile_is_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vault").write_bytes(b"old")
     listed = os.walk
 
@@ -185,9 +173,7 @@ def test_a_file_that_a_run_at_work_removes_meanwhile_is_passed_over(
     check_tree(tmp_path)
 
 
-def test_verify_downloads_nothing_whatever_the_folder_says(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_never_downloads(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A configuration with `download` and another data root is a consistent one: its identity does not
     depend on either.
     """

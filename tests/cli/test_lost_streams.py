@@ -30,9 +30,7 @@ def test_a_run_whose_streams_are_closed_goes_on(streams: str, tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", ["| head -1", "--json | head -1", "--json >/dev/full"])
-def test_a_run_whose_display_is_lost_ends_without_a_traceback_and_resumes(
-    streams: str, tmp_path: Path
-) -> None:
+def test_a_run_whose_display_is_lost_ends_in_order_and_resumes(streams: str, tmp_path: Path) -> None:
     done = shell(f"set -o pipefail; {RUN} {tmp_path}/run {streams}")
     assert "Traceback" not in done.stderr
     assert shell(f"{RAFFED} resume {tmp_path}/run").returncode == 0

@@ -76,9 +76,7 @@ def every(images: Path) -> dict[str, str]:
         "object": ["training part 10 rows", "2, in column site", "for each of 2 categories: blue, red"],
     }.items(),
 )
-def test_datasets_shows_every_kind_of_own_data_and_check_and_the_api_take_it(
-    cli: Cli, every: dict[str, str], kind: str, said: list[str]
-) -> None:
+def test_every_kind_of_own_data_is_shown(cli: Cli, every: dict[str, str], kind: str, said: list[str]) -> None:
     shown = cli("datasets", every[kind])
     assert shown.code == 0, shown.err
     words = " ".join(shown.out.split())

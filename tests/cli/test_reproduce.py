@@ -47,9 +47,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_method_that_is_not_there_is_found_missing_by_asking_the_registry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_that_is_not_there_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def left_out() -> list[str]:
         jobs = planned_runs(find_item("map/table2"), "smoke", tmp_path, ONLY, seeds=1)
         return [job.left_out for job in jobs]
@@ -110,7 +108,7 @@ def test_a_scale_without_some_columns_averages_the_others(tmp_path: Path) -> Non
     assert about["averages"] == about["claims"] == []
 
 
-def test_tables_of_what_is_finished_run_and_probe_nothing(
+def test_tables_of_finished_runs_run_none(
     reproduced: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("raffed.tables.estimates._probed", lambda config: pytest.fail("probed"))
@@ -132,7 +130,7 @@ def test_a_budget_leaves_out_what_does_not_fit_and_says_so(tmp_path: Path) -> No
     assert [job.left_out for job in within_budget(timed, None)] == [""] * 4
 
 
-def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(
+def test_runs_slower_than_estimated_end_at_the_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of four is estimated at 10 s and takes 30: of 45 s, one is all that fits."""
@@ -153,9 +151,7 @@ def test_runs_slower_than_estimated_end_at_the_budget_and_not_after_it(
     assert [bool(job.left_out) for job in after] == [False, True, True, True]
 
 
-def test_a_run_that_diverges_keeps_no_other_from_its_table(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverged_run_spoils_no_table(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Per-FedAvg with the largest rate that MAP's code tries does so in some cells; the exit code tells
     of it.
     """
@@ -219,9 +215,7 @@ def test_what_a_finished_run_took_here_corrects_the_estimates_of_its_method_alon
 
 
 @pytest.mark.more
-def test_two_commands_that_meet_at_a_run_share_the_work(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_commands_share_the_work(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second leaves that run to the first, does the others, and says that its table is not complete."""
     monkeypatch.setattr(lock, "PATIENCE", 0.0)
     asked = ["reproduce map/table2", *TWO, "--out", tmp_path]

@@ -74,9 +74,7 @@ def test_a_study_that_is_not_there_is_missing(monkeypatch: pytest.MonkeyPatch, t
     assert item.missing() == ()
 
 
-def test_a_study_is_left_out_where_its_data_or_the_time_for_it_are_not_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_study_without_data_or_time_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seconds = {"smoke": 60.0, "proxy": 600.0, "full": 6000.0}
     monkeypatch.setitem(STUDIES, "phrenology", StudyInfo("t", seconds, {"full": ("mnist",)}))
     item = Item("map", "fig99", "t", study="phrenology")
@@ -214,9 +212,7 @@ def test_a_table_that_does_not_fit_is_refused_in_one_line(changes: dict, message
 
 
 @pytest.mark.more
-def test_a_table_in_stacks_takes_what_was_finished_one_client_at_a_time_and_the_reverse(
-    lab: Path, cli: Cli
-) -> None:
+def test_a_table_in_stacks_takes_runs_one_client_at_a_time_and_the_reverse(lab: Path, cli: Cli) -> None:
     asked = ("reproduce", "--items", "./items.py:TABLE", *FULL)
     first = cli(*asked, "--only", "fedavg", "--cohort", "2")
     assert first.code == 0, first.err

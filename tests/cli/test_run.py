@@ -34,9 +34,7 @@ def test_json_is_all_there_is_on_stdout_and_agrees_with_the_folder(cli: Cli, tmp
     assert set(read_metrics(out)["round"].to_pylist()) == {1, 2, 3}
 
 
-def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have_it(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_a_preset_is_an_argument_of_each_method_that_has_it(cli: Cli, tmp_path: Path) -> None:
     """`--preset authors` is `--set preset=authors`: the same run, the same bits."""
     said = [*QUICK, "--rounds", 1, "--quiet", "--out"]
     for name, preset in (("short", "--preset authors"), ("long", "--set preset=authors")):
@@ -52,9 +50,7 @@ def test_a_preset_is_an_argument_of_the_method_and_of_those_of_several_that_have
     assert args == {"fedavg": {}, "fedprox": {"preset": "authors"}}
 
 
-def test_quiet_prints_the_folder_alone_and_chooses_one(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quiet_prints_a_new_folder_alone(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first = cli("run", "--rounds", 1, "--quiet", *QUICK)
     second = cli("run", "--rounds", 1, "--quiet", *QUICK)
@@ -138,9 +134,7 @@ def test_compare_goes_on_where_it_was_stopped_and_refuses_another_run(cli: Cli, 
     assert contents(out) == before
 
 
-def test_extend_goes_on_in_the_run_s_folder_and_fork_takes_the_options_of_run(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_extend_keeps_the_folder_and_fork_takes_the_options_of_run(cli: Cli, tmp_path: Path) -> None:
     short, out = tmp_path / "short", tmp_path / "fork"
     assert cli("run --rounds 2 --quiet", *QUICK, "--out", short).code == 0
     done = cli("extend", short, "--rounds", 3, "--json")
@@ -180,9 +174,7 @@ def test_report_needs_runs(cli: Cli, tmp_path: Path, finished: Path) -> None:
     assert str(tmp_path / "report" / "report.html") in done.out
 
 
-def test_an_unexpected_error_keeps_its_traceback(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_a_bug_keeps_its_traceback(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
@@ -195,9 +187,7 @@ def test_an_unexpected_error_keeps_its_traceback(
     assert event == {"event": "error", "kind": "ZeroDivisionError", "message": "a bug", "exit_code": 1}
 
 
-def test_the_end_of_a_run_also_says_its_best_round_and_what_counts_every_sample_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_ends_with_its_best_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Round 1 is made the best one. The clients' scores become 1 of 4 and 9 of 16, that is 10 of 20."""
     config = RunConfig(
         data=Data("digits", "iid:2", local_test=0.3),

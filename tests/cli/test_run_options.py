@@ -78,9 +78,7 @@ def check_table(done: Outcome) -> None:
         assert whole == pytest.approx(sum(parts), abs=5e-4)
 
 
-def test_printed_seconds_of_a_round_add_up_and_no_bit_changes(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seconds_of_a_round_add_up(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_table(cli("run", *SERIAL, "--profile", "--out", "a"))
     plain = cli("run", *SERIAL, "--out", "b")
@@ -89,9 +87,7 @@ def test_printed_seconds_of_a_round_add_up_and_no_bit_changes(
     assert {one.name for one in Path("a").iterdir()} == {one.name for one in Path("b").iterdir()}
 
 
-def test_programs_get_an_event_for_each_method_compared(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_get_an_event_a_method(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     both = ("--method", "fedavg", "--method", "map")
     done = cli("compare", *both, *SERIAL, "--rounds", "2", "--profile", "--json", "--out", "c")
@@ -134,9 +130,7 @@ def test_a_search_lists_its_trials_after_its_checks(cli: Cli, tmp_path: Path) ->
     assert (taken.code, "is not an empty folder; choose another --out" in taken.err) == (2, True)
 
 
-def test_a_table_lists_its_cells_and_neither_probes_nor_reads_data(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_lists_cells_unprobed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates, "sizes_of", None)  # whoever calls it fails
     monkeypatch.delenv("RAFFED_DATA", raising=False)
     words = ["reproduce", "fedmr/table6", "--scale", "full", "--only", "fmnist p5c2", "--plan", "--json"]

@@ -50,7 +50,7 @@ def shown_twice(screen: Screen, several: list[Run]) -> None:
 
 
 @pytest.mark.parametrize("kind", [LineScreen, BarScreen])
-def test_of_several_runs_at_once_each_ends_with_a_line_and_errors_go_to_stderr(
+def test_several_runs_end_with_a_line_each(
     kind: type[LineScreen], capsys: pytest.CaptureFixture[str]
 ) -> None:
     screen = kind()
@@ -65,9 +65,7 @@ def test_of_several_runs_at_once_each_ends_with_a_line_and_errors_go_to_stderr(
     assert re.fullmatch(r"run 2 of 61, about [\d:]+ left", screen.overall.text)
 
 
-def test_a_program_gets_every_event_of_the_runs_and_a_person_gets_only_folders_with_quiet(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_program_gets_every_event_and_a_quiet_person_folders(capsys: pytest.CaptureFixture[str]) -> None:
     with make_screen(as_json=True) as screen:
         shown_twice(screen, two_runs(2))
         print("a library's notice")
@@ -91,9 +89,7 @@ ONE = "run --method scaffold --momentum 0 --weight-decay 0.01 --split p4c3 --sam
 TEXT = "SCAFFOLD overrides local.weight_decay = 0.01"
 
 
-def test_warnings_of_this_process_and_of_others_are_repeated_and_other_records_are_not(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_warnings_of_all_processes_are_repeated_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     with repeated_warnings(["compare"]):
         log.warning("only %d", 1)
         log.info("no warning")
@@ -107,9 +103,7 @@ def test_warnings_of_this_process_and_of_others_are_repeated_and_other_records_a
     ]
 
 
-def test_the_run_ends_with_its_warnings_and_an_error_stays_last(
-    cli: Cli, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_run_ends_with_its_warnings(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
     place = tmp_path_factory.mktemp("runs") / "a"
     done = cli(ONE, "--execution", "serial", "--out", place)
     header, text = done.err.splitlines()[-2:]
@@ -121,9 +115,7 @@ def test_the_run_ends_with_its_warnings_and_an_error_stays_last(
 
 
 @pytest.mark.slow
-def test_runs_side_by_side_show_a_warning_once_and_count_each_run(
-    cli: Cli, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_runs_side_by_side_show_a_warning_once(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
     done = cli(ONE, "--seeds", "2", "--out", tmp_path_factory.mktemp("s"))
     lines = [line for line in done.err.splitlines() if TEXT in line]
     assert done.code == 0, done.err
@@ -185,9 +177,7 @@ def test_a_url_cannot_be_watched(cli: Cli, tmp_path: Path) -> None:
     assert len(refused.err.strip().splitlines()) == 1
 
 
-def test_what_no_report_reads_is_no_change_and_a_folder_that_is_not_there_yet_is_an_empty_one(
-    tmp_path: Path,
-) -> None:
+def test_what_no_report_reads_is_no_change_nor_is_a_missing_folder(tmp_path: Path) -> None:
     run = tmp_path / "a"
     for name in ("run.json", "metrics/part-1-1.parquet"):
         (run / name).parent.mkdir(parents=True, exist_ok=True)

@@ -38,9 +38,7 @@ def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "count", [1, pytest.param(3, marks=pytest.mark.slow)], ids=["one seed", "three seeds, some at a time"]
 )
-def test_every_seed_has_the_bits_and_the_identity_of_a_single_run_with_that_seed(
-    cli: Cli, tmp_path: Path, count: int
-) -> None:
+def test_every_seed_has_the_bits_of_a_single_run(cli: Cli, tmp_path: Path, count: int) -> None:
     """In processes of their own. The second command has nothing left to do."""
     out, last = tmp_path / "out", 3 + count
     asked = ["run", *TWO, "--method", "fedprox", "--seed", 4, "--seeds", count, "--json", "--out", out]
@@ -61,9 +59,7 @@ def test_every_seed_has_the_bits_and_the_identity_of_a_single_run_with_that_seed
 
 
 @pytest.mark.more
-def test_a_report_names_seeds_that_are_gone_and_copies_of_other_seeds(
-    cli: Cli, tmp_path: Path, in_turn: None
-) -> None:
+def test_a_report_names_seeds_that_are_gone_or_copied(cli: Cli, tmp_path: Path, in_turn: None) -> None:
     out = tmp_path / "out"
     assert cli("run", *SMALL, "--rounds", 1, "--seeds", 3, "--out", out).code == 0
     report = ["report", out, "--out", tmp_path / "report"]
@@ -78,9 +74,7 @@ def test_a_report_names_seeds_that_are_gone_and_copies_of_other_seeds(
 
 
 @pytest.mark.more
-def test_several_methods_have_folders_of_their_own_intervals_and_paired_differences(
-    cli: Cli, tmp_path: Path, in_turn: None
-) -> None:
+def test_several_methods_have_intervals_and_paired_tests(cli: Cli, tmp_path: Path, in_turn: None) -> None:
     done = cli(*COMPARED, "--seed", 4, "--seeds", 3, "--json", "--out", tmp_path)
     assert done.code == 0
     names = sorted(one.parent.relative_to(tmp_path).as_posix() for one in tmp_path.glob("*/*/run.json"))
@@ -99,9 +93,7 @@ def test_several_methods_have_folders_of_their_own_intervals_and_paired_differen
     assert "p (paired t)" in (tmp_path / "again" / "report.html").read_text()
 
 
-def test_the_same_command_keeps_what_is_finished_and_a_larger_number_adds_seeds(
-    cli: Cli, tmp_path: Path, in_turn: None
-) -> None:
+def test_the_same_command_keeps_seeds_and_adds_others(cli: Cli, tmp_path: Path, in_turn: None) -> None:
     out = tmp_path / "two"
     assert cli("run", *TWO, "--seeds", 1, "--out", out).code == 0
     before = (out / "seed-0" / "run.json").stat().st_mtime_ns
@@ -115,9 +107,7 @@ def test_the_same_command_keeps_what_is_finished_and_a_larger_number_adds_seeds(
     assert (other.code, "another configuration" in other.err) == (2, True)
 
 
-def test_a_file_may_ask_for_seeds_and_the_option_overrides_it(
-    cli: Cli, tmp_path: Path, in_turn: None
-) -> None:
+def test_a_file_may_ask_for_seeds_as_the_option_does(cli: Cli, tmp_path: Path, in_turn: None) -> None:
     file = tmp_path / "run.toml"
     file.write_text('method = "fedavg"\nseeds = 2\n')
     assert cli("run", file, *TWO, "--seeds", 1, "--quiet", "--out", tmp_path / "one").code == 0
@@ -136,7 +126,7 @@ def test_a_file_may_ask_for_seeds_and_the_option_overrides_it(
         ("run --seeds 2 --tensorboard board", "--tensorboard cannot be used with --seeds"),
     ],
 )
-def test_what_several_seeds_cannot_have_is_refused(
+def test_impossible_seeds_are_refused(
     cli: Cli, tmp_path: Path, finished: Path, words: str, said: str
 ) -> None:
     done = cli(words, *TWO, "--out", tmp_path / "out")
@@ -148,9 +138,7 @@ def test_what_several_seeds_cannot_have_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_one_signal_stops_all_seeds_and_the_same_command_goes_on_to_the_same_bits(
-    cli: Cli, tmp_path: Path, number: int
-) -> None:
+def test_one_signal_stops_all_seeds_and_they_go_on_later(cli: Cli, tmp_path: Path, number: int) -> None:
     """After a kill the processes of the runs notice that nobody listens to them any more."""
     out = tmp_path / "out"
     many = [*SMALL, "--rounds", 400, "--checkpoint-every", 2]

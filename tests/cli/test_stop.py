@@ -140,9 +140,7 @@ def test_before_a_round_is_done_one_signal_stops_at_once(
     assert cli("resume", out, "--json").events[-1]["hashes"] == read_run(finished)["hashes"]
 
 
-def test_a_signal_in_the_last_round_changes_nothing(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_round_ignores_a_signal(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         _signal_at(patched, 2, signal.SIGTERM)
         done = cli("run", "--rounds", 2, *QUICK, "--out", tmp_path / "run")
@@ -226,9 +224,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_ray")
-def test_a_signal_while_ray_starts_leaves_no_sweep(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_at_ray_s_start_ends_all(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaySession, "wait", _stopped)
     done = cli("tune", "--method", "fedavg", "--rounds", "1", "--out", tmp_path / "a")
     assert done.code == 143
@@ -237,9 +233,7 @@ def test_a_signal_while_ray_starts_leaves_no_sweep(
 
 
 @pytest.mark.usefixtures("no_ray")
-def test_a_signal_before_the_search_begins_leaves_no_sweep_that_seems_to_run(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_before_a_search_stops_it(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaySession, "wait", lambda self: None)
     monkeypatch.setattr(ray_tune, "check_cluster", lambda *_: None)
     monkeypatch.setattr(ray_tune, "execute_sweep", _stopped)
@@ -267,9 +261,7 @@ def live(*argv: object, until: int) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_second_command_in_the_folder_of_a_run_at_work_is_refused_and_the_first_goes_on(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_command_is_refused(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
     monkeypatch.setattr(lock, "PATIENCE", 0.2)
     with live("run", *LASTING, "--rounds", "2000", "--out", out, until=2) as process:
@@ -303,9 +295,7 @@ def test_a_run_that_was_killed_is_resumed_at_once(cli: Cli, tmp_path: Path, fini
 
 
 @pytest.mark.slow
-def test_a_run_on_ray_whose_command_was_killed_is_resumed_once_its_actors_are_gone(
-    tmp_path: Path, finished: Path
-) -> None:
+def test_a_killed_run_on_ray_is_resumed_once_its_actors_are_gone(tmp_path: Path, finished: Path) -> None:
     """They live on for a second or two; meanwhile `resume` waits, and tells nobody of a run in use."""
     on_ray, out = [*FIVE[:-2], "--rounds", "5", "--execution", "ray", "--actors", "2"], tmp_path / "run"
     with live("run", *on_ray, "--out", out, until=1) as process:
@@ -317,9 +307,7 @@ def test_a_run_on_ray_whose_command_was_killed_is_resumed_once_its_actors_are_go
 
 
 @pytest.mark.more
-def test_of_two_commands_that_begin_at_the_same_moment_one_does_the_run_and_the_other_says_so(
-    tmp_path: Path,
-) -> None:
+def test_of_two_commands_at_the_same_moment_one_does_the_run(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "raffed", "run", *FIVE, "--quiet", "--out", str(tmp_path / "run")]
     both = [
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -350,9 +338,7 @@ def test_a_command_that_is_interrupted_says_nothing_of_the_run_of_another(tmp_pa
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
-def test_on_a_file_system_without_locks_nobody_is_kept_out(
-    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_nobody_is_kept_out(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*given: Any) -> None:
         raise OSError(code, os.strerror(code))
 

@@ -202,9 +202,7 @@ def _unfinished(run: Path, rounds_done: int) -> None:
     (run / "final.safetensors").unlink()
 
 
-def test_of_a_run_without_a_round_it_is_said_that_there_was_nothing_to_execute(
-    cli: Cli, copied: Path
-) -> None:
+def test_of_a_run_without_a_round_nothing_is_executed(cli: Cli, copied: Path) -> None:
     _unfinished(copied, rounds_done=0)
     shutil.rmtree(copied / "metrics")
     done = cli("verify", copied)
@@ -269,9 +267,7 @@ PARTITION_DAMAGES: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("what", in_short(PARTITION_DAMAGES, 4))
-def test_a_partition_that_is_damaged_or_exchanged_is_told_and_the_advice_helps(
-    cli: Cli, stopped: Path, whole: Path, what: str
-) -> None:
+def test_a_damaged_or_exchanged_partition_is_told(cli: Cli, stopped: Path, whole: Path, what: str) -> None:
     for run in (stopped, whole):
         PARTITION_DAMAGES[what](run)
         assert told_once(cli("resume", run), "partition.npz")
@@ -299,9 +295,7 @@ def test_a_partition_that_is_missing_is_said_and_written_again(
 
 
 @pytest.mark.parametrize("change", [{"round": 1}, {"round_hashes": ["0" * 64] * 2}, {"vaults": {}}])
-def test_a_checkpoint_whose_state_was_edited_is_not_gone_on_from(
-    cli: Cli, stopped: Path, change: dict[str, Any]
-) -> None:
+def test_an_edited_checkpoint_is_not_gone_on_from(cli: Cli, stopped: Path, change: dict[str, Any]) -> None:
     edited(stopped / "checkpoints" / "round-000002" / "state.json", lambda about: about.update(change))
     assert told_once(cli("resume", stopped), "round-000002/state.json: it is damaged or was replaced")
     done = cli("verify", stopped, "--rounds", "0")

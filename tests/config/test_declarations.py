@@ -72,9 +72,7 @@ def test_a_signature_declares_type_default_range_choices_and_meaning() -> None:
         ("step", 1, r"unknown argument of made 'step'; nearest: steps"),
     ],
 )
-def test_a_refusal_names_the_argument_the_value_and_what_is_wanted(
-    key: str, value: object, message: str
-) -> None:
+def test_a_refusal_names_argument_value_and_what_is_wanted(key: str, value: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check_arguments(made, {key: value})
 

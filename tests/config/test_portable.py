@@ -87,9 +87,7 @@ HASWELL = ("sse2", "avx", "avx2", "fma", "f16c", "bmi1", "bmi2")
         ("linux", "x86_64", ("sse2", "avx"), "has no avx2 and no fma"),
     ],
 )
-def test_other_processors_and_systems_are_refused_with_the_reason(
-    system: str, machine: str, flags: tuple[str, ...], reason: str
-) -> None:
+def test_other_machines_are_refused(system: str, machine: str, flags: tuple[str, ...], reason: str) -> None:
     check_machine("linux", "x86_64", HASWELL)
     with pytest.raises(UsageError, match=reason):
         check_machine(system, machine, flags)
@@ -115,9 +113,7 @@ def test_a_variable_that_was_changed_is_named(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("version", "first"), [("2.4.6", "X86_V4"), ("2.3.1", "AVX512F"), ("3.0.0", "X86_V4")]
 )
-def test_numpy_is_told_its_own_names_of_wider_vectors(
-    monkeypatch: pytest.MonkeyPatch, version: str, first: str
-) -> None:
+def test_numpy_gets_its_names_of_vectors(monkeypatch: pytest.MonkeyPatch, version: str, first: str) -> None:
     monkeypatch.setattr(metadata, "version", lambda _: version)
     assert variables()["NPY_DISABLE_CPU_FEATURES"].split()[0] == first
 

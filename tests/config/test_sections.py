@@ -41,9 +41,7 @@ REFUSED: dict[str, list[tuple[str, Value, str]]] = {  # a bound, a word and stri
 
 
 @pytest.mark.parametrize("section", KINDS)
-def test_a_section_refuses_values_and_keys_in_one_line_that_names_them_and_what_is_allowed(
-    section: str,
-) -> None:
+def test_a_section_refuses_values_and_keys_with_what_is_allowed(section: str) -> None:
     for name, value, allowed in REFUSED[section]:
         label = f"{section}.{name}" if section else name
         with pytest.raises(UsageError) as refused:

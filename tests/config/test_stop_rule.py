@@ -80,9 +80,7 @@ def test_test_data_cannot_end_a_run(measure: str) -> None:
         ("val.loss below 0.5", [0.5, 0.49], 2),
     ],
 )
-def test_a_rule_ends_the_run_in_the_first_round_that_fulfils_it(
-    text: str, values: list[float], round: int | None
-) -> None:
+def test_a_rule_ends_the_run_in_its_first_round(text: str, values: list[float], round: int | None) -> None:
     assert ends(text, values) == round
 
 

@@ -116,9 +116,7 @@ def test_toml_that_is_nested_deeply_is_refused_in_time(text: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["--threads", "100000"], ["--model-arg", "hidden=[400000,400000]"]])
-def test_numbers_that_no_machine_has_are_refused_before_anything_is_built(
-    cli: Cli, tmp_path: Path, words: list[str]
-) -> None:
+def test_numbers_that_no_machine_has_are_refused(cli: Cli, tmp_path: Path, words: list[str]) -> None:
     with in_time():
         done = cli(
             "run", "--rounds", 1, "--execution", "serial", "--model", "mlp", *words, "--out", tmp_path / "o"

@@ -12,9 +12,7 @@ from raffed.scratch import hold, remove_left, scratch_folder
 from tests.warm import python
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = python(
         ["-c", "import os, raffed.scratch as s\nwith s.scratch_folder(): os.kill(os.getpid(), 9)"],
         env={**os.environ, "TMPDIR": str(tmp_path)},

@@ -106,9 +106,7 @@ def test_a_feature_of_zeros_stays_zero_and_has_a_finite_gradient_behind_a_relu()
 
 
 @pytest.mark.parametrize(("classes", "dim"), [(2, 2), (3, 5), (10, 64), (10, 10)])
-def test_a_simplex_frame_has_cosines_of_minus_one_over_c_minus_1_and_rows_that_add_up_to_0(
-    classes: int, dim: int
-) -> None:
+def test_a_simplex_frame_has_cosines_of_minus_one_over_c_minus_1(classes: int, dim: int) -> None:
     rows = simplex_etf(classes, dim, 3)
     wanted = torch.eye(classes) * (1 + 1 / (classes - 1)) - 1 / (classes - 1)
     torch.testing.assert_close(rows @ rows.T, wanted, rtol=0, atol=1e-6)
@@ -124,9 +122,7 @@ def test_orthogonal_rows_are_orthonormal_and_every_frame_depends_on_the_seed_alo
 
 
 @pytest.mark.parametrize(("classes", "dim"), [(3, 5), (10, 64)])
-def test_a_sparse_frame_has_60_percent_zeros_rows_of_length_a_tenth_and_wide_angles(
-    classes: int, dim: int
-) -> None:
+def test_a_sparse_frame_has_60_percent_zeros_and_wide_angles(classes: int, dim: int) -> None:
     """Between random sparse rows the largest cosine is well above 0; the frame's bound is −1/(C − 1)."""
     rows = sparse_etf(classes, dim, 3)
     assert int((rows == 0).sum()) == int(ZEROS * classes * dim)

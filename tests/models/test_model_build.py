@@ -82,9 +82,7 @@ def refused_values(one: Declaration) -> Iterator[Value]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_value_of_a_wrong_type_or_outside_the_range_is_refused_in_one_line_that_names_the_argument(
-    name: str,
-) -> None:
+def test_a_value_of_a_wrong_type_or_outside_the_range_is_refused_by_name(name: str) -> None:
     declared = [one for one in declared_args(name).values() if name == "mlp" or one.name not in EVERYWHERE]
     for one in declared:
         for value in refused_values(one):

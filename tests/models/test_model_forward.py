@@ -15,9 +15,7 @@ from tests.models.small_models import DROPOUT, HEAVY, SIGNED, inputs, small
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_are_the_head_of_the_features_which_a_relu_or_sigmoid_makes_but_for_the_signed_ones(
-    name: str,
-) -> None:
+def test_logits_are_the_head_of_the_features_which_a_relu_or_sigmoid_makes(name: str) -> None:
     net, x = small(name).eval(), inputs(name, 8)
     logits, z = net(x)
     assert logits.shape == (8, 3)
@@ -40,17 +38,13 @@ def test_a_batch_of_one_keeps_its_axis(name: str, train: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "in_shape"), [("simplecnn", (3, 64, 50)), ("tfcnn", (1, 28, 33)), ("resnet8", (2, 11, 9))]
 )
-def test_a_net_of_any_size_takes_sides_that_differ_and_do_not_divide(
-    name: str, in_shape: tuple[int, int, int]
-) -> None:
+def test_a_net_of_any_size_takes_sides_that_differ(name: str, in_shape: tuple[int, int, int]) -> None:
     net = build(name, in_shape, 10, 0)
     assert net(torch.zeros(2, *in_shape))[1].shape == (2, net.feature_dim)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_forward_in_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_change_its_input(
-    name: str,
-) -> None:
+def test_evaluation_does_not_depend_on_the_rest_of_the_batch_nor_change_its_input(name: str) -> None:
     net, x = small(name).eval(), inputs(name, 3)
     before = x.clone()
     together = net(x)[0]
@@ -102,9 +96,7 @@ def test_a_step_along_the_gradient_lowers_the_loss(name: str) -> None:
     ("name", "shape"),
     [("lenet", (1, 28, 28)), ("simplecnn", (1, 28, 28)), ("resnet18", (3, 9, 9)), ("mlp", (1, 8, 8))],
 )
-def test_moon_s_projection_is_behind_the_body_and_read_by_the_head(
-    name: str, shape: tuple[int, int, int]
-) -> None:
+def test_moon_s_projection_is_between_body_and_head(name: str, shape: tuple[int, int, int]) -> None:
     """docs/papers/baselines.md, MOON: z = W₂ ReLU(W₁ h + b₁) + b₂, logits = head(z), h what the network's
     z is without it.
     """

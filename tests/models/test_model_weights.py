@@ -100,9 +100,7 @@ COUNTS = [  # model, input, C, keywords, parameters, feature width; page of docs
 
 
 @pytest.mark.parametrize(("name", "in_shape", "num_classes", "args", "count", "width"), COUNTS)
-def test_a_net_has_the_sheet_s_number_of_parameters_and_feature_width(
-    name, in_shape, num_classes, args, count, width
-) -> None:
+def test_a_net_has_the_sheet_s_number_of_parameters(name, in_shape, num_classes, args, count, width) -> None:
     net = build(name, in_shape, num_classes, 0, **args)
     assert sum(p.numel() for p in net.parameters()) == count
     assert net.feature_dim == net.head.in_features == width
@@ -192,9 +190,7 @@ CHANNELS = {"channels": (64, 128), "hidden": (256, 128)}
     ("name", "in_shape", "args", "count"),
     [("cnn5", CIFAR, {}, 307_192), ("cnn5", CIFAR, CHANNELS, 1_062_144), ("mlp5", MNIST, {}, 533_248)],
 )
-def test_mpfedcon_s_encoders_have_its_sheet_s_sizes_and_the_rest_is_projection_or_head(
-    name, in_shape, args, count
-) -> None:
+def test_mpfedcon_s_encoders_have_its_sheet_s_sizes(name, in_shape, args, count) -> None:
     net = build(name, in_shape, 10, 0, **args)
     encoder = {key: p.numel() for key, p in net.named_parameters() if key.startswith("body.encoder.")}
     assert sum(encoder.values()) == count
@@ -266,9 +262,7 @@ def test_convolutions_have_variance_2_over_fan_out_and_zero_bias(name: str) -> N
     [(n, nn.Linear) for n in [*RESNETS, *DEFAULTS, "efficientnet_b0"]]
     + [(n, nn.Conv2d) for n in ("simplecnn", "wrn28", "cnn5", "cnn_mcmahan", "cnn_pfllib")],
 )
-def test_default_layers_are_uniform_within_one_over_the_root_of_fan_in(
-    name: str, kind: type[nn.Module]
-) -> None:
+def test_default_layers_are_uniform_in_one_over_the_root_of_fan_in(name: str, kind: type[nn.Module]) -> None:
     """PyTorch's default: weight and bias uniform in ±1/√(fan in), so standard deviation bound / √3."""
     for layer in layers(built(name), kind):
         bound = 1 / math.sqrt(layer.weight[0].numel())

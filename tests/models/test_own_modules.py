@@ -360,9 +360,7 @@ class OwnPadding(Words):
         (lambda: Words(sparse=True), FIVE_IDS, "its layer e has sparse gradients"),
     ],
 )
-def test_a_module_that_would_be_trained_as_something_else_is_refused(
-    make: Callable[[], nn.Module], inputs: ModelInputs, words: str
-) -> None:
+def test_a_false_module_is_refused(make: Callable[[], nn.Module], inputs: ModelInputs, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         as_net(make(), in_shape=inputs.shape, dtype=inputs.dtype)
 

@@ -47,9 +47,7 @@ def is_slow(name: str, train: bool) -> bool:
         for train in (True, False)
     ],
 )
-def test_two_stacked_clients_have_the_gradients_logits_and_buffers_of_each_alone(
-    name: str, train: bool
-) -> None:
+def test_two_stacked_clients_have_the_gradients_and_buffers_of_each_alone(name: str, train: bool) -> None:
     """In float64, so that what differs is an error and not the rounding of 50 layers."""
     nets = [small(name, seed, **STILL.get(name, {})).train(train).double() for seed in (1, 2)]
     x = inputs(name, 2, 2 if name in HEAVY else 4).double()

@@ -103,9 +103,7 @@ def test_onnx_runtime_computes_the_scores_of_the_module(name: str, tmp_path: Pat
         assert torch.allclose(found, scores, rtol=1e-4, atol=1e-5)
 
 
-def test_onnx_without_its_package_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_onnx_without_its_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'raffed\[onnx\]'"):
         raffed.export(tmp_path / "run", onnx=tmp_path / "model.onnx")
@@ -134,26 +132,20 @@ def built(**args: Value) -> Net:
     return build(f"torchvision:{NAME}", (3, 32, 32), 10, 0, **args)
 
 
-def test_all_weights_but_the_head_s_are_the_file_s_and_the_head_is_that_of_the_seed(
-    cached: Callable[..., Weights],
-) -> None:
+def test_all_weights_but_the_head_s_are_the_file_s(cached: Callable[..., Weights]) -> None:
     stored, random = cached(), plain_module(built()).state_dict()
     found = plain_module(built(pretrained=True)).state_dict()
     for name, value in found.items():
         assert torch.equal(value, (random if name.startswith("fc.") else stored)[name]), name
 
 
-def test_a_file_that_is_not_there_is_named_with_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_file_is_named_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     with pytest.raises(UsageError, match=rf"shufflenetv2\S+.pth in {tmp_path}/hub/checkpoints"):
         built(pretrained=True)
 
 
-def test_a_file_with_another_hash_than_its_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     path = factories.weights_file(NAME)
     path.parent.mkdir(parents=True)

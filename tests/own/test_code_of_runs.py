@@ -69,9 +69,7 @@ def test_a_run_is_resumed_from_another_folder_to_the_same_bits(stopped: Path, tm
 
 
 @pytest.mark.parametrize("command", ["resume", "verify"])
-def test_changed_code_is_refused_by_the_name_of_the_file_before_it_runs(
-    stopped: Path, cli: Cli, command: str
-) -> None:
+def test_changed_code_is_refused_by_its_file_before_it_runs(stopped: Path, cli: Cli, command: str) -> None:
     changed(stopped.parent / "prox.py", "raise SystemExit(7)\n")
     done = cli(command, stopped)
     assert (done.code, done.err.count("\n")) == (2, 1)
@@ -92,9 +90,7 @@ def test_accepted_code_is_recorded_with_both_hashes_and_verify_takes_it(stopped:
 
 @pytest.mark.more
 @pytest.mark.parametrize("command", ["fork", "extend"])
-def test_code_accepted_by_a_fork_or_an_extension_is_recorded_where_it_goes_on(
-    lab: Path, cli: Cli, command: str
-) -> None:
+def test_code_accepted_by_a_fork_or_an_extension_is_recorded(lab: Path, cli: Cli, command: str) -> None:
     said = ["--method", "./prox.py:myprox", "--rounds", 2, "--checkpoint-every", 1, *QUICK]
     assert cli("run", *said, "--quiet", "--out", "run").code == 0
     before, now = changed(lab / "prox.py")

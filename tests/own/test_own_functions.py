@@ -117,9 +117,7 @@ def test_what_a_function_may_not_give_is_refused_by_its_file_and_line(
     ],
     ids=str,
 )
-def test_what_is_no_such_function_is_refused_before_work_starts(
-    mylab: Path, changes: dict[str, Any], words: str
-) -> None:
+def test_what_is_no_such_function_is_refused(mylab: Path, changes: dict[str, Any], words: str) -> None:
     (mylab / "bad.py").write_text("def accuracy(scores, labels):\n    return 1.0\n", encoding="utf-8")
     with pytest.raises(UsageError, match=words) as found:
         raffed.run(BASE.changed(changes))
@@ -240,9 +238,7 @@ DRAWS = {
 @pytest.mark.parametrize(
     ("whose", "named"), [("NumPy's", "labels"), *((whose, "labels, rng") for whose in DRAWS)]
 )
-def test_a_function_that_draws_from_another_generator_than_rng_is_refused_before_training(
-    mylab: Path, cli: Cli, whose: str, named: str
-) -> None:
+def test_a_draw_from_another_generator_is_refused(mylab: Path, cli: Cli, whose: str, named: str) -> None:
     (mylab / "bad.py").write_text(
         "import random\nimport numpy as np\nimport torch\n\n"
         f"def bad({named}, clients=3):\n    return np.array_split({DRAWS[whose]}, clients)\n",
@@ -270,9 +266,7 @@ def test_a_subclass_that_draws_from_a_global_generator_is_refused_with_its_file_
         divided("./bad.py:Bad")
 
 
-def test_a_split_that_depends_on_more_than_its_seed_is_named_and_not_the_data(
-    mylab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_split_that_has_changed_is_named(mylab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (mylab / "odd.py").write_text(
         "import os\nimport numpy as np\n\ndef odd(labels):\n"
         "    return np.array_split(np.roll(np.arange(len(labels)), int(os.environ['SHIFT'])), 3)\n",

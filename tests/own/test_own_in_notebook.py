@@ -134,9 +134,7 @@ def test_the_run_goes_on_in_another_process_in_another_folder(stopped: Path, hom
     assert raffed("verify", str(stopped), cwd=home / "elsewhere").returncode == 0
 
 
-def test_code_in_a_folder_that_another_account_wrote_is_not_executed_unasked(
-    stopped: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strange_code_is_not_executed(stopped: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "other"))
     for command in ("resume", "verify"):
         done = raffed(command, str(stopped), cwd=home)
@@ -154,9 +152,7 @@ def test_an_edited_copy_in_the_folder_is_refused(stopped: Path, home: Path) -> N
 
 
 @pytest.mark.parametrize(("factor", "code"), [("2", 0), ("3", 1)])
-def test_the_same_notebook_goes_on_and_one_with_another_cell_is_refused(
-    stopped: Path, home: Path, factor: str, code: int
-) -> None:
+def test_the_same_notebook_alone_goes_on(stopped: Path, home: Path, factor: str, code: int) -> None:
     cell = PROX.replace("self.mu / 2", f"self.mu / {factor}")
     done = notebook(home, cell, ends="import raffed\nraffed.resume('run')\n")
     assert done.returncode == code, done.stderr

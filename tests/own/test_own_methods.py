@@ -102,9 +102,7 @@ class FakePackage(importlib.metadata.DistributionFinder):
         return None
 
 
-def test_an_entry_point_is_a_short_name_and_takes_no_name_of_raffed_s(
-    lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_point_is_a_short_name(lab: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     entry_points.cache_clear()
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, FakePackage(lab)])
     info = method_info(method_name("MyProx"))
@@ -125,9 +123,7 @@ def test_methods_prints_the_arguments_of_a_reference(lab: Path, cli: Cli) -> Non
 
 
 @pytest.mark.parametrize("typed", ["flag", "file"])
-def test_a_run_takes_a_reference_from_the_command_line_and_from_a_file(
-    lab: Path, cli: Cli, typed: str
-) -> None:
+def test_a_run_takes_a_reference_from_its_words_and_a_file(lab: Path, cli: Cli, typed: str) -> None:
     (lab / "a.toml").write_text('method = "./prox.py:myprox"\n[args]\nmu = 0.5\n', encoding="utf-8")
     asked = {"flag": "run --method ./prox.py:myprox --set mu=0.5", "file": "run a.toml"}[typed]
     done = cli(asked, "--rounds", 1, "--quiet", *QUICK)
@@ -151,9 +147,7 @@ def test_the_facade_shows_what_an_author_needs_and_loads_no_torch_for_it() -> No
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_working_folder_may_change_while_a_run_goes_on(
-    lab: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_working_folder_may_change_during_a_run(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunConfig(
         method="./prox.py:myprox",
         data=raffed.Data(split="p4c5"),
@@ -191,9 +185,7 @@ def faults(lab: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "warned"), [("constant", 1), ("late", 0)])
-def test_a_run_warns_once_of_a_term_that_never_had_a_gradient(
-    faults: Path, cli: Cli, name: str, warned: int
-) -> None:
+def test_a_run_warns_of_a_term_without_gradient(faults: Path, cli: Cli, name: str, warned: int) -> None:
     done = cli("run", "--method", f"./faults.py:{name}", *QUICK, "--rounds", "2", "--out", "a")
     assert done.code == 0
     assert (done.out + done.err).count("faults.py:3: Constant has had no gradient at any client") == warned

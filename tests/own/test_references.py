@@ -194,9 +194,7 @@ def test_a_script_refers_to_its_own_functions_by_its_file(tmp_path: Path) -> Non
     assert done.stdout.split() == ["./script.py:prox", "./script.py:Memory", "./script.py", "True"]
 
 
-def test_a_request_that_a_decorator_refuses_is_reported_once_by_the_line_of_the_user_s_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_decorator_refuses_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where another file of the user imports that one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gaps.py").write_text(

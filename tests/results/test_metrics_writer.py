@@ -43,9 +43,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "metrics").iterdir())
 
 
-def test_a_row_comes_back_as_it_was_added_with_the_run_s_own_columns_and_null_for_what_it_does_not_say(
-    tmp_path: Path,
-) -> None:
+def test_a_row_comes_back_as_it_was_added_and_null_for_what_it_does_not_say(tmp_path: Path) -> None:
     into = writer(tmp_path)
     assert into.flush() is None
     places = {"client": 4, "stage": 1, "class_": 2, "n": 5, "bytes_up": 6, "bytes_down": 7, "seconds": 8.5}

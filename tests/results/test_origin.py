@@ -24,9 +24,7 @@ from raffed.results.origin import (
 from raffed.results.text import without_secrets
 
 
-def test_a_process_that_a_command_starts_names_the_command_and_not_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_names_the_command_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     asks = (
         "from raffed.results.origin import commanded, command_line\n"
@@ -37,9 +35,7 @@ def test_a_process_that_a_command_starts_names_the_command_and_not_itself(
     assert done.stdout == "raffed compare --seeds 5\n"
 
 
-def test_a_worker_names_the_command_that_it_works_for_and_not_the_one_that_started_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_names_the_command_that_it_works_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "raffed up")
     work_for("raffed run --out a")
     assert command_line() == "raffed run --out a"
@@ -47,9 +43,7 @@ def test_a_worker_names_the_command_that_it_works_for_and_not_the_one_that_start
     assert command_line() == ""
 
 
-def test_a_command_is_known_while_it_works_without_a_password_and_a_line_break(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_command_is_known_while_it_works_without_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with commanded(["run", "--out", "s3://user:hunter2@host/bucket", "a\nb"]):
         assert command_line().startswith("raffed run --out ")

@@ -43,9 +43,7 @@ def nested(depth: int) -> bytes:
         (b'{"a": ' + b"9" * 10_000 + b"}", "is not JSON"),
     ],
 )
-def test_content_that_no_writer_of_raffed_leaves_is_one_error(
-    content: bytes, why: str, tmp_path: Path
-) -> None:
+def test_content_that_raffed_never_writes_is_an_error(content: bytes, why: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(JsonFileError, match=why) as raised:
@@ -77,9 +75,7 @@ def test_no_file_is_told_apart_from_a_damaged_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="special files of POSIX systems")
-def test_what_is_no_regular_file_is_refused_and_never_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_regular_file_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the name of a socket is short
     Path("folder").mkdir()
     os.mkfifo("pipe")
@@ -141,9 +137,7 @@ def test_what_json_cannot_say_leaves_the_old_file_alone(tmp_path: Path, bad: dic
     assert read_run(tmp_path) == sealed(FEWEST)
 
 
-def test_a_write_that_fails_before_the_rename_leaves_the_old_file_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_json(tmp_path / "run.json", FEWEST)
 
     def full_disk(*_: object) -> None:

@@ -59,7 +59,7 @@ def store(request: pytest.FixtureRequest) -> Store:
     return found
 
 
-def test_a_run_on_s3_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
+def test_a_resumed_run_on_s3_has_the_bits_of_one_here(
     store: Store,
     cli: Cli,  # noqa: F811
     tmp_path: Path,
@@ -142,7 +142,7 @@ def test_a_store_that_refuses_files_with_contents_is_an_error_before_work_starts
     assert "round" not in done.out
 
 
-def test_a_bucket_that_is_not_there_is_an_error_before_work_starts(
+def test_a_missing_bucket_is_an_error_before_work_starts(
     store: Store,
     cli: Cli,  # noqa: F811
 ) -> None:

@@ -51,9 +51,7 @@ def test_a_scheme_makes_a_url_and_everything_else_is_a_path() -> None:
     assert not any(map(is_url, ("runs/a", "/tmp/x", "C:/x", "a:b", "runs/s3://b")))
 
 
-def test_what_is_sent_is_fetched_and_a_copy_sends_nothing_back_until_it_changes(
-    tmp_path: Path,
-) -> None:
+def test_what_is_sent_is_fetched_and_a_copy_sends_no_equal_file_back(tmp_path: Path) -> None:
     here, url = laid_out(tmp_path / "here", FILES), (tmp_path / "there" / "a").as_uri()
     assert Remote(url).send(here) == len(FILES)
     assert contents(tmp_path / "there" / "a") == FILES
@@ -75,9 +73,7 @@ def test_only_what_changed_is_sent_and_what_is_gone_is_removed(tmp_path: Path) -
     assert set(found) == set(FILES) - {"metrics/part-000001-000002.parquet"}
 
 
-def test_the_file_that_vouches_for_others_is_sent_after_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_vouches_for_others_is_sent_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     kept = Remote._send_one
 
@@ -92,9 +88,7 @@ def test_the_file_that_vouches_for_others_is_sent_after_them(
     assert sorted(order) == sorted(FILES)
 
 
-def test_a_checkpoint_that_goes_away_while_it_is_sent_is_not_vouched_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_goes_away_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver removes an old checkpoint between the listing and the sending."""
     here = laid_out(tmp_path / "here", FILES)
     client_state = "checkpoints/round-000002/vaults/client-000000@000002.safetensors"
@@ -137,9 +131,7 @@ def test_a_name_stays_inside_or_is_refused(parts: list[str]) -> None:
     assert target != folder
 
 
-def test_names_that_lead_outside_are_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_that_lead_outside_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Remote, "listed", lambda self: ["run.json", "../escaped"])
     with pytest.raises(UsageError, match=r"\.\./escaped"):
         Remote((tmp_path / "there").as_uri()).fetch(tmp_path / "in" / "here")
@@ -203,9 +195,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("text", NAMED)
-def test_a_url_s_options_stay_at_its_end_and_a_command_s_argument_is_quoted(
-    text: str,
-) -> None:
+def test_a_url_s_options_stay_at_its_end_and_an_argument_is_quoted(text: str) -> None:
     here = Path("/tmp/raffed-x/a")
     with storage.known_as() as know:
         know(here, "s3://b/a?x=1&y=2")
@@ -246,9 +236,7 @@ def test_what_an_error_left_is_sent_and_the_error_names_the_url(tmp_path: Path) 
     assert contents(tmp_path / "there") == FILES
 
 
-def test_results_that_cannot_be_sent_are_kept_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_that_cannot_be_sent_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAFFED_SCRATCH", str(tmp_path / "scratch"))
     (tmp_path / "file").write_text("no folder")
 
@@ -270,7 +258,7 @@ def test_a_report_fetches_no_weights(tmp_path: Path) -> None:
     assert not here.exists()
 
 
-def test_a_run_at_a_url_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
+def test_a_resumed_run_at_a_url_has_the_bits_of_one_here(
     cli: Cli,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -287,7 +275,7 @@ def test_a_run_at_a_url_stopped_and_resumed_has_the_bits_of_a_run_in_a_folder(
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
 
 
-def test_the_command_line_speaks_of_the_url_and_never_of_its_copy(
+def test_the_command_line_never_speaks_of_the_copy(
     cli: Cli,  # noqa: F811
     tmp_path: Path,
 ) -> None:

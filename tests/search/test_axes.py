@@ -137,9 +137,7 @@ def test_a_sweep_of_before_goes_on_with_the_trials_that_it_had() -> None:
 
 
 @pytest.mark.parametrize(("lr", "trials"), [(0.01, 5), (0.0125, 62), (0.03, 61), (1.0, 1000)])
-def test_any_number_of_rates_are_different_and_reach_from_a_tenth_to_ten_times(
-    lr: float, trials: int
-) -> None:
+def test_any_number_of_rates_reach_from_a_tenth_to_ten_times(lr: float, trials: int) -> None:
     request = asked("fedavg", base=BASE.changed({"local.lr": lr}), trials=trials)
     rates = [one["local.lr"] for one in proposed(request, "fedavg")]
     assert sorted(set(rates)) == rates
@@ -200,9 +198,7 @@ def test_a_space_of_one_s_own_may_search_fields_of_the_configuration_that_there_
         (None, r"fedprox\.py: SPACE = None: it must map"),
     ],
 )
-def test_a_file_of_tune_spaces_that_is_wrong_is_refused(
-    space: Any, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_space_in_a_file_is_refused(space: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raffed.tune_spaces.fedprox.SPACE", space)
     with pytest.raises(UsageError, match=said):
         check(asked("fedprox"))
@@ -249,9 +245,7 @@ def test_seeds_are_an_axis_only_where_their_means_can_be_compared(changes: dict[
         asked("fedprox", **{"grid": {"seed": [0, 1]}, **changes})
 
 
-def test_without_optuna_a_search_with_it_starts_nothing_and_leaves_nothing(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_optuna_nothing_starts(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UsageError, match="needs Optuna"):
         check_search(asked("fedavg", search="optuna"))

@@ -62,9 +62,7 @@ def test_what_set_fixes_is_not_searched_and_grid_replaces_or_adds_an_axis() -> N
     assert "mu" not in space_of(of_one, "fedphp")
 
 
-def test_a_method_without_a_space_is_searched_over_the_axes_it_is_given_and_told_where_to_write_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_method_without_a_space_is_searched_over_the_axes_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """`raffed tune` asks first, without Ray, and gets the same answer."""
     monkeypatch.setitem(METHODS, "mine", METHODS["fedrs"])
     request = asked("mine", grid={"alpha": [0.1, 0.2], "local.lr": [0.1]})
@@ -112,9 +110,7 @@ RULE = "val.accuracy no better for 2 rounds"
         ({"grid": {"federation.stop_when": ["", RULE]}}, "the final runs train on all training data"),
     ],
 )
-def test_a_search_that_could_not_end_well_is_refused_before_it_begins(
-    changes: dict[str, Any], said: str
-) -> None:
+def test_a_search_that_could_not_end_well_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         check(asked("fedmr", **changes))
 

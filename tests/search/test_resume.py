@@ -100,9 +100,7 @@ def test_damaged_runs_are_put_aside_and_carried_out_again_and_no_pickle_of_the_f
     assert all(path.exists() for path in planted)
 
 
-def test_a_trial_that_diverged_has_ended_and_is_not_carried_out_again(
-    swept: Path, tmp_path: Path, cli: Cli
-) -> None:
+def test_a_diverged_trial_is_not_carried_out_again(swept: Path, tmp_path: Path, cli: Cli) -> None:
     """It would diverge again: the same seed gives the same bits."""
     sweep = tmp_path / "a"
     shutil.copytree(swept, sweep)

@@ -85,9 +85,7 @@ def test_a_final_run_of_an_earlier_choice_is_run_again(tmp_path: Path, reports: 
     assert second["hashes"] == read_run(repeat(tmp_path / "b", 0.1))["hashes"] != first["hashes"]
 
 
-def test_a_final_run_of_the_same_choice_is_kept_wherever_it_goes_on(
-    tmp_path: Path, reports: list[dict[str, Any]]
-) -> None:
+def test_a_final_run_of_the_same_choice_is_kept(tmp_path: Path, reports: list[dict[str, Any]]) -> None:
     kept = repeat(tmp_path, 0.1)
     before = (kept / "run.json").stat().st_mtime_ns
     told = len(reports)
@@ -133,9 +131,7 @@ def test_a_trial_whose_process_died_has_failed_and_one_that_runs_has_not(swept: 
     assert table.rows[0][table.titles.index("Failed")] == str(1 + len(diverged))
 
 
-def test_a_pruned_trial_has_the_rounds_that_it_reported_before_its_process_wrote_their_rows(
-    tmp_path: Path,
-) -> None:
+def test_a_pruned_trial_has_the_rounds_that_it_reported(tmp_path: Path) -> None:
     known = Trial("mu=0.5", {"mu": 0.5}, "pruned", number=4, reports=((1, 0.25), (3, 0.5)))
     (tmp_path / "metrics").mkdir()
     about = FEWEST | {"state": "stopped", "rounds_done": 0, "segments": []}
@@ -179,9 +175,7 @@ def test_asha_names_the_trials_that_it_ended_and_never_ends_one_in_its_last_roun
         (3, [], []),
     ],
 )
-def test_of_the_reports_those_that_a_rung_was_decided_by_are_kept(
-    rounds: int, reported: list[int], kept: list[int]
-) -> None:
+def test_reports_that_decided_a_rung_are_kept(rounds: int, reported: list[int], kept: list[int]) -> None:
     assert list(at_rungs(dict.fromkeys(reported, 0.5), rounds)) == kept
     assert first_rung(rounds) == max(1, rounds // 9)
 

@@ -24,7 +24,7 @@ from tests.search.conftest import QUICK
 pytestmark = pytest.mark.usefixtures("ray_here")
 
 
-def test_every_setting_was_tried_and_failed_trials_did_not_end_the_sweep(swept: Path) -> None:
+def test_every_setting_was_tried_and_failures_did_not_end_the_sweep(swept: Path) -> None:
     about = read_sweep(swept)
     assert about["state"] == "finished"
     trials = about["methods"]["fedmr"]["trials"]
@@ -103,9 +103,7 @@ def test_a_sweep_that_the_cluster_refuses_leaves_no_folder(
 
 
 @pytest.mark.slow
-def test_client_actors_inside_a_trial_s_placement_group_give_the_serial_rows(
-    swept: Path, tmp_path: Path, cli: Cli
-) -> None:
+def test_client_actors_inside_a_trial_give_the_serial_rows(swept: Path, tmp_path: Path, cli: Cli) -> None:
     words = (
         "tune --method fedmr --set mu2=0.1 --grid mu1=0.01 --grid local.lr=0.05 --seeds 1 --local-test 0.2"
     )
@@ -189,9 +187,7 @@ def check_stopped(out: Path, err: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_command_that_is_signalled_amid_its_search_does_the_same(
-    tmp_path: Path, number: int, code: int
-) -> None:
+def test_a_signal_amid_a_search_stops_it(tmp_path: Path, number: int, code: int) -> None:
     out = tmp_path / "a"
     words = [sys.executable, "-m", "raffed", *ENDLESS, "--out", str(out)]
     started = subprocess.Popen(words, env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -251,9 +247,7 @@ def resume(out: Path) -> str:
 @pytest.mark.parametrize(
     "learner", ["--scheduler asha", "--search optuna", "--search optuna --scheduler asha"]
 )
-def test_a_killed_search_that_learns_goes_on_to_as_many_trials_and_repeats_none_that_ended(
-    learner: str, tmp_path: Path
-) -> None:
+def test_a_killed_search_goes_on_and_repeats_no_ended_trial(learner: str, tmp_path: Path) -> None:
     if "optuna" in learner:
         pytest.importorskip("optuna")
     more = [*learner.split(), "--trials", "6", "--at-once", "1"]
@@ -274,9 +268,7 @@ def test_a_killed_search_that_learns_goes_on_to_as_many_trials_and_repeats_none_
 
 
 @pytest.mark.slow
-def test_a_three_by_three_grid_killed_half_way_resumes_to_the_same_choice_and_the_same_rows(
-    tmp_path: Path,
-) -> None:
+def test_a_grid_killed_half_way_resumes_to_the_same_choice_and_rows(tmp_path: Path) -> None:
     subprocess.run(command(tmp_path / "whole"), check=True, env=QUIET, capture_output=True, timeout=600)
     trials = tmp_path / "killed" / "fedmr" / "trials"
     assert 4 <= len(killed_after(4, command(tmp_path / "killed"), trials)) < 9

@@ -33,9 +33,7 @@ def test_every_method_of_raffed_keeps_the_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize(("factory", "name"), broken.BROKEN_METHODS)
-def test_a_method_that_breaks_a_sentence_is_found_by_its_check(
-    factory: Callable[..., Method], name: str
-) -> None:
+def test_a_method_that_breaks_a_sentence_is_found(factory: Callable[..., Method], name: str) -> None:
     found = check_method(factory)
     assert name in [one.name for one in found.failed]
     with pytest.raises(ContractError, match=name):
@@ -43,9 +41,7 @@ def test_a_method_that_breaks_a_sentence_is_found_by_its_check(
 
 
 @pytest.mark.parametrize(("factory", "name", "advice"), CARELESS)
-def test_a_careless_method_is_found_by_its_check_which_says_what_to_do(
-    factory: Callable[..., Method], name: str, advice: str
-) -> None:
+def test_a_careless_method_is_told_what_to_do(factory: Callable[..., Method], name: str, advice: str) -> None:
     found = MethodContract(factory, {}).outcome(name, "mine")
     assert found.state == "fails"
     assert advice in found.why

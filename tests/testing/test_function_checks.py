@@ -34,9 +34,7 @@ CHECKS = {
     ("kind", "function", "name"),
     [(kind, function, name) for kind, found in BROKEN.items() for function, name in found.items()],
 )
-def test_a_careless_function_is_found_by_its_check(
-    kind: str, function: Callable[..., object], name: str
-) -> None:
+def test_a_careless_function_is_found(kind: str, function: Callable[..., object], name: str) -> None:
     found = check(reference_to(function))
     assert found.kind == kind
     assert name in [one.name for one in found.failed]
@@ -119,9 +117,7 @@ TABLES = {"one": raffed.table("one", "One", {("FedAvg", "digits"): raffed.RunCon
         ("TABLES", "table"),
     ],
 )
-def test_good_ones_are_recognised_by_their_decorator_or_parameters_and_hold(
-    lab: Path, name: str, kind: str
-) -> None:
+def test_good_ones_are_recognised_by_their_form_and_hold(lab: Path, name: str, kind: str) -> None:
     (lab / "mine.py").write_text(GOOD, encoding="utf-8")
     found = check(f"./mine.py:{name}")
     found.raise_if_failed()
