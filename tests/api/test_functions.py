@@ -134,3 +134,53 @@ def test_reproduce_returns_the_tables_of_an_item(tmp_path: Path) -> None:
     assert found.diverged == ()
     assert found.path is not None
     assert found.tables
+
+
+CELLS = (
+    """
+import asyncio, raffed
+from dataclasses import replace
+from raffed import Data, Federation, Local, Method, Model, RunConfig, Runtime, Term
+asyncio.get_running_loop()
+
+class Pull(Term):
+    mu: float
+
+    def loss(self, f, k):
+        return self.mu / 2 * (f.w - k.w0).sq_norm()
+
+@raffed.method(title="MyProx", source="a cell", space={"mu": [0.1, 1.0]})
+def myprox(mu: float = 0.1) -> Method:
+    return Method("MyProx", terms=(Pull(mu),))
+""",
+    """
+base = RunConfig(method=myprox, data=Data(split="iid:4", samples=200), model=Model("mlp", {"hidden": [8]}),
+    local=Local(lr=0.05, epochs=1), federation=Federation(rounds=2), runtime=Runtime(execution="serial"))
+serial = raffed.run(base, out="runs/serial")
+on_ray = raffed.run(replace(base, runtime=Runtime(execution="ray", actors=2)), out="runs/ray")
+for event in raffed.iterate(base, out="runs/left"):
+    break
+apart = await asyncio.to_thread(raffed.run, base)
+assert {one.hashes["weights"] for one in (serial, on_ray, raffed.resume("runs/left"), apart)} == {
+    serial.hashes["weights"]}
+""",
+    'raffed.compare(["fedavg", myprox], base, out="runs/both").report.table',
+    'raffed.tune(myprox, base, out="sweep", grid={"mu": [0.1, 1.0]}, seeds=1).table',
+    'assert raffed.verify("runs/serial").ok\nraffed.report("runs", "report").table',
+)
+
+
+@pytest.mark.slow
+def test_a_notebook_runs_in_a_kernel_with_progress_below_its_cells(tmp_path: Path) -> None:
+    """A kernel executes its cells inside a running asyncio loop, and the method is that of a cell."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one.strip()) for one in CELLS])
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(book, timeout=600, kernel_name="python3", resources=where).execute()
+    shown = [str(cell["outputs"]) for cell in book.cells]
+    assert "round 2/2" in shown[2]
+    assert "accuracy" in shown[2]
+    assert "chosen" in shown[3].lower()
+    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
+    assert (tmp_path / "runs" / "serial" / "code" / "notebook.py").exists()
