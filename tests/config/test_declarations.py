@@ -16,10 +16,9 @@ from raffed.config.validation import (
     Strength,
     Words,
     check_arguments,
-    checked,
     declarations,
 )
-from raffed.errors import UnknownNameError, UsageError
+from raffed.errors import UsageError
 
 Mu = Annotated[float, Range(0.0, 10.0, open_low=True), Doc("μ.")]
 
@@ -98,16 +97,6 @@ def test_a_signature_that_cannot_be_read_is_a_usage_error_that_says_what_to_impo
 
     with pytest.raises(UsageError, match=r"unreadable: its signature cannot be read .*'Missing'"):
         declarations(unreadable)
-
-
-def test_a_checked_function_refuses_by_keyword_and_by_position_and_returns_what_it_made() -> None:
-    call = checked(made)
-    assert call(1.0, form="b") == made(1.0, form="b")
-    assert declarations(call) == declarations(made)
-    with pytest.raises(UsageError, match=r"made: mu = 0\.0"):
-        call(0.0)
-    with pytest.raises(UnknownNameError, match="unknown form 'z'"):
-        call(form="z")
 
 
 @pytest.mark.parametrize(

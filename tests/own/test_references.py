@@ -125,24 +125,6 @@ def test_what_no_other_process_can_import_is_refused_with_the_reason() -> None:
         reference_to({})
 
 
-def test_another_process_in_another_folder_finds_the_installed_place(here: Path, tmp_path: Path) -> None:
-    package(here, "lab_d")
-    write(here / "prox.py", "def prox():\n    return 7\n")
-    places = [place_of(text) for text in ("lab_d.methods:prox", "./prox.py:prox")]
-    code = f"""
-        from raffed.own.resolve import CodeLocation, install, load
-        for place in {places!r}:
-            install(place)
-        print(load("lab_d.methods:prox")(), load("./prox.py:prox")())
-    """
-    away = tmp_path / "away"
-    away.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=away, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["3", "7"]
-
-
 def test_the_place_of_a_module_is_the_folder_that_holds_its_top_package(here: Path) -> None:
     package(here, "lab_e")
     assert place_of("lab_e.deep.maths:ONE") == CodeLocation(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import raffed
 from raffed import Data, Federation, RunConfig
 from raffed.cli.tuning import axes
 from raffed.config.search_axis import NumberRange, number_range
@@ -154,14 +153,6 @@ def test_an_axis_that_is_given_twice_is_refused_and_that_of_one_method_counts_fo
         request = asked("fedprox", "moon", grid=axes(texts))
         assert axes_of(request, "fedprox")["mu"] == [3]
         assert axes_of(request, "moon")["mu"] == [1, 2]
-
-
-def test_a_negative_number_of_trials_at_a_time_is_refused(tmp_path: Path, cli: Cli) -> None:
-    with pytest.raises(UsageError, match="at_once = -1 is outside"):
-        raffed.tune("fedavg", BASE, out=tmp_path / "s", at_once=-1)
-    ended = cli("tune --method fedavg --at-once -1", "--out", tmp_path / "s")
-    assert (ended.code, "greater than or equal to 0" in ended.err) == (2, True)
-    assert list(tmp_path.iterdir()) == []
 
 
 def own(**space: Any) -> str:
