@@ -25,6 +25,12 @@ def test_logits_are_the_head_of_the_features_which_a_relu_or_sigmoid_makes(name:
     assert z.max() > 0 or name == "lenet_2d"
 
 
+def test_lenet_2d_can_have_a_relu_on_its_two_features() -> None:
+    with_relu, without = (build("lenet_2d", (1, 28, 28), 3, 0, relu=relu).eval() for relu in (True, False))
+    x = inputs("lenet_2d", 8)
+    assert torch.equal(with_relu(x)[1], without(x)[1].relu())
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("train", [True, False])
 def test_a_batch_of_one_keeps_its_axis(name: str, train: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,14 @@ def test_a_linear_layer_alone_is_a_network() -> None:
     assert torch.equal(z, x)
     assert list(plain_module(net).state_dict()) == ["weight", "bias"]
     assert scores.shape == (2, CLASSES)
+
+
+def test_a_module_with_a_child_named_projection_has_no_projection_before_its_head() -> None:
+    layers = {"projection": nn.Linear(FEATURES, 8), "act": nn.Tanh(), "out": nn.Linear(8, CLASSES)}
+    net = as_net(nn.Sequential(OrderedDict(layers)), "out")
+    assert not any(name.startswith("body.projection.") for name, _ in net.named_parameters())
+    own = ["projection.weight", "projection.bias", "out.weight", "out.bias"]
+    assert list(plain_module(net).state_dict()) == own
 
 
 def test_without_a_head_and_a_shape_as_net_asks_for_one() -> None:

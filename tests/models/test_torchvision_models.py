@@ -139,6 +139,12 @@ def test_all_weights_but_the_head_s_are_the_file_s(cached: Callable[..., Weights
         assert torch.equal(value, (random if name.startswith("fc.") else stored)[name]), name
 
 
+def test_a_network_of_another_width_is_refused(cached: Callable[..., Weights]) -> None:
+    cached("mnasnet0_5")
+    with pytest.raises(UsageError, match="leave out the arguments that change the network"):
+        build("torchvision:mnasnet0_75", (3, 32, 32), 10, 0, pretrained=True)
+
+
 def test_a_missing_file_is_named_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     with pytest.raises(UsageError, match=rf"shufflenetv2\S+.pth in {tmp_path}/hub/checkpoints"):
