@@ -23,7 +23,7 @@ from raffed.cli import tables
 from raffed.cli.app import app
 from raffed.cli.messages import GONE
 from raffed.cli.options import FLAGS, NUMBERS, PRESET, WHERE
-from raffed.cli.tables import fitted
+from raffed.cli.tables import fitted, show_item, show_summary
 from raffed.config.run import RunConfig
 from raffed.data.catalogue import DATASETS
 from raffed.data.splits import SPLITS
@@ -226,3 +226,59 @@ def test_a_split_comes_back_from_pfllib_as_it_was(tmp_path: Path, monkeypatch: p
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 10
+
+
+def test_a_split_in_stages_says_how_many_how_large_and_in_which_order(cli: Cli) -> None:
+    """Three stages of four clients."""
+    text = cli("splits", "stages:4:3:3:if4:outer").out
+    (line,) = [line for line in text.splitlines() if line.startswith("stages ")]
+    assert "3 of " in line
+    assert "outer order" in line
+    assert "stages " not in cli("splits", "p10c2").out
+
+
+ROW = {
+    **{"Data set": "digits", "Partition": "iid:4", "Seeds": "1", "Rounds": "2", "State": "finished"},
+    "Aggregation, last %": "90.00",
+}
+
+
+def test_reasons_against_a_comparison_stand_below_a_narrow_table(
+    titles: list[Sequence[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They made a row taller than a screen. A reason that several rows have is printed once."""
+    why = "not comparable: the network differs (lenet / mlp); the second value is that of ditto name=mlp"
+    note = "yes; local.lr differs (0.11 / 0.21): it was chosen for each method by the sweep"
+    said = [("a", "yes"), ("b", why), ("b", why), ("c", note)]
+    runs = [{"Method": name, **ROW, "Comparable": text} for name, text in said]
+    show_summary("report.html", runs)
+    out = capsys.readouterr().out
+    check(out, titles)
+    assert out.count("the network differs") == 1
+    above, _, below = out.partition("agg:")
+    assert [line.split() for line in above.splitlines() if line.split()[:1] == ["b"]] == [
+        ["b", "90.00", "not", "comparable"]
+    ] * 2
+    assert f"b: {why}" in below
+    assert f"c: {note}" in below
+    assert ["c", "90.00", "yes,", "with", "a", "note"] in [line.split() for line in above.splitlines()]
+
+
+def test_reasons_of_a_reproduction_stand_below_its_table_each_once(
+    titles: list[Sequence[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "not comparable: local.lr differs (0.02 / 0.03); the second value is that of FedAvg"
+    rows = [
+        {"Method": method, "Column": column, "Ours": "–", "Verdict": verdict, "Runs left out": said}
+        for method, column, verdict, said in [
+            ("FedAvg", "iid", "not run", "–"),
+            ("FedProx", "iid", "not comparable", why),
+            ("FedProx", "p8c3", "not comparable", why),
+        ]
+    ]
+    show_item("own/table", rows, {"Method", "Column", "Verdict", "Runs left out"})
+    out = capsys.readouterr().out
+    check(out, titles)
+    assert out.count("local.lr differs") == 1
+    assert f"FedProx · iid, FedProx · p8c3: {why}" in out
+    assert "not comparable   not comparable" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from raffed.api.running import Run
 from raffed.cli import checking
@@ -204,3 +206,32 @@ def test_a_change_during_a_writing_is_seen_at_the_next_look(tmp_path: Path) -> N
     look = lambda: checking.snapshot([tmp_path])  # noqa: E731
     checking.repeat(write, look, lambda: None, lambda: next(stopped))
     assert seen == [0, 1]
+
+
+@pytest.mark.parametrize("width", [24, 40, 80, 120])
+def test_a_narrow_terminal_keeps_the_number_of_the_round(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    screen, shown = BarScreen(), io.StringIO()
+    screen.show(BEGIN)
+    screen.show(ROUND)
+    assert screen.bar is not None
+    Console(file=shown, width=width).print(screen.bar.get_renderable())
+    screen.close()
+    [line] = shown.getvalue().splitlines()
+    assert len(line) <= width
+    assert " 1234/2000 loss" in line
+    assert ("━" in line, "20 clients/s" in line) == (width >= 100, width >= 80)
+    assert capsys.readouterr().out.startswith("a run\n")
+
+
+def test_a_terminal_shows_the_trials_of_a_search_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = BarScreen()
+    for number, state in enumerate(("done", "running")):
+        trial = {"name": f"mu={number}", "state": state, "rounds": 2, "seconds": 61.0, "score": 0.5}
+        screen.show({"event": "trial", "method": "fedprox", **trial}, rounds=2, warnings=())
+    screen.close()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if "mu=" in line][-2:]
+    assert [row[1:3] for row in rows] == [["mu=1", "running"], ["mu=0", "done"]]
+    assert rows[1][-3:] == ["50.0", "%", "1:01"]
