@@ -42,6 +42,7 @@ REFUSED = [
     ("--actors 3", ["runtime.actors = 3", "serial", "--execution ray"]),
     ("--noise-at client", ["privacy.noise_at = 'client'", "--noise"]),
     ("--faults none.toml", ["none.toml"]),
+    ("--accept-changed-code", ["together with --seeds"]),  # a single run begins anew
     # This process has loaded torch
     ("--numerics portable", ["call raffed.portable() first"]),
     ("--numerics portable --precision bf16", ["numerics.precision = 'bf16'"]),

@@ -24,6 +24,7 @@ from raffed.tables.planner import (
     execute_runs,
     finished,
     planned_runs,
+    state,
     within_budget,
 )
 from tests.cli.conftest import Cli, shell
@@ -115,6 +116,7 @@ def test_tables_of_finished_runs_run_none(
     done = cli("reproduce", "map/table2", "--only", "famnist lenet", "--tables", "--out", reproduced)
     assert done.code == 0, done.err
     assert "0 runs, about 0:00 on this machine; 2 are finished already" in done.err
+    assert state(find_item("map/table2"), reproduced).startswith("smoke ")
     table = (reproduced / "map" / "table2" / "smoke" / "table.md").read_text()
     assert "| MAP | FaMnist LeNet |" in table
     assert "| FedRS | FaMnist LeNet |" in table

@@ -55,6 +55,13 @@ def test_a_plan_makes_nothing_and_the_list_tells_the_state(tmp_path: Path, cli: 
     assert state(find_item(FIGURE), tmp_path) == "smoke"
 
 
+def test_a_study_has_no_runs_that_could_compute_otherwise(cli: Cli, tmp_path: Path) -> None:
+    for option, field in (("--cohort 2", "cohort = 2"), ("--numerics portable", "bits = 'portable'")):
+        refused = cli(f"reproduce map/fig8 {option}", "--out", tmp_path)
+        assert refused.code == 2
+        assert f"numerics.{field} has no effect on map/fig8, which is a study without runs" in refused.err
+
+
 def test_a_report_on_studies_alone_needs_no_run(tmp_path: Path, cli: Cli) -> None:
     cli("reproduce", FIGURE, "--out", tmp_path / "r")
     done = cli("report", tmp_path / "r", "--out", tmp_path / "report")
