@@ -86,11 +86,11 @@ def test_calling_it_again_keeps_what_is_finished(compared: Comparison) -> None:
 
 def test_the_runs_of_seeds_start_no_further_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script without a guard would otherwise start itself again in each of its processes."""
+    with pytest.raises(UsageError, match="seed = 2147483648 is outside"):
+        seed_runs({"fedavg": replace(BASE, seed=2**31 - 1)}, tmp_path, 2)
     monkeypatch.setenv(INSIDE, "1")
     with pytest.raises(UsageError, match="__main__"):
         raffed.compare(["fedavg"], BASE, out=tmp_path / "out", seeds=2, progress=False)
-    with pytest.raises(UsageError, match="seed = 2147483648 is outside"):
-        seed_runs({"fedavg": replace(BASE, seed=2**31 - 1)}, tmp_path, 2)
 
 
 @pytest.fixture

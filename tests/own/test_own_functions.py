@@ -140,7 +140,7 @@ def test_what_is_named_and_its_arguments_decide_a_run_and_an_object_is_stored_as
     assert Data(split=load("./mylab.py:halves")).split == "./mylab.py:halves"
     assert federated(metrics="").identity() == BASE.identity()  # as before there were any
     with pytest.raises(UsageError, match=r"federation\.metrics"):
-        Federation(metrics=[3])
+        replace(BASE, federation=Federation(metrics=[3]))
 
 
 RUN_FILE = """
@@ -295,7 +295,7 @@ def test_splits_shows_one_of_ones_own(cli: Cli) -> None:
 
 
 def trained(config: RunConfig = BASE, **changes: object) -> RunResult:
-    return raffed.trained(replace(config, **changes))
+    return raffed.run(replace(config, **changes))
 
 
 # Methods whose clients also train privately, have a head, a companion, a solver, or k.ce in a term
