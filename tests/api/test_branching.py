@@ -273,3 +273,9 @@ def test_noise_is_never_combined_with_a_choice_by_loss_whose_epsilon_nobody_coun
     with pytest.raises(UsageError, match="leave one of them out"):
         raffed.fork(tmp_path / "noisy", changes, tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_a_run_of_its_own_cannot_claim_an_origin() -> None:
+    config = BASE.changed({"federation.forked_at": 2, "federation.fork_sha256": "0" * 64})
+    with pytest.raises(UsageError, match="set by `raffed fork` only"):
+        raffed.run(config)

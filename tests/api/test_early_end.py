@@ -200,3 +200,10 @@ def test_a_fork_records_its_best_model_by_the_measure_of_its_own_rule(ended: End
 def test_a_run_on_ray_ends_where_the_serial_one_does(ended: Ended, tmp_path: Path) -> None:
     again = raffed.run(replace(BASE, runtime=Runtime(execution="ray", actors=2)), tmp_path / "run")
     assert (again.hashes, again.ended_early) == (ended[0].hashes, ended[0].ended_early)
+
+
+def test_a_rule_that_ends_a_fork_before_its_first_round_is_refused(ended: Ended, tmp_path: Path) -> None:
+    done = read_run(ended[1])["rounds_done"]
+    with pytest.raises(UsageError, match=f"ends the fork after the {done} rounds that it shares"):
+        raffed.fork(ended[1], {"local.lr": 0.01}, tmp_path / "fork", at=done)
+    assert list(tmp_path.iterdir()) == []

@@ -184,3 +184,13 @@ def test_a_notebook_runs_in_a_kernel_with_progress_below_its_cells(tmp_path: Pat
     assert "chosen" in shown[3].lower()
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
     assert (tmp_path / "runs" / "serial" / "code" / "notebook.py").exists()
+
+
+def test_progress_goes_to_stderr_and_standard_output_stays_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raffed.compare(["fedavg"], BASE, out=tmp_path / "a")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"fedavg → {tmp_path / 'a' / 'fedavg'}" in told.err
+    assert "round 2/2  loss" in told.err
