@@ -171,3 +171,24 @@ def wait_until_none_works(folders: list[Path]) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("a run goes on although its command was killed")
+
+
+@pytest.mark.slow
+def test_a_seed_that_diverges_keeps_no_other_from_finishing_and_is_named(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    asked = ["compare", "--method", "fedavg", "--method", "fedprox", "--set", "fedprox.mu=1e6", *TWO]
+    done = cli(*asked, "--seeds", 1, "--out", out)
+    assert done.code == 1
+    assert "raffed: fedprox, seed 0: FedProx" in done.err
+    assert done.err.endswith(
+        "1 of 2 runs did not finish: fedprox, seed 0 (diverged); the reasons are above\n"
+    )
+    assert read_run(out / "fedprox" / "seed-0")["state"] == "failed"
+    assert hashes(out / "fedavg" / "seed-0")
+
+
+@pytest.mark.slow
+def test_a_request_that_no_seed_can_fulfil_is_refused_and_leaves_nothing(cli: Cli, tmp_path: Path) -> None:
+    asked = ["--data-root", tmp_path, *SMALL, "--dataset", "cifar10"]
+    assert cli("run --seeds 2", *asked, "--out", tmp_path / "out").code == 2
+    assert not list((tmp_path / "out").glob("seed-*/run.json"))
