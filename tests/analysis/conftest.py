@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,15 @@ import pytest
 # Where tests/ is on the path, this very folder would pass for a namespace package called `analysis`.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from raffed.analysis.loading import load_runs
+from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
+from raffed.analysis.runs.load import Runs
+
 from raffed.results import MetricsWriter, Row, write_json
+from tests.analysis.written_item import written_item
 
 WriteRun = Callable[..., Path]
+WriteTable = Callable[..., tuple[Reproduction, Runs]]
 SERVER_BYTES = (2_000_000, 4_000_000)
 STARTED, VERSIONS = "2026-11-20T10:00:00+00:00", {"torch": "2.11.0", "ray": "2.54.0"}
 
@@ -142,6 +148,27 @@ def runs_into(parent: Path) -> WriteRun:
 def write_run(tmp_path: Path) -> WriteRun:
     """Writes runs into tmp_path."""
     return runs_into(tmp_path)
+
+
+@pytest.fixture
+def write_table(tmp_path: Path, write_run: WriteRun) -> WriteTable:
+    """Writes a table of the column IID: row → printed number or None, accuracy with each seed. Loads it."""
+
+    def write(
+        rows: Mapping[str, tuple[float | None, Sequence[float]]], **about: Any
+    ) -> tuple[Reproduction, Runs]:
+        cells = []
+        for row, (printed, scores) in rows.items():
+            names = [
+                write_run(f"{row}-{seed}", [score], method=row.lower(), seed=seed).name
+                for seed, score in enumerate(scores)
+            ]
+            told = {} if printed is None else {"value": printed}
+            cells.append({"row": row, "column": "IID", "printed": told, "runs": names})
+        item = written_item(tmp_path, cells, **about)
+        return item, load_runs(run_folders(item))
+
+    return write
 
 
 @pytest.fixture(scope="session")

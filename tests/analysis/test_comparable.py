@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,19 @@ from raffed.analysis.metrics.summary import summary, to_html, to_latex, to_markd
 from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.runs.comparable import MARK, apart, comparability, differences, notices
 from raffed.analysis.runs.conditions import ALIKE
-from raffed.analysis.runs.groups import Group, groups
+from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.load import Runs
 from raffed.analysis.sections import task_sections
 from raffed.analysis.sweeps import Sweep, tuning_table
 from raffed.analysis.table import as_markdown
+from raffed.reproductions.pages.pack_records import main as pack
 
 from raffed.config.run import OMITTED_WHEN_DEFAULT, YOUNGER, RunConfig
 from raffed.data.catalogue import DATASETS
 from tests.analysis.changed_run import change
+from tests.analysis.conftest import WriteRun
 from tests.params import one_in
 
-WriteRun = Callable[..., Path]
 ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
 
 
@@ -61,114 +61,80 @@ UNLIKE: list[tuple[str, Any, str]] = [
     ("partition_sha256", OTHER, "the partition differs (c3d4e5f6… / a1b2c3d4…)"),
     ("config.model.name", "lenet", "the network differs (lenet / mlp)"),
     ("config.model.args", {"hidden": [64]}, "model.args.hidden differs ([64] / none)"),
-    ("config.data.samples", 600, "data.samples differs (600 / 0)"),
-    ("config.data.validation", 0.1, "data.validation differs (0.1 / 0)"),
     ("data_sha256", "ab" * 32, f"data_sha256 differs ({'ab' * 32} / none)"),
     ("config.federation.rounds", 9, "federation.rounds differs (9 / 2)"),
-    ("config.federation.participation", 0.5, "federation.participation differs (0.5 / 1)"),
     ("config.federation.weighting", "clients", "federation.weighting differs (clients / none)"),
-    ("config.local.lr", 0.5, "local.lr differs (0.5 / "),
-    ("config.local.epochs", 7, "local.epochs differs (7 / "),
-    ("config.local.min_steps", 70, "local.min_steps differs (70 / 1)"),
     ("config.local.batch_size", 7, "local.batch_size differs (7 / 64)"),
-    ("config.local.momentum", 0.1, "local.momentum differs (0.1 / 0.9)"),
-    ("config.numerics.precision", "bf16", "numerics.precision differs (bf16 / fp32)"),
     ("config.privacy.noise", 1.5, "privacy.noise differs (1.5 / 0)"),
-    ("config.faults.drop", 0.5, "faults.drop differs (0.5 / 0)"),
 ]
 
 
-IN_EVERY_FORM = ("partition_sha256", "config.model.args")
-
-
-@pytest.mark.parametrize(("where", "value", "said"), one_in(4, UNLIKE), ids=[where for where, _, _ in UNLIKE])
-def test_what_differs_is_named_in_every_form_and_is_never_tested(
+@pytest.mark.parametrize(("where", "value", "said"), one_in(3, UNLIKE), ids=[where for where, _, _ in UNLIKE])
+def test_what_differs_is_named_and_is_never_tested(
     tmp_path: Path, write_run: WriteRun, where: str, value: object, said: str
 ) -> None:
     pair(write_run, where, value)
     runs = load_runs([tmp_path])
-    table = summary(runs)
-    told = f"not comparable: {said}"
-    assert any(told in cell for cell in table["comparable"])
+    assert any(f"not comparable: {said}" in cell for cell in summary(runs)["comparable"])
     assert comparison_table(runs, groups(runs)) is None
-    if where not in IN_EVERY_FORM:
-        return
-    for shown in (to_text(table), table.to_csv()):
-        assert told in shown
-    plain = said.partition(" differs")[0].replace("_", "\\_")
-    assert f"not comparable: {plain}" in to_markdown(table)
-    assert f"not comparable: {plain}" in to_latex(table)
-    assert "not comparable: " in to_html(table)
-    assert "<strong>" not in to_html(table, best=["Aggregation, last %"]), (
-        "nothing is best of what may not be compared"
-    )
-    assert "p (" not in task_sections(runs, groups(runs))
 
 
-def test_equal_runs_of_two_methods_are_compared_and_nothing_is_said(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    pair(write_run)
+def test_what_differs_is_named_in_every_form(tmp_path: Path, write_run: WriteRun) -> None:
+    pair(write_run, "config.model.name", "lenet")
     runs = load_runs([tmp_path])
-    assert "comparable" not in summary(runs)
-    assert "<strong>" in to_html(summary(runs), best=["Aggregation, last %"])
-    table = comparison_table(runs, groups(runs))
-    assert table is not None
-    assert table.rows[0][:2] == ["fedavg", "3"]
-    assert notices(runs, groups(runs)) == []
+    table = summary(runs)
+    html = to_html(table, best=["Aggregation, last %"])
+    for shown in (to_text(table), table.to_csv(), to_markdown(table), to_latex(table), html):
+        assert "not comparable: the network differs" in shown
+    assert "<strong>" not in html, "nothing is best of what may not be compared"
+    assert "p (" not in task_sections(runs, groups(runs))
 
 
 @pytest.mark.parametrize(
     ("where", "value"),
     [
+        ("", None),
         ("config.args", {"mu": 0.5}),
         ("config.federation.survey", 2),
         ("config.federation.eval_every", 2),
-        ("config.federation.strength_every", 2),
         ("config.runtime.actors", 9),
         ("config.data.root", "/elsewhere"),
     ],
 )
-def test_the_method_s_arguments_and_what_trains_nothing_may_differ(
+def test_runs_that_differ_in_arguments_and_in_what_trains_nothing_are_compared_and_nothing_is_said(
     tmp_path: Path, write_run: WriteRun, where: str, value: object
 ) -> None:
     pair(write_run, where, value)
     runs = load_runs([tmp_path])
-    assert all(not one.against for one in comparability(runs, groups(runs)).values())
-
-
-ROUNDED: list[tuple[str, Any]] = [
-    ("cohort", 8),
-    ("bits", "portable"),
-    ("convolutions", "compiled"),
-]
-
-
-@pytest.mark.parametrize(("field", "value"), ROUNDED)
-def test_what_changes_rounding_only_is_named_and_the_rows_are_compared(
-    tmp_path: Path, write_run: WriteRun, field: str, value: object
-) -> None:
-    pair(write_run, f"config.numerics.{field}", value)
-    runs = load_runs([tmp_path])
-    table = comparison_table(runs, groups(runs))
+    members = groups(runs)
+    assert all(not one.against for one in comparability(runs, members).values())
+    table = comparison_table(runs, members)
     assert table is not None
     assert table.rows[0][:2] == ["fedavg", "3"]
-    (told,) = (cell for cell in summary(runs)["comparable"] if cell != "yes")
-    assert told.startswith(f"yes; numerics.{field} differs (")
-    assert told.endswith("): this changes rounding only")
+    if not where:
+        assert notices(runs, members) == []
+        assert "comparable" not in summary(runs)
 
 
-def test_a_stopped_run_is_not_compared_with_finished_ones(tmp_path: Path, write_run: WriteRun) -> None:
-    pair(write_run)
-    for seed in range(3):
-        write_run(
-            f"map{seed}", [0.9], method="map", seed=seed, state="running", planned=2, partition_sha256=ONE
-        )
-        config = RunConfig(method="map", seed=seed).as_dict()
-        change(tmp_path / f"map{seed}", "config", config)
-        change(tmp_path / f"map{seed}", "config.federation.rounds", 2)
-    (told,) = (cell for cell in summary(load_runs([tmp_path]))["comparable"] if cell.startswith("not"))
-    assert "the number of rounds done differs (1 / 2)" in told
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        ("config.numerics.bits", "portable", "): this changes rounding only"),
+        ("config.numerics.convolutions", "compiled", "): this changes rounding only"),
+        (
+            "partition_sha256",
+            None,
+            "hash is not recorded for all runs: they are compared by the partition's name",
+        ),
+    ],
+)
+def test_what_changes_rounding_only_and_a_missing_hash_are_named_and_the_rows_are_compared(
+    tmp_path: Path, write_run: WriteRun, where: str, value: object, said: str
+) -> None:
+    pair(write_run, where, value)
+    runs = load_runs([tmp_path])
+    assert comparison_table(runs, groups(runs)) is not None
+    assert [cell for cell in summary(runs)["comparable"] if cell.startswith("yes; ") and said in cell]
 
 
 def test_one_partition_under_two_names_is_one_task_and_is_compared(
@@ -186,40 +152,14 @@ def test_one_partition_under_two_names_is_one_task_and_is_compared(
     )
 
 
-def test_runs_from_before_the_hash_was_recorded_are_compared_by_name_and_that_is_said(
-    tmp_path: Path, write_run: WriteRun
+@pytest.mark.parametrize("split", ["p10c2", "file:my.npz"])
+def test_a_partition_of_one_name_with_two_hashes_is_two_experiments(
+    tmp_path: Path, write_run: WriteRun, split: str
 ) -> None:
-    pair(write_run, "partition_sha256", None)
-    runs = load_runs([tmp_path])
-    assert comparison_table(runs, groups(runs)) is not None
-    assert summary(runs)["comparable"].str.contains("hash is not recorded").any()
-
-
-def test_no_mean_is_over_partitions_that_only_share_a_file_s_name(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    """Seed 0 is of one partition, seeds 1 and 2 of another: two experiments, told apart by their hashes."""
-    for seed in range(3):
-        write_run(f"s{seed}", [0.5], seed=seed, split="file:my.npz", partition_sha256=OTHER if seed else ONE)
-    found = groups(load_runs([tmp_path]))
-    assert {group.label: group.used for group in found} == {
-        "fedavg partition=a1b2c3d4": ("s0",),
-        "fedavg partition=c3d4e5f6": ("s1", "s2"),
-    }
-    for group in found:
-        (curve,) = (
-            one
-            for one in task_curves(load_runs([tmp_path]), found[0].task, "Aggregation accuracy")
-            if one.label.removesuffix(MARK) == group.label
-        )
-        assert curve.mean.tolist() == [0.5]
-
-
-def test_a_drawn_partition_of_one_seed_with_two_hashes_is_two_experiments(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for name, seed, digest in (("a0", 0, ONE), ("a1", 1, "e" * 64), ("b0", 0, OTHER)):
-        write_run(name, [0.5], seed=seed, partition_sha256=digest)
+    drawn = (("a0", 0, ONE), ("a1", 1, "e" * 64), ("b0", 0, OTHER))
+    stored = (("a0", 0, ONE), ("a1", 1, ONE), ("b0", 0, OTHER))
+    for name, seed, digest in drawn if split == "p10c2" else stored:
+        write_run(name, [0.5], seed=seed, split=split, partition_sha256=digest)
     assert sorted(group.used for group in groups(load_runs([tmp_path]))) == [("a0", "a1"), ("b0",)]
 
 
@@ -263,37 +203,25 @@ def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, writ
     assert apart(runs, members) == "≠ marks 1 of 3 rows: it may not be compared with the other 2."
 
 
-def test_a_method_without_a_seed_of_the_baseline_does_not_never_reach_its_target(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for method, seed in (("fedavg", 0), ("map", 1)):
-        write_run(method, [0.5, 0.6], method=method, seed=seed, partition_sha256=ONE)
-    runs = load_runs([tmp_path])
-    targets = target_table(runs, groups(runs))
-    assert targets is not None
-    assert targets.rows[1] == ["map", "–", "no common seed", "–"]
-
-
 def test_sets_that_may_be_compared_among_themselves_are_tested_there_and_only_there(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
-    for rounds, digest in ((1, ONE), (2, ONE)):
-        for method, score in (("fedavg", 0.5), ("fedprox", 0.6)):
-            for seed in range(2):
-                write_run(
-                    f"{method}{rounds}-{seed}",
-                    [score] * rounds,
-                    method=method,
-                    seed=seed,
-                    partition_sha256=digest,
-                )
+    for rounds in (1, 2):
+        for method, score, seeds in (("fedavg", 0.5, (0, 1)), ("fedprox", 0.6, (0, 1)), ("map", 0.7, (8, 9))):
+            for seed in seeds:
+                name, scores = f"{method}{rounds}-{seed}", [score] * rounds
+                write_run(name, scores, method=method, seed=seed, partition_sha256=ONE)
     runs = load_runs([tmp_path])
     table = comparison_table(runs, groups(runs))
     assert table is not None
-    assert {(line[0], line[1]) for line in table.rows} == {
+    assert {(line[0], line[1]) for line in table.rows if line[2] != "0"} >= {
         ("fedavg rounds=1", "fedprox rounds=1"),
         ("fedavg rounds=2", "fedprox rounds=2"),
     }
+    targets = target_table(runs, groups(runs))
+    assert targets is not None
+    of_map = sorted(row[2] for row in targets.rows if row[0].startswith("map"))
+    assert of_map == ["no common seed", "not comparable"]
 
 
 def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(
@@ -341,11 +269,6 @@ def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
         assert sorted(map(sorted, said)) == sorted(map(sorted, known)), dataset
 
 
-def test_a_group_without_a_task_of_its_own_is_judged_alone() -> None:
-    assert comparability(load_runs([]), []) == {}
-    assert Group("a", "d", "p", (), "").task == ("d", "p")
-
-
 def test_runs_that_one_rule_ended_after_other_numbers_of_rounds_may_be_compared(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
@@ -378,3 +301,120 @@ def test_what_was_not_asked_for_is_what_runs_of_earlier_versions_lack(
                 del config[name]
         write_run(f"run{seed}", [0.5], seed=seed, config=config)
     assert [group.used for group in groups(load_runs([tmp_path]))] == [("run0", "run1")]
+
+
+A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
+OWN = "./own.py:own"
+
+
+def record(role: str = "method", reference: str = OWN, **files: str) -> dict[str, Any]:
+    return {"role": role, "reference": reference, "package": "", "files": files}
+
+
+def used(folder: Path) -> dict[str, tuple[str, ...]]:
+    return {group.label: group.used for group in groups(load_runs(folder))}
+
+
+def remarks(folder: Path) -> list[tuple[str, str]]:
+    runs = load_runs(folder)
+    return list(notices(runs, groups(runs)))
+
+
+@pytest.mark.parametrize("role", ["method", "metric own.py:m"])
+def test_seeds_of_other_code_are_a_row_of_their_own_and_it_is_said(
+    tmp_path: Path, write_run: WriteRun, role: str
+) -> None:
+    for name, seed, digest in (("a0", 0, A), ("a1", 1, A), ("b0", 0, B), ("b2", 2, B)):
+        write_run(f"runs/{name}", [0.5], method=OWN, seed=seed, code=[record(role, own=digest)])
+    one, other = f"{OWN} code={A[:8]}", f"{OWN} code={B[:8]}"
+    assert used(tmp_path) == {one: ("a0", "a1"), other: ("b0", "b2")}
+    told = f"its own code differs (own {B[:8]}… / {A[:8]}…); the second value is that of {one}"
+    assert (other, told) in remarks(tmp_path)
+    assert pack([str(tmp_path / "runs"), "--out", str(tmp_path / "packed")]) == 0
+    assert used(tmp_path / "packed") == used(tmp_path / "runs")
+
+
+def test_a_run_that_went_on_with_changed_code_is_a_row_of_its_own(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    whole = [{"from": 1, "to": 4}]
+    mixed = [{"from": 1, "to": 2}, {"from": 3, "to": 4, "accepted": {"own": [A, B]}}]
+    anew = [{"from": 1, "to": 4, "accepted": {"own": [A, B]}}]
+    for name, seed, segments, digest in (
+        ("a0", 0, whole, A),
+        ("b1", 1, whole, B),
+        ("ab2", 2, mixed, B),
+        ("b3", 3, anew, B),  # it was continued before its first round, so no round is of the old code
+    ):
+        write_run(name, [0.5] * 4, method=OWN, seed=seed, segments=segments, code=[record(own=digest)])
+    both = f"{OWN} code={A[:8]} then {B[:8]} from round 3"
+    assert used(tmp_path) == {
+        f"{OWN} code={A[:8]}": ("a0",),
+        f"{OWN} code={B[:8]}": ("b1", "b3"),
+        both: ("ab2",),
+    }
+    said = f"its runs were continued from round 3 on with changed code (own {A[:8]}… / {B[:8]}…)"
+    assert (both, said) in remarks(tmp_path)
+
+
+def test_seeds_of_other_data_are_a_row_that_is_not_comparable(tmp_path: Path, write_run: WriteRun) -> None:
+    for name, seed, digest in (("a0", 0, A), ("a1", 1, A), ("b0", 0, B)):
+        write_run(name, [0.5], seed=seed, data_sha256=digest)
+    write_run("c1", [0.5], seed=1)
+    assert used(tmp_path) == {
+        f"fedavg data={A[:8]}": ("a0", "a1"),
+        f"fedavg data={B[:8]}": ("b0",),
+        "fedavg data=not recorded": ("c1",),
+    }
+    runs = load_runs(tmp_path)
+    against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
+    assert against[f"fedavg data={B[:8]}"].startswith(f"not comparable: data_sha256 differs ({B} / {A})")
+
+
+def test_another_revision_of_a_method_is_another_experiment(tmp_path: Path, write_run: WriteRun) -> None:
+    revisions: list[dict[str, Any]] = [{}, {"method_revision": 1}, {"method_revision": 2}]
+    for seed, about in enumerate(revisions):
+        write_run(f"s{seed}", [0.5], seed=seed, **about)
+    assert used(tmp_path) == {"fedavg revision=1": ("s0", "s1"), "fedavg revision=2": ("s2",)}
+    told = "the method's revision differs (2 / 1); the second value is that of fedavg revision=1"
+    assert remarks(tmp_path) == [("fedavg revision=2", told)]
+
+
+def test_several_versions_of_raffed_are_one_row_of_which_it_is_said(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Seed 7 was resumed by another version, and by a third one that computed no round."""
+    for seed, version in ((0, "0.1.0"), (2, "0.2.0")):
+        write_run(f"s{seed}", [0.5] * 2, seed=seed, versions={"raffed": version}, commit=f"{seed}" * 40)
+    rounds = ((1, 1, "0.1.0"), (2, 2, "0.2.0"), (3, 2, "0.3.0"))
+    parts = [{"from": first, "to": last, "versions": {"raffed": which}} for first, last, which in rounds]
+    write_run("s7", [0.5] * 2, seed=7, segments=parts)
+    assert used(tmp_path) == {"fedavg": ("s0", "s2", "s7")}
+    told = "its seeds were computed by several versions of raffed: 0.1.0 (seeds 0, 7), 0.2.0 (seeds 2, 7)"
+    assert remarks(tmp_path) == [("fedavg", told)]
+
+
+def test_the_code_of_the_setting_keeps_methods_apart_and_that_of_methods_and_metrics_does_not(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    measured, loss = record("metric m", "./own.py:m", m=C), record("loss", net=A)
+    write_run("a", [0.5], method="./a.py:a", code=[record(reference="./a.py:a", a=A), measured, loss])
+    other = [record(reference="./b.py:b", b=B), {**measured, "files": {"m": A}}, loss]
+    write_run("b", [0.5], method="./b.py:b", code=other)
+    write_run("c", [0.5], method="./c.py:c", code=[record("loss", net=B)])
+    runs = load_runs(tmp_path)
+    against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
+    assert (against["./a.py:a"], against["./b.py:b"]) == ("", "")
+    assert against["./c.py:c"].startswith("not comparable: ")
+
+
+def test_a_file_with_a_method_and_the_network_that_differs_is_noted_only(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Whoever adds a method to the file of the network changes the hash of both."""
+    write_run("f", [0.5], code=[record("model", "./own.py:Net", own=A)])
+    write_run("o", [0.6], method=OWN, code=[record(own=B), record("model", "./own.py:Net", own=B)])
+    runs = load_runs(tmp_path)
+    assert not any(one.against for one in comparability(runs, groups(runs)).values())
+    ((_, told),) = notices(runs, groups(runs))
+    assert "it is not known whether the network differs" in told

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from itertools import product
+import re
+from collections.abc import Sequence
+from itertools import combinations, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,30 +19,34 @@ from raffed.analysis.metrics.compare import (
     critical_difference,
     established_best,
     paired,
+    paired_tables,
     range_quantile,
     ranking,
+    seeds_note,
     sign_changes,
 )
+from raffed.analysis.metrics.equivalence import PrintedNumber, agreement, difference
+from raffed.analysis.metrics.holm import benjamini_hochberg, holm
 from raffed.analysis.metrics.intervals import t_tail
+from raffed.analysis.metrics.summary import summary, to_text
+from raffed.analysis.metrics.targets import target_table
+from raffed.analysis.report import write_report
 from raffed.analysis.runs.comparable import classes, notices
 from raffed.analysis.runs.groups import groups
+from raffed.analysis.sections import task_sections
+from scipy import stats
 from scipy import stats as reference
 
 from tests.analysis.changed_run import change
+from tests.analysis.conftest import WriteRun
 
-WriteRun = Callable[..., Path]
 
-
-@pytest.mark.parametrize("t", [0.0, 0.1, 1.0, 4.3, 40.0])
+@pytest.mark.parametrize("t", [0.0, 1.0, 40.0])
 def test_the_tail_of_student_s_t_is_that_of_its_closed_forms(t: float) -> None:
     """One degree of freedom is Cauchy's distribution; two give t/√(2 + t²)."""
     assert t_tail(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)
     assert t_tail(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t**2), abs=1e-12)
-
-
-@pytest.mark.parametrize(("t", "freedom"), [(0.0, 3), (1.0, 1), (2.5, 4), (4.3, 2), (12.0, 9)])
-def test_the_tail_of_student_s_t_is_scipy_s(t: float, freedom: int) -> None:
-    assert t_tail(t, freedom) == pytest.approx(2 * reference.t.sf(t, freedom), abs=1e-12)
+    assert t_tail(t, 9) == pytest.approx(2 * reference.t.sf(t, 9), abs=1e-12)
 
 
 def test_a_paired_difference_counts_common_seeds_only() -> None:
@@ -52,13 +58,6 @@ def test_a_paired_difference_counts_common_seeds_only() -> None:
     assert math.isnan(paired({0: 0.5}, {0: 0.4}).p_t)
 
 
-def test_sign_changes_count_how_many_are_as_far_from_nothing() -> None:
-    """1, 1, -1: the sum is 1; of 8 changes all have |sum| 1 or 3, so every one is at least as far."""
-    assert sign_changes([1.0, 1.0, -1.0]) == 1.0
-    assert sign_changes([3.0, 1.0, 1.0, 2.0]) == 2 / 16
-    assert math.isnan(sign_changes([1.0] * 15))
-
-
 @given(st.lists(st.integers(-40, 40), min_size=2, max_size=6))
 def test_sign_changes_are_all_counted_and_ties_stay_ties(points: list[int]) -> None:
     """Accuracies over a test set of 2,000 samples: whole numbers give the exact count, 0.05 points do not."""
@@ -66,49 +65,34 @@ def test_sign_changes_are_all_counted_and_ties_stay_ties(points: list[int]) -> N
     exact = sum(one >= abs(sum(points)) for one in sums) / len(sums)
     differences = [100 * ((1000 + one) / 2000 - 1000 / 2000) for one in points]
     assert sign_changes(differences) == pytest.approx(exact, abs=1e-12)
+    assert math.isnan(sign_changes([1.0] * 15))
 
 
-@pytest.mark.parametrize(("methods", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
+@pytest.mark.parametrize(("methods", "q"), [(2, 1.960), (5, 2.728), (10, 3.164)])
 def test_the_quantiles_are_those_of_demsar_s_table(methods: int, q: float) -> None:
-    assert range_quantile(methods) / math.sqrt(2) == pytest.approx(q, abs=1e-3)
-
-
-def test_the_critical_difference_of_demsar_s_example_is_1_25() -> None:
     """Four classifiers on 14 data sets: 2.569 √(4·5/(6·14)) = 1.25 (Demšar 2006, section 3.2.2)."""
+    assert range_quantile(methods) / math.sqrt(2) == pytest.approx(q, abs=1e-3)
     assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
 
 
-def test_cliques_are_the_longest_spans_within_the_difference() -> None:
-    assert Ranking({"a": 1.0, "b": 1.8, "c": 2.6, "d": 5.0}, 1.0, 9).cliques() == [(1.0, 1.8), (1.8, 2.6)]
-    assert Ranking({"a": 1.0, "b": 4.0, "c": 7.0}, 1.0, 9).cliques() == []
-
-
-def test_ranks_are_means_over_tasks_and_ties_share(tmp_path: Path, write_run: WriteRun) -> None:
+def test_ranks_are_means_over_the_tasks_of_all_methods_and_ties_share(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """FedAvg ran on one task more, which does not take the ranking away."""
     scores = {"fedavg": (0.5, 0.5), "map": (0.7, 0.5), "fedmr": (0.6, 0.9)}
-    for method, both in scores.items():
-        for split, score in zip(("p10c2", "iid:10"), both, strict=True):
-            write_run(f"{method}-{split[0]}", [score], method=method, split=split)
-    found = ranking(load_runs([tmp_path]))
+    for method, (first, second) in scores.items():
+        write_run(f"{method}-p", [first], method=method)
+        write_run(f"{method}-i", [second], method=method, split="iid:10")
+    write_run("alone", [0.5], split="dirichlet:10:0.1")
+    runs = load_runs([tmp_path])
+    found = ranking(runs)
     assert found is not None
     assert found.ranks == {"fedavg": (3 + 2.5) / 2, "map": (1 + 2.5) / 2, "fedmr": (2 + 1) / 2}
     assert found.tasks == 2
-
-
-def test_a_ranking_of_one_task_is_none(tmp_path: Path, write_run: WriteRun) -> None:
-    for method in ("fedavg", "map", "fedmr"):
-        write_run(method, [0.5], method=method)
-    assert ranking(load_runs([tmp_path])) is None
-
-
-def test_every_method_is_compared_with_the_best_one(tmp_path: Path, write_run: WriteRun) -> None:
-    for seed in range(3):
-        write_run(f"a{seed}", [0.5 + 0.01 * seed], method="fedavg", seed=seed)
-        write_run(f"m{seed}", [0.6 + 0.01 * seed], method="map", seed=seed)
-    runs = load_runs([tmp_path])
-    table = comparison_table(runs, groups(runs))
-    assert table is not None
-    assert table.titles[2] == "Difference to map, points"
-    assert table.rows == [["fedavg", "3", "−10.00", "–", "0.250"]]
+    others = [name for name, split in runs.runs["partition"].items() if split != "p10c2"]
+    assert ranking(runs.without([str(name) for name in others])) is None, "a ranking of one task is none"
+    spans = Ranking({"a": 1.0, "b": 1.8, "c": 2.6, "d": 5.0}, 1.0, 9).cliques()
+    assert spans == [(1.0, 1.8), (1.8, 2.6)]
 
 
 def test_a_difference_without_spread_has_neither_interval_nor_t_test() -> None:
@@ -120,27 +104,6 @@ def test_a_difference_without_spread_has_neither_interval_nor_t_test() -> None:
     assert same.p_signs == 0.25
     equal = paired({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6})
     assert (equal.mean, equal.half, equal.p_t) == (0.0, 0.0, 1.0)
-
-
-# FedProx is 2 points above FedAvg with each seed of both, and has two seeds more, which are hard
-HARD = {
-    "fedavg": {0: 0.800, 1: 0.802, 2: 0.804},
-    "fedprox": {0: 0.820, 1: 0.823, 2: 0.823, 3: 0.700, 4: 0.700},
-}
-
-
-def test_a_method_is_not_the_best_because_others_have_hard_seeds_more(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for method, scores in HARD.items():
-        for seed, score in scores.items():
-            write_run(f"{method}{seed}", [score], method=method, seed=seed)
-    runs = load_runs([tmp_path])
-    table = comparison_table(runs, groups(runs))
-    assert table is not None
-    assert table.titles[2] == "Difference to fedprox, points"
-    assert table.rows[0][0] == "fedavg"
-    assert established_best(runs, groups(runs), "accuracy_last")
 
 
 def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(
@@ -157,18 +120,6 @@ def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(
     assert established_best(whole, groups(whole), "accuracy_last")
 
 
-def test_a_method_that_ran_on_one_task_more_does_not_take_the_ranking_away(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for split in ("p10c2", "iid:10"):
-        for number, method in enumerate(("fedavg", "map", "fedmr")):
-            write_run(f"{method}-{split[0]}", [0.5 + 0.1 * number], method=method, split=split)
-    write_run("alone", [0.5], method="fedavg", split="dirichlet:10:0.1")
-    found = ranking(load_runs([tmp_path]))
-    assert found is not None
-    assert (found.tasks, sorted(found.ranks)) == (2, ["fedavg", "fedmr", "map"])
-
-
 def test_the_best_round_is_not_compared_with_that_of_runs_that_are_evaluated_less_often(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
@@ -183,3 +134,260 @@ def test_the_best_round_is_not_compared_with_that_of_runs_that_are_evaluated_les
     assert len(classes(runs, members, measure="accuracy_best")) == 2
     assert comparison_table(runs, members, "accuracy_best") is None
     assert any("best rounds and means over rounds" in said for _, said in notices(runs, members))
+
+
+def test_corrected_p_values_are_those_of_a_worked_example_without_the_tests_that_failed() -> None:
+    """In ascending order Holm's are 0.005·4, 0.01·3, 0.03·2, 0.04·1 = 0.02, 0.03, 0.06, 0.04; the last
+    rises to 0.06. Benjamini's and Hochberg's are 0.005·4/1, 0.01·4/2, 0.03·4/3, 0.04·4/4 = 0.02, 0.02,
+    0.04, 0.04.
+    """
+    given_values = [0.01, math.nan, 0.04, 0.03, 0.005]
+    assert holm(given_values) == pytest.approx([0.03, math.nan, 0.06, 0.06, 0.02], nan_ok=True)
+    assert benjamini_hochberg(given_values) == pytest.approx([0.02, math.nan, 0.04, 0.04, 0.02], nan_ok=True)
+    assert (holm([0.04]), holm([]), benjamini_hochberg([])) == ([0.04], [], [])
+
+
+def closed_testing(p_values: Sequence[float]) -> list[float]:
+    """The largest Bonferroni p-value min(1, |I| · min p) over all sets I of tests that contain the test.
+
+    Marcus, Peritz and Gabriel (1976): Holm's method is the closure of Bonferroni's.
+    """
+    tests = range(len(p_values))
+    sets = [one for size in range(1, len(p_values) + 1) for one in combinations(tests, size)]
+    bonferroni = {one: min(1.0, len(one) * min(p_values[i] for i in one)) for one in sets}
+    return [max(value for one, value in bonferroni.items() if i in one) for i in tests]
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
+def test_holm_s_p_values_are_those_of_the_closed_bonferroni_test(p_values: list[float]) -> None:
+    assert holm(p_values) == pytest.approx(closed_testing(p_values), abs=1e-12)
+
+
+SCORES = {
+    "map": [0.70, 0.74, 0.71, 0.75],
+    "fedprox": [0.60, 0.68, 0.66, 0.64],
+    "fedavg": [0.60, 0.61, 0.63, 0.60],
+}
+
+
+def written(write_run: WriteRun, seeds: int) -> None:
+    for method, scores in SCORES.items():
+        for seed, score in enumerate(scores[:seeds]):
+            write_run(f"{method}/seed-{seed}", [score], method=method, seed=seed)
+
+
+def test_a_table_corrects_for_all_methods_that_are_compared_with_the_best(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    written(write_run, 4)
+    runs = load_runs([tmp_path])
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert table.titles[2:5] == ["Difference to map, points", "p (paired t)", "p (Holm)"]
+    raw = [float(reference.ttest_rel(SCORES["map"], SCORES[name]).pvalue) for name in ("fedprox", "fedavg")]
+    assert raw[1] < raw[0]  # so the smaller one is doubled, and the other one stays
+    assert [row[0] for row in table.rows] == ["fedprox", "fedavg"]
+    assert [row[3] for row in table.rows] == [f"{p:.3f}" for p in raw]
+    assert [row[4] for row in table.rows] == [f"{max(raw[0], 2 * raw[1]):.3f}", f"{2 * raw[1]:.3f}"]
+
+
+def test_a_table_corrects_for_sets_that_are_not_comparable_together(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Two sets of two methods, of other rounds, are two tests of one table: the smaller p is doubled."""
+    for rounds in (1, 2):
+        for method in ("map", "fedprox"):
+            for seed, score in enumerate(SCORES[method]):
+                scores = [score + 0.001 * rounds * seed * (method == "map")] * rounds
+                write_run(f"{method}{rounds}/seed-{seed}", scores, method=method, seed=seed)
+    runs = load_runs([tmp_path])
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    at = [list(table.titles).index(title) for title in ("p (paired t)", "p (Holm)") if title in table.titles]
+    assert len(at) == 2, "two tests stand in the table"
+    raw, adjusted = zip(*[(float(row[at[0]]), float(row[at[1]])) for row in table.rows], strict=True)
+    assert min(adjusted) == pytest.approx(2 * min(raw), abs=2e-3)
+
+
+def test_methods_are_compared_with_fedavg_too_if_it_was_run(tmp_path: Path, write_run: WriteRun) -> None:
+    written(write_run, 3)
+    runs = load_runs([tmp_path])
+    assert to_text(summary(runs)).count("±") >= len(SCORES)
+    assert seeds_note(groups(runs)) == ""
+    tables = paired_tables(runs, groups(runs))
+    assert list(tables) == ["Differences, paired by seed", "Differences to fedavg, paired by seed"]
+    assert [row[0] for row in tables["Differences to fedavg, paired by seed"].rows] == ["map", "fedprox"]
+    assert "corrected for the number of methods" in task_sections(runs, groups(runs))
+    runs = runs.without([str(name) for name, method in runs.runs["method"].items() if method == "fedavg"])
+    assert list(paired_tables(runs, groups(runs))) == ["Differences, paired by seed"]
+    assert "p (Holm)" not in task_sections(runs, groups(runs)), "one test needs no correction"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "rows"),
+    [
+        (2, [["fedprox", "2", "−8.00", "–", "–", "–"], ["fedavg", "2", "−11.50", "–", "–", "–"]]),
+        (1, None),
+    ],
+)
+def test_fewer_than_three_seeds_have_neither_interval_nor_p_value_and_it_is_said_of_two(
+    tmp_path: Path, write_run: WriteRun, seeds: int, rows: list[list[str]] | None
+) -> None:
+    written(write_run, seeds)
+    runs = load_runs([tmp_path])
+    assert "±" not in to_text(summary(runs))
+    table = comparison_table(runs, groups(runs))
+    assert (table.rows if table else None) == rows
+    assert ("two seeds are too few" in seeds_note(groups(runs))) == (seeds == 2)
+    assert not established_best(runs, groups(runs), "accuracy_last")
+
+
+def bold(folder: Path) -> dict[str, list[str]]:
+    """Method → what is bold in its row of the summary of a report."""
+    page = write_report([folder], folder / "report").read_text(encoding="utf-8")
+    rows = re.findall(r"<tr>(<td.*?)</tr>", page[: page.index("Differences, paired by seed")], re.DOTALL)
+    found = {
+        re.sub("<.*?>", "", row.partition("</td>")[0]): re.findall("<strong>(.*?)<", row) for row in rows
+    }
+    return {method: cells for method, cells in found.items() if cells}
+
+
+def write_seeds(write_run: WriteRun, method: str, scores: dict[int, list[float]]) -> list[Path]:
+    return [write_run(f"{method}{seed}", score, method=method, seed=seed) for seed, score in scores.items()]
+
+
+def test_the_best_over_common_seeds_is_bold_although_another_one_also_has_easy_seeds(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """MAP is 10 points above FedAvg with each seed of both. FedAvg's mean is higher for its further seeds."""
+    write_seeds(write_run, "map", {seed: [0.6 + 0.01 * seed] for seed in range(3)})
+    lower = {seed: [0.5 + 0.0101 * seed] for seed in range(3)}
+    write_seeds(write_run, "fedavg", lower | {seed: [0.9] for seed in range(3, 9)})
+    runs = load_runs([tmp_path])
+    table = comparison_table(runs, groups(runs))
+    assert table is not None
+    assert table.titles[2] == "Difference to map, points"
+    assert table.rows[0][:2] == ["fedavg", "3"]
+    assert established_best(runs, groups(runs), "accuracy_last") == {"map"}
+    assert set(bold(tmp_path)) == {"MAP"}
+    write_seeds(write_run, "moon", {seed: [0.9] for seed in range(10, 13)})
+    runs = load_runs([tmp_path])
+    rows = {row[0]: row[1:3] for row in paired_tables(runs, groups(runs))["Differences, paired by seed"].rows}
+    assert rows["moon"] == ["0", "–"]
+    assert not established_best(runs, groups(runs), "accuracy_last"), "nothing is known of MOON's difference"
+
+
+def test_what_was_not_tested_is_not_bold(tmp_path: Path, write_run: WriteRun) -> None:
+    """MOON was evaluated in other rounds, so its best round was compared with nobody's."""
+    write_seeds(write_run, "map", {seed: [0.5 + 0.01 * seed, 0.6 + 0.01 * seed] for seed in range(3)})
+    write_seeds(write_run, "fedavg", {seed: [0.4 + 0.01 * seed, 0.5 + 0.0101 * seed] for seed in range(3)})
+    moon = {seed: [0.7 + 0.01 * seed, 0.55 + 0.0102 * seed] for seed in range(3)}
+    for folder in write_seeds(write_run, "moon", moon):
+        change(folder, "config.federation.eval_every", 5)
+    found = bold(tmp_path)
+    assert set(found) == {"MAP"}
+    assert [cell.partition(" ")[0] for cell in found["MAP"]] == ["61.00", "61.00", "56.00"]
+
+
+def test_of_several_fedavgs_that_is_the_baseline_which_may_be_compared_with_most(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """The label of the one with fewer epochs comes first, but no other method has its budget."""
+    odd = write_seeds(write_run, "fedavg", {7: [0.5, 0.7]})[0]
+    change(odd, "config.local.epochs", 0.5)
+    write_run("usual", [0.4, 0.6])
+    write_run("map", [0.6, 0.8], method="map")
+    runs = load_runs([tmp_path])
+    members = groups(runs)
+    assert [group.label for group in members] == ["fedavg epochs=0.5", "fedavg epochs=1", "map"]
+    table = target_table(runs, members)
+    assert table is not None
+    assert table.titles[2] == "Rounds to fedavg epochs=1's best"
+    assert [row[2] for row in table.rows] == ["not comparable", "2.0", "1.0"]
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("ours", "spread", "runs"),
+    [([80.0, 81.0, 80.4], 0.3, 3), ([80.0, 80.1], 0.5, 2), ([70.0, 75.0, 80.0, 91.0], 0.0, 3)],
+)
+def test_the_interval_is_welch_s_of_the_two_means(ours: list[float], spread: float, runs: int) -> None:
+    """scipy's test of Welch has the same difference, error, freedom and interval."""
+    count, mean, deviation = len(ours), float(np.mean(ours)), float(np.std(ours, ddof=1))
+    welch = stats.ttest_ind_from_stats(mean, deviation, count, 80.0, spread, runs, equal_var=False)
+    found = difference(ours, PrintedNumber(80.0, spread, runs))
+    assert found is not None
+    assert found.mean == pytest.approx(mean - 80.0)
+    assert found.mean / found.error == pytest.approx(welch.statistic)
+    assert 2 * stats.t.sf(abs(found.mean) / found.error, found.freedom) == pytest.approx(welch.pvalue)
+    for inside in (0.90, 0.95):
+        wanted = stats.t.interval(inside, found.freedom, found.mean, found.error)
+        assert found.interval(inside) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("spread", "runs"), [(0.5, 0), (NAN, 3), (0.5, 1), (NAN, 0)])
+def test_a_print_of_unknown_spread_or_runs_adds_nothing_and_leaves_student_s_interval(
+    spread: float, runs: int
+) -> None:
+    ours = [80.0, 81.0, 80.4]
+    found = difference(ours, PrintedNumber(80.0, spread, runs))
+    assert found is not None
+    assert found.freedom == 2
+    mean, error = np.mean(ours) - 80.0, stats.sem(ours)
+    assert found.interval(0.90) == pytest.approx(stats.t.interval(0.90, 2, mean, error))
+
+
+EXACT = PrintedNumber(80.0)
+NARROW = [-0.1, 0.0, 0.1]  # error 0.1 / √3, so half of the 90 % interval is 2.920 · 0.0577 = 0.169
+
+
+@pytest.mark.parametrize(
+    ("off", "margin", "word"),
+    [
+        (0.0, 0.17, "agrees"),
+        (0.0, 0.16, "too few seeds"),
+        (0.83, 1.0, "agrees"),
+        (0.84, 1.0, "too few seeds"),
+        (-0.84, 1.0, "too few seeds"),
+        (1.24, 1.0, "too few seeds"),  # half of the 95 % interval is 4.303 · 0.0577 = 0.248
+        (1.25, 1.0, "differs"),
+        (-1.25, 1.0, "differs"),
+    ],
+)
+def test_a_number_agrees_inside_differs_outside_and_needs_more_seeds_in_between(
+    off: float, margin: float, word: str
+) -> None:
+    assert agreement([80.0 + off + value for value in NARROW], EXACT, margin) == word
+
+
+@pytest.mark.parametrize("ours", [[], [97.0], [80.0, 80.0, 80.0], [80.0, math.inf, 80.0], [80.0, NAN, 80.0]])
+def test_one_seed_seeds_that_are_alike_and_values_that_are_not_finite_are_never_a_verdict(
+    ours: list[float],
+) -> None:
+    """Counts may be alike in all seeds."""
+    assert agreement(ours, EXACT, 50.0) == "too few seeds"
+    assert agreement([80.5] * 3, EXACT, 1.0, counted=True) == "agrees"
+    assert agreement([81.5] * 3, EXACT, 1.0, counted=True) == "differs"
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+@pytest.mark.parametrize(("spread", "runs", "more"), [(NAN, 0, 0.0), (0.5, 3, 0.02)])
+def test_a_coin_on_the_edge_of_the_margin_agrees_in_5_and_differs_in_2_5_per_cent_of_tables(
+    seeds: int, spread: float, runs: int, more: float
+) -> None:
+    """The true difference is the margin, so every verdict is wrong. Of 1,500 tables, four deviations more.
+
+    Without a printed spread the tests are exact; Welch's freedom is an approximation for so few runs.
+    """
+    random = np.random.default_rng(59)
+    words = []
+    for _ in range(1500):
+        told = PrintedNumber(0.0)
+        if runs:
+            drawn = random.normal(0.0, spread, runs)
+            told = PrintedNumber(float(drawn.mean()), float(drawn.std(ddof=1)), runs)
+        words.append(agreement(list(random.normal(1.0, 0.5, seeds)), told, 1.0))
+    assert words.count("agrees") / 1500 <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 1500) + more
+    assert words.count("differs") / 1500 <= 0.025 + 4 * math.sqrt(0.025 * 0.975 / 1500) + more

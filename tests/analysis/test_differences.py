@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from raffed.analysis.figures.theme import svg
+from raffed.analysis.loading import load_runs
+from raffed.analysis.reproduction.averages import ScorePair, averages_view, front
 from raffed.analysis.reproduction.differences import KINDS, added, difference_table, gain, to_best_other
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
-from raffed.analysis.reproduction.item_views import item_view
+from raffed.analysis.reproduction.item_views import item_view, showable
 from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable
@@ -52,120 +55,72 @@ def sends(floats: int) -> list[Row]:
     return [Row(1, "global", "train", "loss", 1.0, n=9, bytes_up=4 * floats, bytes_down=0, seconds=1.0)]
 
 
-def lines(table: TextTable | None) -> dict[tuple[str, str], dict[str, str]]:
-    """(column, first word of what it is) → title → text."""
+SHOWN = ("Paper", "From its numbers", "Ours")
+
+
+def lines(table: TextTable | None, *titles: str) -> dict[tuple[str, str], list[str]]:
+    """(column, first word of what it is) → texts under these titles."""
     assert table is not None
     told = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
-    return {(line["Column"], line["What"].split()[0]): line for line in told}
+    return {
+        (line["Column"], line["What"].split()[0]): [line[title] for title in (*SHOWN, *titles)]
+        for line in told
+    }
 
 
-def test_differences_are_of_the_seeds_that_both_have() -> None:
-    scores = {"ours": {0: 3.0, 1: 5.0, 2: 9.0}, "base": {0: 2.0, 1: 2.5}}
-    assert gain(scores, "ours", "base").values == [1.0, 2.5]
-    assert added(scores, "ours", "base").values == pytest.approx([50.0, 100.0])
-    assert gain(scores, "ours", "nobody").values == []
-
-
-def test_the_best_other_has_the_highest_mean_and_is_not_the_baseline() -> None:
+def test_differences_are_of_common_seeds_and_the_best_other_is_not_the_baseline() -> None:
     """c has the best single seed, b the higher mean (5 to 4.5) over the two seeds that all have; d never
     ran.
     """
     scores: dict[str, dict[int, float]] = {
         "a": {0: 8.0, 1: 9.0},
-        "base": {0: 7.0, 1: 7.0},
+        "base": {0: 4.0, 1: 6.0, 2: 7.0},
         "b": {0: 5.0, 1: 5.0, 2: 0.0},
         "c": {0: 6.0, 1: 3.0},
         "d": {},
     }
+    assert gain(scores, "a", "base").values == [4.0, 3.0]
+    assert added(scores, "a", "base").values == pytest.approx([100.0, 50.0])
     assert to_best_other(scores, "a", "base") == ([3.0, 4.0], "b (2 of 3 ran)")
-    del scores["d"]
-    assert to_best_other(scores, "a", "base").to == "b"
     assert to_best_other({"a": {0: 1.0}, "base": {0: 1.0}, "b": {1: 1.0}}, "a", "base") == ([], "")
-    assert to_best_other({"a": {0: 1.0}, "base": {0: 1.0}}, "a", "base") == ([], "")
 
 
 def test_table_1_s_wrong_gain_stands_beside_what_the_printed_accuracies_give_and_ours(tmp_path: Path) -> None:
     """CIFAR-10 P10C2: 2.23 is printed for 73.32 − 67.27. Ours: gains 11 and 8, of two seeds without an
-    interval; MOON has the best mean but FedMR's, 71 − 66 and 70 − 66.
+    interval; MOON has the best mean but FedMR's, 71 − 66 and 70 − 66. In FMNIST P5C2 the paper's best other
+    is FedDyn, 71.01, which was not run.
     """
     column = "CIFAR10 P10C2"
-    rows = {
-        "FedAvg": scored(0.60, 0.62),
-        "FedProx": scored(0.70, 0.60),
-        "MOON": scored(0.66, 0.66),
-        "FedMR": scored(0.71, 0.70),
-    }
-    found, runs = item(tmp_path, "fedmr/table1", {(row, column): values for row, values in rows.items()})
-    told = lines(item_view(found, runs).tables["Differences that the paper prints"])
-    of_fedavg, of_best = told[column, "gain"], told[column, "Δ"]
-    assert [
-        of_fedavg[title] for title in ("Method", "What", "Paper", "From its numbers", "Ours", "Seeds")
-    ] == [
-        "FedMR",
-        "gain over FedAvg",
-        "+2.23",
-        "+6.05",
-        "+9.50",
-        "2",
-    ]
-    assert [
-        of_best[title]
-        for title in ("Paper", "From its numbers", "Ours", "Best other: paper", "Best other: ours")
-    ] == [
-        "+2.23",
-        "+2.23",
-        "+4.50",
-        "FedProx",
-        "MOON (2 of 6 ran)",
-    ]
-    assert told["CIFAR10 P5C2", "gain"]["Ours"] == NO_RUN
-
-
-def test_what_the_paper_s_numbers_give_is_of_all_its_methods_whatever_was_run(tmp_path: Path) -> None:
-    """In FMNIST P5C2 the best other is FedDyn, 71.01, of which there is no cell: 75.51 − 71.01."""
-    column = "FMNIST P5C2"
+    scores = {"FedAvg": (0.60, 0.62), "FedProx": (0.70, 0.60), "MOON": (0.66, 0.66), "FedMR": (0.71, 0.70)}
     found, runs = item(
-        tmp_path, "fedmr/table1", {("FedMR", column): scored(0.7), ("MOON", column): scored(0.6)}
+        tmp_path, "fedmr/table1", {(row, column): scored(*both) for row, both in scores.items()}
     )
-    few = [cell for cell in found.about["cells"] if cell["row"] in ("FedMR", "MOON")]
-    told = lines(difference_table(Reproduction(found.folder, {**found.about, "cells": few}), runs))[
-        column, "Δ"
-    ]
-    assert [
-        told[title]
-        for title in ("Paper", "From its numbers", "Ours", "Best other: paper", "Best other: ours")
-    ] == [
-        "+4.50",
-        "+4.50",
-        "+10.00",
-        "FedDyn",
-        "MOON (1 of 6 ran)",
-    ]
+    told = lines(
+        item_view(found, runs).tables["Differences that the paper prints"],
+        "Best other: paper",
+        "Best other: ours",
+    )
+    assert told[column, "gain"][:3] == ["+2.23", "+6.05", "+9.50"]
+    assert told[column, "Δ"] == ["+2.23", "+2.23", "+4.50", "FedProx", "MOON (2 of 6 ran)"]
+    assert told["FMNIST P5C2", "Δ"][:4] == ["+4.50", "+4.50", NO_RUN, "FedDyn"]
+    printed = printed_values("fedmr")
+    assert len(told) == ((printed["table"] == "Table1") & printed["metric"].isin(list(KINDS))).sum() == 48
 
 
 def test_an_average_s_differences_are_those_of_its_columns(tmp_path: Path) -> None:
     """docs/papers/fedmr.md §E6: FMNIST's 83.45 (+4.10, Δ +3.19) is 83.25 (+3.90, Δ +2.99) by its cells,
     CIFAR-100's Δ +0.44 is +0.64.
     """
-    splits = [f"FMNIST {split}" for split in ("P5C2", "P10C2", "P10C3", "P10C5", "IID")]
     cells = {
-        (row, split): scored(value + 0.05 * i)
+        (row, f"FMNIST {split}"): scored(value + 0.05 * i)
         for row, value in (("FedAvg", 0.5), ("FedMR", 0.6))
-        for i, split in enumerate(splits)
+        for i, split in enumerate(("P5C2", "P10C2", "P10C3", "P10C5", "IID"))
     }
     found, runs = item(tmp_path, "fedmr/table1", cells)
     told = lines(difference_table(found, runs))
-    assert [told["FMNIST avg", "gain"][title] for title in ("Paper", "From its numbers", "Ours")] == [
-        "+4.10",
-        "+3.90",
-        "+10.00",
-    ]
-    assert [told["FMNIST avg", "Δ"][title] for title in ("Paper", "From its numbers", "Ours")] == [
-        "+3.19",
-        "+2.99",
-        NO_RUN,
-    ]
-    assert [told["CIFAR100 avg", "Δ"][title] for title in ("Paper", "From its numbers")] == ["+0.44", "+0.64"]
+    assert told["FMNIST avg", "gain"] == ["+4.10", "+3.90", "+10.00"]
+    assert told["FMNIST avg", "Δ"] == ["+3.19", "+2.99", NO_RUN]
+    assert told["CIFAR100 avg", "Δ"] == ["+0.44", "+0.64", NO_RUN]
     found.about["averages"][0]["of"].pop()  # as where a scale lacks one of its columns
     assert ("FMNIST avg", "gain") not in lines(difference_table(found, runs))
 
@@ -176,50 +131,97 @@ def test_table_3_s_cost_is_the_closed_form(tmp_path: Path) -> None:
     rounded before.
     """
     sizes = {
-        "CIFAR10": (11_183_562, 10 * 512, 10),
-        "CIFAR100": (36_564_932, 100 * 640, 100),
-        "ISIC2019": (4_874_532, 8 * 640, 8),
+        "CIFAR10 -": (11_183_562, 10 * 512, 10),
+        "CIFAR100 -": (36_564_932, 100 * 640, 100),
+        "ISIC2019 -": (4_874_532, 8 * 640, 8),
     }
     cells: dict[tuple[str, str], list[Row]] = {}
     for name, (model, prototypes, classes) in sizes.items():
-        cells["without_prototypes", f"{name} -"] = sends(model + 1)
-        cells["with_prototypes", f"{name} -"] = sends(model + prototypes + classes + 1)
-    found, runs = item(tmp_path, "fedmr/table3", cells)
-    told = lines(difference_table(found, runs))
-    assert {
-        column: [line[title] for title in ("Paper", "From its numbers", "Ours")]
-        for (column, _), line in told.items()
-    } == {
+        cells["without_prototypes", name] = sends(model + 1)
+        cells["with_prototypes", name] = sends(model + prototypes + classes + 1)
+    told = lines(difference_table(*item(tmp_path, "fedmr/table3", cells)))
+    assert {column: texts for (column, _), texts in told.items()} == {
         "FMNIST -": ["+0.044", "+0.045", NO_RUN],
         "SVHN -": ["+0.044", "+0.045", NO_RUN],
         "CIFAR10 -": ["+0.044", "+0.045", "+0.046"],
         "CIFAR100 -": ["+0.175", "+0.175", "+0.175"],
         "ISIC2019 -": ["+0.102", "+0.103", "+0.105"],
     }
+    assert difference_table(*item(tmp_path / "none", "map/table1", {})) is None
 
 
-@pytest.mark.parametrize(
-    ("key", "table"), [("fedmr/table1", "Table1"), ("fedmr/table2", "Table2"), ("fedmr/table3", "Table3")]
-)
-def test_every_difference_that_is_printed_is_shown(key: str, table: str, tmp_path: Path) -> None:
-    frame = printed_values("fedmr")
-    wanted = frame[(frame["table"] == table) & frame["metric"].isin(list(KINDS))]
-    shown = difference_table(*item(tmp_path, key, {}))
-    assert shown is not None
-    assert len(shown.rows) == len(wanted) == {"Table1": 48, "Table2": 10, "Table3": 5}[table]
+def written(parent: Path, name: str, accuracy: float, personal: float) -> Path:
+    """A run of one round."""
+    writer = MetricsWriter(parent / name, name, "m", "d", "s", 0)
+    writer.add(
+        [
+            Row(1, "global", "test", "accuracy", accuracy, n=1),
+            Row(1, "personal", "local_test", "accuracy", personal, n=1),
+        ]
+    )
+    writer.flush()
+    write_json(
+        parent / name / "run.json",
+        {"run_id": name, "state": "finished", "config": {"method": "m"}, "clients": 1},
+    )
+    return parent / name
 
 
-@pytest.mark.parametrize("key", ["fedmr/table4", "fedmr/claims", "map/table1", "mpfedcon/table1"])
-def test_where_no_difference_is_printed_there_is_no_table_of_them(key: str, tmp_path: Path) -> None:
-    assert difference_table(*item(tmp_path, key, {})) is None
+def test_a_figure_without_printed_numbers_shows_ours_alone(tmp_path: Path) -> None:
+    """Fig. 11: its FedAvg is no row of a table, though Tables I and II have averages of a FedAvg."""
+    item = find_item("map/fig11")
+    found = load_item(write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1)))
+    assert averages_view(found, load_runs([])) == ([], {})
+    assert not showable(found)
+    for cell in found.about["cells"]:
+        if cell["row"] in ("FedAvg", "MAP (lam = 0.5)") and cell["column"] == "FaMnist LeNet":
+            cell["runs"].append(str(written(tmp_path, cell["row"].partition(" ")[0], 0.5, 0.25)))
+    (drawn,), tables = averages_view(found, load_runs([tmp_path]))
+    (table,) = tables.values()
+    assert table.titles == ["Method", "Ours: aggregation %", "Ours: personalization %", "Ours: front"]
+    assert next(line for line in table.rows if line[0] == "MAP (lam = 0.5)")[1:] == ["50.0", "25.0", "yes"]
+    assert "MAP (lam = 0.5)" in svg(drawn.figure)
 
 
-def test_what_is_compared_is_all_that_the_paper_prints_besides() -> None:
-    """The other metrics are items' own, or of table 4's speed."""
-    own = {
-        "global_test_acc_pct",
-        "params_per_round_millions",
-        "rounds_to_fedavg_best_acc",
-        "top50_eigenvalue_variance",
-    }
-    assert set(printed_values("fedmr")["metric"]) == {*KINDS, *own, "speedup_x"}
+@pytest.fixture
+def figure(tmp_path: Path) -> Reproduction:
+    item = find_item("map/fig9")
+    path = write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1))
+    return load_item(path)
+
+
+def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_are_on_the_front(
+    figure: Reproduction,
+) -> None:
+    """docs/papers/map.md §E6, Fig. 9: MAP and ScaMAP; all 21 methods of Table I are there."""
+    (drawn,), tables = averages_view(figure, load_runs([]))
+    (table,) = tables.values()
+    assert len(table.rows) == 21
+    assert {line[0] for line in table.rows if line[3] == "yes"} == {"MAP", "ScaMAP"}
+    fedavg = next(line for line in table.rows if line[0] == "FedAvg")
+    assert fedavg[1:] == ["64.0", "71.3", "", "–", "–", "–"]
+    assert "ScaMAP" in svg(drawn.figure)
+    pairs = {"a": (0.5, 0.9), "b": (0.9, 0.5), "c": (0.5, 0.8), "d": (0.6, 0.6), "e": (0.6, 0.6)}
+    assert front({name: ScorePair(*pair) for name, pair in pairs.items()}) == {"a", "b", "d", "e"}
+
+
+def test_ours_are_means_over_the_columns_that_all_methods_with_runs_have(
+    figure: Reproduction, tmp_path: Path
+) -> None:
+    for cell in figure.about["cells"]:
+        at = {
+            ("FedAvg", "FaMnist LeNet"): (0.8, 0.9),
+            ("FedAvg", "FaMnist MLPNet"): (0.6, 0.7),
+            ("MAP", "FaMnist LeNet"): (0.7, 1.0),
+        }.get((cell["row"], cell["column"]))
+        if at is None:
+            continue
+        cell["runs"].append(str(written(tmp_path, f"{cell['row']}-{cell['column']}".replace(" ", "-"), *at)))
+    drawn, tables = averages_view(figure, load_runs([tmp_path]))
+    (table,) = tables.values()
+    lines = {line[0]: line[4:] for line in table.rows}
+    assert len(drawn) == 2
+    assert "FaMnist LeNet" in drawn[1].caption
+    assert "MLPNet" not in drawn[1].caption
+    assert lines["FedAvg"] == ["80.0", "90.0", "yes"]
+    assert lines["MAP"] == ["70.0", "100.0", "yes"]

@@ -8,33 +8,30 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from raffed.analysis import load_runs
 from raffed.analysis.__main__ import main
-from raffed.analysis.runs.groups import groups
+from raffed.analysis.loading import load_runs
+from raffed.analysis.metrics.summary import summary
+from raffed.analysis.runs.comparable import notices
+from raffed.analysis.runs.groups import Group, groups
 
+from raffed.results.files import file_sha256
 from tests.analysis.changed_run import change
+from tests.analysis.conftest import WriteRun
 from tests.forging import sha256
 
-WriteRun = Callable[..., Path]
 
-
-def test_runs_are_found_at_any_depth_and_once(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("grid/mu=0.1/a", [0.5])
-    write_run("b", [0.5])
-    runs = load_runs([tmp_path, tmp_path / "b", str(tmp_path / "grid")])
+def test_runs_are_found_at_any_depth_and_once_and_those_of_one_name_by_their_folders(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    write_run("x/a", [0.5])
+    write_run("b", [], method="fedmr", state="running", planned=5)
+    runs = load_runs([tmp_path, tmp_path / "b", str(tmp_path / "x")])
     assert sorted(runs.runs.index) == ["a", "b"]
     assert dict(runs.unreadable) == {}
-
-
-def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("x/a", [0.5])
+    row = runs.runs.loc["b"]
+    assert (row["method"], row["partition"], row["rounds_done"]) == ("fedmr", "p10c2", 0)
     write_run("y/a", [0.6])
-    assert sorted(load_runs([tmp_path]).runs.index) == ["x/a", "y/a"]
-
-
-def test_one_path_is_as_a_list_of_it(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [0.5])
-    assert [list(load_runs(one).runs.index) for one in (tmp_path, str(tmp_path), [tmp_path])] == [["a"]] * 3
+    assert sorted(load_runs(str(tmp_path)).runs.index) == ["b", "x/a", "y/a"]
 
 
 def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: WriteRun) -> None:
@@ -48,34 +45,7 @@ def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: 
     assert (row["rounds_done"], row["rounds_planned"]) == (2, 9)
 
 
-def test_null_clients_and_classes_arrive_as_missing(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [0.5])
-    metrics = load_runs([tmp_path]).metrics
-    test = metrics[(metrics["split"] == "test") & (metrics["metric"] == "accuracy")]
-    assert test["client"].isna().all()
-    assert test["class"].isna().sum() == 1
-
-
-def test_a_killed_run_counts_as_far_as_it_was_written(tmp_path: Path, write_run: WriteRun) -> None:
-    folder = write_run("a", [0.1 * r for r in range(1, 8)], state="running", planned=20, rounds_done=0)
-    (folder / "metrics" / ".part-000008-000008.parquet.tmp").write_bytes(b"half a file")
-    runs = load_runs([tmp_path])
-    assert runs.runs.at["a", "rounds_done"] == 7
-    assert dict(runs.unreadable) == {}
-
-
-def test_a_damaged_part_is_named_and_the_others_are_read(tmp_path: Path, write_run: WriteRun) -> None:
-    folder = write_run("a", [0.5] * 10)
-    torn = folder / "metrics" / "part-000006-000010.parquet"
-    torn.write_bytes(torn.read_bytes()[:100])
-    runs = load_runs([tmp_path])
-    assert list(runs.unreadable) == [str(torn)]
-    assert runs.runs.at["a", "rounds_done"] == 5
-
-
-@pytest.mark.parametrize(
-    ("lost", "told"), [([1], "1-5"), ([2], "6-10"), ([1, 3], "1-5, 11-12"), ([1, 2, 3], "1-12")]
-)
+@pytest.mark.parametrize(("lost", "told"), [([2], "6-10"), ([1, 3], "1-5, 11-12"), ([1, 2, 3], "1-12")])
 def test_lost_parts_are_told_by_their_rounds_and_the_others_are_read(
     tmp_path: Path, write_run: WriteRun, lost: list[int], told: str
 ) -> None:
@@ -83,6 +53,7 @@ def test_lost_parts_are_told_by_their_rounds_and_the_others_are_read(
     parts = sorted((folder / "metrics").iterdir())
     for number in lost:
         parts[number - 1].unlink()
+    (folder / "metrics" / ".part-000013-000013.parquet.tmp").write_bytes(b"half a file")
     runs = load_runs([tmp_path])
     assert dict(runs.unreadable) == {
         str(folder / "metrics"): f"no part has the rows of rounds {told}; put them back"
@@ -106,52 +77,22 @@ def test_a_damaged_run_json_costs_that_run_only(tmp_path: Path, write_run: Write
     assert list(runs.unreadable) == [str(tmp_path / "bad")]
 
 
-def test_a_run_before_its_first_flush_is_described_by_its_configuration(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    write_run("a", [], method="fedmr", state="running", planned=5)
-    row = load_runs([tmp_path]).runs.loc["a"]
-    assert (row["method"], row["partition"], row["rounds_done"]) == ("fedmr", "p10c2", 0)
-
-
-def test_runs_that_differ_in_seed_and_execution_only_are_one_group(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for seed in (0, 1):
-        write_run(f"s{seed}", [0.5], seed=seed)  # the fixture varies runtime.actors with the seed
-    (group,) = groups(load_runs([tmp_path]))
-    assert group.used == ("s0", "s1")
-    assert group.label == "fedavg"
-
-
 def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
     """Nor does a setting at none, or one that asks for nothing and that a run of an older version does
     not have.
     """
-    for seed, (epochs, data, federation) in enumerate(
-        [
-            (5, {"root": None, "local_test": None}, {"rounds": 9}),
-            (
-                5.0,
-                {"root": "/data", "download": True, "samples": 0},
-                {"rounds": 9.0, "weighting": "", "survey": 0},
-            ),
-        ]
-    ):
-        write_run(
-            f"s{seed}",
-            [0.5],
-            seed=seed,
-            config={
-                "method": "fedavg",
-                "seed": seed,
-                "data": {"dataset": "digits", "split": "p10c2", **data},
-                "local": {"epochs": epochs},
-                "federation": federation,
-            },
-        )
+    old = (5, {"root": None, "local_test": None}, {"rounds": 9})
+    new = (
+        5.0,
+        {"root": "/data", "download": True, "samples": 0},
+        {"rounds": 9.0, "weighting": "", "survey": 0},
+    )
+    for seed, (epochs, data, federation) in enumerate((old, new)):
+        data = {"dataset": "digits", "split": "p10c2", **data}
+        config = {"method": "fedavg", "seed": seed, "data": data, "local": {"epochs": epochs}}
+        write_run(f"s{seed}", [0.5], seed=seed, config={**config, "federation": federation})
     (group,) = groups(load_runs([tmp_path]))
     assert (group.label, group.used) == ("fedavg", ("s0", "s1"))
 
@@ -175,23 +116,17 @@ def test_forks_of_several_seeds_are_one_experiment_if_their_runs_were(
     assert all(re.fullmatch("fedavg forked_from=[0-9a-f]{8}", group.label) for group in found)
 
 
-def test_no_two_groups_of_a_task_share_a_label(tmp_path: Path, write_run: WriteRun) -> None:
-    """Tables go by labels. Here the settings differ where labels do not look: in what the task is."""
-    for name, split in (("a", "p10c2"), ("b", "P10C2")):
-        write_run(
-            name, [0.5], config={"method": "fedavg", "seed": 0, "data": {"dataset": "digits", "split": split}}
-        )
-    assert {group.label for group in groups(load_runs([tmp_path]))} == {"fedavg", "fedavg (2)"}
-
-
-def test_a_label_names_the_settings_that_tell_two_groups_of_a_method_apart(
+def test_a_label_names_the_settings_that_tell_groups_apart_and_no_two_of_a_task_share_one(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
+    """Tables go by labels. FedAvg's settings differ where labels do not look: in what the task is."""
     write_run("a", [0.5], method="fedprox", args={"mu": 0.1})
     write_run("b", [0.5], method="fedprox", args={"mu": 1.0})
-    write_run("c", [0.5])
+    for name, split in (("c", "p10c2"), ("d", "P10C2")):
+        config = {"method": "fedavg", "seed": 0, "data": {"dataset": "digits", "split": split}}
+        write_run(name, [0.5], config=config)
     labels = {group.label for group in groups(load_runs([tmp_path]))}
-    assert labels == {"fedprox mu=0.1", "fedprox mu=1", "fedavg"}
+    assert labels == {"fedprox mu=0.1", "fedprox mu=1", "fedavg", "fedavg (2)"}
 
 
 def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say_why(
@@ -209,12 +144,6 @@ def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say
     assert group.state == "2 finished, 1 running"
 
 
-def test_where_no_run_is_finished_the_unfinished_ones_count(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [0.5], state="running", planned=2)
-    (group,) = groups(load_runs([tmp_path]))
-    assert (group.used, group.state) == (("a",), "running")
-
-
 def test_the_report_and_the_terminal_name_the_broken_runs_beside_the_good_ones(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -230,3 +159,114 @@ def test_the_report_and_the_terminal_name_the_broken_runs_beside_the_good_ones(
         assert f"left out {tmp_path / 'runs' / name}: " in told
         assert str(tmp_path / "runs" / name) in page
     assert "run.json is a folder, but must be a file" in told
+
+
+ROUNDS = 8  # written in the parts 1-5 and 6-8
+OTHER = {"weights": "11" * 32, "metrics": "22" * 32}
+
+
+def only(folder: Path) -> Group:
+    (group,) = groups(load_runs(folder))
+    return group
+
+
+def truncated(run: Path) -> None:
+    part = max((run / "metrics").iterdir())
+    part.write_bytes(part.read_bytes()[:100])
+
+
+def without_first_part(run: Path) -> None:
+    min((run / "metrics").iterdir()).unlink()
+
+
+def exchanged_part(run: Path) -> None:
+    """The hash in run.json is that of other rows."""
+    files = {f"metrics/{path.name}": file_sha256(path) for path in (run / "metrics").iterdir()}
+    change(run, "files", {**files, max(files): "0" * 64})
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (truncated, "part-000006-000008.parquet: "),
+        (without_first_part, "metrics: no part has the rows of rounds 1-5; put them back"),
+        (
+            exchanged_part,
+            "part-000006-000008.parquet: it was changed, run.json has another hash; put back a copy",
+        ),
+    ],
+)
+def test_a_damaged_run_never_stands_for_a_whole_one_and_is_in_no_mean(
+    tmp_path: Path, write_run: WriteRun, damage: Callable[[Path], None], said: str
+) -> None:
+    """The copy comes first by its name, and its run.json has as many rounds, or more."""
+    for name, rounds, seed in (("a-copy", ROUNDS, 0), ("whole", ROUNDS - 2, 0), ("z", ROUNDS, 1)):
+        write_run(name, [0.1 * len(name)] * rounds, planned=ROUNDS, seed=seed)
+    for name in ("a-copy", "z"):
+        damage(tmp_path / name)
+    group = only(tmp_path)
+    assert group.used == ("whole",)
+    why = dict(group.left_out)
+    assert why["a-copy"].startswith(f"its rows are not as the run wrote them ({said}")
+    assert why["a-copy"].endswith("and whole has the same seed")
+    assert why["z"].endswith("and others are finished and whole")
+    assert summary(load_runs(tmp_path))["accuracy_last"].tolist() == [0.5]
+
+
+def test_a_whole_unfinished_run_goes_before_a_damaged_finished_one(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    without_first_part(write_run("finished", [0.5] * ROUNDS))
+    write_run("stopped", [0.5] * 3, state="stopped", planned=ROUNDS)
+    assert only(tmp_path).used == ("stopped",)
+
+
+def test_an_edited_run_json_costs_that_run_only_and_is_named(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a-copy", [0.5] * ROUNDS)
+    write_run("whole", [0.5] * ROUNDS)
+    change(tmp_path / "a-copy", "config.local.lr", 0.05)  # seals the file
+    path = tmp_path / "a-copy" / "run.json"
+    text = path.read_text()
+    assert "12.3" in text
+    path.write_text(text.replace("12.3", "99.9"))
+    runs = load_runs(tmp_path)
+    assert [group.used for group in groups(runs)] == [("whole",)]
+    assert "was edited or damaged" in runs.unreadable[str(tmp_path / "a-copy")]
+
+
+def test_fewer_rounds_of_a_seed_are_told_with_both_numbers(tmp_path: Path, write_run: WriteRun) -> None:
+    for name, rounds in (("a", 2), ("b", 3)):
+        write_run(name, [0.5] * rounds, state="stopped", planned=9)
+    group = only(tmp_path)
+    assert group.used == ("b",)
+    assert group.left_out == (("a", "seed 0 is there already with more rounds: b has 3, this run 2"),)
+
+
+def test_unequal_results_of_one_seed_are_told_with_the_other_run(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("a", [0.5])
+    write_run("b", [0.6], hashes=OTHER)
+    runs = load_runs(tmp_path)
+    (group,) = groups(runs)
+    assert (group.used, group.contradicted_by) == (("a",), ("b",))
+    ((_, why),) = group.left_out
+    assert "the results differ: a has as many rounds, but other hashes of weights and metric rows" in why
+    ((_, remark),) = notices(runs, [group])
+    assert remark.startswith("another run of the same seed has other results (b)")
+    assert summary(runs)["comparable"].tolist() == [f"yes; {remark}"]
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({}, "the same run again: a has the same seed, as many rounds and equal results"),
+        ({"state": "stopped", "planned": 9, "hashes": {}}, "seed 0 is there already: a has as many rounds"),
+    ],
+)
+def test_a_copy_is_the_same_run_again_if_its_hashes_say_so(
+    tmp_path: Path, write_run: WriteRun, about: dict[str, object], why: str
+) -> None:
+    for name in ("a", "b"):
+        write_run(name, [0.5], **about)
+    runs = load_runs(tmp_path)
+    assert only(tmp_path).left_out == (("b", why),)
+    assert notices(runs, groups(runs)) == []

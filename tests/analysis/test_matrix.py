@@ -1,36 +1,48 @@
-"""The table of a paper in its own shape: order of rows and columns, signs of verdicts, cells without runs."""
+"""The table of a paper in its own shape, why a cell has no number, what stands before it, and its picture."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from raffed.analysis.figures.printed_plots import LOOKS
+from raffed.analysis.figures.theme import LIGHT
 from raffed.analysis.item_tables import item_latex, item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.report import write_loaded
+from raffed.analysis.reproduction.claims import claim_counts, claim_results
+from raffed.analysis.reproduction.differences_first import difference_matrix, first_sentence
 from raffed.analysis.reproduction.item_runs import Reproduction, run_folders
 from raffed.analysis.reproduction.matrix import Matrix, matrix_of
 from raffed.analysis.reproduction.matrix_text import matrix_table
+from raffed.analysis.reproduction.printed_view import printed_view
 from raffed.analysis.reproduction.table_order import table_order
+from raffed.analysis.reproduction.verdict_marks import MARKS
+from raffed.analysis.reproduction.verdicts import paper_table
 from raffed.analysis.runs.load import Runs
+from raffed.analysis.sections import paper_section
 
+from tests.analysis.changed_run import change
+from tests.analysis.conftest import WriteRun, WriteTable
 from tests.analysis.written_item import written_item
 
-WriteRun = Callable[..., Path]
-PRINTED = {"table": "I", "dataset": "FaMnist", "metric": "aggregation_accuracy"}
+ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
 
 
-def cell(row: str, network: str, runs: Sequence[str], **more: Any) -> dict[str, Any]:
+def cell(row: str, network: str, runs: Sequence[str] = (), **more: Any) -> dict[str, Any]:
     """A cell of MAP's Table I."""
-    printed = {**PRINTED, "network": network, "method": row}
+    where = {"table": "I", "dataset": "FaMnist", "metric": "aggregation_accuracy"}
+    printed = {**where, "network": network, "method": row}
     return {"row": row, "column": f"FaMnist {network}", "printed": printed, "runs": list(runs), **more}
 
 
 @pytest.fixture
-def written(tmp_path: Path, write_run: WriteRun) -> Callable[..., tuple[Reproduction, Runs]]:
+def table_1(tmp_path: Path, write_run: WriteRun) -> Callable[..., tuple[Reproduction, Runs]]:
     """A part of MAP's Table I at a scale. It prints, for MLPNet and LeNet: FedAvg 86.2 and 86.3, MAP 88.1 and
     88.4. Ours in MLPNet are 86 over three seeds, and 80 with one; in LeNet only FedAvg ran, once, with 90.
     """
@@ -42,7 +54,7 @@ def written(tmp_path: Path, write_run: WriteRun) -> Callable[..., tuple[Reproduc
         cells = [
             cell("MAP", "MLPNet", runs_of("m", [0.80])),
             cell("FedAvg", "MLPNet", runs_of("f", [0.855, 0.86, 0.865])),
-            cell("MAP", "LeNet", []),
+            cell("MAP", "LeNet"),
             cell("FedAvg", "LeNet", runs_of("l", [0.90])),
         ]
         left_out = ["MAP, FaMnist LeNet: does not fit into the budget"]
@@ -53,31 +65,31 @@ def written(tmp_path: Path, write_run: WriteRun) -> Callable[..., tuple[Reproduc
     return make
 
 
-Written = Callable[..., tuple[Reproduction, Runs]]
+def words(matrix: Matrix) -> dict[str, list[str]]:
+    return {row: [one.word for one in line] for row, line in zip(matrix.rows, matrix.cells, strict=True)}
 
 
-def words(matrix: Matrix) -> dict[tuple[str, str], str]:
-    return {
-        (row, column): one.word
-        for row, line in zip(matrix.rows, matrix.cells, strict=True)
-        for column, one in zip(matrix.columns, line, strict=True)
-    }
+def test_rows_and_columns_are_in_the_paper_s_order_with_ours_over_the_print_and_a_sign(table_1: Any) -> None:
+    """Three seeds, 85.5, 86 and 86.5, have the interval 4.303 · 0.5 / √3 = 1.24; one seed has none.
 
-
-def test_rows_and_columns_are_in_the_paper_s_order_whatever_the_order_of_the_runs(written: Written) -> None:
-    item, runs = written()
-    matrix = matrix_of(item, runs)
-    assert matrix.rows == ["FedAvg", "MAP"]
+    The difference to 86.2 has the 90 % interval −0.2 ± 0.84, within 2 points.
+    """
+    matrix = matrix_of(*table_1())
     assert matrix.columns == ["FaMnist MLPNet", "FaMnist LeNet"]
+    assert words(matrix) == {"FedAvg": ["agrees", "too few seeds"], "MAP": ["too few seeds", "not run"]}
+    assert matrix_table(matrix).rows == [
+        ["FedAvg", "86.00 ± 1.24 / 86.20 ✓", "90.00 / 86.30 ?"],
+        ["MAP", "80.00 / 88.10 ?", "– / 88.40 (a)"],
+    ]
 
 
 def test_what_is_not_printed_follows_what_it_follows_and_an_average_follows_its_columns() -> None:
     cells = [
-        cell("First", "LeNet", [], printed={}),
-        cell("MAP", "LeNet", []),
-        cell("MAP (held out)", "x", [], printed={}),
-        cell("FedAvg", "LeNet", []),
-        cell("FedAvg (held out)", "LeNet", [], printed={}),
+        cell("First", "LeNet", printed={}),
+        cell("MAP", "LeNet"),
+        cell("MAP (held out)", "x", printed={}),
+        cell("FedAvg", "LeNet"),
+        cell("FedAvg (held out)", "LeNet", printed={}),
     ]
     average = {"column": "avg", "of": ["FaMnist LeNet"], "printed": {}}
     about = {"paper": "map", "cells": cells, "averages": [average]}
@@ -86,29 +98,11 @@ def test_what_is_not_printed_follows_what_it_follows_and_an_average_follows_its_
     assert columns == ["FaMnist LeNet", "avg", "FaMnist x"]
 
 
-def test_a_cell_has_ours_over_the_printed_number_and_a_sign_of_its_verdict(written: Written) -> None:
-    """Three seeds, 85.5, 86 and 86.5, have the interval 4.303 · 0.5 / √3 = 1.24; one seed has none.
-
-    The difference to 86.2 has the 90 % interval −0.2 ± 0.84, within 2 points.
-    """
-    matrix = matrix_of(*written())
-    assert words(matrix) == {
-        ("FedAvg", "FaMnist MLPNet"): "agrees",
-        ("MAP", "FaMnist MLPNet"): "too few seeds",
-        ("FedAvg", "FaMnist LeNet"): "too few seeds",
-        ("MAP", "FaMnist LeNet"): "not run",
-    }
-    assert matrix_table(matrix).rows == [
-        ["FedAvg", "86.00 ± 1.24 / 86.20 ✓", "90.00 / 86.30 ?"],
-        ["MAP", "80.00 / 88.10 ?", "– / 88.40 (a)"],
-    ]
-
-
-def test_smoke_says_that_a_cell_runs_and_nothing_about_the_paper(written: Written, tmp_path: Path) -> None:
-    above = {"text": "MAP above", "terms": [[1.0, "MAP", "FaMnist MLPNet"]]}
-    same = {"text": "Same", "terms": [], "within": 0.0}
-    same["terms"] = [[1.0, "MAP", "FaMnist MLPNet"], [-1.0, "MAP", "FaMnist MLPNet"]]
-    item, runs = written("smoke", claims=[above, same])
+def test_smoke_says_that_a_cell_runs_and_nothing_about_the_paper(table_1: Any, tmp_path: Path) -> None:
+    ours = [1.0, "MAP", "FaMnist MLPNet"]
+    above = {"text": "MAP above", "terms": [ours]}
+    same = {"text": "Same", "terms": [ours, [-1.0, *ours[1:]]], "within": 0.0}
+    item, runs = table_1("smoke", claims=[above, same])
     page = write_loaded(runs, tmp_path / "out", [item]).read_text()
     said = item_markdown(item, runs) + item_latex(item, runs) + page.partition("<h2>How to read")[0]
     assert not re.findall(r"86\.20|86\.30|88\.10|88\.40|MAP above|agrees|\bholds\b|Paper", said)
@@ -119,13 +113,16 @@ def test_smoke_says_that_a_cell_runs_and_nothing_about_the_paper(written: Writte
     ]
 
 
-def test_a_proxy_shows_differences_over_printed_differences_and_the_baseline_s_level(
-    written: Written,
-) -> None:
-    assert matrix_table(matrix_of(*written("proxy", margin=1.0))).rows == [
+def test_a_proxy_shows_differences_over_printed_differences_and_the_baseline_s_level(table_1: Any) -> None:
+    proxy = table_1("proxy", margin=1.0)
+    assert matrix_table(matrix_of(*proxy)).rows == [
         ["FedAvg", "86.00 ± 1.24", "90.00"],
         ["MAP", "−5.50 / +1.90 ?", "– / +2.10 (a)"],
     ]
+    latex = item_latex(*proxy)
+    assert r"& \multicolumn{2}{c}{FaMnist} \\" in latex
+    assert "MAP & $-$5.50 ? & -- (a)" in latex
+    assert r"  & {\small +1.90} & {\small +2.10} \\" in latex
 
 
 def test_columns_of_several_measures_have_their_own_decimal_places(
@@ -140,21 +137,219 @@ def test_columns_of_several_measures_have_their_own_decimal_places(
     assert matrix_table(matrix_of(item, load_runs(run_folders(item)))).rows == [["FedAvg", "81.23", "1"]]
 
 
-def test_latex_has_the_paper_s_shape_and_right_minus_signs(written: Written) -> None:
-    text = item_latex(*written("proxy", margin=1.0))
-    assert r"& \multicolumn{2}{c}{FaMnist} \\" in text
-    assert r"\cmidrule(lr){2-3}" in text
-    assert "MAP & $-$5.50 ? & -- (a)" in text
-    assert r"  & {\small +1.90} & {\small +2.10} \\" in text
-    body = [line for line in text.splitlines() if "&" in line]
-    assert {line.count("&") for line in body if "multicolumn" not in line} == {2}
-    assert not re.search(r"--\d", text)
+def test_a_name_with_markup_is_text_in_the_matrix(table_1: Any, tmp_path: Path) -> None:
+    item, runs = table_1()
+    hostile = {**item.about["cells"][1], "row": "<script>x</script>"}
+    page = write_loaded(runs, tmp_path / "out", [item._replace(about={**item.about, "cells": [hostile]})])
+    assert '<th scope="row"><script>' not in page.read_text()
 
 
-@pytest.mark.parametrize("name", ["<script>x</script>", "a & b"])
-def test_a_name_with_markup_is_text_in_the_matrix(name: str, written: Written, tmp_path: Path) -> None:
-    item, runs = written()
-    cells: list[Mapping[str, Any]] = [{**one, "row": name} for one in item.about["cells"]]
-    item = Reproduction(item.folder, {**item.about, "cells": cells[1:2], "baseline": name})
-    page = write_loaded(runs, tmp_path / "out", [item]).read_text()
-    assert f'<th scope="row">{name}' not in page
+# A cell without a number was not run, or its runs may not be compared, or they do not have the measure
+
+REASON = "not comparable: the partition differs (c3d4e5f6… / a1b2c3d4…); the second value is that of FedAvg"
+ROWS = {row: (None, [0.5, 0.6]) for row in ("FedAvg", "FedProx", "MAP")}
+
+
+@pytest.fixture
+def apart(tmp_path: Path, write_table: WriteTable) -> Callable[..., tuple[Reproduction, Runs]]:
+    """Three rows of two seeds, with 50 and 60. The partition of the runs `names` is another."""
+
+    def make(*names: str, **about: Any) -> tuple[Reproduction, Runs]:
+        item, runs = write_table(ROWS, **about)
+        for name in runs.files:
+            change(tmp_path / name, "partition_sha256", OTHER if name in names else ONE)
+        return item, load_runs(run_folders(item))
+
+    return make
+
+
+def test_a_cell_and_an_average_of_another_partition_are_not_comparable_and_not_unrun(apart: Any) -> None:
+    averages = [{"column": "avg", "of": ["IID"], "whole": 1, "printed": {}}]
+    matrix = matrix_of(*apart("FedProx-0", "FedProx-1", averages=averages))
+    others = ["not printed"] * 2
+    assert words(matrix) == {"FedAvg": others, "FedProx": ["not comparable"] * 2, "MAP": others}
+    assert matrix.counts == {"not printed": 4, "not comparable": 2}
+    assert matrix.notes["a"].startswith(REASON)
+    assert matrix.cells[1][0].hint == REASON
+
+
+def test_of_a_cell_with_a_number_it_is_said_which_runs_are_left_out_of_it(apart: Any) -> None:
+    matrix = matrix_of(*apart("MAP-1"))
+    found = matrix.cells[2][0]
+    assert (found.ours, found.word, found.note) == ("50.00", "not printed", "a")
+    assert matrix.notes == {"a": f"1 of its 2 runs is left out, {REASON} (1 cell)"}
+    assert found.hint.endswith(f"seeds: 50.00; 1 of its 2 runs is left out, {REASON}")
+
+
+def test_a_seed_with_another_budget_than_the_other_seeds_of_its_cell_is_left_out(
+    apart: Any, tmp_path: Path
+) -> None:
+    """All rows of seed 1 have 7 epochs. Within a seed nothing differs, but a mean over seeds would mix."""
+    item, _ = apart()
+    for row in ROWS:
+        change(tmp_path / f"{row}-1", "config.local.epochs", 7)
+    matrix = matrix_of(item, load_runs(run_folders(item)))
+    assert [cells[0].ours for cells in matrix.cells] == ["50.00"] * 3
+    (said,) = matrix.notes.values()
+    assert said.startswith("1 of its 2 runs is left out, not comparable: local.epochs differs (7 / ")
+
+
+def test_a_claim_about_runs_that_may_not_be_compared_says_so(apart: Any) -> None:
+    claims = [
+        {"text": "FedProx above FedAvg", "terms": [[1.0, "FedProx", "IID"], [-1.0, "FedAvg", "IID"]]},
+        {"text": "MAP above FedAvg", "terms": [[1.0, "MAP", "IID"], [-1.0, "FedAvg", "elsewhere"]]},
+    ]
+    item, runs = apart("FedProx-0", "FedProx-1", claims=claims)
+    assert [one.verdict for one in claim_results(item, runs)] == ["not comparable", "not run"]
+    assert claim_counts(item, runs) == "2 claims: not comparable 1, not run 1"
+
+
+@pytest.mark.parametrize(
+    ("measure", "baseline", "why"),
+    [
+        ("personal_last", "FedAvg", "its runs have no values of personal_last"),
+        ("rounds_to_baseline", "Local", "rounds_to_baseline compares with Local, which is not run"),
+    ],
+)
+def test_a_cell_whose_runs_lack_the_measure_is_not_measured(
+    measure: str, baseline: str, why: str, write_table: WriteTable
+) -> None:
+    matrix = matrix_of(*write_table(ROWS, measure=measure, baseline=baseline))
+    assert words(matrix) == {row: ["not measured"] for row in ROWS}
+    assert matrix.notes == {"a": f"{why} (3 cells)"}
+
+
+def test_the_mean_over_the_seeds_that_did_not_diverge_has_no_verdict_and_is_drawn(
+    write_table: WriteTable,
+) -> None:
+    """Three printed numbers, missed by hundredths. Of three seeds, 3, 2 and none are left."""
+    why = "client 3: a value is not finite; try clip_norm"
+    rows = {
+        "FedAvg": (88.09, [0.8809, 0.881, 0.8811]),
+        "FedNova": (88.22, [0.8822, 0.8823]),
+        "SCAFFOLD": (88.44, []),
+    }
+    told = [
+        f"{row}, IID: diverged: seed {seed}: {why}"
+        for row, (_, scores) in rows.items()
+        for seed in range(len(scores), 3)
+    ]
+    above = {"text": "FedNova is above", "terms": [[1.0, "FedNova", "IID"], [-1.0, "FedAvg", "IID"]]}
+    item, runs = write_table(rows, left_out=told, claims=[above])
+    table = paper_table(item, runs)
+    seeds, verdict = (table.titles.index(name) for name in ("Seeds", "Verdict"))
+    assert {line[0]: (line[seeds], line[verdict]) for line in table.rows} == {
+        "FedAvg": ("3", "agrees"),
+        "FedNova": ("2 of 3, 1 diverged", "diverged"),
+        "SCAFFOLD": ("0 of 3, 3 diverged", "diverged"),
+    }
+    assert claim_results(item, runs)[0].verdict == "diverged: training diverged in some runs of FedNova"
+    matrix = matrix_of(item, runs)
+    assert matrix.counts == {"agrees": 1, "diverged": 2}
+    assert (
+        "1 of its 3 runs diverged, seed 2: client 3: a value is not finite (1 cell)" in matrix.notes.values()
+    )
+    assert len(printed_view(item, runs).figures) == 1
+    assert {mark.css for mark in MARKS.values() if mark.css != "absent"} <= {*LOOKS}
+
+
+# What a table says first: how many differences have the printed sign, and in which order its rows are
+
+ORDERED = {  # FedProx is printed within the margin of FedAvg
+    "FedAvg": (50.0, [0.500, 0.510, 0.520]),
+    "MAP": (54.0, [0.530, 0.541, 0.549]),  # gains 3, 3.1, 2.9
+    "MOON": (53.0, [0.480, 0.489, 0.501]),  # gains −2, −2.1, −1.9
+    "FedRS": (48.0, [0.500, 0.500, 0.525]),  # gains 0, −1, 0.5
+    "FedProx": (50.5, [0.505, 0.515, 0.526]),
+}
+SIGNS = (
+    "Of 3 printed differences to FedAvg that are larger than 1: 1 with the same sign here, 1 with the other "
+    "sign, 1 not separated from none. The rank correlation of the printed order and ours is 0.40 in IID."
+)
+
+
+def test_the_sentence_counts_signs_orders_and_levels(write_table: WriteTable) -> None:
+    """In print FedRS, FedAvg, FedProx, MOON, MAP; here MOON 49, FedRS 50.8, FedAvg 51, FedProx 51.5, MAP 54.
+
+    Σ d² = 1 + 1 + 1 + 9 + 0 = 12, so the correlation is 1 − 6 · 12 / (5 · 24) = 0.4.
+    """
+    item, runs = write_table(ORDERED)
+    said = first_sentence(item, runs)
+    assert said.startswith(f"{SIGNS} ")
+    assert said.endswith("0 of 5 agree; FedAvg in their place: 0 of 5.")
+    columns = [{**one, "column": f"split {n}"} for n in range(5) for one in item.about["cells"]]
+    wide = item._replace(about={**item.about, "cells": columns})
+    assert "is 0.40 to 0.40 in 5 columns, with the median 0.40." in first_sentence(wide, runs)
+    proxy, smoke = (item._replace(about={**item.about, "scale": scale}) for scale in ("proxy", "smoke"))
+    assert (first_sentence(proxy, runs), first_sentence(smoke, runs)) == (SIGNS, "")
+    assert difference_matrix(proxy, runs) is None
+
+
+def test_the_differences_stand_before_the_levels_with_the_printed_ones(write_table: WriteTable) -> None:
+    """The gains 3, 3.1 and 2.9 have the interval 3 ± 4.303 · 0.1 / √3 = 0.25."""
+    item, runs = write_table(ORDERED)
+    matrix = difference_matrix(item, runs)
+    assert matrix is not None
+    assert list(matrix.rows[0]) == ["MAP", "+3.00 ± 0.25 / +4.00"]
+    assert list(matrix.rows[-1]) == ["Rank correlation with the printed order", "0.40"]
+    for text in (item_markdown(item, runs), str(paper_section(item, runs))):
+        first, differences = text.index("Of 3 printed differences"), text.index("+3.00 ± 0.25 / +4.00")
+        assert first < differences < text.index("54.00")
+
+
+def test_a_row_that_lost_runs_has_no_rank(write_table: WriteTable) -> None:
+    """Without MOON the order here is that of the print."""
+    item, runs = write_table(ORDERED, left_out=["MOON, IID: diverged: seed 3: a value is not finite"])
+    assert "is 1.00 in IID" in first_sentence(item, runs)
+
+
+# The picture has each cell with both numbers once, and shows its margin by a bar
+
+DRAWN = {
+    "FedAvg": (50.0, [0.50, 0.51, 0.52]),
+    "FedRS": (52.0, [0.58, 0.58, 0.58]),
+    "FedMR": (None, [0.60, 0.60, 0.60]),
+    "FedProx": (50.5, []),
+}
+
+
+def panel(item: Reproduction, runs: Runs) -> Axes:
+    (drawn,) = printed_view(item, runs).figures
+    return drawn.figure.axes[0]
+
+
+def rows_of(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.get_yticklabels()]
+
+
+def points(axes: Axes, y: int) -> list[list[float]]:
+    """Return the values of the marks in a row: the printed numbers, then seeds if there are any, our mean."""
+    found = [np.asarray(line.get_data(), float) for line in axes.get_lines()]
+    return [line[0].round(6).tolist() for line in found if line.shape[1] and (line[1] == y).all()]
+
+
+def test_each_cell_with_both_numbers_has_its_seeds_their_mean_and_the_margin(write_table: WriteTable) -> None:
+    item, runs = write_table(DRAWN, margin=1.5)
+    axes = panel(item, runs)
+    assert rows_of(axes) == ["FedAvg", "FedRS"]
+    assert points(axes, 0) == [[50.0], [50.0, 51.0, 52.0], [51.0]]
+    assert points(axes, 1) == [[52.0], [58.0, 58.0, 58.0], [58.0]]
+    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches]
+    assert bars == [pytest.approx((48.5, 51.5)), pytest.approx((50.5, 53.5))]
+    cells = [{**one, "target": False} for one in item.about["cells"]]
+    axes = panel(item._replace(about={**item.about, "cells": cells}), runs)
+    assert not list(axes.patches)
+    lines = [line for line in axes.get_lines() if line.get_marker() != "|"]
+    means = [line for line in lines if len(np.atleast_1d(line.get_xdata())) == 1]
+    assert {line.get_color() for line in means} == {LIGHT.colours[LOOKS["plain"][0]]}
+
+
+def test_at_proxy_scale_the_differences_to_the_baseline_are_drawn_beside_zero(
+    write_table: WriteTable,
+) -> None:
+    """FedRS is printed 2 points above FedAvg. Ours is 8, 7 and 6 points above it, seed by seed."""
+    axes = panel(*write_table(DRAWN, scale="proxy"))
+    assert rows_of(axes) == ["FedRS"]
+    assert points(axes, 0) == [[2.0], [8.0, 7.0, 6.0], [7.0]]
+    assert axes.get_xlabel() == "difference to FedAvg"
+    assert any(np.asarray(line.get_xdata()).tolist() == [0.0, 0.0] for line in axes.get_lines())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -16,13 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from raffed.analysis import load_runs, write_report
-from raffed.analysis.__main__ import main
 from raffed.analysis.figures.curves import class_accuracy, task_curves
 from raffed.analysis.figures.theme import spread
+from raffed.analysis.metrics.summary import summary, to_latex, to_markdown, to_text
 from raffed.analysis.render import page as page_module
-from raffed.analysis.render.page import Picture, render
+from raffed.analysis.render.cells import for_csv, for_latex, for_markdown
+from raffed.analysis.render.page import Picture, render, script
 
-WriteRun = Callable[..., Path]
+from raffed.cli import main as command
+from raffed.cli.tables import show, show_pairs
+from raffed.results.text import visible
+from tests.analysis.conftest import WriteRun
 
 TASK = ("digits", "p10c2")
 
@@ -50,31 +55,28 @@ def report(some_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report([some_runs], tmp_path_factory.mktemp("report") / "new")
 
 
-def test_a_report_has_its_page_its_tables_and_its_picture(report: Path) -> None:
-    page = report
-    assert page.name == "report.html"
-    assert sorted(path.name for path in page.parent.iterdir()) == [
-        "curves.png",
-        "report.html",
-        "summary.csv",
-        "summary.md",
-    ]
-    text = page.read_text(encoding="utf-8")
+def test_a_report_has_its_page_its_tables_and_its_picture_and_always_the_same_bytes(
+    report: Path, some_runs: Path, tmp_path: Path
+) -> None:
+    assert report.name == "report.html"
+    files = {"curves.png", "report.html", "summary.csv", "summary.md"}
+    assert {path.name for path in report.parent.iterdir()} == files
+    text = report.read_text(encoding="utf-8")
+    hashes = (one * 32 for one in ("ab", "cd", "ef"))
     for said in (
         "two seeds are too few for an interval",
         "Configuration",
         "2.54.0",
-        "ab" * 32,
-        "cd" * 32,
-        "ef" * 32,
         "0123abc",
         "local.lr",
+        *hashes,
     ):
         assert said in text
-    assert (page.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (report.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
     outline = Outline(text)
     assert outline.open == []
     assert [tag for tag, _ in outline.tags].count("img") == 3, "two panels and the classes"
+    assert write_report([some_runs], tmp_path).read_bytes() == report.read_bytes()
 
 
 def test_nothing_in_a_page_is_fetched_and_its_own_script_alone_is_run(report: Path) -> None:
@@ -112,21 +114,9 @@ def test_the_script_makes_no_markup_and_asks_for_nothing() -> None:
 
 def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run: WriteRun) -> None:
     evil = "<script>alert('1')</script>\"><img src=x onerror=alert(1)>"
-    folder = write_run(
-        "a",
-        [0.5],
-        personal=[0.5],
-        method=evil,
-        dataset=f"d{evil}",
-        split="$\\frac{" + evil,
-        args={evil: evil},
-        state=evil,
-        error=evil,
-        versions={evil: evil},
-        hashes={evil: [evil]},
-        commit=evil,
-        hardware={evil: {evil: evil}},
-    )
+    names = {"method": evil, "dataset": f"d{evil}", "split": "$\\frac{" + evil, "args": {evil: evil}}
+    about = {"state": evil, "error": evil, "versions": {evil: evil}, "hashes": {evil: [evil]}, "commit": evil}
+    folder = write_run("a", [0.5], personal=[0.5], hardware={evil: {evil: evil}}, **names, **about)
     (folder / "metrics" / f"part-{'<b>'}.parquet").write_bytes(evil.encode())
     write_run("b", [0.5], method="$\\frac{", dataset=f"d{evil}", split="$\\frac{" + evil)
     text = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
@@ -139,27 +129,11 @@ def test_what_a_stranger_wrote_is_shown_and_not_obeyed(tmp_path: Path, write_run
     assert "<script" not in (tmp_path / "out" / "summary.md").read_text(encoding="utf-8")
 
 
-def test_equal_runs_give_the_same_bytes(report: Path, some_runs: Path, tmp_path: Path) -> None:
-    assert write_report([some_runs], tmp_path).read_bytes() == report.read_bytes()
-
-
 def test_a_run_without_a_single_row_still_has_a_report(tmp_path: Path, write_run: WriteRun) -> None:
     write_run("a", [], state="failed", error="CUDA out of memory")
     text = write_report([tmp_path / "a"], tmp_path / "out").read_text(encoding="utf-8")
     assert "CUDA out of memory" in text
     assert text.count("not measured by these runs") == 3
-
-
-def test_the_command_prints_the_table_and_names_what_it_left_out(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run("runs/a", [0.5])
-    (write_run("runs/b", [0.5]) / "run.json").write_text("{")
-    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr()
-    assert "50.00" in said.out
-    assert str(tmp_path / "out" / "report.html") in said.out
-    assert f"left out {tmp_path / 'runs' / 'b'}: run.json is damaged" in said.err
 
 
 def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(
@@ -198,16 +172,7 @@ def test_names_beside_lines_never_overlap_and_keep_the_order_of_the_lines(ends: 
 
 
 def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-X",
-        "importtime",
-        "-m",
-        "analysis",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    command = [sys.executable, "-X", "importtime", "-m", "analysis", str(tmp_path), "--out", str(tmp_path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "no run.json at or below it" in done.stderr
@@ -216,15 +181,103 @@ def test_the_module_runs_as_a_command_whose_exit_code_tells_the_truth(tmp_path: 
     assert not late, "their imports take a second, so they wait for the first test and the first page"
 
 
-def test_no_template_lets_a_value_pass_unescaped() -> None:
+def test_no_template_lets_a_value_pass_unescaped_and_invisible_letters_are_shown() -> None:
     templates = sorted((Path(page_module.__file__).parent / "templates").glob("*.j2"))
     assert len(templates) > 10
     for template in templates:
         text = template.read_text(encoding="utf-8")
         assert not re.search(r"\|\s*safe\b|autoescape|Markup", text), template.name
-
-
-def test_a_value_is_escaped_as_an_attribute_and_as_text_and_its_invisible_letters_are_shown() -> None:
     found = render("ranking.html.j2", diagram=Picture("", "", "<b>\x1b\u202e", "\"'><b>", "c"))
     assert "<figcaption>&lt;b&gt;\\x1b\\u202e</figcaption>" in found
     assert 'alt="&#34;&#39;&gt;&lt;b&gt;"' in found
+
+
+HOSTILE = [
+    '=HYPERLINK("http://evil")',
+    "+1+cmd|'/C calc'!A0",
+    "@SUM(1)",
+    "\t=1",
+    " =1+1",
+    "＝1+1",
+    "a;=1+1",
+    "\x1b[2J\x1b]0;owned\x07",
+    "a\u202egnp",
+    "x\x00y",
+    "[bold red]x[/]",
+    "<script>alert(1)</script>",
+    "\\input{/etc/passwd}",
+    "[12pt] x",
+    "*x",
+    "a & b \\\\ \\hline $x$ % c",
+    "![x](http://evil)",
+    "a|b\n|c `x`",
+]
+
+
+def obeyed(text: str) -> list[str]:
+    """Characters of a terminal's output that are commands."""
+    return [letter for letter in text if letter != "\n" and not letter.isprintable()]
+
+
+def test_one_function_a_format_takes_any_name() -> None:
+    for name in HOSTILE:
+        assert obeyed(visible(name)) == []
+        assert for_csv(name).lstrip()[0] not in "=+-@＝\t\r"
+        assert "\n" not in for_csv(name)
+        assert ";=" not in for_csv(name)
+        plain = re.sub(r"\\[\\`*_\[\]|~$/.]", "", for_markdown(name))
+        assert not set("`*[]|$<>\n") & set(plain)
+        assert "://" not in plain
+        latex = for_latex(name)
+        assert latex[0] not in "[*"
+        assert not re.search(r"(?<!\\)[&%#_]|\\input|\\hline|\n", latex)
+    assert [for_csv(number) for number in ("1", "-1.5", "+3e-05")] == ["1", "-1.5", "+3e-05"]
+
+
+def test_every_character_that_a_terminal_obeys_is_shown_as_its_code_and_no_other_is() -> None:
+    letters = [chr(code) for code in (*range(0x3000), *range(0xFE00, 0x10000), 0x1F600, 0xE0001, 0xD800)]
+    assert obeyed(visible("".join(letters))) == []
+    changed = [letter for letter in letters if visible(letter) != letter]
+    assert {*changed} == {*obeyed("".join(letters)), "\n"}
+
+
+@pytest.mark.more
+def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRun) -> None:
+    # Drawn text needs a font that has its letters
+    names = [name for name in HOSTILE if name.isascii() or not name.isprintable()]
+    for i, name in enumerate(names):
+        write_run(f"r{i}", [0.5], method=name, split=f"p{name}", dataset=name, state=name)
+    table = summary(load_runs([tmp_path]))
+    write_report([tmp_path], tmp_path / "out")
+    with open(tmp_path / "out" / "summary.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(names)
+    for row in rows:
+        cells = [row[name].lstrip()[:1] for name in ("method", "dataset", "partition", "state")]
+        assert not {*cells} & {*"=+-@＝\t\r"}
+        assert float(row["accuracy_last"]) == 0.5
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8").replace(f"<script>{script()}", "")
+    assert "<script" not in page.replace('<script type="application/json">', "")
+    for shown in (page.replace("\t", ""), to_text(table), to_markdown(table)):
+        assert obeyed(shown) == []
+    assert "\\input{" not in to_latex(table)
+    assert len(to_markdown(table).splitlines()) == len(names) + 2
+
+
+def test_tables_and_errors_of_the_terminal_read_no_markup_and_pass_no_escape_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in HOSTILE:
+        show((name, "b"), [(name, "x")], title=name)
+        show_pairs([(name, name)], title=name)
+        said = capsys.readouterr().out
+        assert obeyed(said) == []
+        if name.startswith("[bold"):
+            assert said.count("[bold red]x[/]") == 6
+    (tmp_path / "run.json").write_text(json.dumps({"run_id": "x", "hashes": {"\x1b[2J": 1}}))
+    for argv in (["verify", str(tmp_path)], ["resume", f"{tmp_path}/\x1b]0;x\x07"]):
+        with pytest.raises(SystemExit) as ended:
+            command(argv)
+        assert ended.value.code == 2
+        told = capsys.readouterr()
+        assert obeyed(told.err + told.out) == []

@@ -1,30 +1,33 @@
-"""Paper beside ours: which numbers agree, in which order methods stand, and that a proxy is never
-compared by its level.
+"""Paper beside ours: which numbers agree, in which order methods stand, which runs and settings count in a
+cell, and that a proxy is never compared by its level.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.equivalence import PrintedNumber
 from raffed.analysis.report import find_items, write_loaded
 from raffed.analysis.reproduction.cell_values import cell_values
 from raffed.analysis.reproduction.claims import claim_results
-from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, load_item, run_folders
+from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, run_folders, strays
 from raffed.analysis.reproduction.numbers import shown
 from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
+from raffed.analysis.runs.load import Runs
 
+from tests.analysis.changed_run import change
+from tests.analysis.conftest import WriteRun, WriteTable
 from tests.analysis.written_item import written_item
 
-WriteRun = Callable[..., Path]
-
 NAN = math.nan
+ONE, OTHER = "a1b2c3d4" * 8, "c3d4e5f6" * 8
 
 
 def line(
@@ -45,10 +48,8 @@ def line(
         (line([80.0]), "not printed"),
         (line([79.9, 80.0, 80.1], 80.2), "agrees"),  # 90 % interval −0.2 ± 0.17
         (line([79.9, 80.0, 80.1], 80.4), "too few seeds"),
-        (line([78.0, 80.0, 82.0], 83.0), "too few seeds"),  # 95 % interval −3 ± 4.97
         (line([79.9, 80.0, 80.1], 83.0), "differs"),  # 95 % interval −3 ± 0.25
         (line([79.4], 80.0, target=False), "no target"),
-        (line([], 80.0, target=False), "not run"),
         (line([80.0], target=False), "not printed"),
     ],
 )
@@ -59,316 +60,302 @@ def test_at_full_scale_a_number_agrees_if_its_whole_interval_is_within_the_margi
 
 
 @pytest.mark.parametrize(
-    ("gain", "gains", "word"),
+    ("gain", "gains", "target", "word"),
     [
-        (2.0, (3.0, 3.1, 2.9), "same order"),
-        (2.0, (-3.0, -3.1, -2.9), "opposite order"),
-        (-2.0, (-3.0, -3.1, -2.9), "same order"),
-        (2.0, (-1.0, 0.0, 1.2), "not separated"),
-        (2.0, (3.0, 3.0, 3.0), "not separated"),  # without spread, a t-interval would be certain of anything
-        (0.3, (3.0, 3.1, 2.9), "no claim"),
-        (2.0, (3.0,), "too few seeds"),
-        (2.0, (3.0, 3.1), "too few seeds"),
-        (NAN, (), "–"),
+        (2.0, (3.0, 3.1, 2.9), True, "same order"),
+        (2.0, (-3.0, -3.1, -2.9), True, "opposite order"),
+        (2.0, (-1.0, 0.0, 1.2), True, "not separated"),
+        (2.0, (3.0, 3.0, 3.0), True, "not separated"),  # without spread a t-interval would be certain
+        (0.3, (3.0, 3.1, 2.9), True, "no claim"),
+        (2.0, (3.0, 3.1), True, "too few seeds"),
+        (NAN, (), True, "–"),
+        (2.0, (-3.0, -3.1, -2.9), False, "no target"),
     ],
 )
 def test_a_proxy_is_judged_by_the_sign_of_its_gain_over_the_baseline(
-    gain: float, gains: tuple[float, ...], word: str
+    gain: float, gains: tuple[float, ...], target: bool, word: str
 ) -> None:
-    assert verdict(line([50.0], 90.0, gain, gains), "proxy", 0.5) == word
-    assert verdict(line([50.0], 90.0, gain, gains), "smoke", 0.5) == "runs"
-
-
-@pytest.mark.parametrize(
-    ("gain", "gains", "word"), [(2.0, (-3.0, -3.1, -2.9), "no target"), (NAN, (), "–"), (2.0, (), "–")]
-)
-def test_what_is_no_target_is_in_no_order_either(gain: float, gains: tuple[float, ...], word: str) -> None:
-    found = line([50.0], 90.0, gain, gains, target=False)
+    found = line([50.0], 90.0, gain, gains, target)
     assert verdict(found, "proxy", 0.5) == word
     assert verdict(found, "smoke", 0.5) == "runs"
-
-
-@pytest.fixture
-def item_file(tmp_path: Path, write_run: WriteRun) -> Path:
-    """FedMR's Table 1, FMNIST P5C2: FedAvg prints 67.29, FedMR 76.56... ours 60/62 and 70/71 over two
-    seeds.
-    """
-    cells: list[dict[str, Any]] = []
-    for row, scores in {"FedAvg": (0.60, 0.62), "FedMR": (0.70, 0.71)}.items():
-        names = []
-        for seed, score in enumerate(scores):
-            names.append(
-                write_run(f"{row}-{seed}", [0.2, score, score - 0.1], seed=seed, method=row.lower()).name
-            )
-        where = {
-            "table": "Table1",
-            "dataset": "FMNIST",
-            "split": "P5C2",
-            "method": row,
-            "metric": "global_test_acc_pct",
-        }
-        cells.append({"row": row, "column": "FMNIST P5C2", "printed": where, "runs": names})
-    item = written_item(
-        tmp_path,
-        cells,
-        paper="fedmr",
-        name="table1",
-        measure="accuracy_best",
-        margin=0.5,
-        note="<b>",
-        left_out=["MOON, x: missing: method moon"],
-    )
-    return item.folder / "item.json"
-
-
-def test_a_cell_is_the_mean_of_its_seeds_best_rounds_and_gains_are_paired(item_file: Path) -> None:
-    item = load_item(item_file)
-    runs = load_runs(run_folders(item))
-    fedavg, fedmr = result_lines(item, runs)
-    assert fedavg.ours == pytest.approx([60.0, 62.0])
-    assert fedmr.gains == pytest.approx([10.0, 9.0])
-    assert fedavg.printed == 67.29
-    assert fedmr.printed_gain == pytest.approx(fedmr.printed - 67.29)
-
-
-def test_the_sheet_has_paper_ours_interval_seeds_difference_and_verdict(item_file: Path) -> None:
-    item = load_item(item_file)
-    table = paper_table(item, load_runs(run_folders(item)))
-    titles = ["Method", "Column", "Paper", "Ours", "Seeds", "Δ", "90 % interval of Δ", "Verdict"]
-    assert list(table.titles) == titles
-    # Of 60 and 62 half the interval is t(1) · √2 / √2 = 6.314
-    wanted = ["67.29", "61.00", "2", "−6.29", "−12.60 to +0.02", "too few seeds"]
-    assert table.rows[0] == ["FedAvg", "FMNIST P5C2", *wanted]
-
-
-def test_a_proxy_s_sheet_shows_differences_to_the_baseline_and_no_level(item_file: Path) -> None:
-    item = load_item(item_file)
-    item = item._replace(about={**item.about, "scale": "proxy"})
-    table = paper_table(item, load_runs(run_folders(item)))
-    assert "Δ" not in table.titles
-    assert table.rows[1][-2:] == ["+9.50", "too few seeds"]
-
-
-def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(
-    item_file: Path, write_run: WriteRun
-) -> None:
-    """FedMR scores 70 and 71 with its default; another setting has the best single run (74), a third none
-    yet.
-    """
-    about = json.loads(item_file.read_text())
-    scores = enumerate((0.74, 0.60))
-    wild = [
-        write_run(f"wild-{seed}", [0.2, 0.3, score], seed=seed, method="fedmr").name for seed, score in scores
-    ]
-    fedavg, fedmr = about["cells"]
-    fedavg["settings"] = [{"setting": "defaults", "runs": fedavg["runs"]}]
-    tried = {"mu1 = 9": wild, "mu1 = 0.1": fedmr["runs"], "mu1 = 7": []}
-    fedmr["settings"] = [{"setting": setting, "runs": names} for setting, names in tried.items()]
-    fedmr["runs"] = [*wild, *fedmr["runs"]]
-    item_file.write_text(json.dumps(about))
-    item = load_item(item_file)
-    runs = load_runs(run_folders(item))
-    assert result_lines(item, runs)[1].ours == pytest.approx([70.0, 71.0])
-    table = paper_table(item, runs)
-    at = table.titles.index("Best setting")
-    assert [line[at] for line in table.rows] == ["defaults", "mu1 = 0.1 (others: 67.00, not run)"]
-
-
-def scored(write_run: WriteRun, name: str, by_seed: dict[int, tuple[float, float]]) -> dict[str, Any]:
-    """A setting whose runs have an aggregation and a personalization accuracy by seed."""
-    runs = [
-        write_run(f"{name}-{seed}", [a], personal=[b], seed=seed).name for seed, (a, b) in by_seed.items()
-    ]
-    return {"setting": name, "runs": runs}
-
-
-def table_of(folder: Path, measure: str, *settings: dict[str, Any]) -> Reproduction:
-    cell = {
-        "row": "FedAvg",
-        "column": "c",
-        "printed": {},
-        "runs": [run for one in settings for run in one["runs"]],
-        "settings": list(settings),
-    }
-    return written_item(folder, [cell], measure=measure, margin=2.0)
-
-
-def test_settings_are_compared_over_the_seeds_that_all_of_them_have(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    """One setting has only the seed that is easy for all: 78 there, where the other has 80."""
-    one = scored(write_run, "a", {0: (0.80, 0.5), 1: (0.70, 0.5), 2: (0.72, 0.5)})
-    other = scored(write_run, "b", {0: (0.78, 0.5)})
-    item = table_of(tmp_path, "accuracy_last", one, other)
-    runs = load_runs(run_folders(item))
-    assert result_lines(item, runs)[0].ours == pytest.approx([80.0, 70.0, 72.0])
-    row = paper_table(item, runs).rows[0]
-    assert "a (others: fewer seeds)" in row
-    assert "settings missing" in row
-
-
-def test_one_seed_of_a_setting_does_not_choose_it(tmp_path: Path, write_run: WriteRun) -> None:
-    """On the only seed that both have, b is one point better; a has 86.67 over its three seeds."""
-    one = scored(write_run, "a", {0: (0.80, 0.5), 1: (0.90, 0.5), 2: (0.90, 0.5)})
-    other = scored(write_run, "b", {0: (0.81, 0.5)})
-    item = table_of(tmp_path, "accuracy_last", one, other)
-    assert best_setting(item, item.about["cells"][0], load_runs(run_folders(item))) == "a"
-
-
-@pytest.mark.parametrize(
-    ("left_out", "word"),
-    [([], "settings missing"), (["FedAvg, c, b: diverged: a value is not finite"], "not printed")],
-)
-def test_a_best_of_settings_is_judged_once_all_of_them_were_tried(
-    left_out: list[str], word: str, tmp_path: Path, write_run: WriteRun
-) -> None:
-    one = scored(write_run, "a", {0: (0.80, 0.5), 1: (0.90, 0.5), 2: (0.90, 0.5)})
-    claim = {"text": "it is good", "terms": [[1.0, "FedAvg", "c"]]}
-    item = table_of(tmp_path, "accuracy_last", one, {"setting": "b", "runs": []})
-    item = item._replace(about={**item.about, "left_out": left_out, "claims": [claim]})
-    runs = load_runs(run_folders(item))
-    assert verdict(result_lines(item, runs)[0], "full", 1.0) == word
-    (result,) = claim_results(item, runs)
-    assert result.verdict == (
-        "holds" if left_out else "settings missing: not all settings of FedAvg were run"
-    )
-    assert result.chosen == "FedAvg is the best of 2 settings"
-
-
-def test_without_a_common_seed_the_setting_with_most_of_them_counts(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    item = table_of(
-        tmp_path,
-        "accuracy_last",
-        scored(write_run, "a", {0: (0.9, 0.5)}),
-        scored(write_run, "b", {1: (0.7, 0.5), 2: (0.7, 0.5)}),
-    )
-    assert best_setting(item, item.about["cells"][0], load_runs(run_folders(item))) == "b"
-
-
-def test_another_measure_of_a_cell_is_read_from_the_runs_that_the_cell_s_own_chose(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    """A claim that compares two accuracies of a method must not take each of them from another run."""
-    settings = scored(write_run, "a", {0: (0.80, 0.70)}), scored(write_run, "b", {0: (0.78, 0.79)})
-    item = table_of(tmp_path, "personal_last", *settings)
-    runs = load_runs(run_folders(item))
-    key = ("FedAvg", "c")
-    assert cell_values(item, key, runs) == pytest.approx({0: 79.0})
-    assert cell_values(item, key, runs, "accuracy_last") == pytest.approx({0: 78.0})
-
-
-def test_a_row_that_reads_the_same_runs_in_another_way_takes_the_other_row_s_choice(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    settings = [scored(write_run, "a", {0: (0.80, 0.70)}), scored(write_run, "b", {0: (0.78, 0.79)})]
-    item = table_of(tmp_path, "personal_last", *settings)
-    again = {**item.about["cells"][0], "row": "FedAvg (global)", "measure": "accuracy_last"}
-    both = item._replace(about={**item.about, "cells": [*item.about["cells"], again]})
-    runs, place = load_runs(run_folders(item)), ("FedAvg (global)", "c")
-    assert cell_values(both, place, runs) == pytest.approx({0: 80.0})
-    again["chosen_as"] = "FedAvg"
-    assert cell_values(both, place, runs) == pytest.approx({0: 78.0})
-
-
-def test_a_cell_that_never_ran_has_no_best_setting(item_file: Path) -> None:
-    about = json.loads(item_file.read_text())
-    about["cells"][1] |= {
-        "runs": [],
-        "settings": [{"setting": "a", "runs": []}, {"setting": "b", "runs": []}],
-    }
-    item_file.write_text(json.dumps(about))
-    item = load_item(item_file)
-    table = paper_table(item, load_runs(run_folders(item)))
-    assert table.rows[1][table.titles.index("Best setting")] == "–"
-
-
-def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    runs = {
-        "FedAvg": [0.1, 0.5, 0.4],
-        "Quick": [0.6, 0.7, 0.7],
-        "Late": [0.1, 0.2, 0.5],
-        "Never": [0.1, 0.2, 0.49],
-    }
-    names = {row: write_run(row, scores, method=row.lower()).name for row, scores in runs.items()}
-    cells = [{"row": row, "column": "c", "printed": {}, "runs": [name]} for row, name in names.items()]
-    item = written_item(tmp_path, cells, measure="rounds_to_baseline", unit="rounds")
-    found = {one.row: one.ours for one in result_lines(item, load_runs(run_folders(item)))}
-    assert found == {"FedAvg": [3.0], "Quick": [1.0], "Late": [3.0], "Never": [math.inf]}
-    table = paper_table(item, load_runs(run_folders(item)))
-    assert table.rows[3][list(table.titles).index("Ours")] == "never"
-
-
-def test_the_average_needs_every_column_of_a_seed(item_file: Path) -> None:
-    about = json.loads(item_file.read_text())
-    second = [{**cell, "column": "FMNIST P10C2", "runs": cell["runs"][:1]} for cell in about["cells"]]
-    where = {"table": "Table1", "dataset": "FMNIST", "split": "avg", "metric": "global_test_acc_pct"}
-    about["cells"] += second
-    about["averages"] = [{"column": "avg", "of": ["FMNIST P5C2", "FMNIST P10C2"], "printed": where}]
-    item_file.write_text(json.dumps(about))
-    item = load_item(item_file)
-    found = {(one.row, one.column): one for one in result_lines(item, load_runs(run_folders(item)))}
-    assert found["FedAvg", "avg"].ours == pytest.approx([60.0])
-    assert found["FedMR", "avg"].printed == 83.45
-
-
-def test_an_average_of_a_part_of_its_columns_says_so_and_one_without_a_printed_number_compares_with_none(
-    item_file: Path,
-) -> None:
-    about = json.loads(item_file.read_text())
-    about["averages"] = [{"column": "avg", "of": ["FMNIST P5C2"], "whole": 5, "printed": {}}]
-    item_file.write_text(json.dumps(about))
-    item = load_item(item_file)
-    lines = {
-        line[1]: line for line in paper_table(item, load_runs(run_folders(item))).rows if line[0] == "FedAvg"
-    }
-    assert lines["avg of 1 of 5 columns"][2:4] == ["–", "61.00"]
-    assert list(lines) == ["FMNIST P5C2", "avg of 1 of 5 columns"]
-
-
-def test_a_cell_that_is_no_target_says_so_in_its_own_line_and_in_its_average_s(
-    item_file: Path, tmp_path: Path
-) -> None:
-    """A file without the word, as all were before it, is of targets."""
-    about = json.loads(item_file.read_text())
-    where = {"table": "Table1", "dataset": "FMNIST", "split": "avg", "metric": "global_test_acc_pct"}
-    about["averages"] = [{"column": "avg", "of": ["FMNIST P5C2"], "whole": 1, "printed": where}]
-    about["cells"][1]["target"] = False
-    item_file.write_text(json.dumps(about))
-    (item,) = find_items([item_file.parent])
-    runs = load_runs(run_folders(item))
-    assert [(one.row, one.column, one.target) for one in result_lines(item, runs)] == [
-        ("FedAvg", "FMNIST P5C2", True),
-        ("FedMR", "FMNIST P5C2", False),
-        ("FedAvg", "avg", True),
-        ("FedMR", "avg", False),
-    ]
-    assert [one[-1] for one in paper_table(item, runs).rows] == [
-        "too few seeds",
-        "no target",
-        "differs",
-        "no target",
-    ]
-    assert "2 no target" in write_loaded(runs, tmp_path / "report", [item]).read_text()
-
-
-def test_a_report_shows_the_paper_s_table_and_what_was_left_out(item_file: Path, tmp_path: Path) -> None:
-    (item,) = find_items([item_file.parent])
-    text = write_loaded(load_runs(run_folders(item)), tmp_path / "report", [item]).read_text()
-    assert "67.29" in text
-    assert "missing: method moon" in text
-    assert "&lt;b&gt;" in text
 
 
 def test_a_gain_in_rounds_that_never_come_is_not_separated_and_is_shown_with_its_seeds() -> None:
     """With one of three seeds the method never reaches the baseline's accuracy."""
     gains = [60.0, 45.0, math.inf]
-    line = Line("FedProx", "c", PrintedNumber(10.0), gains, 5.0, gains)
-    assert verdict(line, "proxy", 1.0) == "not separated"
-    assert shown(gains, 0) == "never in 1 of 3"
-    assert shown([math.inf, math.inf], 0) == "never"
+    assert verdict(line(gains, 10.0, 5.0, tuple(gains)), "proxy", 1.0) == "not separated"
+    assert [shown(one, 0) for one in (gains, [math.inf] * 2)] == ["never in 1 of 3", "never"]
     alike = Line("FedProx", "c", PrintedNumber(10.0), [60.0] * 3, 5.0, [60.0] * 3, counted=True)
     assert verdict(alike, "proxy", 1.0) == "same order"
+
+
+WHERE = {"table": "Table1", "dataset": "FMNIST", "metric": "global_test_acc_pct"}
+
+
+@pytest.fixture
+def item(tmp_path: Path, write_run: WriteRun) -> Reproduction:
+    """FedMR's Table 1, FMNIST P5C2: FedAvg prints 67.29, FedMR 76.56; ours are 60 and 62, 70 and 71."""
+    cells: list[dict[str, Any]] = []
+    for row, scores in {"FedAvg": (0.60, 0.62), "FedMR": (0.70, 0.71)}.items():
+        names = [
+            write_run(f"{row}-{seed}", [0.2, score, score - 0.1], seed=seed, method=row.lower()).name
+            for seed, score in enumerate(scores)
+        ]
+        printed = {**WHERE, "split": "P5C2", "method": row}
+        cells.append({"row": row, "column": "FMNIST P5C2", "printed": printed, "runs": names})
+    about = {"paper": "fedmr", "name": "table1", "measure": "accuracy_best", "margin": 0.5, "note": "<b>"}
+    return written_item(tmp_path, cells, left_out=["MOON, x: missing: method moon"], **about)
+
+
+def changed(item: Reproduction, **about: Any) -> tuple[Reproduction, Runs]:
+    found = item._replace(about={**item.about, **about})
+    return found, load_runs(run_folders(found))
+
+
+def rows_of(item: Reproduction, runs: Runs) -> list[dict[str, str]]:
+    table = paper_table(item, runs)
+    return [dict(zip(table.titles, row, strict=True)) for row in table.rows]
+
+
+def test_a_cell_is_the_mean_of_its_seeds_best_rounds_beside_the_print_and_gains_are_paired(
+    item: Reproduction,
+) -> None:
+    """Of 60 and 62 half the 90 % interval is t(1) · √2 / √2 = 6.314."""
+    runs = load_runs(run_folders(item))
+    fedavg, fedmr = result_lines(item, runs)
+    assert fedavg.ours == pytest.approx([60.0, 62.0])
+    assert fedmr.gains == pytest.approx([10.0, 9.0])
+    assert fedmr.printed_gain == pytest.approx(fedmr.printed - 67.29)
+    assert rows_of(item, runs)[0] == {
+        "Method": "FedAvg",
+        "Column": "FMNIST P5C2",
+        "Paper": "67.29",
+        "Ours": "61.00",
+        "Seeds": "2",
+        "Δ": "−6.29",
+        "90 % interval of Δ": "−12.60 to +0.02",
+        "Verdict": "too few seeds",
+    }
+    table = paper_table(*changed(item, scale="proxy"))
+    assert "Δ" not in table.titles
+    assert table.rows[1][-2:] == ["+9.50", "too few seeds"]
+
+
+def test_an_average_needs_every_column_of_a_seed_and_says_if_it_is_of_a_part(item: Reproduction) -> None:
+    second = [{**cell, "column": "FMNIST P10C2", "runs": cell["runs"][:1]} for cell in item.about["cells"]]
+    average = {
+        "column": "avg",
+        "of": ["FMNIST P5C2", "FMNIST P10C2"],
+        "printed": {**WHERE, "split": "avg"},
+    }
+    lines = result_lines(*changed(item, cells=[*item.about["cells"], *second], averages=[average]))
+    found = {(one.row, one.column): one for one in lines}
+    assert found["FedAvg", "avg"].ours == pytest.approx([60.0])
+    assert found["FedMR", "avg"].printed == 83.45
+    part = {"column": "avg", "of": ["FMNIST P5C2"], "whole": 5, "printed": {}}
+    row = next(row for row in rows_of(*changed(item, averages=[part])) if row["Column"].startswith("avg"))
+    assert (row["Column"], row["Paper"], row["Ours"]) == ("avg of 1 of 5 columns", "–", "61.00")
+
+
+def test_a_cell_that_is_no_target_says_so_in_its_own_line_in_its_average_s_and_in_the_report(
+    item: Reproduction, tmp_path: Path
+) -> None:
+    """A file without the word, as all were before it, is of targets."""
+    about = json.loads((item.folder / "item.json").read_text())
+    about["averages"] = [
+        {"column": "avg", "of": ["FMNIST P5C2"], "whole": 1, "printed": {**WHERE, "split": "avg"}}
+    ]
+    about["cells"][1]["target"] = False
+    (item.folder / "item.json").write_text(json.dumps(about))
+    (found,) = find_items([item.folder])
+    runs = load_runs(run_folders(found))
+    assert [(row["Method"], row["Verdict"]) for row in rows_of(found, runs)] == [
+        ("FedAvg", "too few seeds"),
+        ("FedMR", "no target"),
+        ("FedAvg", "differs"),
+        ("FedMR", "no target"),
+    ]
+    text = write_loaded(runs, tmp_path / "report", [found]).read_text()
+    assert [
+        said for said in ("2 no target", "67.29", "missing: method moon", "&lt;b&gt;") if said not in text
+    ] == []
+
+
+Scores = Mapping[int, tuple[float, float]]  # seed → accuracy of the global model, of personal ones
+
+
+@pytest.fixture
+def tuned(tmp_path: Path, write_run: WriteRun) -> Any:
+    """Writes a table of one cell whose settings have these scores."""
+
+    def write(measure: str, **settings: Scores) -> tuple[Reproduction, Runs]:
+        tried = []
+        for name, scores in settings.items():
+            runs = [
+                write_run(f"{name}-{seed}", [whole], personal=[own], seed=seed).name
+                for seed, (whole, own) in scores.items()
+            ]
+            tried.append({"setting": name, "runs": runs})
+        runs = [run for one in tried for run in one["runs"]]
+        cell = {"row": "FedAvg", "column": "c", "printed": {}, "runs": runs, "settings": tried}
+        return changed(written_item(tmp_path, [cell], measure=measure, margin=2.0))
+
+    return write
+
+
+def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(tuned: Any) -> None:
+    """Another setting has the best single run (74), a third none yet."""
+    default: Scores = {0: (0.70, 0.5), 1: (0.71, 0.5)}
+    item, runs = tuned("accuracy_last", wild={0: (0.74, 0.5), 1: (0.60, 0.5)}, usual=default, untried={})
+    assert result_lines(item, runs)[0].ours == pytest.approx([70.0, 71.0])
+    assert rows_of(item, runs)[0]["Best setting"] == "usual (others: 67.00, not run)"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "best"),
+    [
+        ({0: 0.80, 1: 0.70, 2: 0.72}, {0: 0.78}, "a"),  # b has only the seed that is easy for all
+        ({0: 0.80, 1: 0.90, 2: 0.90}, {0: 0.81}, "a"),  # one seed does not choose
+        ({0: 0.9}, {1: 0.7, 2: 0.7}, "b"),  # without a common seed the one with most of them
+    ],
+)
+def test_settings_are_compared_over_common_seeds_and_the_one_with_most_seeds_goes_first(
+    a: dict[int, float], b: dict[int, float], best: str, tuned: Any
+) -> None:
+    of_a, of_b = ({seed: (score, 0.5) for seed, score in one.items()} for one in (a, b))
+    item, runs = tuned("accuracy_last", a=of_a, b=of_b)
+    assert best_setting(item, item.about["cells"][0], runs) == best
+    assert rows_of(item, runs)[0]["Best setting"].endswith("(others: fewer seeds)")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "word", "claimed"),
+    [
+        ([], "settings missing", "settings missing: not all settings of FedAvg were run"),
+        (["FedAvg, c, b: diverged: a value is not finite"], "not printed", "holds"),
+    ],
+)
+def test_a_best_of_settings_is_judged_once_all_of_them_were_tried(
+    left_out: list[str], word: str, claimed: str, tuned: Any
+) -> None:
+    item, _ = tuned("accuracy_last", a={0: (0.80, 0.5), 1: (0.90, 0.5), 2: (0.90, 0.5)}, b={})
+    claim = {"text": "it is good", "terms": [[1.0, "FedAvg", "c"]]}
+    item, runs = changed(item, left_out=left_out, claims=[claim])
+    assert verdict(result_lines(item, runs)[0], "full", 1.0) == word
+    (result,) = claim_results(item, runs)
+    assert (result.verdict, result.chosen) == (claimed, "FedAvg is the best of 2 settings")
+
+
+def test_another_measure_and_another_row_of_the_same_runs_follow_the_choice_of_the_cell(tuned: Any) -> None:
+    """A claim that compares two accuracies of a method must not take each of them from another run."""
+    item, runs = tuned("personal_last", a={0: (0.80, 0.70)}, b={0: (0.78, 0.79)})
+    key = ("FedAvg", "c")
+    assert cell_values(item, key, runs) == pytest.approx({0: 79.0})
+    assert cell_values(item, key, runs, "accuracy_last") == pytest.approx({0: 78.0})
+    again = {**item.about["cells"][0], "row": "FedAvg (global)", "measure": "accuracy_last"}
+    both, place = changed(item, cells=[*item.about["cells"], again])[0], ("FedAvg (global)", "c")
+    assert cell_values(both, place, runs) == pytest.approx({0: 80.0})
+    again["chosen_as"] = "FedAvg"
+    assert cell_values(both, place, runs) == pytest.approx({0: 78.0})
+
+
+def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    curves = {"FedAvg": [0.1, 0.5, 0.4], "Quick": [0.6, 0.7, 0.7]}
+    curves |= {"Late": [0.1, 0.2, 0.5], "Never": [0.1, 0.2, 0.49]}
+    cells = [
+        {"row": row, "column": "c", "printed": {}, "runs": [write_run(row, scores, method=row.lower()).name]}
+        for row, scores in curves.items()
+    ]
+    item = written_item(tmp_path, cells, measure="rounds_to_baseline", unit="rounds")
+    assert [row["Ours"] for row in rows_of(*changed(item))] == ["3", "1", "3", "never"]
+
+
+@pytest.mark.parametrize("about", [{}, {"search": {"grid": {}}}], ids=["a table", "a tuned table"])
+def test_a_seed_of_other_code_or_with_lacking_rows_is_left_out_of_its_cell(
+    tmp_path: Path, write_run: WriteRun, about: dict[str, object]
+) -> None:
+    names = []
+    for seed, digest in enumerate((ONE, OTHER, ONE, ONE)):
+        code = [{"role": "method", "reference": "./own.py:own", "files": {"own.py": digest}}]
+        names.append(write_run(f"s{seed}", [0.5] * 8, method="./own.py:own", seed=seed, code=code).name)
+    min((tmp_path / "s2" / "metrics").iterdir()).unlink()
+    item = written_item(tmp_path, [{"row": "Own", "column": "a", "printed": {}, "runs": names}], **about)
+    runs = load_runs(run_folders(item))
+    assert strays(item, runs) == {
+        "s1": "not comparable: its own code differs (own.py c3d4e5f6… / a1b2c3d4…); the second value is that "
+        "of seed 0",
+        "s2": "not comparable: its rows are not as the run wrote them (metrics: no part has the rows of "
+        "rounds 1-5; put them back)",
+    }
+    assert paper_table(item, runs).titles[-1] == "Runs left out"
+
+
+def test_a_paper_s_cell_counts_runs_that_were_rounded_in_several_ways(
+    tmp_path: Path, write_table: WriteTable
+) -> None:
+    """FedAvg was begun with the machine's bits and ended with portable ones; FedMR has portable ones only."""
+    item, _ = write_table({row: (None, [0.5, 0.6, 0.7]) for row in ("FedAvg", "FedMR")}, scale="proxy")
+    for folder in ("FedAvg-2", "FedMR-0", "FedMR-1", "FedMR-2"):
+        change(tmp_path / folder, "config.numerics.bits", "portable")
+    item, runs = changed(item)
+    assert [len(one.ours) for one in result_lines(item, runs)] == [3, 3]
+    assert "Runs left out" not in paper_table(item, runs).titles
+
+
+# A table that other people printed: one source judges, others are shown, and its defects stand beside it
+
+
+@pytest.fixture
+def published(tmp_path: Path, write_run: WriteRun) -> Reproduction:
+    """FedAvg at 87.5, 88.0, 88.5 where Flower prints 88.09 ± 0.29 and FLBenchmarkUI 86.88 ± 0.38."""
+    names = [
+        write_run(f"FedAvg-{seed}", [0.2, score], seed=seed).name
+        for seed, score in enumerate((0.875, 0.88, 0.885))
+    ]
+    where = {"dataset": "FMNIST Dir0.5", "method": "FedAvg", "metric": "aggregation_accuracy"}
+    cell = {
+        "row": "FedAvg",
+        "column": "Dir 0.5",
+        "printed": {"paper": "flower-niid_bench", "table": "README", **where},
+        "witnesses": [{"paper": "flbenchmarkui", "table": "index.html", **where}],
+        "runs": names,
+    }
+    said = {"source": "a README", "protocol": "best of 50", "needs": "one core", "cost": "an hour"}
+    said |= {"defects": ["a printed number is a misprint"], "absent": {"FedGF": "raffed has no such method"}}
+    said |= {"lacks": [], "may_differ": ["local.lr"], "repeats": {"flower-niid_bench": 3}}
+    about = {"paper": "checker", "name": "niid-fmnist", "measure": "accuracy_best", "published": said}
+    return written_item(tmp_path, [cell], **about)
+
+
+def test_the_first_source_judges_and_the_others_and_the_defects_are_shown(published: Reproduction) -> None:
+    """The difference to 88.09 is −0.09, its error √((0.5² + 0.29²)/3) = 0.3337, with 3.21 degrees of freedom.
+
+    The 90 % interval is −0.09 ± 2.29 · 0.3337.
+    """
+    item, runs = changed(published)
+    assert result_lines(item, runs)[0].told == PrintedNumber(88.09, 0.29, 3)
+    (row,) = rows_of(item, runs)
+    assert (row["Paper"], row["Paper's s (runs)"], row["Other sources"]) == ("88.09", "0.29 (3)", "86.88")
+    assert (row["Δ"], row["90 % interval of Δ"], row["Verdict"]) == ("−0.09", "−0.85 to +0.67", "agrees")
+    assert rows_of(*changed(item, margin=0.8))[0]["Verdict"] == "too few seeds"
+    text = item_markdown(item, runs)
+    for said in ("a printed number is a misprint", "raffed has no such method", "agrees", "a README"):
+        assert said in text
+
+
+@pytest.mark.parametrize(("declared", "left"), [(["local.lr"], ""), ([], "local.lr differs")])
+def test_rows_may_differ_in_what_the_table_declares_and_in_nothing_else(
+    published: Reproduction, write_run: WriteRun, declared: list[str], left: str
+) -> None:
+    """Two of three runs of a column and seed have one rate, and the third has another."""
+    cells = []
+    for row, rate in (("FedAvg", 0.01), ("FedProx", 0.01), ("SCAFFOLD", 0.1)):
+        config = {"data": {"dataset": "digits", "split": "p10c2"}, "local": {"lr": rate}}
+        name = write_run(row, [0.2, 0.8], method=row.lower(), config=config).name
+        cells.append({"row": row, "column": "Dir 0.5", "printed": {}, "runs": [name]})
+    said = {**published.about["published"], "may_differ": declared}
+    last = str(paper_table(*changed(published, cells=cells, published=said)).rows[-1])
+    assert left in last
+    assert ("not comparable" in last) == bool(left)

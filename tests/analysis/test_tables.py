@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import shutil
+import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from raffed.analysis import load_runs, summary, to_html, to_latex, to_markdown, to_text
+from raffed.analysis import load_runs, summary, to_html, to_latex, to_markdown, to_text, write_report
+from raffed.analysis.figures.curves import panel_figure
+from raffed.analysis.figures.series import charts
+from raffed.analysis.heading import heading
 from raffed.analysis.metrics.intervals import t_interval, t_quantile
 from raffed.analysis.metrics.measures import measures
+from raffed.analysis.metrics.own_metrics import own_columns, own_measures
 from raffed.analysis.metrics.summary import cells
+from raffed.analysis.render.cells import for_latex
+from raffed.analysis.render.latex_characters import LATEX
+from raffed.analysis.reproduction.matrix import Matrix, MatrixCell
+from raffed.analysis.reproduction.matrix_text import matrix_latex
+from raffed.analysis.runs.groups import groups
+from raffed.analysis.runs.load import read_runs
+from raffed.analysis.runs.method_names import METHOD_NAMES
+from raffed.analysis.table import TextTable, as_latex
 
+import raffed
+from raffed.methods import METHODS, method_info
+from raffed.results import MetricsWriter, write_json
+from raffed.results.metrics import CALIBRATION, METRICS, SPREAD, TEST_ACCURACY, WORST_DECILE
+from raffed.results.writer import read_metrics
 from tests.analysis.changed_run import change
-
-WriteRun = Callable[..., Path]
+from tests.analysis.conftest import WriteRun
 
 
 def test_the_interval_of_three_values_is_4_303_standard_errors() -> None:
     """For ν = 2 the t distribution has a closed form: P(|T| <= t) = t/√(2 + t²), so t = √(2·0.95²/(1 -
-    0.95²)).
-
-        1, 2, 3 have s = 1, so the half width is t/√3.
+    0.95²)), and 1, 2, 3 have s = 1. For ν = 1, P(|T| <= t) = 2·atan(t)/π; 0 and 2 have s/√n = 1.
     """
     t = math.sqrt(2 * 0.95**2 / (1 - 0.95**2))
-    assert t == pytest.approx(4.30265, abs=1e-5)
     assert t_interval([1.0, 2.0, 3.0]) == pytest.approx(t / math.sqrt(3), rel=1e-9)
-
-
-def test_the_interval_of_two_values_is_that_of_a_cauchy_distribution() -> None:
-    """For ν = 1, P(|T| <= t) = 2·atan(t)/π. 0 and 2 have s = √2 and s/√n = 1."""
     assert t_interval([0.0, 2.0]) == pytest.approx(math.tan(0.95 * math.pi / 2), rel=1e-9)
+    assert math.isnan(t_interval([0.5]))
 
 
-@pytest.mark.parametrize(
-    ("freedom", "printed"), [(3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228), (29, 2.045), (120, 1.980)]
-)
+@pytest.mark.parametrize(("freedom", "printed"), [(3, 3.182), (9, 2.262), (29, 2.045), (120, 1.980)])
 def test_the_quantiles_are_those_of_every_textbook_s_table(freedom: int, printed: float) -> None:
     assert t_quantile(freedom) == pytest.approx(printed, abs=5e-4)
-
-
-def test_one_seed_has_no_interval() -> None:
-    assert math.isnan(t_interval([0.5]))
 
 
 def test_the_measures_of_a_run_are_what_its_rows_say(tmp_path: Path, write_run: WriteRun) -> None:
@@ -99,32 +106,24 @@ def test_unfinished_runs_of_unequal_length_have_no_interval(tmp_path: Path, writ
     assert rows[0][titles.index("Rounds")] == "1–4/50"
 
 
-def test_without_grouping_every_run_has_a_row_of_its_own(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [0.5], seed=0)
-    write_run("b", [0.6], seed=1)
-    write_run("c", [0.7], seed=2, state="failed")
-    table = summary(load_runs([tmp_path]), over_seeds=False)
-    assert list(zip(table["run"], table["seed"], table["state"], strict=True)) == [
-        ("c", 2, "failed"),
-        ("b", 1, "finished"),
-        ("a", 0, "finished"),
-    ]
-
-
-def test_a_run_without_rows_has_dashes_and_not_zeros(tmp_path: Path, write_run: WriteRun) -> None:
-    write_run("a", [], planned=5, state="failed")
-    assert to_text(summary(load_runs([tmp_path]))).splitlines()[1].split() == (
-        ["fedavg", "digits", "p10c2", "1", "–", "–", "–", "–", "–", "–", "–", "0/5", "failed"]
-    )
-
-
-def test_the_columns_of_the_text_table_line_up(tmp_path: Path, write_run: WriteRun) -> None:
+def test_the_columns_of_the_text_table_line_up_and_a_run_without_rows_has_dashes(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
     write_run("a", [1.0], method="a_method_with_a_long_name")
-    write_run("b", [0.05], method="b")
-    title, first, second = to_text(summary(load_runs([tmp_path]))).splitlines()
+    write_run("b", [], planned=5, state="failed", method="b")
+    table = summary(load_runs([tmp_path]))
+    title, first, second = to_text(table).splitlines()
+    dashes = ["–"] * 7
+    assert second.split()[:13] == ["b", "digits", "p10c2", "1", *dashes, "0/5", "failed"]
     right = title.index("best %") + len("best %")
-    assert (first[:right].endswith(" 100.00"), second[:right].endswith(" 5.00")) == (True, True)
+    assert (first[:right].endswith(" 100.00"), second[:right].endswith(" –")) == (True, True)
     assert title.index("Data set") == first.index("digits") == second.index("digits")
+    assert "<strong>" not in to_html(table)
+    each = summary(load_runs([tmp_path]), over_seeds=False)
+    assert list(zip(each["run"], each["seed"], each["state"], strict=True)) == [
+        ("a", 0, "finished"),
+        ("b", 0, "failed"),
+    ]
 
 
 def test_markdown_and_latex_and_html_escape_what_is_theirs(tmp_path: Path, write_run: WriteRun) -> None:
@@ -133,30 +132,6 @@ def test_markdown_and_latex_and_html_escape_what_is_theirs(tmp_path: Path, write
     assert "| a\\|b\\_c &amp; &lt;b&gt; \\\\x |" in to_markdown(table)
     assert r"a\textbar{}b\_c \& \textless{}b\textgreater{} \textbackslash{}x & digits" in to_latex(table)
     assert "<td>a|b_c &amp; &lt;b&gt; \\x</td>" in to_html(table)
-
-
-def test_every_line_of_a_markdown_and_a_latex_table_has_as_many_cells(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    for seed in (0, 1):
-        write_run(f"s{seed}", [0.5], seed=seed)
-    table = summary(load_runs([tmp_path]))
-    assert {line.count("|") for line in to_markdown(table).splitlines()} == {14}
-    assert {line.count("&") for line in to_latex(table).splitlines() if line.endswith(r"\\")} == {12}
-
-
-def test_the_best_mean_is_marked_where_it_is_said_to_be_established_and_among_methods_of_one_task_only(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    write_run("a", [0.5], method="low")
-    write_run("b", [0.75], method="high")
-    write_run("c", [0.25], method="alone", split="iid:10")
-    table = summary(load_runs([tmp_path]))
-    assert "<strong>" not in to_html(table)
-    page = to_html(table, best=["Aggregation, last %"])
-    assert "<strong>75.00</strong>" in page
-    assert "<strong>50.00</strong>" not in page
-    assert "<strong>25.00</strong>" not in page
 
 
 @pytest.mark.parametrize(
@@ -177,3 +152,185 @@ def test_what_a_client_sends_is_a_round_s_bytes_by_the_clients_that_upload_in_it
     for name, value in {"federation.participation": 0.5, **changed}.items():
         change(folder, f"config.{name}", value)
     assert measures(load_runs([tmp_path]))["floats_up"].item() == pytest.approx(0.5 / uploads)
+
+
+def runs_in(folder: Path, asked: str) -> list[Path]:
+    """Two runs of FedAvg, which differ in their seeds."""
+    for seed in range(2):
+        config = raffed.RunConfig(
+            data=raffed.Data(split="iid:4", local_test=0.2),
+            model=raffed.Model("mlp", {"hidden": [8]}),
+            federation=raffed.Federation(rounds=2, measures=asked),
+            runtime=raffed.Runtime(execution="serial"),
+            seed=seed,
+        )
+        raffed.run(config, folder / f"seed-{seed}")
+    return [folder / f"seed-{seed}" for seed in range(2)]
+
+
+def test_the_summary_has_the_means_of_what_was_asked_for_and_no_column_if_nothing_was(tmp_path: Path) -> None:
+    columns = {"calibration": CALIBRATION, "worst_decile_personal": WORST_DECILE["personal"]}
+    columns["spread_global"] = SPREAD["global"]
+    titles = (
+        "calibration error %",
+        "worst tenth of the last participants, personal %",
+        "spread over clients, global %",
+    )
+    places = runs_in(tmp_path / "asked", "calibration,fairness")
+    [row] = summary(read_runs([tmp_path])).to_dict("records")
+    for column, metric in columns.items():
+        tables = (read_metrics(place).to_pandas() for place in places)
+        values = [
+            rows[(rows["metric"] == metric.name) & (rows["model"] == metric.model)]["value"].item()
+            for rows in tables
+        ]
+        assert row[column] == pytest.approx(sum(values) / 2)
+        assert row[f"{column}_seeds"] == 2
+    shown, [line] = cells(summary(read_runs([tmp_path])))
+    assert set(titles) <= set(shown)
+    assert line[shown.index(titles[0])] == f"{100 * row['calibration']:.2f}"
+    runs_in(tmp_path / "plain", "")
+    assert not set(titles) & set(cells(summary(read_runs([tmp_path / "plain"])))[0])
+
+
+def test_a_method_is_shown_by_its_title_with_its_reference_on_hover(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    write_run("a", [0.3])
+    write_run("b", [0.4], method="./prox.py:myprox", title='My "Prox"')
+    runs = load_runs(tmp_path)
+    assert {group.label: group.reference for group in groups(runs)} == {
+        "fedavg": "",
+        'My "Prox"': "./prox.py:myprox",
+    }
+    html = to_html(summary(runs))
+    assert 'title="./prox.py:myprox"' in html
+    assert "My &#34;Prox&#34;" in html
+    page = write_report([tmp_path], tmp_path / "report").read_text(encoding="utf-8")
+    assert '<b>b</b> · <span title="./prox.py:myprox">My &#34;Prox&#34;</span>' in page
+    assert "./prox.py:myprox" in (tmp_path / "report" / "summary.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("title", ["FedAvg", "./prox.py:other", "", "Other"])
+def test_a_title_that_could_be_another_method_s_does_not_stand_for_it(
+    tmp_path: Path, write_run: WriteRun, title: str
+) -> None:
+    write_run("b", [0.4], method="./prox.py:myprox", title=title)
+    write_run("c", [0.4], method="./prox.py:other", title="Other")
+    labels = [group.label for group in groups(load_runs(tmp_path).called(METHOD_NAMES))]
+    assert "./prox.py:myprox" in labels
+
+
+def test_metrics_of_one_name_and_two_directions_have_columns_of_their_own(tmp_path: Path) -> None:
+    """Two people call other things by one name; a run's value is in the column of its own metric alone.
+    That of the last round is NaN for c, and no earlier one stands for it.
+    """
+    metric = METRICS.admit(replace(TEST_ACCURACY, name="mine"))
+    config = {"method": "fedavg", "data": {"dataset": "digits", "split": "p10c2"}}
+    for name, better, values in (
+        ("a", "higher", [0.75]),
+        ("b", "lower", [0.25]),
+        ("c", "lower", [0.9, math.nan]),
+    ):
+        writer = MetricsWriter(tmp_path / name, name, "fedavg", "digits", "p10c2", 0)
+        writer.add([metric.row(number, value, n=9) for number, value in enumerate(values, 1)])
+        writer.flush()
+        described = [{"name": "mine", "better": better, "unit": "fraction"}]
+        about = {"run_id": name, "state": "finished", "config": config, "metrics": described}
+        write_json(tmp_path / name / "run.json", about)
+    found = own_measures(load_runs([tmp_path]))
+    assert found["own:mine:global:higher:fraction"].dropna().to_dict() == {"a": 0.75}
+    assert found["own:mine:global:lower:fraction"].dropna().to_dict() == {"b": 0.25}
+
+
+def test_columns_of_own_metrics_say_model_unit_and_direction() -> None:
+    found = own_columns(
+        [
+            "own:top2:global:higher:fraction",
+            "own:nll:personal:lower:nats",
+            "accuracy_last",
+            "own:a:b:c:d_ci",
+            "own:a:b:c:d_seeds",
+        ]
+    )
+    assert [(one.title, one.unit, one.higher_is_better) for one in found.values()] == [
+        ("top2, global % ↑", 0.01, True),
+        ("nll, personal in nats ↓", 1, False),
+    ]
+
+
+def part(started: str, command: str = "", raffed: str = "0.1.0") -> dict[str, Any]:
+    about = {"from": 1, "to": 1, "started": started, "versions": {"raffed": raffed}, "said": []}
+    return about | ({"command": command} if command else {})
+
+
+def test_a_report_says_what_was_run_when_by_which_version_and_with_which_commands(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    early, late = "2026-11-25T10:12:33+00:00", "2026-11-26T07:00:01+00:00"
+    both = "raffed compare --method fedavg --method map"
+    write_run("a", [0.5], segments=[part(late, both)], commit="0123456789abcdef+")
+    write_run("b", [0.5], method="map", segments=[part(early, both), part(late, "raffed resume b", "0.2.0")])
+    write_run("c", [0.5], method="map", seed=1, versions={"raffed": "0.1.0"}, started=early, commit=None)
+    found = heading(load_runs([tmp_path]).called(METHOD_NAMES))
+    assert found.title == "FedAvg and MAP on digits · p10c2"
+    assert found.when == "2026-11-25 10:12 UTC to 2026-11-26 07:00 UTC"
+    assert found.versions == [
+        "raffed 0.1.0, commit 0123456789+",
+        "raffed 0.2.0, commit 0123abc",
+        "raffed 0.1.0",
+    ]
+    assert found.commands == [both, "raffed resume b"]
+    assert found.unnamed == 1
+    page = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
+    assert "<h1>FedAvg and MAP on digits · p10c2</h1>" in page
+    assert f"<code>{both}</code>" in page
+    assert "<title>FedAvg and MAP on digits · p10c2 – raffed report</title>" in page
+
+
+def test_the_names_of_methods_are_those_of_the_methods() -> None:
+    assert {name: method_info(name).title for name in METHODS} == METHOD_NAMES
+
+
+def test_a_chart_has_the_values_and_the_looks_of_its_picture(tmp_path: Path, write_run: WriteRun) -> None:
+    for seed in (0, 1):
+        write_run(f"s{seed}", [0.25, 0.5 + seed / 4], seed=seed)
+    figure = panel_figure(load_runs([tmp_path]), ("digits", "p10c2"), "Aggregation accuracy")
+    assert figure is not None
+    ((chart,), (one,)) = (charts(figure), charts(figure)[0].series)
+    assert (chart.below, chart.points, chart.percent_below) == ("Round", False, False)
+    assert (one.label, one.colour, one.marker, one.dashed) == ("fedavg", 0, "o", False)
+    assert (one.x, one.y, one.low, one.high) == ([1, 2], [0.25, 0.625], [0.25, 0.5], [0.25, 0.75])
+
+
+NAMES = ["[a]", "*", "50 % & more", "θ < 1 | ‖w‖² > ½ η₀", "Šimon", "a_b\\c^2~{d}#$", "‘1’ “2”"]
+
+
+def compiles(folder: Path, table: str) -> str:
+    """Compile a document with nothing but a table, and return the log."""
+    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{table}\end{{document}}"
+    (folder / "table.tex").write_text(document, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, errors="replace")
+    assert done.returncode == 0, [line for line in done.stdout.splitlines() if line.startswith("!")]
+    return done.stdout
+
+
+def test_signs_that_the_usual_font_prints_as_others_are_written_as_commands() -> None:
+    assert for_latex("a < b | c > d") == r"a \textless{} b \textbar{} c \textgreater{} d"
+    assert for_latex("θ₁ → ∞") == r"$\theta$$_{1}$ $\rightarrow$ $\infty$"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex (texlive-latex-recommended)")
+def test_pdflatex_prints_every_character_and_every_kind_of_table(tmp_path: Path, write_run: WriteRun) -> None:
+    every = TextTable(["Name", "Cell"], [[name, f"1 {name} 2"] for name in [*LATEX, *NAMES]])
+    assert "Missing character" not in compiles(tmp_path, rf"\tiny {as_latex(every)}")
+    for seed, method in enumerate(("fedavg", "fedprox")):
+        write_run(method, [0.5], method=method, seed=seed)
+    compiles(tmp_path, rf"\tiny {to_latex(summary(load_runs([tmp_path])))}")
+    cells = [MatrixCell("86.20 ± 0.40", "+1.90", "agrees"), MatrixCell("", "88.40", "–", note="a")]
+    matrix = Matrix(
+        "Ours, 50 % printed", ["FedAvg", "α & β"], ["FaMnist MLPNet", "FaMnist LeNet"], [cells, cells], {}, {}
+    )
+    compiles(tmp_path, matrix_latex(matrix, "Table I, 100 %"))

@@ -1,41 +1,95 @@
-"""verdicts.json and verdicts.csv: one row a cell and a claim, with all that the verdict rests on."""
+"""What is counted of verdicts, and where it stands: the null rate, files for programs, the checker's page."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
+from raffed.analysis.reproduction.null_rate import CANNOT_TELL, Agreement, agreement_of
 from raffed.analysis.reproduction.verdict_rows import VERDICT_COLUMNS, verdict_rows, write_verdicts
+from raffed.analysis.sections import paper_section
+from raffed.reproductions.pages.checker_page import _line, main
 from raffed.reproductions.pages.packed.files import pack_folder, read_records
 
+from tests.analysis.conftest import WriteRun, WriteTable
 from tests.analysis.written_item import written_item
 
 ROOT = Path(__file__).resolve().parents[2]
-WriteRun = Callable[..., Path]
-SCORES = {"FedAvg": [0.50, 0.51, 0.52], "FedRS": [0.53, 0.55, 0.57]}
-GAIN = [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]
-CLAIMS = [{"text": f"above by {more}", "terms": GAIN, "minus": more} for more in (0.0, 2.0)]
+AT_50, AT_54 = [0.499, 0.500, 0.501], [0.539, 0.540, 0.541]
+
+
+# The null rate: how many cells agree if the baseline's own runs stand in every row's place
+
+ALIKE = {"FedAvg": 50.0, "FedProx": 50.2, "FedRS": 49.8, "MOON": 55.0}
+
+
+def test_the_count_of_a_table_whose_rows_are_all_fedavg_stands_with_its_null_rate(
+    write_table: WriteTable,
+) -> None:
+    """Every row has FedAvg's accuracies: three of four printed numbers are within a point of them."""
+    item, runs = write_table({row: (printed, AT_50) for row, printed in ALIKE.items()})
+    found = agreement_of(item, runs)
+    assert found == Agreement("FedAvg", 3, 4, 3, 4)
+    assert not found.tells
+    said = f"3 of 4 agree; FedAvg in their place: 3 of 4. {CANNOT_TELL}"
+    assert found.sentence() == said
+    for text in (item_markdown(item, runs), str(paper_section(item, runs)), " ".join(_line(item, runs))):
+        assert "FedAvg in their place: 3 of 4" in text
+        assert "This table cannot tell" in text
+    assert {row["null_rate"] for row in verdict_rows(item, runs)} == {0.75}
+
+
+def test_a_table_with_differences_larger_than_its_margin_can_tell(write_table: WriteTable) -> None:
+    """FedProx has the 54 that are printed. FedAvg agrees in its own place alone."""
+    rows = {"FedAvg": (50.0, AT_50), "FedProx": (54.0, AT_54), "FedRS": (46.0, AT_50)}
+    found = agreement_of(*write_table({**rows, "MOON": (55.0, [0.569, 0.570, 0.571])}))
+    assert found == Agreement("FedAvg", 2, 4, 1, 4)
+    assert found.tells
+    assert found.sentence() == "2 of 4 agree; FedAvg in their place: 1 of 4"
+    assert Agreement("FedAvg", 1, 1, 0, 0).sentence() == "1 of 1 agree; no run of FedAvg"
+
+
+LOST = {"left_out": ["FedAvg, IID: diverged: seed 3: a value is not finite"]}
+
+
+@pytest.mark.parametrize(
+    ("fedavg", "fedprox", "about", "found"),
+    [
+        ([0.5], [0.5], {}, Agreement("FedAvg", 0, 2, 0, 2)),  # one seed agrees with nothing
+        (AT_50, AT_54, LOST, Agreement("FedAvg", 0, 1, 0, 1)),
+        ([], [0.501, 0.502, 0.503], {}, Agreement("FedAvg", 1, 1, 0, 0)),
+        (AT_50, AT_50, {"scale": "proxy"}, Agreement("FedAvg", 0, 0, 0, 0)),
+    ],
+    ids=["one seed", "FedAvg diverged", "no FedAvg", "no level is judged"],
+)
+def test_where_nothing_can_stand_in_the_place_of_others_the_null_rate_says_so(
+    fedavg: list[float],
+    fedprox: list[float],
+    about: dict[str, Any],
+    found: Agreement,
+    write_table: WriteTable,
+) -> None:
+    item, runs = write_table({"FedAvg": (50.0, fedavg), "FedProx": (50.2, fedprox)}, **about)
+    assert agreement_of(item, runs) == found
+
+
+# verdicts.json and verdicts.csv: one row a cell and a claim, with all that the verdict rests on
 
 
 @pytest.fixture
-def folder(tmp_path: Path, write_run: WriteRun) -> Path:
+def folder(tmp_path: Path, write_run: WriteRun, write_table: WriteTable) -> Path:
     """FedAvg 51 and FedRS 55 over three seeds, where 51 and 52 are printed; the margin is 2."""
-    cells = []
-    for row, printed in {"FedAvg": 51.0, "FedRS": 52.0}.items():
-        runs = [
-            f"../{write_run(f'{row}-{seed}', [score], method=row.lower(), seed=seed).name}"
-            for seed, score in enumerate(SCORES[row])
-        ]
-        cells.append({"row": row, "column": "IID", "printed": {"value": printed}, "runs": runs})
-    about = {"margin": 2.0, "claims": CLAIMS, "picture": "", "study": "", "studies": []}
-    return written_item(tmp_path / "item", cells, **about).folder
+    gain = [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]
+    claims = [{"text": f"above by {more}", "terms": gain, "minus": more} for more in (0.0, 2.0)]
+    rows = {"FedAvg": (51.0, [0.50, 0.51, 0.52]), "FedRS": (52.0, [0.53, 0.55, 0.57])}
+    return write_table(rows, margin=2.0, claims=claims, picture="", study="", studies=[])[0].folder
 
 
 def rows_of(folder: Path) -> list[Any]:
@@ -70,27 +124,83 @@ def test_a_claim_has_its_p_before_and_after_holm_s_correction(folder: Path) -> N
 
 
 def test_json_and_csv_have_the_same_rows_and_the_documented_columns(folder: Path) -> None:
-    rows = rows_of(folder)
+    rows = [*rows_of(folder), dict.fromkeys(VERDICT_COLUMNS) | {"term_strength": {"a": 0.5}}]
     write_verdicts(folder, rows)
     written = json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))
     assert written == rows
     assert all(list(row) == list(VERDICT_COLUMNS) for row in written)
     sheet = list(csv.DictReader((folder / "verdicts.csv").read_text(encoding="utf-8").splitlines()))
-    assert [row["verdict"] for row in sheet] == [row["verdict"] for row in written]
-    assert sheet[1]["seeds"] == "0 1 2"
+    assert [row["verdict"] or None for row in sheet] == [row["verdict"] for row in written]
+    assert (sheet[1]["seeds"], sheet[-1]["term_strength"], sheet[-1]["p"]) == ("0 1 2", "a=0.5", "")
     page = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
     part = page.partition("## Verdicts for programs")[2].partition("\n## ")[0]
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.MULTILINE)) == VERDICT_COLUMNS
+    pack_folder(folder, folder / "packed")
+    assert not [name for name in read_records(folder / "packed").objects if "verdicts" in name]
 
 
-def test_records_leave_out_what_a_command_makes_again(folder: Path) -> None:
-    write_verdicts(folder, rows_of(folder))
-    pack_folder(folder.parent, folder.parent / "packed")
-    assert not [name for name in read_records(folder.parent / "packed").objects if "verdicts" in name]
+# The page on what came out of other people's tables
+
+PUBLISHED = {
+    **{"source": "someone", "protocol": "the last round", "needs": "nothing", "cost": "nothing"},
+    **{"defects": ["It is misprinted."], "absent": {}, "lacks": []},
+}
 
 
-def test_a_list_and_a_mapping_are_one_cell_of_the_sheet(tmp_path: Path) -> None:
-    row = dict.fromkeys(VERDICT_COLUMNS) | {"seeds": [1, 2], "term_strength": {"a": 0.5}}
-    write_verdicts(tmp_path, [row])
-    (found,) = csv.DictReader((tmp_path / "verdicts.csv").read_text(encoding="utf-8").splitlines())
-    assert (found["seeds"], found["term_strength"], found["p"]) == ("1 2", "a=0.5", "")
+@pytest.fixture
+def checked(tmp_path: Path, write_run: WriteRun) -> Path:
+    """Two methods with three seeds: one at the printed level, and one ten points above it."""
+    cells = []
+    for row, scores in {"FedAvg": [0.5, 0.501, 0.502], "FedRS": [0.6, 0.602, 0.604]}.items():
+        runs = [
+            f"../{write_run(f'{row}-{seed}', [score], method=row.lower(), seed=seed).name}"
+            for seed, score in enumerate(scores)
+        ]
+        cells.append({"row": row, "column": "IID", "printed": {"value": 50.0}, "runs": runs})
+    claims = [{"text": "FedRS is above FedAvg", "terms": [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]}]
+    about = {"picture": "", "study": "", "studies": [], "published": PUBLISHED, "claims": claims}
+    written_item(tmp_path / "item", cells, name="t", title="A table", unit="accuracy, %", **about)
+    (tmp_path / "prose").mkdir()
+    return tmp_path
+
+
+def page_with(table: Path, prose: str) -> int:
+    (table / "prose" / "own-t.md").write_text(prose, encoding="utf-8")
+    return main([str(table), "--out", str(table / "page.md"), "--prose", str(table / "prose")])
+
+
+COUNTED = f"agrees 1, differs 1. 1 of 2 agree; FedAvg in their place: 2 of 2. {CANNOT_TELL}"
+NUMBERS = {
+    "FedRS | IID": "60.20 ± 0.50",  # 60.0, 60.2, 60.4: t = 4.303, s/√3 = 0.1155
+    "FedRS | IID | mean": "60.20",
+    "FedRS | IID | printed": "50.00",
+    "FedRS | IID | off": "+10.20",
+    "FedRS | IID | span": "0.40",
+    "FedRS | IID | seed 2": "60.40",
+    "FedRS | IID | gain": "+10.10 ± 0.25",
+    "FedAvg | IID | − FedRS": "−10.10 ± 0.25",
+    "FedRS | IID | order": "above",
+    "FedRS | IID | diverged": "0",
+    "cells": COUNTED,
+    "claims": "holds 1",
+}
+
+
+def test_the_page_counts_verdicts_and_puts_numbers_in_the_place_of_expressions(checked: Path) -> None:
+    prose = "\n".join(f"[{number}] is {{{{{expression}}}}}." for expression, number in NUMBERS.items())
+    assert page_with(checked, prose) == 0
+    text = (checked / "page.md").read_text(encoding="utf-8")
+    assert [number for number in NUMBERS.values() if f"[{number}] is {number}." not in text] == []
+    assert f"| own/t | full | {COUNTED} | holds 1 | 6 | 0, 1, 2 |" in text
+    assert "`raffed reproduce own/t --scale full --out checker --execution serial` makes them again" in text
+    assert "It is misprinted." in text
+
+
+@pytest.mark.parametrize(
+    "expression", ["FedProx | IID", "FedRS | IID | seed 9", "FedRS | IID | gian", "FedRS"]
+)
+def test_an_expression_without_a_number_is_refused(
+    checked: Path, expression: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert page_with(checked, f"It is {{{{{expression}}}}}.\n") == 2
+    assert "own/t, full: A table: " in capsys.readouterr().err

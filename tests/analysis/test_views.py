@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from raffed.analysis import load_runs
+from raffed.analysis.figures.budget_curves import budget_figure
+from raffed.analysis.figures.curves import tasks
 from raffed.analysis.figures.plots import count_bins, gains
 from raffed.analysis.figures.search_plots import history, pruning, searched_trials
+from raffed.analysis.figures.series import Chart, charts
 from raffed.analysis.figures.theme import svg
-from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.classes import (
     class_curves,
     class_groups,
@@ -23,43 +24,36 @@ from raffed.analysis.metrics.classes import (
     held_and_missing,
 )
 from raffed.analysis.metrics.gains import client_gains
-from raffed.analysis.metrics.targets import first_reaching, target_table
+from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.report import write_loaded
 from raffed.analysis.runs.differing import differing
 from raffed.analysis.runs.groups import groups
 
-from raffed.config.run import RunConfig
+import raffed
+from raffed import Clock, Data, Federation, Local, Model, RunConfig, Runtime
 from raffed.results import MetricsWriter, write_json
 from raffed.results.metrics import TEST_ACCURACY, TRAINING_LOSS
 from raffed.results.runfile import sealed
-
-WriteRun = Callable[..., Path]
-
-
-def test_forgetting_is_the_fall_from_an_earlier_best_mean_over_classes() -> None:
-    """Class 0 falls from 0.9 to 0.6, class 1 rises to its best: (0.3 - 0.3) / 2."""
-    assert forgetting(np.array([[0.9, 0.2], [0.5, 0.4], [0.6, 0.7]])) == pytest.approx((0.3 - 0.3) / 2)
-    assert math.isnan(forgetting(np.array([[0.9, 0.2]])))
+from tests.analysis.conftest import WriteRun
 
 
 @pytest.mark.filterwarnings("error")
-def test_classes_without_test_samples_count_in_no_view() -> None:
+def test_forgetting_and_what_is_held_or_missing_leave_out_classes_without_test_samples() -> None:
+    """Class 0 falls from 0.9 to 0.6, class 1 rises to its best: (0.3 - 0.3) / 2. Class 0 (accuracy 1) is
+    held by 3 of 4 clients, class 1 (accuracy 0) by one.
+    """
     nan = math.nan
+    assert forgetting(np.array([[0.9, 0.2], [0.5, 0.4], [0.6, 0.7]])) == pytest.approx((0.3 - 0.3) / 2)
     assert forgetting(np.array([[0.9, nan], [0.5, nan]])) == pytest.approx(0.4)
-    assert math.isnan(forgetting(np.array([[nan], [nan]])))
+    assert math.isnan(forgetting(np.array([[0.9, 0.2]])))
     assert held_and_missing([1.0, nan, 0.0], [3, 4, 1], 4) == (0.75, 0.25)
+    assert math.isnan(held_and_missing([1.0], [4], 4)[1])
     assert np.isnan(held_and_missing([nan], [2], 4)).all()
 
 
 def test_head_and_tail_are_thirds_by_samples_and_equal_classes_have_none() -> None:
     assert class_groups([5, 100, 50, 10, 70, 20]) == {"head": [1, 4], "medium": [2, 5], "tail": [0, 3]}
     assert class_groups([100, 90, 100]) == {}
-
-
-def test_held_and_missing_weigh_classes_by_the_clients_that_have_or_lack_them() -> None:
-    """Class 0 (accuracy 1) is held by 3 of 4 clients, class 1 (accuracy 0) by one."""
-    assert held_and_missing([1.0, 0.0], [3, 1], 4) == (0.75, 0.25)
-    assert math.isnan(held_and_missing([1.0], [4], 4)[1])
 
 
 def test_class_curves_are_rounds_by_classes(tmp_path: Path, write_run: WriteRun) -> None:
@@ -94,22 +88,6 @@ def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(
     assert [float(cell) for cell in table.rows[0][1:]] == pytest.approx([*accuracy, held, missing], abs=0.05)
 
 
-def test_a_target_is_reached_at_the_first_round_at_or_above_it() -> None:
-    curve = pd.Series([0.1, 0.5, 0.4, 0.6], index=[1, 2, 3, 4])
-    assert first_reaching(curve, 0.5) == 2.0
-    assert math.isnan(first_reaching(curve, 0.7))
-
-
-def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed(tmp_path: Path, write_run: WriteRun) -> None:
-    """Each round costs 2 MB up and 4 MB down."""
-    write_run("a", [0.1, 0.3, 0.5], method="fedavg")
-    write_run("m", [0.2, 0.6, 0.6], method="map")
-    runs = load_runs([tmp_path])
-    table = target_table(runs, groups(runs))
-    assert table is not None
-    assert table.rows == [["fedavg", "1/1", "3.0", "18.0"], ["map", "1/1", "2.0", "12.0"]]
-
-
 def test_what_a_small_network_sends_is_not_rounded_to_nothing(tmp_path: Path) -> None:
     """Two rounds with 23,000 bytes in each direction are 0.092 MB."""
     for name, method in (("a", "fedavg"), ("m", "map")):
@@ -126,21 +104,26 @@ def test_what_a_small_network_sends_is_not_rounded_to_nothing(tmp_path: Path) ->
     assert [row[3] for row in table.rows] == ["0.092", "0.092"]
 
 
-def test_a_target_that_some_seeds_never_reach_has_no_mean_over_the_others(
+def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed_have_no_mean_where_a_seed_never_reaches_it(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
-    """A mean over the seeds that reach it would praise a method that seldom does."""
+    """A mean over the seeds that reach it would praise a method that seldom does. A round costs 2 MB up and
+    4 MB down.
+    """
     for seed in (0, 1):
-        write_run(f"a{seed}", [0.1, 0.5], method="fedavg", seed=seed)
-        write_run(f"m{seed}", [0.6 if seed == 0 else 0.2, 0.3], method="map", seed=seed)
-        write_run(f"r{seed}", [0.2, 0.3], method="fedrs", seed=seed)
+        write_run(f"a{seed}", [0.1, 0.3, 0.5], method="fedavg", seed=seed)
+        write_run(f"p{seed}", [0.2, 0.5, 0.6], method="fedprox", seed=seed)
+        write_run(f"m{seed}", [0.6 if seed == 0 else 0.2, 0.3, 0.3], method="map", seed=seed)
+        write_run(f"r{seed}", [0.2, 0.3, 0.3], method="fedrs", seed=seed)
     runs = load_runs([tmp_path])
     table = target_table(runs, groups(runs))
     assert table is not None
-    assert [row for row in table.rows if row[0] != "fedavg"] == [
-        ["fedrs", "0/2", "never", "–"],
-        ["map", "1/2", "not by all", "–"],
-    ]
+    assert {row[0]: row[1:] for row in table.rows} == {
+        "fedavg": ["2/2", "3.0", "18.0"],
+        "fedprox": ["2/2", "2.0", "12.0"],
+        "fedrs": ["0/2", "never", "–"],
+        "map": ["1/2", "not by all", "–"],
+    }
 
 
 def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_split(
@@ -155,14 +138,9 @@ def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_sp
     assert client_gains(runs, by_label["fedmr"].used, by_label["fedavg"].used) == []
 
 
-def test_bins_take_their_lower_edge_and_what_rounding_keeps_from_it() -> None:
-    edges = np.array([-0.05, 0.0, 0.05, 0.1])
-    assert count_bins(np.array([-0.05, -1e-12, 0.0, 0.05, 0.15 - 0.1]), edges) == [1, 2, 2]
-
-
 def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_in_a_square() -> None:
     """Of three clients one loses with one seed, two with the other: 1.5 of 3. Three of six gain 10
-    points: a bar of 1.5.
+    points: a bar of 1.5. Bins take their lower edge and what rounding keeps from it.
     """
     figure = gains({"map": [[0.11, -0.1, 0.11], [-0.1, -0.1, 0.11]]}, "fedavg")
     drawn = svg(figure)
@@ -171,6 +149,8 @@ def test_gains_of_several_seeds_are_counted_seed_by_seed_and_four_panels_stand_i
     assert sorted(bar.get_height() for bar in figure.axes[0].patches)[-2:] == [1.5, 1.5]
     four = gains({name: [[0.1]] for name in "abcd"}, "fedavg")
     assert len({round(axes.get_position().x0, 6) for axes in four.axes}) == 2
+    edges = np.array([-0.05, 0.0, 0.05, 0.1])
+    assert count_bins(np.array([-0.05, -1e-12, 0.0, 0.05, 0.15 - 0.1]), edges) == [1, 2, 2]
 
 
 def test_a_search_is_drawn_with_what_asha_ended_and_with_the_best_so_far() -> None:
@@ -205,23 +185,49 @@ def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_s
     assert "Not the same for all of these" in page
 
 
-def test_usual_settings_are_those_that_a_run_has_where_nothing_is_asked_for(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
-    """A run of before a setting existed and one of today are the same experiment."""
-    usual = RunConfig().as_dict()
-    write_run("old", [0.5], seed=0)
-    write_run("new", [0.6], seed=1)
-    file = json.loads((tmp_path / "new" / "run.json").read_text())
-    for name in ("numerics", "faults", "privacy"):
-        file["config"][name] = usual[name]
-    for name in ("data", "federation"):
-        younger = {
-            key: usual[name][key]
-            for key in ("validation", "samples", "transform", "survey", "measures", "weighting")
-            if key in usual[name]
-        }
-        file["config"][name] |= younger
-    (tmp_path / "new" / "run.json").write_text(json.dumps(sealed(file)))
-    (group,) = groups(load_runs([tmp_path]))
-    assert group.used == ("old", "new")
+def run(folder: Path, clock: Clock | None = None, **federation: object) -> None:
+    config = RunConfig(
+        data=Data("digits", "p10c2", samples=200),
+        model=Model("mlp", {"hidden": [8]}),
+        local=Local(lr=0.1, momentum=0.0, batch_size=16, epochs=1),
+        federation=Federation(rounds=3, **federation),  # type: ignore[arg-type]
+        runtime=Runtime(execution="serial"),
+        clock=clock or Clock(),
+    )
+    raffed.run(config, folder)
+
+
+def chart_of(folder: Path, against: str) -> Chart | None:
+    runs = load_runs(folder)
+    [task] = tasks(runs)
+    figure = budget_figure(runs, task, "Aggregation accuracy", against)
+    return charts(figure)[0] if figure else None
+
+
+def test_a_curve_against_bytes_ends_where_all_of_them_were_sent(tmp_path: Path) -> None:
+    """Three rounds of ten clients with 618 weights, sent whole, or down whole and up with 8 bits each.
+    There is no picture where all send as much, nor against time without a clock.
+    """
+    run(tmp_path / "whole")
+    assert chart_of(tmp_path, "bytes") is None
+    run(tmp_path / "short", compression="quantize")
+    chart = chart_of(tmp_path, "bytes")
+    assert chart is not None
+    assert chart.below.startswith("Megabytes sent")
+    ends = sorted(series.x[-1] for series in chart.series)
+    weights = 64 * 8 + 8 + 8 * 10 + 10
+    up, short, down = 4 * weights + 4, weights + 4 * 4 + 4, 4 * weights
+    assert ends == pytest.approx([30 * (down + short) / 1e6, 30 * (down + up) / 1e6], rel=1e-5)
+    assert chart_of(tmp_path, "time") is None
+
+
+def test_a_curve_against_time_has_the_seconds_of_the_clock(tmp_path: Path) -> None:
+    run(tmp_path / "waits", Clock(speeds="constant", work="round", seconds=2.0))
+    run(tmp_path / "async", Clock(speeds="constant", work="round", seconds=2.0, server="fedbuff", buffer=5))
+    chart = chart_of(tmp_path, "time")
+    assert chart is not None
+    assert sorted(series.x for series in chart.series) == [[2.0, 2.0, 4.0], [2.0, 4.0, 6.0]]
+    runs = load_runs(tmp_path)
+    table = target_table(runs, next(iter(tasks(runs).values())))
+    assert table is not None
+    assert table.titles[-1] == "Virtual seconds to it"

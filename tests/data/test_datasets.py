@@ -44,70 +44,52 @@ def small_mnist(root: Path, packed: bool) -> tuple[list[np.ndarray], tuple[DataF
     return arrays, tuple(files)
 
 
-def test_digits_are_divided_into_1442_and_355_with_the_same_fifth_of_every_class(digits: Dataset) -> None:
+def test_digits_are_scikit_learn_s_with_a_fifth_of_every_class_for_tests(digits: Dataset) -> None:
     from sklearn.datasets import load_digits
 
-    totals = np.bincount(load_digits().target)
-    assert digits.x.shape == (1442, 1, 8, 8)
-    assert digits.x_test.shape == (355, 1, 8, 8)
-    assert digits.x.dtype == np.uint8
-    assert digits.y.dtype == np.int64
+    whole = load_digits()
+    totals = np.bincount(whole.target)
+    assert (digits.x.shape, digits.x_test.shape) == ((1442, 1, 8, 8), (355, 1, 8, 8))
+    assert (digits.x.dtype, digits.y.dtype) == (np.uint8, np.int64)
     np.testing.assert_array_equal(np.bincount(digits.y_test), totals // 5)
     np.testing.assert_array_equal(np.bincount(digits.y), totals - totals // 5)
     assert digits.x.max() == digits.max_value == 16
-
-
-def test_digits_train_and_test_together_are_the_1797_images(digits: Dataset) -> None:
-    from sklearn.datasets import load_digits
-
     ours = np.concatenate([digits.x, digits.x_test]).reshape(-1, 64)
-    theirs = load_digits().data.astype(np.uint8)
-    np.testing.assert_array_equal(ours[np.lexsort(ours.T)], theirs[np.lexsort(theirs.T)])
+    labels = np.concatenate([digits.y, digits.y_test]).tolist()
+    theirs = zip(map(bytes, whole.data.astype(np.uint8)), whole.target.tolist(), strict=True)
+    assert sorted(zip(map(bytes, ours), labels, strict=True)) == sorted(theirs)
 
 
-@pytest.mark.parametrize("name", ["digits", "DIGITS", " digits "])
-def test_names_are_read_in_any_case(name: str) -> None:
-    assert load_dataset(name).name == "digits"
-
-
-def test_an_unknown_name_lists_the_nearest() -> None:
+def test_a_name_is_read_in_any_case_and_without_a_data_root_the_error_names_the_variable_and_the_flag(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert load_dataset(" DIGITS ").name == "digits"
     with pytest.raises(UnknownNameError, match="nearest: digits"):
         load_dataset("digit")
-
-
-def test_without_a_data_root_the_error_names_the_variable_and_the_flag(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.delenv("RAFFED_DATA", raising=False)
     with pytest.raises(DataFileError, match=r"RAFFED_DATA.*--data-root"):
         load_dataset("mnist")
-
-
-def test_the_environment_gives_the_data_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAFFED_DATA", str(tmp_path))
     with pytest.raises(DataFileError, match=str(tmp_path)):
         load_dataset("mnist")
 
 
 @pytest.mark.parametrize("name", [name for name, info in DATASETS.items() if info.files])
-def test_a_missing_file_is_named_with_its_md5_and_the_remedy(name: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_named_with_its_md5_and_the_remedy_and_a_damaged_one_with_both_md5s(
+    name: str, tmp_path: Path
+) -> None:
     first = DATASETS[name].files[0]
-    with pytest.raises(DataFileError) as caught:
+    with pytest.raises(DataFileError) as missing:
         load_dataset(name, tmp_path)
     for part in (first.path, first.md5, "RAFFED_DATA", "--data-root", "--download"):
-        assert part in str(caught.value)
-
-
-@pytest.mark.parametrize("name", [name for name, info in DATASETS.items() if info.files])
-def test_a_damaged_file_is_named_with_both_md5s(name: str, tmp_path: Path) -> None:
-    first = DATASETS[name].files[0]
+        assert part in str(missing.value)
     path = tmp_path / first.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"not the published file")
-    with pytest.raises(DataFileError) as caught:
+    with pytest.raises(DataFileError) as damaged:
         load_dataset(name, tmp_path)
     for part in (str(path), first.md5, hashlib.md5(b"not the published file").hexdigest(), "delete it"):
-        assert part in str(caught.value)
+        assert part in str(damaged.value)
 
 
 class Bomb:
@@ -123,16 +105,14 @@ class Bomb:
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 def test_a_pickle_that_is_not_the_published_one_is_never_unpickled(name: str, tmp_path: Path) -> None:
     mark = tmp_path / "exploded"
-    pickle.loads(pickle.dumps(Bomb(mark)))
-    assert mark.exists(), "the bomb works"
-    mark.unlink()
     for file in DATASETS[name].files:
-        path = tmp_path / file.path
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(pickle.dumps(Bomb(mark)))
+        (tmp_path / file.path).parent.mkdir(exist_ok=True)
+        (tmp_path / file.path).write_bytes(pickle.dumps(Bomb(mark)))
     with pytest.raises(DataFileError, match="md5"):
         load_dataset(name, tmp_path)
     assert not mark.exists()
+    pickle.loads((tmp_path / DATASETS[name].files[0].path).read_bytes())
+    assert mark.exists(), "the bomb works"
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -149,29 +129,24 @@ def test_mnist_layout_is_read_unpacked_or_packed(
     assert got.x.flags.writeable
 
 
-def small_cifar100(root: Path) -> tuple[np.ndarray, list[int], dict[str, bytes]]:
-    """CIFAR-100's three pickles with four training and two test images."""
-    data = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
-    labels = [99, 0, 41, 7, 12, 99]
-    fine = {"fine_label_names": [f"class {c}" for c in range(100)]}
-    files = {
-        "train": pickle.dumps({"data": data[:4], "fine_labels": labels[:4]}),
-        "test": pickle.dumps({"data": data[4:], "fine_labels": labels[4:]}),
-        "meta": pickle.dumps(fine),
-    }
-    (root / "cifar-100-python").mkdir()
-    for name, raw in files.items():
-        (root / "cifar-100-python" / name).write_bytes(raw)
-    return data, labels, files
-
-
 def test_cifar_100_is_read_in_its_layout_with_its_fine_labels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Four training and two test images."""
     from torchvision.datasets import CIFAR100
 
-    data, labels, files = small_cifar100(tmp_path)
-    md5 = {name: hashlib.md5(raw).hexdigest() for name, raw in files.items()}
+    data = np.random.default_rng(0).integers(0, 256, (6, 3072), dtype=np.uint8)
+    labels, md5 = [99, 0, 41, 7, 12, 99], {}
+    files = {
+        "train": {"data": data[:4], "fine_labels": labels[:4]},
+        "test": {"data": data[4:], "fine_labels": labels[4:]},
+        "meta": {"fine_label_names": [f"class {c}" for c in range(100)]},
+    }
+    (tmp_path / "cifar-100-python").mkdir()
+    for name, content in files.items():
+        raw = pickle.dumps(content)
+        (tmp_path / "cifar-100-python" / name).write_bytes(raw)
+        md5[name] = hashlib.md5(raw).hexdigest()
     own = tuple(DataFile(f.path, md5[Path(f.path).name]) for f in DATASETS["cifar100"].files)
     monkeypatch.setitem(DATASETS, "cifar100", dataclasses.replace(DATASETS["cifar100"], files=own))
     monkeypatch.setattr(CIFAR100, "train_list", [["train", md5["train"]]])
@@ -207,26 +182,7 @@ def test_svhn_is_read_in_its_layout_and_its_label_10_is_the_digit_0(
     assert (got.y.tolist(), got.y_test.tolist()) == ([1, 0, 9], [0, 2])
 
 
-def test_every_data_set_but_the_digits_has_a_loader_that_names_the_missing_file(tmp_path: Path) -> None:
-    for name, info in DATASETS.items():
-        assert bool(info.files) + bool(info.folder) == (name != "digits")
-        if name != "digits":
-            with pytest.raises(DataFileError, match=str(tmp_path)):
-                load_dataset(name, tmp_path)
-    assert len(DATASETS) == 11
-
-
-def test_the_digits_are_scikit_learn_s_own() -> None:
-    from sklearn.datasets import load_digits
-
-    ours, theirs = load_dataset("digits"), load_digits()
-    pixels = np.concatenate([ours.x, ours.x_test]).reshape(-1, 64)
-    assert sorted(map(bytes, pixels)) == sorted(map(bytes, theirs.images.astype(np.uint8).reshape(-1, 64)))
-    assert np.bincount(np.concatenate([ours.y, ours.y_test])).tolist() == np.bincount(theirs.target).tolist()
-
-
-def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order() -> None:
-    digits = load_dataset("digits")
+def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order(digits: Dataset) -> None:
     few = fewer(digits, 100, seed=3)
     assert np.bincount(few.y).tolist() == [10] * 10
     places = [int(np.flatnonzero((digits.x == image).all(axis=(1, 2, 3)))[0]) for image in few.x]
@@ -235,12 +191,43 @@ def test_fewer_samples_are_equally_many_of_every_class_in_the_pool_s_order() -> 
     assert few.x_test is digits.x_test
     assert not np.array_equal(few.x, fewer(digits, 100, seed=4).x)
     assert fewer(digits, 0, seed=3) is digits
+    most = 10 * np.bincount(digits.y).min()
+    for wrong in (101, 10_000):
+        said = f"data.samples = {wrong} for digits: it must be a multiple of 10 up to {most}"
+        with pytest.raises(UsageError, match=said):
+            fewer(digits, wrong, seed=0)
 
 
-@pytest.mark.parametrize("samples", [5, 101, 10_000])
-def test_a_pool_that_cannot_be_equal_by_class_is_refused_with_what_can(samples: int) -> None:
-    most = 10 * np.bincount(load_dataset("digits").y).min()
-    with pytest.raises(
-        UsageError, match=f"data.samples = {samples} for digits: it must be a multiple of 10 up to {most}"
-    ):
-        fewer(load_dataset("digits"), samples, seed=0)
+@pytest.mark.realdata
+@pytest.mark.parametrize(("name", "most"), [("fashion-mnist", 6000), ("cifar10", 5000)])
+def test_the_real_sets_have_the_published_sizes(name: str, most: int, real: Callable[[str], Dataset]) -> None:
+    got, info = real(name), DATASETS[name]
+    assert got.x.shape == (info.num_train, *info.shape)
+    assert got.x_test.shape == (info.num_test, *info.shape)
+    np.testing.assert_array_equal(np.bincount(got.y), [most] * 10)
+    np.testing.assert_array_equal(np.bincount(got.y_test), [1000] * 10)
+
+
+@pytest.mark.realdata
+def test_the_real_images_are_those_that_torchvision_reads(
+    real: Callable[[str], Dataset], real_root: Callable[[str], Path]
+) -> None:
+    from torchvision.datasets.mnist import read_image_file
+
+    raw = real_root("fashion-mnist") / DATASETS["fashion-mnist"].files[2].path
+    if not raw.exists():
+        pytest.skip("no unpacked Fashion-MNIST")
+    np.testing.assert_array_equal(real("fashion-mnist").x_test[:, 0], read_image_file(str(raw)).numpy())
+
+
+@pytest.mark.realdata
+def test_real_femnist_has_the_writers_and_sizes_of_its_description(real: Callable[[str], Dataset]) -> None:
+    got = real("femnist")
+    assert got.x.shape == (54558, 1, 28, 28)
+    assert got.x_test.shape == (0, 1, 28, 28)
+    assert got.y_test.shape == (0,)
+    sizes = np.bincount(got.clients)
+    assert (len(sizes), sizes.min(), sizes.max()) == (240, 19, 426)
+    per_class = np.bincount(got.y)
+    assert (len(per_class), per_class.min(), per_class.max()) == (62, 147, 2969)
+    assert np.median(got.x[:, 0, 0, 0]) == 255, "the background is white"

@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from raffed.data.dataset import Dataset
 from raffed.data.files import IntArray
@@ -112,7 +110,6 @@ def test_the_lists_of_joined_pools_are_the_published_lists(
         ("flower", 42, 2, "07 16 24 34 48 50 62 70 85 97"),
         ("flower", 42, 3, "076 148 206 320 459 571 684 753 819 976"),
         ("niid-bench", 0, 2, "06 16 20 34 48 57 64 75 89 93"),
-        ("niid-bench", 1, 2, "02 19 21 34 41 57 67 76 83 91"),
         ("niid-bench", 2, 2, "01 15 24 34 49 53 69 70 89 92"),
     ],
 )
@@ -123,42 +120,31 @@ def test_the_owners_of_classes_are_those_that_the_published_code_draws(
     assert " ".join("".join(map(str, own)) for own in drawn) == owners
 
 
-def test_the_sizes_of_flowers_fednova_need_only_the_sizes_of_the_classes() -> None:
-    found = divided("capped-dirichlet:16:0.1:10:pfllib:0:2020", classes_of(5000))
-    assert sizes(found)[:8] == [298, 1077, 4862, 1743, 3713, 3867, 1600, 3271]
-
-
-def test_the_sizes_of_fedvls_groups_are_the_published_ones() -> None:
-    found = divided("class-groups:10:2:fedvls:1", classes_of(5000), local_test=0.0)
-    assert sizes(found) == [4715, 5285, 4168, 5832, 3539, 6461, 7522, 2478, 5164, 4836]
-
-
-def test_the_sizes_of_pfllibs_pathological_fashion_mnist_are_the_published_ones() -> None:
+def test_sizes_that_need_only_the_sizes_of_the_classes_are_the_published_ones() -> None:
+    """Flower's FedNova, FedVLS, and PFLlib's pathological Fashion-MNIST."""
     labels = classes_of(7000)
+    fednova = divided("capped-dirichlet:16:0.1:10:pfllib:0:2020", classes_of(5000))
+    assert sizes(fednova)[:8] == [298, 1077, 4862, 1743, 3713, 3867, 1600, 3271]
+    fedvls = divided("class-groups:10:2:fedvls:1", classes_of(5000), local_test=0.0)
+    assert sizes(fedvls) == [4715, 5285, 4168, 5832, 3539, 6461, 7522, 2478, 5164, 4836]
     found = divided("class-groups:20:2:pfllib:1", labels)
     assert sizes(found)[:8] == [1737, 975, 1719, 6068, 1544, 751, 1419, 6784]
-    held = [set(labels[part].tolist()) for part in found.train]
-    assert held == [{0, 1}] * 4 + [{2, 3}] * 4 + [{4, 5}] * 4 + [{6, 7}] * 4 + [{8, 9}] * 4
+    held = [sorted(set(labels[part].tolist())) for part in found.train]
+    assert held == [[c, c + 1] for c in (0, 2, 4, 6, 8) for _ in range(4)]
 
 
 @pytest.mark.parametrize("text", SMALL)
-@pytest.mark.parametrize("local_test", [None, 0.0, 0.25, 0.9])
-def test_no_sample_is_with_two_clients_or_in_two_roles_and_none_is_lost(
-    text: str, local_test: float | None
-) -> None:
+def test_no_sample_is_with_two_clients_or_in_two_roles_and_none_is_lost(text: str) -> None:
+    """A quarter of each client, rounded up, is its local test part."""
     labels = classes_of(70)
-    found = divided(text, labels, seed=2, local_test=local_test)
-    everything = np.concatenate([*found.train, *found.test])
-    assert len(np.unique(everything)) == len(everything)
-    assert len(everything) + int(found.recipe["leftovers"] or 0) == len(labels)
-    assert min(sizes(found)) >= 1
-
-
-@pytest.mark.parametrize("text", SMALL)
-def test_a_quarter_of_each_client_rounded_up_is_its_local_test_part(text: str) -> None:
-    found = divided(text, classes_of(70), local_test=0.25)
-    for train, test in zip(found.train, found.test, strict=True):
-        assert len(train) == 3 * (len(train) + len(test)) // 4
+    for local_test in (None, 0.0, 0.25, 0.9):
+        found = divided(text, labels, seed=2, local_test=local_test)
+        everything = np.concatenate([*found.train, *found.test])
+        assert len(np.unique(everything)) == len(everything)
+        assert len(everything) + int(found.recipe["leftovers"] or 0) == len(labels)
+        assert min(sizes(found)) >= 1
+        for train, test in zip(found.train, found.test, strict=True):
+            assert local_test != 0.25 or len(train) == 3 * (len(train) + len(test)) // 4
 
 
 def test_the_seed_of_the_run_counts_only_where_the_split_names_none() -> None:
@@ -175,15 +161,10 @@ def test_a_client_that_has_its_share_gets_no_sample_of_a_later_class() -> None:
     counts = found.class_counts(labels)
     before = np.cumsum(counts, axis=1) - counts
     assert (counts[before >= len(labels) / 10] == 0).all()
-    assert counts.sum() == len(labels)
-    assert min(sizes(found)) >= 10
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(1, 8), st.integers(1, 20), st.integers(0, 10_000))
-def test_every_client_has_at_least_the_number_asked_for(clients: int, least: int, seed: int) -> None:
-    found = divided(f"capped-dirichlet:{clients}:1.0:{least}", classes_of(40), seed)
-    assert min(sizes(found)) >= least
+    assert (counts.sum(), min(sizes(found)) >= 10) == (len(labels), True)
+    assert min(sizes(divided("capped-dirichlet:8:1.0:20", classes_of(40)))) >= 20
+    few = divided("label-count:4:1", classes_of(50))
+    assert (sizes(few), few.recipe["leftovers"]) == ([50] * 4, 300), "classes without an owner are left over"
 
 
 def test_a_common_test_part_is_taken_first_and_dealt_to_the_clients() -> None:
@@ -196,13 +177,6 @@ def test_a_common_test_part_is_taken_first_and_dealt_to_the_clients() -> None:
     np.testing.assert_array_equal(np.concatenate(found.test), first)
 
 
-def test_the_samples_of_a_class_without_an_owner_are_left_over() -> None:
-    labels = classes_of(50)
-    found = divided("label-count:4:1", labels)
-    assert sizes(found) == [50] * 4
-    assert found.recipe["leftovers"] == 300
-
-
 @pytest.mark.parametrize(
     ("text", "local_test", "said"),
     [
@@ -211,7 +185,6 @@ def test_the_samples_of_a_class_without_an_owner_are_left_over() -> None:
         ("capped-dirichlet:10:0.5:60", None, "500 samples cannot give 10 clients 60 each"),
         ("capped-dirichlet:10:0.00001:45", None, "use a larger alpha, fewer clients or a smaller"),
         ("capped-dirichlet:10:0.5:10:pfllib:0.2", 0.2, "set local_test to 0"),
-        ("class-groups:500:2", None, "use fewer clients"),
         ("class-groups:40:2:fedvls:1", None, "use pfllib or another seed"),
         ("power-law:15:2", None, "must be a multiple of the 10 classes"),
         ("power-law:50:2", None, "class 0 has 50 samples for 10 clients"),
@@ -223,8 +196,5 @@ def test_what_cannot_be_divided_is_refused_with_the_remedy(
     monkeypatch.setattr("raffed.data.published_splits.TRIES", 50)
     with pytest.raises(UsageError, match=said):
         divided(text, classes_of(50), local_test=local_test)
-
-
-def test_a_seed_that_numpys_legacy_generator_cannot_take_is_refused() -> None:
     with pytest.raises(UsageError, match="a seed from 0 to"):
         divided("label-count:7:3", classes_of(70), seed=2**40)

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyarrow import parquet
-from typer.testing import CliRunner
 
-from raffed.cli.app import app
 from raffed.data.importers.pfllib import DividedData, export, import_pfllib
 from raffed.data.importers.tables import import_table
 from raffed.errors import UsageError
@@ -26,14 +24,17 @@ def divided(x: np.ndarray = X, tests: bool = True) -> DividedData:
 
 
 def test_pfllib_reads_back_what_was_written(tmp_path: Path) -> None:
+    """PFLlib's `read_data` is np.load(file, allow_pickle=True)["data"].tolist()."""
     path = export(divided(), f"pfllib:{tmp_path / 'out'}")
     found = import_pfllib(path)
     rows, tests = np.concatenate(TRAIN), np.concatenate(TEST)
     assert np.array_equal(found.x, X[rows].astype(np.float32) / np.float32(255))
-    assert found.y.tolist() == Y[rows].tolist()
-    assert found.y_test.tolist() == Y[tests].tolist()
+    assert (found.y.tolist(), found.y_test.tolist()) == (Y[rows].tolist(), Y[tests].tolist())
     assert found.clients is not None
     assert found.clients.tolist() == [0] * 5 + [1] * 7
+    with (path / "train" / "1.npz").open("rb") as file:
+        data = np.load(file, allow_pickle=True)["data"].tolist()
+    assert data["y"].tolist() == Y[TRAIN[1]].tolist()
 
 
 def test_exported_pixels_are_divided_by_the_value_that_means_1(tmp_path: Path) -> None:
@@ -44,32 +45,10 @@ def test_exported_pixels_are_divided_by_the_value_that_means_1(tmp_path: Path) -
     data = DividedData.of({"train": (sixteenths, y)}, *lists, "train", 2, "iid:1", max_value=16)
     found = import_pfllib(export(data, f"pfllib:{tmp_path / 'p'}"))
     assert (found.x.ravel().tolist(), found.x_test.ravel().tolist()) == ([0.25, 0.5, 0.75], [1.0])
-    table = parquet.read_table(export(data, f"flwr:{tmp_path / 'f'}") / "train.parquet").to_pydict()
-    assert np.ravel(table["x"]).tolist() == [0.25, 0.5, 0.75]
-
-
-def test_the_command_exports_digits_in_0_to_1(tmp_path: Path) -> None:
-    said = CliRunner().invoke(
-        app, ["splits", "iid:2", "--local-test", "0.2", "--export", f"pfllib:{tmp_path / 'out'}"]
-    )
-    assert said.exit_code == 0
-    assert import_pfllib(tmp_path / "out").x.max() == 1.0
-
-
-def test_pfllib_itself_can_open_the_files(tmp_path: Path) -> None:
-    """Its `read_data` is np.load(file, allow_pickle=True)["data"].tolist()."""
-    path = export(divided(), f"pfllib:{tmp_path / 'out'}")
-    with (path / "train" / "1.npz").open("rb") as file:
-        data = np.load(file, allow_pickle=True)["data"].tolist()
-    assert data["y"].tolist() == Y[TRAIN[1]].tolist()
-
-
-def test_the_parquet_files_for_flwr_hold_the_samples_in_their_shape(tmp_path: Path) -> None:
-    ids = np.arange(120).reshape(40, 3)
-    path = export(divided(ids), f"flwr:{tmp_path / 'out'}")
+    path = export(data, f"flwr:{tmp_path / 'f'}")
     table = parquet.read_table(path / "train.parquet").to_pydict()
-    assert table["x"] == ids[np.concatenate(TRAIN)].tolist()
-    assert table["client"] == [0] * 5 + [1] * 7
+    assert np.ravel(table["x"]).tolist() == [0.25, 0.5, 0.75]
+    assert table["client"] == [0, 0, 0]
     assert "NaturalIdPartitioner" in (path / "README.txt").read_text()
 
 
@@ -100,6 +79,7 @@ def test_a_csv_table_has_a_row_for_each_sample_with_its_client_and_part(tmp_path
         ("pfllib", "give pfllib:DIR"),
         ("csv:taken.csv", r"taken\.csv exists already"),
         ("pfllib:out", "client 0 has none; give --local-test"),
+        ("csv:wide.csv", "5000 values and a csv table gets at most 4096"),
     ],
 )
 def test_an_export_that_is_not_possible_is_refused_in_one_line(
@@ -107,10 +87,6 @@ def test_an_export_that_is_not_possible_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("taken.csv").touch()
+    data = np.zeros((40, 5000)) if "wide" in target else X
     with pytest.raises(UsageError, match=words):
-        export(divided(tests=False), target)
-
-
-def test_a_table_with_too_many_columns_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="5000 values and a csv table gets at most 4096"):
-        export(divided(np.zeros((40, 5000))), f"csv:{tmp_path / 'a.csv'}")
+        export(divided(data, tests=False), target)

@@ -24,17 +24,9 @@ LONG_TAILS = [  # docs/papers/gldp.md §EA1: C, n_max, IF, total, last class
     (10, 5000, 50, 13_996, 100),
     (10, 5000, 100, 12_406, 50),
     (100, 500, 10, 19_573, 50),
-    (100, 500, 50, 12_608, 10),
     (100, 500, 100, 10_847, 5),
-    (200, 500, 10, 39_072, 50),
     (200, 500, 50, 25_082, 10),
-    (200, 500, 100, 21_549, 5),
 ]
-CIFAR10_TAILS = {
-    100: [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50],
-    50: [5000, 3237, 2096, 1357, 878, 568, 368, 238, 154, 100],
-    10: [5000, 3871, 2997, 2320, 1796, 1391, 1077, 834, 645, 500],
-}
 SLOTS = [  # §EA2, U = 100: S, IF, k
     (4, 10, [98, 76, 59, 45, 35, 27, 21, 16, 13, 10]),
     (4, 50, [100, 100, 73, 47, 31, 20, 13, 8, 5, 3]),
@@ -83,15 +75,12 @@ def test_long_tails_have_the_sheet_s_totals(
     assert (counts[0], counts[-1], counts.sum()) == (n_max, last, total)
 
 
-@pytest.mark.parametrize("imbalance", CIFAR10_TAILS)
-def test_cifar_10_s_long_tails_written_out(imbalance: int) -> None:
-    assert schemes.long_tail(np.full(10, 5000), imbalance).tolist() == CIFAR10_TAILS[imbalance]
-
-
 def test_a_long_tail_takes_the_largest_head_that_every_class_allows_and_refuses_a_larger_one() -> None:
     """IF 4 over three classes: shares 1, 1/2, 1/4. 30 of the last class allow a head of 120; 50 of the
-    second one of 100.
+    second one of 100. CIFAR-10's at IF 50 is written out in the sheet.
     """
+    written_out = [5000, 3237, 2096, 1357, 878, 568, 368, 238, 154, 100]
+    assert schemes.long_tail(np.full(10, 5000), 50).tolist() == written_out
     assert schemes.long_tail(np.array([500, 50, 30]), 4).tolist() == [100, 50, 25]
     assert schemes.long_tail(np.array([500, 50, 30]), 4, n_max=40).tolist() == [40, 20, 10]
     with pytest.raises(UsageError, match=r"n101: .* the data has 100"):
@@ -149,15 +138,9 @@ def test_every_table_s_split_has_equal_units_of_exactly_s_classes_and_loses_litt
     assert 0.93 * mean <= counts.sum(axis=1)[0] <= mean
 
 
-def test_the_split_tables_are_those_of_the_paper() -> None:
-    assert len(CASES) == 8 * 3 + 2
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case[4] == 5])
+@pytest.mark.parametrize("case", [case for case in CASES if case[4] == 5 and case[0] == 10])
 def test_later_stages_bring_new_classes_but_for_the_few_the_sheet_counts(case: tuple[int, ...]) -> None:
-    """§EA2 step 7: none stale for CIFAR-100, Tiny-ImageNet and CIFAR-10 at IF 10; some 15-24 of 80 for
-    CIFAR-10 at 50 and 100.
-    """
+    """§EA2 step 7: none stale for CIFAR-10 at IF 10; some 15-24 of 80 at 50 and 100."""
     units, stale = drawn(*case)
     classes, n_max, clients, _, count, imbalance = case
     labels, found = labels_of(classes, n_max), 0
@@ -167,65 +150,41 @@ def test_later_stages_bring_new_classes_but_for_the_few_the_sheet_counts(case: t
             own = set(labels[unit].tolist())
             found += own <= seen
             seen |= own
-    assert found == stale
-    assert stale <= (24 if classes == 10 and imbalance > 10 else 0)
+    assert found == stale <= (24 if imbalance > 10 else 0)
 
 
-def test_two_seeds_give_different_class_sets_and_one_seed_the_same_bits() -> None:
-    def sets(seed: int) -> list[set[int]]:
-        return [set((unit % 10).tolist()) for unit in drawn(10, 5000, 20, 4, 5, 50, seed)[0]]
-
-    assert sets(0) != sets(1)
-    assert made("stages:4:4:5:if50")[0].sha256() == made("stages:4:4:5:if50")[0].sha256()
-    assert made("stages:4:4:5:if50")[0].sha256() != made("stages:4:4:5:if50", seed=1)[0].sha256()
-
-
-def test_sorted_shards_are_equal_units_of_at_most_s_classes_or_neighbouring_pairs() -> None:
-    p, labels, _ = made("stages:4:3:5:if10:sorted_shards")
-    assert p.stages is not None
-    assert len(set(p.stages.train.flatten().tolist())) == 1
-    held = [len(set(labels[p.train_at(k, m)].tolist())) for k in range(4) for m in range(5)]
-    assert min(held) < 3 * 2
-    everything = np.concatenate(p.train)
-    assert len(np.unique(everything)) == len(everything)
-
-
-def test_fedrep_shards_give_every_class_equally_many_slots_and_units_different_sizes() -> None:
+def test_fedrep_shards_give_every_class_equally_many_slots_and_sorted_shards_equal_units() -> None:
     p, labels, _ = made("stages:4:3:5:if10:fedrep_shards")
     held = [set(labels[p.train_at(k, m)].tolist()) for k in range(4) for m in range(5)]
     assert {len(own) for own in held} == {3}
     assert [sum(c in own for own in held) for c in range(10)] == [20 * 3 // 10] * 10
-    assert p.stages is not None
-    assert len(set(p.stages.train.flatten().tolist())) > 1
     assert p.recipe["leftovers"] == 5000 - schemes.long_tail(np.full(10, 500), 10).sum()
+    q = made("stages:4:3:5:if10:sorted_shards")[0]
+    assert p.stages is not None
+    assert q.stages is not None
+    assert len(set(p.stages.train.flatten().tolist())) > 1 == len(set(q.stages.train.flatten().tolist()))
+    assert min(len(set(labels[q.train_at(k, m)].tolist())) for k in range(4) for m in range(5)) < 3 * 2
     with pytest.raises(UsageError, match="not a multiple of the 10 classes"):
         made("stages:3:3:1:if10:fedrep_shards")
 
 
-@pytest.mark.parametrize("mix", ["matched", "balanced"])
+@pytest.mark.parametrize("mix", ["", ":balanced"])
 def test_a_stage_s_test_part_has_its_size_and_the_mix_of_its_training_part_or_equal_counts(mix: str) -> None:
-    p, labels, tests = made("stages:4:4:5:if10" + (":balanced" if mix == "balanced" else ""))
+    """A stage is tested on all parts up to its own."""
+    p, labels, tests = made(f"stages:4:4:5:if10{mix}")
     assert p.test_pool == "test"
     assert p.stages is not None
     assert set(p.stages.test.flatten().tolist()) == {1000 // 20}
     for client in range(4):
-        ends = np.cumsum(p.stages.test[client])
-        for stage in range(5):
-            own = p.test[client][ends[stage] - 50 : ends[stage]]
-            assert len(set(own.tolist())) == 50
-            counts = np.bincount(labels[p.train_at(client, stage)], minlength=10)
-            wanted = stages.apportioned(counts if mix == "matched" else counts > 0, 50)
-            assert np.bincount(tests[own], minlength=10).tolist() == wanted.tolist()
-
-
-def test_the_parts_of_a_client_s_stages_are_its_list_and_a_stage_tests_on_all_up_to_it() -> None:
-    p, _, _ = made("stages:4:4:5:if10")
-    for client in range(4):
         assert np.array_equal(np.concatenate([p.train_at(client, m) for m in range(5)]), p.train[client])
         assert np.array_equal(p.train_at(client, None), p.train[client])
-        assert [len(p.test_at(client, m)) for m in range(5)] == [50, 100, 150, 200, 250]
-        assert np.array_equal(p.test_at(client, 4), p.test[client])
-        assert np.array_equal(p.test_at(client, 2), p.test[client][:150])
+        for stage in range(5):
+            assert np.array_equal(p.test_at(client, stage), p.test[client][: 50 * (stage + 1)])
+            own = p.test[client][50 * stage : 50 * (stage + 1)]
+            assert len(set(own.tolist())) == 50
+            counts = np.bincount(labels[p.train_at(client, stage)], minlength=10)
+            wanted = stages.apportioned(counts > 0 if mix else counts, 50)
+            assert np.bincount(tests[own], minlength=10).tolist() == wanted.tolist()
 
 
 def test_inner_order_visits_all_stages_in_every_round_and_outer_order_each_once() -> None:
@@ -243,28 +202,23 @@ def test_inner_order_visits_all_stages_in_every_round_and_outer_order_each_once(
         inner.at(0, 7)
 
 
-def test_the_order_is_part_of_the_split_and_of_its_hash() -> None:
-    inner, outer = made("stages:4:4:5:if10")[0], made("stages:4:4:5:if10:outer")[0]
-    assert (inner.stages.order, outer.stages.order) == ("inner", "outer")
-    assert all(np.array_equal(a, b) for a, b in zip(inner.train, outer.train, strict=True))
-    assert inner.sha256() != outer.sha256()
-
-
-@pytest.mark.parametrize(
-    "text", ["stages:4:4:5:if10", "stages:4:4:5:if10:outer", "equal:10:3", "stages:20:4:1:if50"]
-)
+@pytest.mark.parametrize("text", ["stages:4:4:5:if10", "stages:4:4:5:if10:outer", "equal:10:3"])
 def test_a_saved_partition_with_stages_or_foreign_tests_comes_back_whole(text: str, tmp_path: Path) -> None:
     p, labels, tests = made(text)
     p.save(tmp_path / "p.npz")
-    back = make_partition(parse_split(f"file:{tmp_path / 'p.npz'}"), labels, 10, None, 5, None, tests)
-    assert back.sha256() == p.sha256()
-    assert (back.test_pool, back.recipe) == (p.test_pool, p.recipe)
-    assert (back.stages is None) == (p.stages is None)
+    split = parse_split(f"file:{tmp_path / 'p.npz'}")
+    back = make_partition(split, labels, 10, None, 5, None, tests)
+    assert (back.sha256(), back.test_pool, back.recipe) == (p.sha256(), p.test_pool, p.recipe)
+    assert p.sha256() != made(text, seed=1)[0].sha256()
     if p.stages is not None and back.stages is not None:
-        assert back.stages.order == p.stages.order
+        assert back.stages.order == p.stages.order == ("outer" if "outer" in text else "inner")
         assert np.array_equal(back.stages.train, p.stages.train)
     with pytest.raises(UsageError, match="but the data has 10 test samples"):
-        make_partition(parse_split(f"file:{tmp_path / 'p.npz'}"), labels, 10, None, 5, None, tests[:10])
+        make_partition(split, labels, 10, None, 5, None, tests[:10])
+    with pytest.raises(UsageError, match="no test set from which local test parts"):
+        make_partition(parse_split(text), labels, 10, None, 0)
+    with pytest.raises(UsageError, match="leave local_test out"):
+        make_partition(parse_split(text), labels, 10, None, 0, 0.2, tests)
 
 
 @pytest.mark.parametrize(
@@ -306,9 +260,33 @@ def test_what_the_data_cannot_give_in_stages_is_refused(text: str, said: str) ->
     assert said in str(caught.value)
 
 
-def test_stages_need_a_test_set_and_take_no_local_test() -> None:
-    labels = labels_of(10, 500)
-    with pytest.raises(UsageError, match="no test set from which local test parts"):
-        make_partition(parse_split("stages:4:4:5:if10"), labels, 10, None, 0)
-    with pytest.raises(UsageError, match="leave local_test out"):
-        make_partition(parse_split("equal:10:3"), labels, 10, None, 0, 0.2, labels[:100])
+@pytest.mark.parametrize(
+    ("counts", "size", "seats"),
+    [
+        ([50, 30, 0, 20], 10, [5, 3, 0, 2]),
+        ([97, 2, 1], 10, [8, 1, 1]),  # 9.7, 0.2, 0.1: one each for the small ones
+        ([1, 1, 1], 4, [2, 1, 1]),  # the lowest first
+        ([45, 35, 20], 8, [4, 3, 1]),  # 3.6, 2.8, 1.6: two seats to .8 and .6
+    ],
+)
+def test_seats_by_largest_remainder_with_one_for_each_class_held(
+    counts: list[int], size: int, seats: list[int]
+) -> None:
+    assert stages.apportioned(np.array(counts), size).tolist() == seats
+    with pytest.raises(UsageError, match="2 test samples a stage for 3 classes"):
+        stages.apportioned(np.array([1, 1, 1]), 2)
+
+
+@settings(deadline=None)
+@given(shares=st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), extra=st.integers(0, 60))
+def test_seats_add_up_and_are_within_one_of_exact_shares_where_one_seat_is_not_forced(
+    shares: list[int], extra: int
+) -> None:
+    counts = np.array(shares)
+    size = int((counts > 0).sum()) + extra
+    seats = stages.apportioned(counts, size)
+    assert seats.sum() == size
+    assert ((seats > 0) == (counts > 0)).all()
+    exact = counts / counts.sum() * size
+    if (exact[counts > 0] >= 1).all():
+        assert (np.abs(seats - exact) < 1).all()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from raffed.data.importers.arrays import import_npz
 from raffed.data.importers.images import import_folder
-from raffed.errors import DataFileError, UsageError
+from raffed.data.importers.tables import import_table
+from raffed.data.importers.values import part_named
+from raffed.errors import DataFileError, UnknownNameError, UsageError
 
 
 def save(path: Path, value: int = 0, side: tuple[int, int] = (6, 4), mode: str = "RGB") -> Path:
@@ -29,18 +31,16 @@ def classes(tmp_path: Path) -> Path:
 
 
 def test_the_folders_are_the_classes_and_every_image_is_itself(classes: Path) -> None:
+    """Hidden files and files beside the classes are no data."""
+    for other in (".DS_Store", "cat/.DS_Store", "cat/Thumbs.db", "LICENSE"):
+        (classes / other).write_bytes(b"x")
     found = import_folder(classes, test=0.0)
     assert found.class_names == ("cat", "dog")
-    assert found.x.shape == (10, 3, 6, 4)
-    assert found.x.dtype == np.uint8
+    assert (found.x.shape, found.x.dtype) == ((10, 3, 6, 4), np.uint8)
     assert found.x[:, 0, 0, 0].tolist() == list(range(10))
     assert found.y.tolist() == [0] * 5 + [1] * 5
     assert found.clients is None
-
-
-def test_a_fifth_of_each_class_is_the_test_set(classes: Path) -> None:
-    found = import_folder(classes)
-    assert found.y_test.tolist() == [0, 1]
+    assert import_folder(classes).y_test.tolist() == [0, 1], "a fifth of each class"
 
 
 def test_folders_above_the_classes_are_the_clients(tmp_path: Path) -> None:
@@ -53,15 +53,6 @@ def test_folders_above_the_classes_are_the_clients(tmp_path: Path) -> None:
     assert found.y.tolist() == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize("client", ["", "s1/"])
-def test_train_and_test_are_parts_and_not_clients(tmp_path: Path, client: str) -> None:
-    for part, label in ((part, label) for part in ("train", "test") for label in ("cat", "dog")):
-        save(tmp_path / part / f"{client}{label}" / "a.png")
-    found = import_folder(tmp_path)
-    assert (len(found.x), len(found.x_test)) == (2, 2)
-    assert (found.test_clients is not None) == bool(client)
-
-
 def test_grey_images_have_one_channel_and_one_colour_image_makes_all_colour(classes: Path) -> None:
     for path in classes.rglob("*.png"):
         Image.open(path).convert("L").save(path)
@@ -72,59 +63,41 @@ def test_grey_images_have_one_channel_and_one_colour_image_makes_all_colour(clas
     assert import_folder(classes, colour="grey").x.shape[1] == 1
 
 
-def test_a_size_makes_images_of_all_sizes_alike(classes: Path) -> None:
+def test_a_size_makes_images_of_all_sizes_alike_and_they_are_turned_as_their_camera_says(
+    classes: Path,
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    turned = save(classes / "cat" / "turned.jpg", 9, (4, 6))
+    Image.open(turned).save(turned, exif=exif)
+    assert import_folder(classes).x.shape[2:] == (6, 4)
     save(classes / "cat" / "large.png", 200, (30, 20))
     with pytest.raises(DataFileError, match=r"large\.png is 20x30 pixels, .*a\.png is 4x6; give size=N"):
         import_folder(classes)
     found = import_folder(classes, size=5, test=0.0)
-    assert found.x.shape == (11, 3, 5, 5)
+    assert found.x.shape == (12, 3, 5, 5)
     assert (found.x[5] == 200).all()
 
 
-def test_an_image_is_turned_as_its_camera_says(classes: Path) -> None:
-    path = save(classes / "cat" / "turned.jpg", 9, (4, 6))
-    exif = Image.Exif()
-    exif[0x0112] = 6  # turned by 90 degrees
-    Image.open(path).save(path, exif=exif)
-    assert import_folder(classes).x.shape[2:] == (6, 4)
-
-
-def test_hidden_files_and_files_beside_the_classes_are_not_data(classes: Path) -> None:
-    (classes / ".DS_Store").write_bytes(b"x")
-    (classes / "cat" / ".DS_Store").write_bytes(b"x")
-    (classes / "cat" / "Thumbs.db").write_bytes(b"x")
-    (classes / "LICENSE").write_text("free")
-    assert len(import_folder(classes, test=0.0).x) == 10
-
-
-def _text(root: Path) -> None:
-    (root / "cat" / "notes.txt").write_text("a text")
-
-
-def _cut(root: Path) -> None:
+def cut(root: Path) -> None:
     path = root / "dog" / "b.png"
     path.write_bytes(path.read_bytes()[:45])
 
 
-def _deep(root: Path) -> None:
-    save(root / "cat" / "x" / "y" / "z.png")
-
-
-def _mixed(root: Path) -> None:
-    save(root / "client" / "cat" / "z.png")
-
-
-def _sixteen_bits(root: Path) -> None:
-    Image.fromarray(np.zeros((6, 4), np.uint16)).save(root / "cat" / "deep.png")
-
-
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty class": (lambda root: (root / "eel").mkdir(), "eel is empty"),
-    "a file that is not an image": (_text, r"notes\.txt is not an image"),
-    "a damaged image": (_cut, r"b\.png is damaged"),
-    "an image too deep": (_deep, r"z\.png lies too deep"),
-    "two layouts": (_mixed, "lie at different depths"),
-    "16 bits": (_sixteen_bits, r"deep\.png has pixels of mode I;16"),
+    "a text": (lambda root: (root / "cat" / "notes.txt").write_text("a"), r"notes\.txt is not an image"),
+    "a damaged image": (cut, r"b\.png is damaged"),
+    "an image too deep": (lambda root: save(root / "cat" / "x" / "y" / "z.png"), r"z\.png lies too deep"),
+    "a link that leads back": (
+        lambda root: (root / "dog" / "more").symlink_to(root / "dog"),
+        "lies too deep",
+    ),
+    "two layouts": (lambda root: save(root / "client" / "cat" / "z.png"), "lie at different depths"),
+    "16 bits": (
+        lambda root: Image.fromarray(np.zeros((6, 4), np.uint16)).save(root / "cat" / "deep.png"),
+        r"deep\.png has pixels of mode I;16",
+    ),
 }
 
 
@@ -158,20 +131,175 @@ def test_links_to_folders_are_followed(classes: Path, tmp_path: Path) -> None:
     assert found.x[:, 0, 0, 0].tolist() == list(range(10))
 
 
-def test_a_link_that_leads_back_is_refused(classes: Path) -> None:
-    (classes / "dog" / "more").symlink_to(classes / "dog")
-    with pytest.raises(DataFileError, match="lies too deep"):
-        import_folder(classes, test=0.0)
+X = np.arange(24, dtype=np.float32).reshape(12, 2)
+Y = np.arange(12) % 2
 
 
-def test_a_folder_that_cannot_be_read_is_refused(classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = os.scandir
+@pytest.mark.parametrize(
+    ("part", "names"),
+    [
+        ("train", "train Train TRAINING training_set trainset train-images train2017 seg_train train_data"),
+        ("test", "test Test testing TestSet test_images tst"),
+        ("validation", "val Valid validation VALIDATION_SET dev eval val2017 valid-set"),
+        (None, "cat trainer test1 latest valley device alice x_test_2"),
+    ],
+)
+def test_a_part_is_known_in_any_spelling(part: str | None, names: str) -> None:
+    assert {name: part_named(name) for name in names.split()} == dict.fromkeys(names.split(), part)
 
-    def denied(folder: Path) -> Iterator[os.DirEntry[str]]:
-        if Path(folder).name == "dog":
-            raise PermissionError(13, "Permission denied", str(folder))
-        return listed(folder)
 
-    monkeypatch.setattr(os, "scandir", denied)
-    with pytest.raises(DataFileError, match=r"dog cannot be read \(Permission denied\)"):
-        import_folder(classes, test=0.0)
+def folder(root: Path, *images: str) -> Path:
+    """Make a folder of images; the value of each image is its place in the list."""
+    for value, name in enumerate(images):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((3, 3), value, np.uint8)).save(root / name)
+    return root
+
+
+def of_parts(*parts: str) -> list[str]:
+    return [f"{part}/{label}/{file}.png" for part in parts for label in ("cat", "dog") for file in "ab"]
+
+
+VALIDATION = "'val' is the test set (there is no part for tests)"
+
+
+@pytest.mark.parametrize(
+    ("parts", "note"),
+    [
+        (("Training", "TEST"), None),
+        (("train", "test"), None),
+        (("train", "val"), VALIDATION),
+        (("seg_train/seg_train", "seg_test/seg_test"), None),
+    ],
+)
+def test_images_of_the_test_folder_are_the_test_set_in_any_spelling(
+    tmp_path: Path, parts: tuple[str, str], note: str | None
+) -> None:
+    folder(tmp_path, *of_parts(*parts))
+    (tmp_path / "__MACOSX" / "train").mkdir(parents=True)
+    (tmp_path / "__MACOSX" / "train" / "._a.png").write_bytes(b"x")
+    found = import_folder(tmp_path)
+    assert found.x[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+    assert found.x_test[:, 0, 0, 0].tolist() == [4, 5, 6, 7]
+    assert (found.clients, found.class_names) == (None, ("cat", "dog"))
+    assert note is None or note in found.facts.notes[0]
+    if parts == ("train", "test"):
+        assert found.facts.notes == ()
+
+
+def test_validation_images_beside_test_images_are_not_used_and_a_note_says_how_many(tmp_path: Path) -> None:
+    found = import_folder(folder(tmp_path, *of_parts("train", "validation", "test")))
+    assert found.x[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+    assert found.x_test[:, 0, 0, 0].tolist() == [8, 9, 10, 11]
+    assert "not used: validation (4); 'train' is trained on" in found.facts.notes[0]
+
+
+def test_clients_and_classes_may_have_names_that_parts_have(tmp_path: Path) -> None:
+    people = import_folder(folder(tmp_path / "people", *of_parts("Dev", "Val")), test=0.0)
+    assert people.client_names == ("Dev", "Val")
+    vehicles = import_folder(folder(tmp_path / "vehicles", "bus/a.png", "train/a.png"), test=0.0)
+    assert vehicles.class_names == ("bus", "train")
+    alone = import_folder(folder(tmp_path / "alone", *of_parts("train")))
+    assert (alone.clients, len(alone.x_test)) == (None, 2)
+
+
+AMBIGUOUS = {
+    "two test folders": (
+        of_parts("train", "Test", "testing"),
+        "'Test' and 'testing' both mean the test part",
+    ),
+    "no training folder": (of_parts("val", "test"), "holds 'test' and 'val', and no folder for training"),
+    "a client beside them": (of_parts("train", "test", "alice"), "'alice' beside it is not"),
+    "parts in clients": (
+        [f"alice/{part}/{name}.png" for part in ("train", "test") for name in "ab"],
+        "named test and train, so these would be the classes",
+    ),
+    "parts one level down": (of_parts("data/alice/train"), "lies too deep"),
+    "the whole one level down": (
+        [f"x-ray/{name}" for name in of_parts("train/alice", "test/alice")],
+        "x-ray holds test and train: the parts must be outermost, as in folder:",
+    ),
+    "classes and clients": (["train/cat/a.png", "test/alice/cat/a.png"], "lie at different depths"),
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_what_is_ambiguous_is_refused_with_the_names_of_the_folders(tmp_path: Path, case: str) -> None:
+    images, words = AMBIGUOUS[case]
+    with pytest.raises(UsageError, match=words) as error:
+        import_folder(folder(tmp_path, *images))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("X_train", "y_train", "X_test", "y_test"),
+        ("train_images", "train_labels", "test_images", "test_labels"),
+        ("data", "target", "test_data", "test_target"),
+        ("xtrain", "ytrain", "xtest", "ytest"),
+        ("trainX", "trainY", "testX", "testY"),
+        ("X", "labels", "X_val", "labels_val"),
+    ],
+)
+def test_arrays_are_known_by_the_usual_names_of_their_parts(tmp_path: Path, names: tuple[str, ...]) -> None:
+    arrays = dict(zip(names, (X, Y, X[:4] + 100, Y[:4]), strict=True))
+    np.savez(tmp_path / "a.npz", **arrays, groups=Y, class_names=["no", "yes"], mean=[0.0])
+    found = import_npz(tmp_path / "a.npz")
+    assert np.array_equal(found.x, X)
+    assert np.array_equal(found.x_test, X[:4] + 100)
+    assert found.y_test.tolist() == Y[:4].tolist()
+    assert (found.class_names, found.clients is None) == (("no", "yes"), False)
+    notes = [note.partition("a.npz: ")[2] for note in found.facts.notes]
+    told = ["X_val is the test set (there is no array for tests)"] if "X_val" in names else []
+    assert notes == [*told, "not used: mean"]
+
+
+def test_arrays_of_medmnist_have_labels_in_a_column_and_a_validation_part_that_is_not_used(
+    tmp_path: Path,
+) -> None:
+    parts = {"train": X, "val": X[:6], "test": X[:4]}
+    made = {f"{part}_images": x for part, x in parts.items()}
+    made |= {f"{part}_labels": Y[: len(x), None] for part, x in parts.items()}
+    np.savez(tmp_path / "a.npz", **made)
+    found = import_npz(tmp_path / "a.npz")
+    assert (len(found.x), len(found.x_test)) == (12, 4)
+    assert found.y.tolist() == Y.tolist()
+    assert found.facts.notes == (f"{tmp_path / 'a.npz'}: not used: val_images, val_labels",)
+
+
+def test_a_column_that_names_the_parts_divides_a_table() -> None:
+    parts = np.array(["train"] * 6 + ["test"] * 4 + ["val"] * 2)
+    table = {"age": X[:, 0], "split": parts, "y": Y}
+    found = import_table(table, label="y")
+    assert found.x.shape == (6, 1)
+    assert found.x_test.shape == (4, 1)
+    assert found.x.mean() == pytest.approx(0.0, abs=1e-6)  # statistics of the training rows alone
+    assert "'train' is trained on and 'test' is the test set" in found.facts.notes[0]
+    assert "not used: val (2)" in found.facts.notes[1]
+    assert import_table(table, label="y", drop=("split",), test=0.0).x.shape == (12, 1)
+    assert import_table(table, label="y", features=("age", "split"), test=0.0).x.shape == (12, 4)
+
+
+def test_parts_of_hugging_face_and_of_pfllib_are_known_in_any_spelling(tmp_path: Path) -> None:
+    hf = pytest.importorskip("datasets", reason="pip install 'raffed[hf]'")
+    from raffed.data.importers.reference import import_hf_place
+
+    part = hf.Dataset.from_dict({"ids": [[1, 2], [3, 4]] * 4, "label": ["a", "b"] * 4})
+
+    def saved(name: str, **parts: object) -> str:
+        hf.DatasetDict(parts).save_to_disk(str(tmp_path / name))
+        return str(tmp_path / name)
+
+    two = saved("two", training=part, validation=part.select(range(6)))
+    found = import_hf_place(two, x="ids")
+    assert (len(found.x), len(found.x_test)) == (8, 6)
+    assert found.facts.notes == (f"{two}: 'validation' is the test set (there is no part for tests)",)
+    three = saved("three", train=part, validation=part, test=part.select(range(4)))
+    found = import_hf_place(three, x="ids")
+    assert len(found.x_test) == 4
+    assert "not used: validation (8)" in found.facts.notes[0]
+    with pytest.raises(UnknownNameError, match=r"unknown split of .*'tets'"):
+        import_hf_place(three, x="ids", test_split="tets")
+    with pytest.raises(UsageError, match="both mean the test part"):
+        import_hf_place(saved("twice", train=part, Testing=part, tst=part), x="ids")

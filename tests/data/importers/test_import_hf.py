@@ -48,21 +48,18 @@ def test_a_place_on_disk_is_read_without_a_network(images: hf.Dataset, tmp_path:
     assert len(found.x_test) == (8 if form == "parts" else 0)
 
 
-def test_token_ids_and_tables_are_columns_too() -> None:
-    data = hf.Dataset.from_dict({"ids": [[1, 2], [3, 4]] * 4, "age": list(range(8)), "label": ["a", "b"] * 4})
-    ids = import_hf(data, x="ids", test=0.0)
-    assert ids.x.dtype == np.int64
-    assert ids.x[1].tolist() == [3, 4]
-    assert import_hf(data, drop=("ids",), test=0.0).x.shape == (8, 1)
-
-
-def test_partitions_of_flwr_datasets_are_the_clients(images: hf.Dataset) -> None:
+def test_partitions_of_flwr_datasets_are_the_clients_and_token_ids_and_tables_are_columns_too(
+    images: hf.Dataset,
+) -> None:
     parts = [images.select(range(0, 3)), images.select(range(3, 8))]
     found = import_flwr(parts, label="y", test_data=images)
     assert found.clients is not None
     assert found.clients.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
-    assert len(found.y_test) == 8
-    assert found.test_clients is None
+    assert (len(found.y_test), found.test_clients) == (8, None)
+    data = hf.Dataset.from_dict({"ids": [[1, 2], [3, 4]] * 4, "age": list(range(8)), "label": ["a", "b"] * 4})
+    ids = import_hf(data, x="ids", test=0.0).x
+    assert (ids.dtype, ids[1].tolist()) == (np.int64, [3, 4])
+    assert import_hf(data, drop=("ids",), test=0.0).x.shape == (8, 1)
 
 
 @pytest.mark.parametrize("order", [["cat", "dog"], ["dog", "cat"], ["bat", "dog", "cat"]])
@@ -81,18 +78,6 @@ def test_the_classes_and_clients_of_a_test_part_are_known_by_their_names(
     assert found.y_test.tolist() == [1, 0]
     assert found.test_clients is not None
     assert found.test_clients.tolist() == [0, 1]
-
-
-def test_a_class_that_only_the_test_part_has_and_images_of_16_bits_are_refused(images: hf.Dataset) -> None:
-    kinds = images.features.copy()
-    kinds["y"] = hf.ClassLabel(names=["bat", "cat"])
-    tests = hf.Dataset.from_dict({**images[:1], "y": ["bat"]}, features=kinds)
-    with pytest.raises(UsageError, match="column 'y' of the test part: its class 'bat' is not a class of"):
-        import_hf(images, label="y", test_data=tests)
-    deep = [Image.fromarray(np.full((5, 4), value, np.uint16)) for value in (300, 60_000)]
-    scans = hf.Dataset.from_dict({"img": deep, "y": [0, 1]}).cast_column("img", hf.Image())
-    with pytest.raises(UsageError, match="row 0 has pixels of mode I;16"):
-        import_hf(scans, image="img", label="y", test=0.0)
 
 
 @pytest.mark.apart
@@ -120,15 +105,18 @@ def test_a_partitioner_of_flwr_datasets_gives_its_clients_their_rows(labels: str
 
 def test_a_fault_is_refused_in_one_line_that_names_the_column(images: hf.Dataset, tmp_path: Path) -> None:
     ragged = hf.Dataset.from_dict({"ids": [[1], [2, 3]], "label": [0, 1]})
+    kinds = images.features.copy()
+    kinds["y"] = hf.ClassLabel(names=["bat", "cat"])
+    bats = hf.Dataset.from_dict({**images[:1], "y": ["bat"]}, features=kinds)
+    deep = [Image.fromarray(np.full((5, 4), value, np.uint16)) for value in (300, 60_000)]
+    scans = hf.Dataset.from_dict({"img": deep, "y": [0, 1]}).cast_column("img", hf.Image())
     cases = [
         (lambda: import_hf(images, label="yy"), "column of hf 'yy'; nearest: y"),
-        (lambda: import_hf(images, image="image", label="y"), "column of hf 'image'"),
         (lambda: import_hf(images, image="writer", label="y"), "column 'writer' holds"),
         (lambda: import_hf(ragged, x="ids"), "column 'ids' holds lists of unequal lengths"),
-        (
-            lambda: import_hf_place(str(tmp_path / "nowhere")),
-            "nowhere cannot be read by Hugging Face's library",
-        ),
+        (lambda: import_hf(images, label="y", test_data=bats), "its class 'bat' is not a class of"),
+        (lambda: import_hf(scans, image="img", label="y", test=0.0), "row 0 has pixels of mode I;16"),
+        (lambda: import_hf_place(str(tmp_path / "no")), "no cannot be read by Hugging Face's library"),
         (lambda: import_flwr([]), "there are no partitions"),
         (lambda: import_flwr([images, images.select([])]), "partition 1 has no rows"),
         (lambda: import_flwr([images, ragged]), "partition 1 has other columns"),

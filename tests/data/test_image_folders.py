@@ -1,9 +1,10 @@
-"""ISIC2019 by FLamby's centres: its table checked against the published counts, its preprocessing against
-the formulas.
+"""CINIC-10 and Tiny-ImageNet as unpacked: tiny copies in the published layout, and one thing wrong at a
+time.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,108 @@ from PIL import Image
 from raffed.data import folders
 from raffed.data.catalogue import DATASETS
 from raffed.data.datasets import load_dataset
-from raffed.data.partition import make_partition
-from raffed.data.splits import parse_split
 from raffed.errors import DataFileError
+
+Images = dict[str, np.ndarray]  # path inside the data root → [H, W, 3]
+WNIDS = ("n02", "n10", "n01")
+
+
+def picture(height: int, width: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def save(path: Path, pixels: np.ndarray) -> None:
+    """Lossless, whatever the ending says: what is read must be what was written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, format="PNG")
+
+
+@pytest.fixture
+def cinic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
+    """Two training images and one test image a class."""
+    info = DATASETS["cinic10"]
+    monkeypatch.setitem(DATASETS, "cinic10", dataclasses.replace(info, num_train=20, num_test=10))
+    made = {}
+    for c, label in enumerate(info.class_names):
+        for part, files in (("train", ("b.png", "a.png")), ("test", ("t.png",)), ("valid", ("v.png",))):
+            for i, file in enumerate(files):
+                made[f"CINIC-10/{part}/{label}/{file}"] = picture(32, 32, 10 * c + i + len(part))
+    for path, pixels in made.items():
+        save(tmp_path / path, pixels)
+    return made
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
+    """Three classes with two training images and one validation image each."""
+    info = dataclasses.replace(DATASETS["tiny-imagenet"], num_classes=3, num_train=6, num_test=3)
+    monkeypatch.setitem(DATASETS, "tiny-imagenet", info)
+    made, root = {}, "tiny-imagenet-200"
+    for c, wnid in enumerate(WNIDS):
+        for i in range(2):
+            made[f"{root}/train/{wnid}/images/{wnid}_{i}.JPEG"] = picture(64, 64, 10 * c + i)
+        made[f"{root}/val/images/val_{c}.JPEG"] = picture(64, 64, 100 + c)
+    for path, pixels in made.items():
+        save(tmp_path / path, pixels)
+    (tmp_path / root / "wnids.txt").write_text("\n".join(WNIDS) + "\n")
+    lines = [f"val_{c}.JPEG\t{wnid}\t0\t32\t44\t62" for c, wnid in enumerate(WNIDS)]
+    (tmp_path / root / "val" / "val_annotations.txt").write_text("\n".join(reversed(lines)) + "\n")
+    return made
+
+
+def test_cinic_10_gives_every_class_folder_its_label_and_leaves_the_validation_part_out(
+    cinic: Images, tmp_path: Path
+) -> None:
+    got, names = load_dataset("cinic-10", tmp_path), DATASETS["cinic10"].class_names
+    assert names == tuple(sorted(names))
+    wanted = [cinic[f"CINIC-10/train/{label}/{file}"] for label in names for file in ("a.png", "b.png")]
+    np.testing.assert_array_equal(got.x, np.stack(wanted).transpose(0, 3, 1, 2))
+    assert got.y.tolist() == [c for c in range(10) for _ in range(2)]
+    assert got.y_test.tolist() == list(range(10))
+    np.testing.assert_array_equal(got.x_test[3].transpose(1, 2, 0), cinic["CINIC-10/test/cat/t.png"])
+    assert (got.x.dtype, got.y.dtype, got.clients) == (np.uint8, np.int64, None)
+
+
+def test_tiny_imagenet_s_labels_are_the_sorted_wnids_and_its_test_set_the_validation_part(
+    tiny: Images, tmp_path: Path
+) -> None:
+    got = load_dataset("tiny-imagenet", tmp_path)
+    order = sorted(WNIDS)
+    assert got.y.tolist() == [0, 0, 1, 1, 2, 2]
+    assert got.y_test.tolist() == [0, 1, 2]
+    for label, wnid in enumerate(order):
+        first = tiny[f"tiny-imagenet-200/train/{wnid}/images/{wnid}_0.JPEG"]
+        np.testing.assert_array_equal(got.x[2 * label].transpose(1, 2, 0), first)
+        np.testing.assert_array_equal(
+            got.x_test[label].transpose(1, 2, 0),
+            tiny[f"tiny-imagenet-200/val/images/val_{WNIDS.index(wnid)}.JPEG"],
+        )
+
+
+def test_a_grey_image_is_read_as_three_equal_channels(tiny: Images, tmp_path: Path) -> None:
+    """Some images of Tiny-ImageNet are stored in grey."""
+    grey = picture(64, 64, 7)[..., 0]
+    save(tmp_path / "tiny-imagenet-200/train/n01/images/n01_0.JPEG", grey)
+    got = load_dataset("tiny-imagenet", tmp_path).x[0]
+    np.testing.assert_array_equal(got, np.stack([grey] * 3))
+
+
+def test_a_missing_a_damaged_and_an_image_of_another_size_are_named(cinic: Images, tmp_path: Path) -> None:
+    path = tmp_path / "CINIC-10/test/ship/t.png"
+    raw = path.read_bytes()
+    for damaged in (b"no picture", raw[: len(raw) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(DataFileError, match=r"ship/t\.png is damaged"):
+            load_dataset("cinic10", tmp_path)
+    save(path, picture(31, 31, 0))
+    with pytest.raises(
+        DataFileError, match=r"ship/t\.png is 31x31 pixels, but the published images are 32x32"
+    ):
+        load_dataset("cinic10", tmp_path)
+    (tmp_path / "CINIC-10/train/dog/a.png").unlink()
+    with pytest.raises(DataFileError, match=r"train/dog holds 1 files \*\.png, but 2 were published"):
+        load_dataset("cinic10", tmp_path)
+
 
 HEADER = "image,MEL,NV,BCC,AK,BKL,DF,VASC,SCC,UNK,target,center,fold,fold2"
 ROWS = [  # image, target, centre, fold
@@ -38,10 +138,6 @@ def write_table(
     (root / "ISIC2019" / name).write_text("\n".join([HEADER, *(line(*row) for row in rows)]) + "\n")
 
 
-def picture(height: int, width: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-
-
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """Two centres, three training images and one for testing, preprocessed: 224 x 300 and the like."""
@@ -58,7 +154,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarr
 
 
 def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> None:
-    """docs/papers/fedmr.md §E1."""
+    """docs/papers/fedmr.md §E1, which add up to the published sizes."""
     assert list(folders.CLASSES) == ["MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC"]
     assert [list(row) for row in folders.TRAIN_COUNTS] == [
         [2279, 3363, 2245, 606, 923, 97, 87, 330],
@@ -69,12 +165,7 @@ def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> Non
         [58, 276, 5, 0, 6, 4, 2, 0],
     ]
     assert list(folders.TEST_SIZES) == [2483, 791, 672, 452, 164, 88]
-
-
-def test_the_sheet_s_counts_add_up_to_the_published_sizes() -> None:
-    assert (sum(map(sum, folders.TRAIN_COUNTS)), sum(folders.TEST_SIZES)) == (18_597, 4_650)
     assert (DATASETS["isic2019"].num_train, DATASETS["isic2019"].num_test) == (18_597, 4_650)
-    assert len(folders.CLASSES) == 8
 
 
 @pytest.mark.parametrize("name", ["train_test_split", "train_test_split.csv"])
@@ -89,12 +180,6 @@ def test_images_labels_and_centres_come_in_the_table_s_order(
     assert got.clients.tolist() == [1, 0, 1]
     np.testing.assert_array_equal(got.x[0].transpose(1, 2, 0), small["ISIC_3"][37:261])
     np.testing.assert_array_equal(got.x[1].transpose(1, 2, 0), small["ISIC_1"][:, 34:258])
-
-
-def test_the_natural_split_has_a_client_for_each_centre(small: dict[str, np.ndarray], tmp_path: Path) -> None:
-    got = load_dataset("isic2019", tmp_path)
-    p = make_partition(parse_split("natural"), got.y, 8, got.clients, 0, local_test=0.0)
-    assert [sorted(part.tolist()) for part in p.train] == [[1], [0, 2]]
 
 
 def test_images_as_published_are_preprocessed_as_in_flamby(
@@ -143,7 +228,6 @@ def test_the_shorter_side_becomes_224_and_the_other_follows_rounded_down(
         (("ISIC_7", 8, 1, "train"), "class 8, centre 1"),
         (("ISIC_7", 0, 6, "train"), "class 0, centre 6"),
         (("ISIC_7", "x", 1, "train"), "is not FLamby's table"),
-        (("ISIC_7", 0, 1, "validation"), "is not FLamby's table"),
         (("ISIC_3", 0, 1, "test"), "listed twice"),
         (("../ISIC_7", 0, 1, "train"), r"image '\.\./ISIC_7'"),
     ],
@@ -174,8 +258,4 @@ def test_a_round_over_the_centres_trains_efficientnet_on_bent_200x200_crops_and_
     assert first.hashes == again.hashes
     rows = first.to_pandas()
     assert rows[(rows["split"] == "train") & rows["client"].notna()]["n"].tolist() == [1, 2]
-    assert first.accuracy in (0.0, 1.0), "one test image"
-    plain = raffed.run(
-        config.from_dict({**config.as_dict(), "data": {**config.as_dict()["data"], "transform": "plain"}})
-    )
-    assert plain.hashes != first.hashes
+    assert raffed.run(config.changed({"data.transform": "plain"})).hashes != first.hashes

@@ -5,37 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from raffed.analysis.loading import load_runs
+from raffed.analysis import load_runs
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.stages import a_glo, a_loc, a_sel, forgetting, stage_counts, stage_forgetting
 from raffed.analysis.runs.load import Runs
 
 from raffed.results import MetricsWriter, Row, write_json
+from raffed.results.by_samples import by_samples
+from raffed.results.writer import read_metrics
+from tests.analysis.changed_run import change
+from tests.analysis.conftest import WriteRun
+from tests.forging import sha256
 
 
-def written(
-    folder: Path,
-    rows: Sequence[Row],
-    split: str = "stages:3:2:2:if5",
-    rounds: int = 4,
-    method: str = "fedavg",
-) -> Runs:
+def written(folder: Path, rows: Sequence[Row], split: str = "stages:3:2:2:if5", rounds: int = 4) -> Runs:
     """The run of these rows, loaded."""
-    writer = MetricsWriter(folder / "run", "run", method, "digits", split, 0)
+    writer = MetricsWriter(folder / "run", "run", "fedavg", "digits", split, 0)
     writer.add(sorted(rows, key=lambda row: row.round))
     writer.flush()
-    config: dict[str, Any] = {
-        "method": method,
-        "data": {"dataset": "digits", "split": split},
-        "federation": {"rounds": rounds},
-    }
-    write_json(
-        folder / "run" / "run.json", {"run_id": "run", "state": "finished", "config": config, "clients": 3}
-    )
+    data = {"dataset": "digits", "split": split}
+    config = {"method": "fedavg", "data": data, "federation": {"rounds": rounds}}
+    about = {"run_id": "run", "state": "finished", "config": config, "clients": 3}
+    write_json(folder / "run" / "run.json", about)
     return load_runs([folder])
 
 
@@ -52,26 +46,16 @@ def own(
 
 def test_a_loc_is_the_mean_of_each_client_s_last_score_on_all_stages_tests(tmp_path: Path) -> None:
     """Client 0: 0.4 in round 4, not 0.9 in round 2; client 1: 0.6 of round 2; client 2 was in stage 1
-    alone.
+    alone. Without stages all last scores count.
     """
-    rows = [
-        own(1, 0, 0, 0.95),
-        own(2, 1, 0, 0.9),
-        own(1, 0, 1, 0.7),
-        own(2, 1, 1, 0.6),
-        own(3, 0, 0, 0.8),
-        own(4, 1, 0, 0.4),
-        own(3, 0, 2, 0.1),
-        own(4, 1, None, 0.123),
-    ]
+    rows = [own(1, 0, 0, 0.95), own(2, 1, 0, 0.9), own(1, 0, 1, 0.7), own(2, 1, 1, 0.6), own(3, 0, 0, 0.8)]
+    rows += [own(4, 1, 0, 0.4), own(3, 0, 2, 0.1), own(4, 1, None, 0.123)]
     runs = written(tmp_path, rows)
     assert a_loc(runs).loc["run"].to_dict() == {"value": pytest.approx(0.5), "clients": 2}
     assert measures(runs).loc["run", "a_loc"] == pytest.approx(0.5)
-
-
-def test_without_stages_a_loc_is_the_mean_of_all_last_scores(tmp_path: Path) -> None:
-    runs = written(tmp_path, [own(1, None, 0, 0.9), own(2, None, 0, 0.5), own(1, None, 1, 0.7)], "equal:3:2")
-    assert a_loc(runs).loc["run"].to_dict() == {"value": pytest.approx(0.6), "clients": 2}
+    rows = [own(1, None, 0, 0.9), own(2, None, 0, 0.5), own(1, None, 1, 0.7)]
+    plain = written(tmp_path / "plain", rows, "equal:3:2")
+    assert a_loc(plain).loc["run"].to_dict() == {"value": pytest.approx(0.6), "clients": 2}
 
 
 def test_the_number_of_stages_is_the_split_s_even_if_the_run_did_not_get_there(tmp_path: Path) -> None:
@@ -118,13 +102,17 @@ def test_a_glo_takes_the_global_model_else_the_oracle_else_the_clients_own_answe
 
 def test_a_sel_is_the_mean_over_the_last_ten_visits_of_each_stage(tmp_path: Path) -> None:
     """Visits of stage 1 are the odd rounds, of stage 2 the even ones; 40 rounds: the last ten are 21 … 39
-    and 22 … 40.
+    and 22 … 40. Methods without models at the clients are read off the global one.
     """
     rows = [own(r, (r - 1) % 2, None, r / 100) for r in range(1, 41)]
     runs = written(tmp_path, rows, rounds=40)
     assert a_sel(runs).loc["run"].tolist() == pytest.approx([0.30, 0.31])
     assert measures(runs).loc["run", "a_sel"] == pytest.approx(0.31)
     assert math.isnan(measures(runs).loc["run", "a_sel_global"])
+    rows += [own(r, (r - 1) % 2, None, 0.3, "accuracy_between", "global") for r in range(1, 41)]
+    runs = written(tmp_path / "whole", rows, rounds=40)
+    assert a_sel(runs, whole=True).loc["run"].tolist() == pytest.approx([0.3, 0.3])
+    assert measures(runs).loc["run", ["a_sel", "a_sel_global"]].tolist() == pytest.approx([0.31, 0.3])
 
 
 def test_a_short_run_is_judged_by_its_second_half(tmp_path: Path) -> None:
@@ -140,39 +128,20 @@ def test_a_short_run_is_judged_by_its_second_half(tmp_path: Path) -> None:
     assert a_glo(runs).loc["run", "value"] == pytest.approx(0.5 + 0.09)
 
 
-def test_methods_without_models_at_the_clients_are_read_off_the_global_one(tmp_path: Path) -> None:
-    rows = [own(r, (r - 1) % 2, None, 0.3, "accuracy_between", "global") for r in range(1, 5)]
-    rows += [own(r, (r - 1) % 2, None, 0.9) for r in range(1, 5)]
-    runs = written(tmp_path, rows)
-    assert a_sel(runs, whole=True).loc["run"].tolist() == pytest.approx([0.3, 0.3])
-    assert measures(runs).loc["run", ["a_sel", "a_sel_global"]].tolist() == pytest.approx([0.9, 0.3])
-
-
 def test_forgetting_is_the_sheet_s_example() -> None:
     """docs/papers/gldp.md §10 no. 16: a = [[.9], [.6, .8], [.5, .7, .9]] → ((.9 − .5) + (.8 − .7))/2."""
     nan = math.nan
-    assert stage_forgetting(np.array([[0.9, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(
-        0.25
-    )
-    assert stage_forgetting(np.array([[nan, nan, nan], [0.6, 0.8, nan], [0.5, 0.7, 0.9]])) == pytest.approx(
-        0.1
-    )
+    rest = [[0.6, 0.8, nan], [0.5, 0.7, 0.9]]
+    assert stage_forgetting(np.array([[0.9, nan, nan], *rest])) == pytest.approx(0.25)
+    assert stage_forgetting(np.array([[nan, nan, nan], *rest])) == pytest.approx(0.1)
     assert math.isnan(stage_forgetting(np.array([[0.9, nan], [nan, nan]])))
-    assert math.isnan(stage_forgetting(np.array([[0.9]])))
 
 
 def test_a_run_s_forgetting_is_the_mean_over_clients_at_their_last_visits(tmp_path: Path) -> None:
     """Client 0: 0.9 → 0.5, of its last visits; client 1: 0.6 → 0.7; client 2 never came to the last stage."""
-    rows = [
-        own(1, 0, 0, 1.0, "accuracy_stage0"),
-        own(2, 1, 0, 0.0, "accuracy_stage0"),
-        own(3, 0, 0, 0.9, "accuracy_stage0"),
-        own(4, 1, 0, 0.5, "accuracy_stage0"),
-        own(4, 1, 0, 0.8, "accuracy_stage1"),
-        own(1, 0, 1, 0.6, "accuracy_stage0"),
-        own(2, 1, 1, 0.7, "accuracy_stage0"),
-        own(1, 0, 2, 0.3, "accuracy_stage0"),
-    ]
+    first = [(1, 0, 0, 1.0), (2, 1, 0, 0.0), (3, 0, 0, 0.9), (4, 1, 0, 0.5), (1, 0, 1, 0.6), (2, 1, 1, 0.7)]
+    rows = [own(*one, "accuracy_stage0") for one in [*first, (1, 0, 2, 0.3)]]
+    rows.append(own(4, 1, 0, 0.8, "accuracy_stage1"))
     assert forgetting(written(tmp_path, rows))["run"] == pytest.approx((0.4 - 0.1) / 2)
 
 
@@ -195,35 +164,77 @@ def test_mpfedcon_s_accuracy_is_over_all_parties_and_the_last_ten_rounds(tmp_pat
     assert found["personal_mean10"] == pytest.approx(0.7)
 
 
-def test_what_a_run_was_asked_to_measure_is_read_off_its_last_round(tmp_path: Path) -> None:
-    rows = [
-        Row(4, "global", "test", f"eigenvalue_variance{kind}", value, n=78)
-        for kind, value in {"": 100.0, "_class": 50.0, "_raw": 7.0}.items()
-    ]
-    rows += [
-        Row(4, "local", "train", "eigenvalue_variance", value, client=client, n=3)
-        for client, value in ((0, 1.0), (1, 3.0))
-    ]
-    rows += [
-        Row(4, "local", "train", "eigenvalue_variance", 2.0, n=2),
-        Row(4, "local", "train", "floats_training", 3e6),
-    ]
-    found = measures(written(tmp_path, rows, "p5c2")).loc["run"]
-    names = [
-        "eigenvalue_variance",
-        "eigenvalue_variance_class",
-        "eigenvalue_variance_client",
-        "eigenvalue_variance_raw",
-    ]
-    assert found[names].tolist() == [100.0, 50.0, 2.0, 7.0]
-    assert found["floats_training"] == 3.0
-
-
-def test_a_client_s_seconds_are_the_median_without_the_first_round(tmp_path: Path) -> None:
+def test_what_a_run_was_asked_to_measure_is_read_off_its_last_round_and_seconds_are_a_median(
+    tmp_path: Path,
+) -> None:
+    """The seconds of the first round do not count."""
+    variance = "eigenvalue_variance"
     rows = [
         Row(r, "local", "train", "loss", 1.0, client=c, n=10 * (c + 1), seconds=seconds)
         for r, c, seconds in ((1, 0, 9.0), (1, 1, 9.0), (2, 0, 1.0), (2, 1, 2.0), (3, 0, 3.0))
     ]
-    found = written(tmp_path, rows).runs.loc["run"]
-    assert found["client_seconds"] == 2.0  # of 1, 2, 3
-    assert found["client_sample_seconds"] == pytest.approx(0.1)  # of 1/10, 2/20, 3/10
+    for kind, value in {"": 100.0, "_class": 50.0, "_raw": 7.0}.items():
+        rows.append(Row(4, "global", "test", f"{variance}{kind}", value, n=78))
+    for client, value in ((0, 1.0), (1, 3.0), (None, 2.0)):
+        rows.append(Row(4, "local", "train", variance, value, client=client, n=3))
+    rows.append(Row(4, "local", "train", "floats_training", 3e6))
+    runs = written(tmp_path, rows, "p5c2")
+    found = measures(runs).loc["run"]
+    names = [f"{variance}{kind}" for kind in ("", "_class", "_client", "_raw")]
+    assert found[names].tolist() == [100.0, 50.0, 2.0, 7.0]
+    assert found["floats_training"] == 3.0
+    assert runs.runs.loc["run", "client_seconds"] == 2.0  # of 1, 2, 3
+    assert runs.runs.loc["run", "client_sample_seconds"] == pytest.approx(0.1)  # of 1/10, 2/20, 3/10
+
+
+# Round, client → right answers of so many samples. Client 2 has no test samples.
+RIGHT = {
+    (1, 0): (1, 4),
+    (1, 1): (9, 10),
+    (1, 2): (0, 0),
+    (2, 0): (4, 4),
+    (2, 1): (1, 10),
+    (3, 1): (7, 10),
+}
+
+
+def score(round: int, client: int, model: str = "personal", metric: str = "accuracy") -> Row:
+    right, n = RIGHT[round, client]
+    return Row(round, model, "local_test", metric, right / n if n else math.nan, client=client, n=n)
+
+
+def test_every_sample_counts_once_whoever_holds_it_and_other_rows_do_not_count(tmp_path: Path) -> None:
+    """Round 1: 10 of 14; round 2: 5 of 14; round 3: 7 of 10, since client 1 alone was scored."""
+    others = [
+        score(1, 1, "local"),
+        score(2, 1, metric="accuracy_between"),
+        score(2, 0, metric="accuracy_observed"),
+        Row(1, "personal", "local_test", "accuracy", 0.99, n=2),
+        Row(1, "personal", "val", "accuracy", 0.5, client=0, n=4),
+    ]
+    writer = MetricsWriter(tmp_path / "run", "run", "fedavg", "digits", "iid:3", 0)
+    writer.add([*(score(*key) for key in RIGHT), *others])
+    writer.flush()
+    assert by_samples(read_metrics(tmp_path / "run")).values.tolist() == [
+        ["local", "accuracy", 1, 0.9],
+        *(["personal", "accuracy", round, value] for round, value in ((1, 10 / 14), (2, 5 / 14), (3, 0.7))),
+        ["personal", "accuracy_between", 2, 0.1],
+    ]
+
+
+def test_the_measures_of_a_run_have_the_last_and_the_best_round(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = write_run("run", [], planned=3, rounds_done=3)
+    writer = MetricsWriter(folder, "run", "fedavg", "digits", "iid:3", 0)
+    for metric in ("accuracy", "accuracy_between"):
+        writer.add([score(*key, metric=metric) for key in RIGHT])
+    for r in (1, 2, 3):
+        personal = Row(r, "personal", "local_test", "accuracy", r / 10, n=2)
+        writer.add([personal, Row(r, "global", "train", "accuracy", 1 - r / 10, n=2)])
+    writer.flush()
+    change(folder, "files", {f"metrics/{part.name}": sha256(part) for part in (folder / "metrics").iterdir()})
+    found = measures(load_runs([tmp_path])).loc["run"]
+    assert (found["personal_weighted_last"], found["personal_weighted_best"]) == (0.7, 10 / 14)
+    assert (found["between_weighted_last"], found["between_weighted_best"]) == (0.7, 10 / 14)
+    assert (found["training_last"], found["training_best"]) == (pytest.approx(0.7), pytest.approx(0.9))
+    assert found["personal_best"] == pytest.approx(0.3)
+    assert math.isnan(found["local_weighted_best"])

@@ -1,0 +1,273 @@
+"""csv files as programs of other countries and habits write them, and where a fault is said to lie."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raffed.data.importers.imported import Imported
+from raffed.data.importers.tables import encoded_rows, import_table
+from raffed.errors import UsageError
+
+Write = Callable[[str | bytes], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(content: str | bytes) -> Path:
+        path = tmp_path / "t.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+def refusal(path: Path, **more: str | tuple[str, ...]) -> str:
+    with pytest.raises(UsageError) as error:
+        import_table(path, **{"label": "y", "test": 0.0, **more})  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("mark", "notes"), [(";", ("semicolons",)), ("\t", ("tabs",)), ("|", ("bars",)), (",", ())]
+)
+def test_columns_that_other_characters_separate_are_read_and_named(
+    write: Write, mark: str, notes: tuple[str, ...]
+) -> None:
+    path = write("age,city,y\n1.5,a b,x\n2.5,c,z\n".replace(",", mark))
+    found = import_table(path, label="y", test=0.0)
+    assert found.x.tolist() == [[-1, 1, 0], [1, 0, 1]]
+    assert found.facts.notes == tuple(f"{path}: its columns are separated by {name}" for name in notes)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["a;b;y\n0,25;3;x\n-1,5;4;z\n0,25;3;x\n", 'a,b,y\n"0,25",3,x\n"-1,5",4,z\n"0,25",3,x\n'],
+)
+def test_decimal_commas_are_the_numbers_that_points_would_give(write: Write, content: str) -> None:
+    found = import_table(write(content), label="y", test=0.0)
+    frame = pd.DataFrame({"a": [0.25, -1.5, 0.25], "b": [3, 4, 3], "y": list("xzx")})
+    assert np.array_equal(found.x, import_table(frame, label="y", test=0.0).x)
+
+
+def test_commas_that_may_separate_thousands_are_refused_unless_the_column_holds_categories(
+    write: Write,
+) -> None:
+    path = write("a;y\n1,100;x\n2,200;z\n1,100;x\n")
+    assert "column 'a' may separate decimals or thousands, as in line 2" in refusal(path)
+    assert import_table(path, label="y", test=0.0, categorical=("a",)).x.shape == (3, 2)
+
+
+def test_text_in_another_encoding_is_refused_with_its_line_and_the_command_that_converts_it(
+    write: Write,
+) -> None:
+    said = refusal(write("a,city,y\n1,Bonn,x\n2,Zürich,z\n".encode("latin-1")))
+    assert "is not UTF-8: line 3 holds the byte 0xFC, which is 'ü'" in said
+    assert "iconv -f WINDOWS-1252 -t UTF-8 t.csv" in said
+    assert "is UTF-16; save it as UTF-8" in refusal(write("a,y\n1,x\n".encode("utf-16")))
+
+
+LINES = {
+    "a missing number": ("a,y\n1,x\n\n,z\n", "line 4"),
+    "a value too many": ("a,y\n1,x\n\n1,2,z\n", "line 4 has 3 values"),
+    "a blank label": ("a,y\n1,x\n2,' '\n3,z\n".replace("'", '"'), "1 missing values, the first in line 3"),
+    "infinity": ("a,y\n1,x\ninf,z\n", "infinite in line 3"),
+    "a fraction as a class": ("a,y\n1,1.0\n2,1.5\n", "holds 1.5 in line 3"),
+    "a text of two lines before": ('a,t,y\n1,"p\nq",x\n,r,z\n', "line 4"),
+    "a stray carriage return": ("a,b,y\n1,2,x\n3\r,4,z\n5,6,x\n", "line 3 has 1 values"),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_a_fault_of_a_csv_file_is_named_by_the_line_that_an_editor_shows(write: Write, case: str) -> None:
+    content, words = LINES[case]
+    assert words in refusal(write(content))
+
+
+def test_numbers_longer_than_a_float_holds_are_refused_as_features_and_exact_as_categories_and_labels(
+    write: Write,
+) -> None:
+    number, other = "9007199254740993", "9007199254740999"
+    path = write(f"id,a,y\n{number},1,x\n{other},2,z\n")
+    said = refusal(path)
+    assert "column 'id' holds whole numbers of 2^53 or more, the first in line 2" in said
+    assert "drop=id or categorical=id" in said
+    encoded = import_table(path, label="y", test=0.0, categorical=("id",)).x[:, :2]
+    assert encoded.tolist() == np.eye(2).tolist()
+    assert import_table(path, label="id", test=0.0, drop=("y",)).class_names == (number, other)
+    frame = pd.DataFrame({"id": [2**53 - 1, 5], "y": ["x", "z"]})
+    assert import_table(frame, label="y", test=0.0).facts.columns[0].mean == (2**53 - 1 + 5) / 2
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n"])
+def test_lines_may_end_as_on_any_system(write: Write, end: str) -> None:
+    rows = ["a,b,y", "1,2,x", "3,4,z"]
+    assert import_table(write(end.join(rows)), label="y", test=0.0).x.tolist() == [[-1, -1], [1, 1]]
+    assert "line 4 has 2 values" in refusal(write(end.join([*rows, "5,6"])))
+
+
+Read = Callable[..., Imported]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def made(rows: list[tuple[object, ...]], head: str, name: str = "t.csv", **more: object) -> Imported:
+        with (tmp_path / name).open("w", newline="") as file:
+            file.write(f"{head}\n")
+            csv.writer(file, lineterminator="\n").writerows(rows)
+        return import_table(tmp_path / name, **{"label": "y", "test": 0.0, **more})  # type: ignore[arg-type]
+
+    return made
+
+
+def said(found: Imported) -> str:
+    return " ".join(found.facts.notes)
+
+
+def test_what_names_something_keeps_its_letters_and_numbers_are_in_their_order(read: Read) -> None:
+    wards = ["0012", "12", "0700", "700"]
+    rows = [(n % 7 / 2, wards[n % 4], ["01", "1", "010", "10"][n % 4], f"{n % 3}.50") for n in range(80)]
+    found = read(rows, "a,ward,y,code", client="ward", categorical=("code",))
+    assert found.class_names == ("01", "1", "010", "10")
+    assert found.client_names == ("0012", "12", "0700", "700")
+    assert np.bincount(found.y).tolist() == [20] * 4
+    assert found.facts.columns[1].categories == ("0.50", "1.50", "2.50")
+    sites = [(n % 7 / 2, f"site {12 - n % 12}", n % 2) for n in range(48)]
+    assert read(sites, "a,s,y", client="s").client_names == tuple(f"site {n}" for n in range(1, 13))
+
+
+def test_line_breaks_in_quotes_blanks_and_separators_at_the_ends_of_lines_do_not_count(
+    read: Read, tmp_path: Path
+) -> None:
+    """The file is of several blocks for its parser."""
+    remark, towns = "seen twice\nlast in May, by phone", ("Bonn", "Jena", "Ulm")
+    found = read(
+        [(towns[n % 3], remark if n % 5 else "once", "AB"[n % 2]) for n in range(30_000)], "town,remark,y"
+    )
+    assert found.y.tolist() == [0, 1] * 15_000
+    assert found.x[:, :3].tolist() == np.eye(3)[np.arange(30_000) % 3].tolist()
+    (tmp_path / "t.csv").write_text('age, work, y,\n1, "a, b", <=50K,\n2, c , >50K,\n3, c, >50K,\n')
+    found = import_table(tmp_path / "t.csv", label="y", test=0.0)
+    assert found.class_names == ("<=50K", ">50K")
+    assert found.facts.columns[1].categories == ("a, b", "c")
+    assert "column '' is not used, because it has no name" in said(found)
+
+
+def test_the_words_for_missing_values_are_one_list_that_na_changes(read: Read) -> None:
+    rows = [(n / 4, ["EU", "NA", "AP"][n % 3], ["None", "Insomnia", "?"][n % 3]) for n in range(9)]
+    with pytest.raises(UsageError, match=r"'region' has 3 .*column 'y' 6; .*na=WORD,WORD says which words"):
+        read(rows, "hours,region,y")
+    assert read(rows, "hours,region,y", na=("-",)).class_names == ("?", "Insomnia", "None")
+    with pytest.raises(UsageError, match="'y' has 3 missing values, the first in line 4"):
+        read(rows, "hours,region,y", na=("?",))
+
+
+def test_columns_of_parts_and_of_numbers_of_rows_are_no_features_and_it_is_told(read: Read) -> None:
+    rows = [
+        (
+            n % 7 / 4,
+            *(["test", "train"][n % 5 > 0], f"{['test', 'train'][n % 5 > 0]}_{n % 3}", n % 4),
+            *(n + 7, 1000 + n * n, "new" if n % 5 == 0 else "old", n % 2),
+        )
+        for n in range(60)
+    ]
+    head = "a,fold,fold2,fold3,id,patient,kind,y"
+    found = read(rows, head)
+    assert (len(found.x), len(found.x_test)) == (48, 12)
+    assert [column.name for column in found.facts.columns] == ["a", "patient", "kind"]
+    assert said(found).count("is not used, because it names parts; features=... uses it") == 2
+    assert "column 'id' is not used, because it numbers the rows; features=... uses it" in said(found)
+    assert "column 'patient' has a value of its own in nearly every row" in said(found)
+    assert "column 'kind' has a category in 12 test rows that no training row has" in said(found)
+    assert read(rows, head, features=("a", "fold3")).x.shape == (60, 2)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda v: f"{v}%",
+        lambda v: f"{v}\u00a0{100 + v}",
+        lambda v: f" {v} months",
+        lambda v: f"1.{v:03d},50",
+        lambda v: f"<{v}" if v < 15 else f"{v}",
+        lambda v: "-" if v % 5 < 3 else f"{v}",
+    ],
+    ids=["percent", "space", "month", "german", "less", "gaps"],
+)
+def test_numbers_in_other_dress_are_named_in_a_note(read: Read, way: Callable[[int], str]) -> None:
+    rows = [(way(10 + n % 10), "low" if n % 10 < 5 else "high") for n in range(100)]
+    told = said(read(rows, "amount,y"))
+    assert re.search(r"'amount' is read as text with \d+ categories, because .* is not a number", told)
+    assert "categorical=amount" in told
+    assert said(read(rows, "amount,y", categorical=("amount",))) == ""
+
+
+def test_one_bad_value_among_numbers_and_a_label_that_is_a_quantity_are_refused(read: Read) -> None:
+    rows: list[tuple[object, ...]] = [(f"\u2212{n % 6}.5", n % 2) for n in range(40)]
+    assert read(rows, "a,y").x.shape == (40, 1), "a minus of typesetting is a minus"
+    rows[7] = ("12.5x", 1)
+    with pytest.raises(UsageError, match=r"column 'a' holds numbers, and '12\.5x' in line 9; correct it"):
+        read(rows, "a,y")
+    quantity = "column 'y' has 80 different values in 80 rows, so it is a quantity"
+    with pytest.raises(UsageError, match=quantity):
+        read([(n % 7, 1000 + 3 * n) for n in range(80)], "a,y")
+
+
+def test_a_file_with_tests_has_the_clients_and_categories_of_training_by_their_letters(
+    write: Write, tmp_path: Path
+) -> None:
+    """A column is numbers in one csv file and text in another one, because of one value."""
+    test = tmp_path / "test.csv"
+    test.write_text("y,site,zip\na,01,01\nb,1,1\nb,2,2\n")
+    train = write("y,site,zip\na,01,01\nb,2,2\na,B1,B1\nb,01,01\n")
+    found = import_table(train, label="y", client="site", categorical=("zip",), test=str(test))
+    assert found.client_names == ("01", "2", "B1")
+    assert found.test_clients is not None
+    assert found.test_clients.tolist() == [0, -1, 1]
+    assert found.x_test.tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
+    assert encoded_rows(test, list(found.facts.columns)).tolist() == found.x_test.tolist()
+
+
+@pytest.mark.parametrize("kind", ["csv", "read again", "parquet"])
+def test_the_index_that_pandas_writes_is_no_feature_unless_it_is_named(tmp_path: Path, kind: str) -> None:
+    """Where the rows are sorted by class, their numbers would give the class away."""
+    frame = pd.DataFrame({"a": [1.0, 2.0, 5.0, 3.0], "y": list("aabb")}, index=[0, 1, 3, 2])
+    path = tmp_path / ("t.parquet" if kind == "parquet" else "t.csv")
+    if kind == "parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path)
+        if kind == "read again":
+            pd.read_csv(path).to_csv(path, index=False)
+            named = import_table(path, label="y", features=("Unnamed: 0", "a"), test=0.0)
+            assert named.x.shape == (4, 2)
+    found = import_table(path, label="y", test=0.0)
+    assert [one.name for one in found.facts.columns] == ["a"]
+    told = "has no name" if kind == "csv" else "numbers the rows"
+    assert any(f"not used, because it {told}" in one for one in found.facts.notes)
+
+
+def test_numbers_that_one_text_makes_categories_are_told(write: Write) -> None:
+    path = write("age,y\n20,a\n30,b\nunknown,a\n40,b\n")
+    (note,) = import_table(path, label="y", test=0.0).facts.notes
+    assert "column 'age' is read as text with 4 categories, because 'unknown'" in note
+    assert import_table(path, label="y", categorical=("age",), test=0.0).facts.notes == ()
+
+
+@pytest.mark.parametrize("word", ["", "NA", "?", "1.#QNAN"])
+def test_what_other_programs_write_for_missing_is_missing(write: Write, word: str) -> None:
+    said = refusal(write(f"age,y\n1,a\n2,b\n{word},a\n4,b\n"))
+    assert "column 'age' has 1 missing values, the first in line 4" in said
+
+
+def test_a_column_of_parts_with_a_name_that_is_no_part_is_refused_unless_dropped(write: Write) -> None:
+    path = write("a,split,y\n1,train,a\n2,test,b\n3,train,b\n4,unlabelled,b\n")
+    assert "column 'split' names parts, and 'unlabelled', which is none" in refusal(path, test=0.2)
+    assert import_table(path, label="y", drop=("split",), test=0.0).x.shape == (4, 1)
