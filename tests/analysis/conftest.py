@@ -19,7 +19,6 @@ from raffed.analysis.runs.load import Runs
 from raffed.results import MetricsWriter, Row, write_json
 from tests.analysis.written_item import written_item
 
-WriteRun = Callable[..., Path]
 WriteTable = Callable[..., tuple[Reproduction, Runs]]
 SERVER_BYTES = (2_000_000, 4_000_000)
 STARTED, VERSIONS = "2026-11-20T10:00:00+00:00", {"torch": "2.11.0", "ray": "2.54.0"}
@@ -32,53 +31,45 @@ def rows_of_round(
     analysis reads).
     """
     up, down = SERVER_BYTES
+    sent = {"bytes_up": up, "bytes_down": down, "seconds": seconds}
     rows = [
-        Row(
-            round, "global", "train", "loss", 1 / round, n=100, bytes_up=up, bytes_down=down, seconds=seconds
-        ),
+        Row(round, "global", "train", "loss", 1 / round, n=100, **sent),
         Row(round, "global", "test", "accuracy", accuracy, n=1000),
         Row(round, "global", "test", "loss", 1 - accuracy, n=1000),
     ]
     for client in (0, 1):
-        rows.append(
-            Row(
-                round, "local", "train", "loss", 2 / round, client=client, n=50, bytes_up=up // 2, seconds=0.1
-            )
-        )
+        own = {"client": client, "n": 50, "bytes_up": up // 2, "seconds": 0.1}
+        rows.append(Row(round, "local", "train", "loss", 2 / round, **own))
     for c in range(classes):
-        rows.append(
-            Row(
-                round,
-                "global",
-                "test",
-                "accuracy",
-                min(1.0, accuracy * (0.6 + 0.8 * c / classes)),
-                class_=c,
-                n=100,
-            )
-        )
+        value = min(1.0, accuracy * (0.6 + 0.8 * c / classes))
+        rows.append(Row(round, "global", "test", "accuracy", value, class_=c, n=100))
     if personal is not None:
         for client, shift in ((0, -0.02), (1, 0.02)):
-            rows.append(
-                Row(round, "personal", "local_test", "accuracy", personal + shift, client=client, n=40)
-            )
+            value = personal + shift
+            rows.append(Row(round, "personal", "local_test", "accuracy", value, client=client, n=40))
         rows.append(Row(round, "personal", "local_test", "accuracy", personal, n=2))
     return rows
 
 
-def runs_into(parent: Path) -> WriteRun:
-    """A function (name, accuracies, …) that writes the run `parent`/name and returns it; one round for
-    each accuracy.
+class WriteRun:
+    """Writes runs into a folder; write_run(name, accuracies, …) returns that of a run with one round for each
+    accuracy.
     """
 
-    def write(
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, **more: Any) -> Runs:
+        return load_runs(self.folder, **more)
+
+    def __call__(
+        self,
         name: str,
         accuracies: list[float],
         *,
         personal: list[float] | None = None,
         method: str = "fedavg",
         seed: int = 0,
-        state: str = "finished",
         split: str = "p10c2",
         dataset: str = "digits",
         planned: int | None = None,
@@ -87,14 +78,11 @@ def runs_into(parent: Path) -> WriteRun:
         classes: int = 3,
         **more: Any,
     ) -> Path:
-        folder = parent / name
-        started, versions = more.get("started", STARTED), more.get("versions", VERSIONS)
-        files: dict[str, str] = {}
+        folder, files, done = self.folder / name, dict[str, str](), len(accuracies)
         writer = MetricsWriter(folder, name, method, dataset, split, seed, files.update)
         for round, accuracy in enumerate(accuracies, start=1):
-            writer.add(
-                rows_of_round(round, accuracy, personal[round - 1] if personal else None, classes, seconds)
-            )
+            own = personal[round - 1] if personal else None
+            writer.add(rows_of_round(round, accuracy, own, classes, seconds))
             if round % 5 == 0:
                 writer.flush()
         writer.flush()
@@ -105,49 +93,24 @@ def runs_into(parent: Path) -> WriteRun:
             "data": {"dataset": dataset, "split": split},
             "model": {"name": "mlp", "args": {}},
             "local": {"lr": 0.05, "momentum": 0.9, "epochs": 1},
-            "federation": {"rounds": planned or len(accuracies), "participation": 1.0},
+            "federation": {"rounds": planned or done, "participation": 1.0},
             "runtime": {"actors": seed},
         }
-        run = {
-            "schema": 2,
-            "run_id": name,
-            "state": state,
-            "config": config,
-            "versions": versions,
-            "hashes": {"weights": "ab" * 32, "metrics": "cd" * 32},
-            "rounds_done": len(accuracies),
-            "method_revision": 1,
-            "transform": "fedmr",
-            "inputs": {"shape": [1, 8, 8], "dtype": "float32"},
-            "started": started,
-            "files": files,
-            "segments": [
-                {
-                    "from": 1,
-                    "to": len(accuracies),
-                    "started": started,
-                    "versions": versions,
-                    "hardware": {"cpus": 2},
-                    "said": [],
-                }
-            ],
-            "seconds": 12.3,
-            "commit": "0123abc",
-            "partition_sha256": "ef" * 32,
-            "hardware": {"cpus": 2},
-            "execution": "ray",
-            "error": None,
-        }
-        write_json(folder / "run.json", run | more)
+        begun = {"started": more.get("started", STARTED), "versions": more.get("versions", VERSIONS)}
+        about = {"run_id": name, "state": "finished", "config": config, "rounds_done": done, "files": files}
+        about |= {"hashes": {"weights": "ab" * 32, "metrics": "cd" * 32}, "partition_sha256": "ef" * 32}
+        about |= {"hardware": {"cpus": 2}, "execution": "ray", "commit": "0123abc", "error": None}
+        about |= {"schema": 2, "method_revision": 1, "transform": "fedmr", "seconds": 12.3, **begun}
+        about |= {"inputs": {"shape": [1, 8, 8], "dtype": "float32"}}
+        about["segments"] = [{"from": 1, "to": done, "hardware": {"cpus": 2}, "said": [], **begun}]
+        write_json(folder / "run.json", about | more)
         return folder
-
-    return write
 
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> WriteRun:
     """Writes runs into tmp_path."""
-    return runs_into(tmp_path)
+    return WriteRun(tmp_path)
 
 
 @pytest.fixture
@@ -176,5 +139,5 @@ def some_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one method under two seeds, personal models measured. To be read only."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
-        runs_into(folder)(f"s{seed}", [0.3, 0.5], personal=[0.4, 0.6], seed=seed)
+        WriteRun(folder)(f"s{seed}", [0.3, 0.5], personal=[0.4, 0.6], seed=seed)
     return folder

@@ -68,8 +68,6 @@ def test_seeds_that_all_cells_have_are_paired(write_table: WriteTable) -> None:
     assert (given.values, given.given) == (pytest.approx([50.0, 60.0]), pytest.approx([30.0, 10.0]))
     assert (same.verdict, absent.verdict) == ("holds", "not run")
     table = claim_table(item, runs)
-    assert table is not None
     assert table.rows[0] == ["a above b", "+20.00", "2", "too few seeds"]
     smoke = claim_table(item._replace(about={**item.about, "scale": "smoke"}), runs)
-    assert smoke is not None
     assert [(row[0], row[-1]) for row in smoke.rows] == [("a is a", "runs, and the bits are equal")]

@@ -71,17 +71,17 @@ UNLIKE: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("where", "value", "said"), one_in(3, UNLIKE), ids=[where for where, _, _ in UNLIKE])
 def test_what_differs_is_named_and_is_never_tested(
-    tmp_path: Path, write_run: WriteRun, where: str, value: object, said: str
+    write_run: WriteRun, where: str, value: object, said: str
 ) -> None:
     pair(write_run, where, value)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert any(f"not comparable: {said}" in cell for cell in summary(runs)["comparable"])
     assert comparison_table(runs, groups(runs)) is None
 
 
-def test_what_differs_is_named_in_every_form(tmp_path: Path, write_run: WriteRun) -> None:
+def test_what_differs_is_named_in_every_form(write_run: WriteRun) -> None:
     pair(write_run, "config.model.name", "lenet")
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     table = summary(runs)
     html = to_html(table, best=["Aggregation, last %"])
     for shown in (to_text(table), table.to_csv(), to_markdown(table), to_latex(table), html):
@@ -102,14 +102,13 @@ def test_what_differs_is_named_in_every_form(tmp_path: Path, write_run: WriteRun
     ],
 )
 def test_runs_that_differ_in_arguments_and_in_what_trains_nothing_are_compared_and_nothing_is_said(
-    tmp_path: Path, write_run: WriteRun, where: str, value: object
+    write_run: WriteRun, where: str, value: object
 ) -> None:
     pair(write_run, where, value)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     members = groups(runs)
     assert all(not one.against for one in comparability(runs, members).values())
     table = comparison_table(runs, members)
-    assert table is not None
     assert table.rows[0][:2] == ["fedavg", "3"]
     if not where:
         assert notices(runs, members) == []
@@ -129,22 +128,19 @@ def test_runs_that_differ_in_arguments_and_in_what_trains_nothing_are_compared_a
     ],
 )
 def test_what_changes_rounding_only_and_a_missing_hash_are_named_and_the_rows_are_compared(
-    tmp_path: Path, write_run: WriteRun, where: str, value: object, said: str
+    write_run: WriteRun, where: str, value: object, said: str
 ) -> None:
     pair(write_run, where, value)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert comparison_table(runs, groups(runs)) is not None
     assert [cell for cell in summary(runs)["comparable"] if cell.startswith("yes; ") and said in cell]
 
 
-def test_one_partition_under_two_names_is_one_task_and_is_compared(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_one_partition_under_two_names_is_one_task_and_is_compared(write_run: WriteRun) -> None:
     pair(write_run, seeds=2, other_split="file:a/my.npz")
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert list(tasks(runs)) == [("digits", "p10c2 = file:a/my.npz")]
     table = comparison_table(runs, groups(runs))
-    assert table is not None
     assert len(table.rows) == 1
     assert any(
         "the partition has two names (" in cell and "is the same" in cell
@@ -153,17 +149,15 @@ def test_one_partition_under_two_names_is_one_task_and_is_compared(
 
 
 @pytest.mark.parametrize("split", ["p10c2", "file:my.npz"])
-def test_a_partition_of_one_name_with_two_hashes_is_two_experiments(
-    tmp_path: Path, write_run: WriteRun, split: str
-) -> None:
+def test_a_partition_of_one_name_with_two_hashes_is_two_experiments(write_run: WriteRun, split: str) -> None:
     drawn = (("a0", 0, ONE), ("a1", 1, "e" * 64), ("b0", 0, OTHER))
     stored = (("a0", 0, ONE), ("a1", 1, ONE), ("b0", 0, OTHER))
     for name, seed, digest in drawn if split == "p10c2" else stored:
         write_run(name, [0.5], seed=seed, split=split, partition_sha256=digest)
-    assert sorted(group.used for group in groups(load_runs([tmp_path]))) == [("a0", "a1"), ("b0",)]
+    assert sorted(group.used for group in groups(write_run.load())) == [("a0", "a1"), ("b0",)]
 
 
-def three(write_run: WriteRun, tmp_path: Path) -> Runs:
+def three(write_run: WriteRun) -> Runs:
     """fedavg and fedprox may be compared, map (0.9) is of another partition, on two tasks."""
     for split in ("p10c2", "iid:10"):
         for method, score, digest in (("fedavg", 0.5, ONE), ("fedprox", 0.6, ONE), ("map", 0.9, OTHER)):
@@ -178,19 +172,17 @@ def three(write_run: WriteRun, tmp_path: Path) -> Runs:
                     split=split,
                     partition_sha256=digest,
                 )
-    return load_runs([tmp_path])
+    return write_run.load()
 
 
 def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, write_run: WriteRun) -> None:
     runs = three(write_run, tmp_path)
     members = tasks(runs)["digits", "p10c2"]
     table = comparison_table(runs, members)
-    assert table is not None
     assert [line[0] for line in table.rows] == ["fedavg", "map"]
     assert table.rows[1][1:6] == ["–"] * 5
     assert table.rows[1][6].startswith("not comparable: the partition differs")
     targets = target_table(runs, members)
-    assert targets is not None
     assert next(line for line in targets.rows if line[0] == "map")[1:] == ["–", "not comparable", "–"]
     marked = {f"map{MARK}", "fedavg", "fedprox"}
     assert {curve.label for curve in task_curves(runs, ("digits", "p10c2"), "Aggregation accuracy")} == marked
@@ -204,22 +196,20 @@ def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, writ
 
 
 def test_sets_that_may_be_compared_among_themselves_are_tested_there_and_only_there(
-    tmp_path: Path, write_run: WriteRun
+    write_run: WriteRun,
 ) -> None:
     for rounds in (1, 2):
         for method, score, seeds in (("fedavg", 0.5, (0, 1)), ("fedprox", 0.6, (0, 1)), ("map", 0.7, (8, 9))):
             for seed in seeds:
                 name, scores = f"{method}{rounds}-{seed}", [score] * rounds
                 write_run(name, scores, method=method, seed=seed, partition_sha256=ONE)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     table = comparison_table(runs, groups(runs))
-    assert table is not None
     assert {(line[0], line[1]) for line in table.rows if line[2] != "0"} >= {
         ("fedavg rounds=1", "fedprox rounds=1"),
         ("fedavg rounds=2", "fedprox rounds=2"),
     }
     targets = target_table(runs, groups(runs))
-    assert targets is not None
     of_map = sorted(row[2] for row in targets.rows if row[0].startswith("map"))
     assert of_map == ["no common seed", "not comparable"]
 
@@ -246,13 +236,13 @@ def test_a_rate_that_a_sweep_chose_for_each_method_belongs_to_the_method(
             "final": final,
         }
     (tmp_path / "sweep.json").write_text(json.dumps(about))
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert differences(runs, *groups(runs)) == []
     (told,) = (cell for cell in summary(runs)["comparable"] if cell != "yes")
     assert "local.lr differs (0.5123 / 0.1): it was chosen for each method by the sweep" in told
     assert "Comparable" not in tuning_table(Sweep(tmp_path, about), runs).titles
     change(tmp_path / "map/final/seed-1", "partition_sha256", OTHER)
-    table = tuning_table(Sweep(tmp_path, about), load_runs([tmp_path]))
+    table = tuning_table(Sweep(tmp_path, about), write_run.load())
     assert "the partition differs (c3d4e5f6… / a1b2c3d4…, in 1 of 2 seeds)" in as_markdown(table)
 
 
@@ -269,26 +259,22 @@ def test_equal_styles_of_preprocessing_are_those_of_raffed() -> None:
         assert sorted(map(sorted, said)) == sorted(map(sorted, known)), dataset
 
 
-def test_runs_that_one_rule_ended_after_other_numbers_of_rounds_may_be_compared(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_runs_that_one_rule_ended_after_other_numbers_of_rounds_may_be_compared(write_run: WriteRun) -> None:
     for method, rounds in (("fedavg", 2), ("fedprox", 3)):
         folder = write_run(method, [0.5] * rounds, method=method, planned=9, partition_sha256=ONE)
         change(folder, "config.federation.stop_when", "val.accuracy no better for 1 rounds")
         if method == "fedavg":
             change(folder, "ended_early", "no better for 1 rounds")
-    one = load_runs([tmp_path])
+    one = write_run.load()
     assert [str(found) for found in differences(one, *groups(one))] == [
         "the number of rounds done differs (9 / 3)"
     ]
     change(folder, "ended_early", "no better for 1 rounds")
-    both = load_runs([tmp_path])
+    both = write_run.load()
     assert differences(both, *groups(both)) == []
 
 
-def test_what_was_not_asked_for_is_what_runs_of_earlier_versions_lack(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_what_was_not_asked_for_is_what_runs_of_earlier_versions_lack(write_run: WriteRun) -> None:
     """A run of a version that did not know a setting, and a run of this version, repeat one experiment."""
     for seed, young in ((0, True), (1, False)):
         config = RunConfig(seed=seed).as_dict()
@@ -300,7 +286,7 @@ def test_what_was_not_asked_for_is_what_runs_of_earlier_versions_lack(
             if not young:
                 del config[name]
         write_run(f"run{seed}", [0.5], seed=seed, config=config)
-    assert [group.used for group in groups(load_runs([tmp_path]))] == [("run0", "run1")]
+    assert [group.used for group in groups(write_run.load())] == [("run0", "run1")]
 
 
 A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
@@ -366,7 +352,7 @@ def test_seeds_of_other_data_are_a_row_that_is_not_comparable(tmp_path: Path, wr
         f"fedavg data={B[:8]}": ("b0",),
         "fedavg data=not recorded": ("c1",),
     }
-    runs = load_runs(tmp_path)
+    runs = write_run.load()
     against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
     assert against[f"fedavg data={B[:8]}"].startswith(f"not comparable: data_sha256 differs ({B} / {A})")
 
@@ -395,26 +381,24 @@ def test_several_versions_of_raffed_are_one_row_of_which_it_is_said(
 
 
 def test_the_code_of_the_setting_keeps_methods_apart_and_that_of_methods_and_metrics_does_not(
-    tmp_path: Path, write_run: WriteRun
+    write_run: WriteRun,
 ) -> None:
     measured, loss = record("metric m", "./own.py:m", m=C), record("loss", net=A)
     write_run("a", [0.5], method="./a.py:a", code=[record(reference="./a.py:a", a=A), measured, loss])
     other = [record(reference="./b.py:b", b=B), {**measured, "files": {"m": A}}, loss]
     write_run("b", [0.5], method="./b.py:b", code=other)
     write_run("c", [0.5], method="./c.py:c", code=[record("loss", net=B)])
-    runs = load_runs(tmp_path)
+    runs = write_run.load()
     against = {label: one.against for label, one in comparability(runs, groups(runs)).items()}
     assert (against["./a.py:a"], against["./b.py:b"]) == ("", "")
     assert against["./c.py:c"].startswith("not comparable: ")
 
 
-def test_a_file_with_a_method_and_the_network_that_differs_is_noted_only(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_a_file_with_a_method_and_the_network_that_differs_is_noted_only(write_run: WriteRun) -> None:
     """Whoever adds a method to the file of the network changes the hash of both."""
     write_run("f", [0.5], code=[record("model", "./own.py:Net", own=A)])
     write_run("o", [0.6], method=OWN, code=[record(own=B), record("model", "./own.py:Net", own=B)])
-    runs = load_runs(tmp_path)
+    runs = write_run.load()
     assert not any(one.against for one in comparability(runs, groups(runs)).values())
     ((_, told),) = notices(runs, groups(runs))
     assert "it is not known whether the network differs" in told

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.compare import (
     Ranking,
     comparison_table,
@@ -75,18 +74,15 @@ def test_the_quantiles_are_those_of_demsar_s_table(methods: int, q: float) -> No
     assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
 
 
-def test_ranks_are_means_over_the_tasks_of_all_methods_and_ties_share(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_ranks_are_means_over_the_tasks_of_all_methods_and_ties_share(write_run: WriteRun) -> None:
     """FedAvg ran on one task more, which does not take the ranking away."""
     scores = {"fedavg": (0.5, 0.5), "map": (0.7, 0.5), "fedmr": (0.6, 0.9)}
     for method, (first, second) in scores.items():
         write_run(f"{method}-p", [first], method=method)
         write_run(f"{method}-i", [second], method=method, split="iid:10")
     write_run("alone", [0.5], split="dirichlet:10:0.1")
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     found = ranking(runs)
-    assert found is not None
     assert found.ranks == {"fedavg": (3 + 2.5) / 2, "map": (1 + 2.5) / 2, "fedmr": (2 + 1) / 2}
     assert found.tasks == 2
     others = [name for name, split in runs.runs["partition"].items() if split != "p10c2"]
@@ -106,14 +102,12 @@ def test_a_difference_without_spread_has_neither_interval_nor_t_test() -> None:
     assert (equal.mean, equal.half, equal.p_t) == (0.0, 0.0, 1.0)
 
 
-def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(write_run: WriteRun) -> None:
     for method, levels in (("fedavg", (0.5, 0.51, 0.52)), ("map", (0.6, 0.611, 0.622))):
         for seed, level in enumerate(levels):
             write_run(f"{method}{seed}", [level], method=method, seed=seed)
     write_run("map9", [0.1], method="map", seed=9, state="failed")
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert not established_best(runs, groups(runs), "accuracy_last")
     assert ("map", "its numbers lack seed 9, whose run failed") in notices(runs, groups(runs))
     whole = runs.without(["map9"])
@@ -121,14 +115,14 @@ def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(
 
 
 def test_the_best_round_is_not_compared_with_that_of_runs_that_are_evaluated_less_often(
-    tmp_path: Path, write_run: WriteRun
+    write_run: WriteRun,
 ) -> None:
     """A maximum over ten times as many rounds is higher by chance alone. The last round may be compared."""
     for method, every in (("fedavg", 1), ("map", 10)):
         for seed in range(3):
             folder = write_run(f"{method}{seed}", [0.5 + 0.01 * seed**2], method=method, seed=seed)
             change(folder, "config.federation.eval_every", every)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     members = groups(runs)
     assert len(classes(runs, members, measure="accuracy_last")) == 1
     assert len(classes(runs, members, measure="accuracy_best")) == 2
@@ -176,13 +170,10 @@ def written(write_run: WriteRun, seeds: int) -> None:
             write_run(f"{method}/seed-{seed}", [score], method=method, seed=seed)
 
 
-def test_a_table_corrects_for_all_methods_that_are_compared_with_the_best(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_a_table_corrects_for_all_methods_that_are_compared_with_the_best(write_run: WriteRun) -> None:
     written(write_run, 4)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     table = comparison_table(runs, groups(runs))
-    assert table is not None
     assert table.titles[2:5] == ["Difference to map, points", "p (paired t)", "p (Holm)"]
     raw = [float(reference.ttest_rel(SCORES["map"], SCORES[name]).pvalue) for name in ("fedprox", "fedavg")]
     assert raw[1] < raw[0]  # so the smaller one is doubled, and the other one stays
@@ -191,27 +182,24 @@ def test_a_table_corrects_for_all_methods_that_are_compared_with_the_best(
     assert [row[4] for row in table.rows] == [f"{max(raw[0], 2 * raw[1]):.3f}", f"{2 * raw[1]:.3f}"]
 
 
-def test_a_table_corrects_for_sets_that_are_not_comparable_together(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_a_table_corrects_for_sets_that_are_not_comparable_together(write_run: WriteRun) -> None:
     """Two sets of two methods, of other rounds, are two tests of one table: the smaller p is doubled."""
     for rounds in (1, 2):
         for method in ("map", "fedprox"):
             for seed, score in enumerate(SCORES[method]):
                 scores = [score + 0.001 * rounds * seed * (method == "map")] * rounds
                 write_run(f"{method}{rounds}/seed-{seed}", scores, method=method, seed=seed)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     table = comparison_table(runs, groups(runs))
-    assert table is not None
     at = [list(table.titles).index(title) for title in ("p (paired t)", "p (Holm)") if title in table.titles]
     assert len(at) == 2, "two tests stand in the table"
     raw, adjusted = zip(*[(float(row[at[0]]), float(row[at[1]])) for row in table.rows], strict=True)
     assert min(adjusted) == pytest.approx(2 * min(raw), abs=2e-3)
 
 
-def test_methods_are_compared_with_fedavg_too_if_it_was_run(tmp_path: Path, write_run: WriteRun) -> None:
+def test_methods_are_compared_with_fedavg_too_if_it_was_run(write_run: WriteRun) -> None:
     written(write_run, 3)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert to_text(summary(runs)).count("±") >= len(SCORES)
     assert seeds_note(groups(runs)) == ""
     tables = paired_tables(runs, groups(runs))
@@ -231,10 +219,10 @@ def test_methods_are_compared_with_fedavg_too_if_it_was_run(tmp_path: Path, writ
     ],
 )
 def test_fewer_than_three_seeds_have_neither_interval_nor_p_value_and_it_is_said_of_two(
-    tmp_path: Path, write_run: WriteRun, seeds: int, rows: list[list[str]] | None
+    write_run: WriteRun, seeds: int, rows: list[list[str]] | None
 ) -> None:
     written(write_run, seeds)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert "±" not in to_text(summary(runs))
     table = comparison_table(runs, groups(runs))
     assert (table.rows if table else None) == rows
@@ -263,15 +251,14 @@ def test_the_best_over_common_seeds_is_bold_although_another_one_also_has_easy_s
     write_seeds(write_run, "map", {seed: [0.6 + 0.01 * seed] for seed in range(3)})
     lower = {seed: [0.5 + 0.0101 * seed] for seed in range(3)}
     write_seeds(write_run, "fedavg", lower | {seed: [0.9] for seed in range(3, 9)})
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     table = comparison_table(runs, groups(runs))
-    assert table is not None
     assert table.titles[2] == "Difference to map, points"
     assert table.rows[0][:2] == ["fedavg", "3"]
     assert established_best(runs, groups(runs), "accuracy_last") == {"map"}
     assert set(bold(tmp_path)) == {"MAP"}
     write_seeds(write_run, "moon", {seed: [0.9] for seed in range(10, 13)})
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     rows = {row[0]: row[1:3] for row in paired_tables(runs, groups(runs))["Differences, paired by seed"].rows}
     assert rows["moon"] == ["0", "–"]
     assert not established_best(runs, groups(runs), "accuracy_last"), "nothing is known of MOON's difference"
@@ -289,19 +276,16 @@ def test_what_was_not_tested_is_not_bold(tmp_path: Path, write_run: WriteRun) ->
     assert [cell.partition(" ")[0] for cell in found["MAP"]] == ["61.00", "61.00", "56.00"]
 
 
-def test_of_several_fedavgs_that_is_the_baseline_which_may_be_compared_with_most(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_of_several_fedavgs_that_is_the_baseline_which_may_be_compared_with_most(write_run: WriteRun) -> None:
     """The label of the one with fewer epochs comes first, but no other method has its budget."""
     odd = write_seeds(write_run, "fedavg", {7: [0.5, 0.7]})[0]
     change(odd, "config.local.epochs", 0.5)
     write_run("usual", [0.4, 0.6])
     write_run("map", [0.6, 0.8], method="map")
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     members = groups(runs)
     assert [group.label for group in members] == ["fedavg epochs=0.5", "fedavg epochs=1", "map"]
     table = target_table(runs, members)
-    assert table is not None
     assert table.titles[2] == "Rounds to fedavg epochs=1's best"
     assert [row[2] for row in table.rows] == ["not comparable", "2.0", "1.0"]
 
@@ -318,7 +302,6 @@ def test_the_interval_is_welch_s_of_the_two_means(ours: list[float], spread: flo
     count, mean, deviation = len(ours), float(np.mean(ours)), float(np.std(ours, ddof=1))
     welch = stats.ttest_ind_from_stats(mean, deviation, count, 80.0, spread, runs, equal_var=False)
     found = difference(ours, PrintedNumber(80.0, spread, runs))
-    assert found is not None
     assert found.mean == pytest.approx(mean - 80.0)
     assert found.mean / found.error == pytest.approx(welch.statistic)
     assert 2 * stats.t.sf(abs(found.mean) / found.error, found.freedom) == pytest.approx(welch.pvalue)
@@ -333,7 +316,6 @@ def test_a_print_of_unknown_spread_or_runs_adds_nothing_and_leaves_student_s_int
 ) -> None:
     ours = [80.0, 81.0, 80.4]
     found = difference(ours, PrintedNumber(80.0, spread, runs))
-    assert found is not None
     assert found.freedom == 2
     mean, error = np.mean(ours) - 80.0, stats.sem(ours)
     assert found.interval(0.90) == pytest.approx(stats.t.interval(0.90, 2, mean, error))

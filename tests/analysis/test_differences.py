@@ -60,7 +60,6 @@ SHOWN = ("Paper", "From its numbers", "Ours")
 
 def lines(table: TextTable | None, *titles: str) -> dict[tuple[str, str], list[str]]:
     """(column, first word of what it is) → texts under these titles."""
-    assert table is not None
     told = [dict(zip(table.titles, line, strict=True)) for line in table.rows]
     return {
         (line["Column"], line["What"].split()[0]): [line[title] for title in (*SHOWN, *titles)]

@@ -383,7 +383,6 @@ def test_findings_show_each_gain_beside_the_strength_of_the_terms_by_any_measure
     }
     found, runs = item(tmp_path, written, "accuracy_last")
     table = gain_table(found._replace(about={**found.about, "scale": "proxy"}), runs)
-    assert table is not None
     told = {line[0]: line[4:] for line in table.rows}
     assert told["FedAvg"][-1] == "baseline"
     assert told["Strong"] == ["+10.00", "pull 20.0 %, 50.0 %", "too few seeds"]

@@ -34,9 +34,9 @@ def test_runs_are_found_at_any_depth_and_once_and_those_of_one_name_by_their_fol
     assert sorted(load_runs(str(tmp_path)).runs.index) == ["b", "x/a", "y/a"]
 
 
-def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: WriteRun) -> None:
+def test_the_configuration_is_flattened_into_columns(write_run: WriteRun) -> None:
     write_run("a", [0.5, 0.6], args={"mu": 0.1}, planned=9)
-    row = load_runs([tmp_path]).runs.loc["a"]
+    row = write_run.load().runs.loc["a"]
     assert (row["config.local.lr"], row["config.method_args.mu"], row["versions.ray"]) == (
         0.05,
         0.1,
@@ -47,14 +47,14 @@ def test_the_configuration_is_flattened_into_columns(tmp_path: Path, write_run: 
 
 @pytest.mark.parametrize(("lost", "told"), [([2], "6-10"), ([1, 3], "1-5, 11-12"), ([1, 2, 3], "1-12")])
 def test_lost_parts_are_told_by_their_rounds_and_the_others_are_read(
-    tmp_path: Path, write_run: WriteRun, lost: list[int], told: str
+    write_run: WriteRun, lost: list[int], told: str
 ) -> None:
     folder = write_run("a", [0.5] * 12)
     parts = sorted((folder / "metrics").iterdir())
     for number in lost:
         parts[number - 1].unlink()
     (folder / "metrics" / ".part-000013-000013.parquet.tmp").write_bytes(b"half a file")
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert dict(runs.unreadable) == {
         str(folder / "metrics"): f"no part has the rows of rounds {told}; put them back"
     }
@@ -65,21 +65,19 @@ def test_a_part_of_a_later_schema_is_named_with_its_number(tmp_path: Path, write
     (part,) = (write_run("a", [0.5]) / "metrics").iterdir()
     pq.write_table(pq.ParquetFile(part).read().replace_schema_metadata({b"raffed.schema": b"99"}), part)
     change(tmp_path / "a", "files", {f"metrics/{part.name}": sha256(part)})
-    assert "schema 99" in load_runs([tmp_path]).unreadable[str(part)]
+    assert "schema 99" in write_run.load().unreadable[str(part)]
 
 
 @pytest.mark.parametrize("text", ['{"run_id"', "[]", "\x00"])
 def test_a_damaged_run_json_costs_that_run_only(tmp_path: Path, write_run: WriteRun, text: str) -> None:
     write_run("good", [0.5])
     (write_run("bad", [0.5]) / "run.json").write_text(text)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert list(runs.runs.index) == ["good"]
     assert list(runs.unreadable) == [str(tmp_path / "bad")]
 
 
-def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(write_run: WriteRun) -> None:
     """Nor does a setting at none, or one that asks for nothing and that a run of an older version does
     not have.
     """
@@ -93,13 +91,11 @@ def test_how_a_number_is_spelt_and_where_the_data_are_make_no_other_experiment(
         data = {"dataset": "digits", "split": "p10c2", **data}
         config = {"method": "fedavg", "seed": seed, "data": data, "local": {"epochs": epochs}}
         write_run(f"s{seed}", [0.5], seed=seed, config={**config, "federation": federation})
-    (group,) = groups(load_runs([tmp_path]))
+    (group,) = groups(write_run.load())
     assert (group.label, group.used) == ("fedavg", ("s0", "s1"))
 
 
-def test_forks_of_several_seeds_are_one_experiment_if_their_runs_were(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_forks_of_several_seeds_are_one_experiment_if_their_runs_were(write_run: WriteRun) -> None:
     """Each has the hash of its own checkpoint. s2 is a fork of a run with another rate."""
     for seed, rate in enumerate((0.1, 0.1, 0.2)):
         config = {
@@ -111,13 +107,13 @@ def test_forks_of_several_seeds_are_one_experiment_if_their_runs_were(
         source = {**config, "seed": seed, "local": {"lr": rate}, "federation": {"rounds": 5}}
         earlier = [{"until": 4, "config": source}]
         write_run(f"s{seed}", [0.5], seed=seed, config={**config, "seed": seed}, earlier=earlier)
-    found = sorted(groups(load_runs([tmp_path])), key=lambda group: group.used)
+    found = sorted(groups(write_run.load()), key=lambda group: group.used)
     assert [group.used for group in found] == [("s0", "s1"), ("s2",)]
     assert all(re.fullmatch("fedavg forked_from=[0-9a-f]{8}", group.label) for group in found)
 
 
 def test_a_label_names_the_settings_that_tell_groups_apart_and_no_two_of_a_task_share_one(
-    tmp_path: Path, write_run: WriteRun
+    write_run: WriteRun,
 ) -> None:
     """Tables go by labels. FedAvg's settings differ where labels do not look: in what the task is."""
     write_run("a", [0.5], method="fedprox", args={"mu": 0.1})
@@ -125,17 +121,17 @@ def test_a_label_names_the_settings_that_tell_groups_apart_and_no_two_of_a_task_
     for name, split in (("c", "p10c2"), ("d", "P10C2")):
         config = {"method": "fedavg", "seed": 0, "data": {"dataset": "digits", "split": split}}
         write_run(name, [0.5], config=config)
-    labels = {group.label for group in groups(load_runs([tmp_path]))}
+    labels = {group.label for group in groups(write_run.load())}
     assert labels == {"fedprox mu=0.1", "fedprox mu=1", "fedavg", "fedavg (2)"}
 
 
 def test_unfinished_runs_and_repeated_seeds_stay_out_of_a_finished_group_and_say_why(
-    tmp_path: Path, write_run: WriteRun
+    write_run: WriteRun,
 ) -> None:
     write_run("a", [0.5, 0.5], seed=0)
     write_run("again", [0.5, 0.5], seed=0)
     write_run("killed", [0.5], seed=1, state="running", planned=2)
-    (group,) = groups(load_runs([tmp_path]))
+    (group,) = groups(write_run.load())
     assert group.used == ("a",)
     assert dict(group.left_out) == {
         "again": "the same run again: a has the same seed, as many rounds and equal results",
@@ -210,7 +206,7 @@ def test_a_damaged_run_never_stands_for_a_whole_one_and_is_in_no_mean(
     assert why["a-copy"].startswith(f"its rows are not as the run wrote them ({said}")
     assert why["a-copy"].endswith("and whole has the same seed")
     assert why["z"].endswith("and others are finished and whole")
-    assert summary(load_runs(tmp_path))["accuracy_last"].tolist() == [0.5]
+    assert summary(write_run.load())["accuracy_last"].tolist() == [0.5]
 
 
 def test_a_whole_unfinished_run_goes_before_a_damaged_finished_one(
@@ -229,7 +225,7 @@ def test_an_edited_run_json_costs_that_run_only_and_is_named(tmp_path: Path, wri
     text = path.read_text()
     assert "12.3" in text
     path.write_text(text.replace("12.3", "99.9"))
-    runs = load_runs(tmp_path)
+    runs = write_run.load()
     assert [group.used for group in groups(runs)] == [("whole",)]
     assert "was edited or damaged" in runs.unreadable[str(tmp_path / "a-copy")]
 
@@ -242,10 +238,10 @@ def test_fewer_rounds_of_a_seed_are_told_with_both_numbers(tmp_path: Path, write
     assert group.left_out == (("a", "seed 0 is there already with more rounds: b has 3, this run 2"),)
 
 
-def test_unequal_results_of_one_seed_are_told_with_the_other_run(tmp_path: Path, write_run: WriteRun) -> None:
+def test_unequal_results_of_one_seed_are_told_with_the_other_run(write_run: WriteRun) -> None:
     write_run("a", [0.5])
     write_run("b", [0.6], hashes=OTHER)
-    runs = load_runs(tmp_path)
+    runs = write_run.load()
     (group,) = groups(runs)
     assert (group.used, group.contradicted_by) == (("a",), ("b",))
     ((_, why),) = group.left_out
@@ -267,6 +263,6 @@ def test_a_copy_is_the_same_run_again_if_its_hashes_say_so(
 ) -> None:
     for name in ("a", "b"):
         write_run(name, [0.5], **about)
-    runs = load_runs(tmp_path)
+    runs = write_run.load()
     assert only(tmp_path).left_out == (("b", why),)
     assert notices(runs, groups(runs)) == []

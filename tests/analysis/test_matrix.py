@@ -289,7 +289,6 @@ def test_the_differences_stand_before_the_levels_with_the_printed_ones(write_tab
     """The gains 3, 3.1 and 2.9 have the interval 3 ± 4.303 · 0.1 / √3 = 0.25."""
     item, runs = write_table(ORDERED)
     matrix = difference_matrix(item, runs)
-    assert matrix is not None
     assert list(matrix.rows[0]) == ["MAP", "+3.00 ± 0.25 / +4.00"]
     assert list(matrix.rows[-1]) == ["Rank correlation with the printed order", "0.40"]
     for text in (item_markdown(item, runs), str(paper_section(item, runs))):

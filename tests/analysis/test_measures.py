@@ -222,7 +222,7 @@ def test_every_sample_counts_once_whoever_holds_it_and_other_rows_do_not_count(t
     ]
 
 
-def test_the_measures_of_a_run_have_the_last_and_the_best_round(tmp_path: Path, write_run: WriteRun) -> None:
+def test_the_measures_of_a_run_have_the_last_and_the_best_round(write_run: WriteRun) -> None:
     folder = write_run("run", [], planned=3, rounds_done=3)
     writer = MetricsWriter(folder, "run", "fedavg", "digits", "iid:3", 0)
     for metric in ("accuracy", "accuracy_between"):
@@ -232,7 +232,7 @@ def test_the_measures_of_a_run_have_the_last_and_the_best_round(tmp_path: Path, 
         writer.add([personal, Row(r, "global", "train", "accuracy", 1 - r / 10, n=2)])
     writer.flush()
     change(folder, "files", {f"metrics/{part.name}": sha256(part) for part in (folder / "metrics").iterdir()})
-    found = measures(load_runs([tmp_path])).loc["run"]
+    found = measures(write_run.load()).loc["run"]
     assert (found["personal_weighted_last"], found["personal_weighted_best"]) == (0.7, 10 / 14)
     assert (found["between_weighted_last"], found["between_weighted_best"]) == (0.7, 10 / 14)
     assert (found["training_last"], found["training_best"]) == (pytest.approx(0.7), pytest.approx(0.9))

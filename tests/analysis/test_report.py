@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raffed.analysis import load_runs, write_report
+from raffed.analysis import write_report
 from raffed.analysis.figures.curves import class_accuracy, task_curves
 from raffed.analysis.figures.theme import spread
 from raffed.analysis.metrics.summary import summary, to_latex, to_markdown, to_text
@@ -98,7 +98,6 @@ def test_nothing_in_a_page_is_fetched_and_its_own_script_alone_is_run(report: Pa
     code = text[text.index(begin) + len(begin) : text.index(end)]
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     policy = next(attrs["content"] for tag, attrs in outline.tags if attrs.get("http-equiv"))
-    assert policy is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'", "what no other rule allows, such as any connection, is refused"
     assert rules["script-src"] == f"'sha256-{digest}'"
@@ -136,12 +135,10 @@ def test_a_run_without_a_single_row_still_has_a_report(tmp_path: Path, write_run
     assert text.count("not measured by these runs") == 3
 
 
-def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(write_run: WriteRun) -> None:
     for seed, accuracies in enumerate([[0.2, 0.4], [0.4, 0.8, 0.9]]):
         write_run(f"s{seed}", accuracies, seed=seed, planned=3)
-    (curve,) = task_curves(load_runs([tmp_path]), TASK, "Aggregation accuracy")
+    (curve,) = task_curves(write_run.load(), TASK, "Aggregation accuracy")
     assert curve.rounds.tolist() == [1, 2], (
         "only rounds that every seed has, so the mean is over the same seeds throughout"
     )
@@ -150,13 +147,13 @@ def test_a_curve_is_the_mean_of_its_seeds_between_the_lowest_and_the_highest(
     assert curve.high.tolist() == [0.4, 0.8]
 
 
-def test_the_class_view_shows_the_last_round_s_global_model(tmp_path: Path, write_run: WriteRun) -> None:
+def test_the_class_view_shows_the_last_round_s_global_model(write_run: WriteRun) -> None:
     """The fixture gives class c of 3 the accuracy a·(0.6 + 0.8·c/3); a = 0.6 and 0.3 in the last rounds,
     mean 0.45.
     """
     write_run("s0", [0.1, 0.6], seed=0)
     write_run("s1", [0.1, 0.3], seed=1)
-    table = class_accuracy(load_runs([tmp_path]), TASK)
+    table = class_accuracy(write_run.load(), TASK)
     assert list(table.columns) == [0, 1, 2]
     assert table.loc["fedavg"].tolist() == pytest.approx([0.45 * (0.6 + 0.8 * c / 3) for c in range(3)])
 
@@ -247,7 +244,7 @@ def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRu
     names = [name for name in HOSTILE if name.isascii() or not name.isprintable()]
     for i, name in enumerate(names):
         write_run(f"r{i}", [0.5], method=name, split=f"p{name}", dataset=name, state=name)
-    table = summary(load_runs([tmp_path]))
+    table = summary(write_run.load())
     write_report([tmp_path], tmp_path / "out")
     with open(tmp_path / "out" / "summary.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -45,7 +45,6 @@ def test_a_gap_that_grows_as_n_falls_holds_and_seeds_are_counted_claim_by_claim(
     assert [check.holds for check in targeted_classes(grows).checks] == [True, True, False, False]
     assert [check.holds for check in targeted_classes(shrinks).checks] == [True, False, False, False]
     table = check_table([grows, shrinks])
-    assert table is not None
     assert [line[-1] for line in table.rows[:2]] == ["2 of 2 seeds", "1 of 2 seeds"]
     assert table.rows[1][1] == "+20.0, +10.0 points, n rising; +5.0, +10.0 points, n rising"
     shown = painted(study("phrenology", [("a", "b", 0, "bump", 1.5), ("a", "b", 1, "bump", 2.5)]))

@@ -104,7 +104,7 @@ def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: 
 
     def shown(protocol: str) -> list[float]:
         write_sweep(tmp_path / "sweep", protocol)
-        runs, sweeps = load_runs([tmp_path], trials=True), find_sweeps([tmp_path])
+        runs, sweeps = write_run.load(trials=True), find_sweeps([tmp_path])
         page = write_loaded(runs, tmp_path / protocol, sweeps=sweeps).parent
         return sorted(pd.read_csv(page / "summary.csv")["accuracy_last"])
 
@@ -114,8 +114,8 @@ def test_trials_are_no_results_beside_the_final_runs(tmp_path: Path, write_run: 
     assert shown("paper") == [0.4, 0.5]
     write_run("sweep/fedmr/final/seed-1", [0.7], seed=1, method="fedmr", args={"mu1": 0.1})
     assert shown("validation") == [0.4, 0.7]
-    assert sorted(summary(load_runs(tmp_path))["accuracy_last"]) == [0.4, 0.7]
-    assert len(load_runs(tmp_path, trials=True).files) == 4
+    assert sorted(summary(write_run.load())["accuracy_last"]) == [0.4, 0.7]
+    assert len(write_run.load(trials=True).files) == 4
 
 
 @pytest.mark.parametrize(("named", "said"), [(".", True), ("fedmr/trials", False)])

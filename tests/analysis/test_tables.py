@@ -51,11 +51,11 @@ def test_the_quantiles_are_those_of_every_textbook_s_table(freedom: int, printed
     assert t_quantile(freedom) == pytest.approx(printed, abs=5e-4)
 
 
-def test_the_measures_of_a_run_are_what_its_rows_say(tmp_path: Path, write_run: WriteRun) -> None:
+def test_the_measures_of_a_run_are_what_its_rows_say(write_run: WriteRun) -> None:
     """Accuracies 0.01 … 0.11, then 0.9, 0.2. Last ten: 0.04 … 0.11, 0.9, 0.2, sum 0.6 + 1.1 = 1.7."""
     accuracies = [r / 100 for r in range(1, 12)] + [0.9, 0.2]
     write_run("a", accuracies, personal=[0.7] * 12 + [0.8], seconds=0.25)
-    (row,) = summary(load_runs([tmp_path])).to_dict("records")
+    (row,) = summary(write_run.load()).to_dict("records")
     assert row["accuracy_last"] == pytest.approx(0.2)
     assert row["accuracy_best"] == pytest.approx(0.9)
     assert row["accuracy_mean10"] == pytest.approx(0.17)
@@ -66,52 +66,50 @@ def test_the_measures_of_a_run_are_what_its_rows_say(tmp_path: Path, write_run: 
 
 @pytest.mark.parametrize(("rounds", "last"), [(1, 1), (4, 1), (10, 2), (200, 40)])
 def test_the_mean_over_the_last_fifth_is_over_the_same_part_of_every_training(
-    tmp_path: Path, write_run: WriteRun, rounds: int, last: int
+    write_run: WriteRun, rounds: int, last: int
 ) -> None:
     write_run("a", [number / 1000 for number in range(rounds)])
-    value = measures(load_runs([tmp_path]))["accuracy_mean_fifth"].item()
+    value = measures(write_run.load())["accuracy_mean_fifth"].item()
     assert value == pytest.approx((rounds - 1 - (last - 1) / 2) / 1000)
 
 
-def test_seeds_are_averaged_with_their_interval(tmp_path: Path, write_run: WriteRun) -> None:
+def test_seeds_are_averaged_with_their_interval(write_run: WriteRun) -> None:
     """0.5, 0.6, 0.7: mean 0.6, s = 0.1, half width 4.30265·0.1/√3 = 0.24841."""
     for seed, accuracy in enumerate([0.5, 0.6, 0.7]):
         write_run(f"s{seed}", [0.1, accuracy], seed=seed)
-    (row,) = summary(load_runs([tmp_path])).to_dict("records")
+    (row,) = summary(write_run.load()).to_dict("records")
     assert row["seeds"] == 3
     assert row["accuracy_last"] == pytest.approx(0.6)
     assert row["accuracy_last_ci"] == pytest.approx(0.24841, abs=1e-5)
     assert math.isnan(row["personal_last"]), "no run measured a personal model"
-    assert "60.00 ± 24.84" in to_text(summary(load_runs([tmp_path])))
+    assert "60.00 ± 24.84" in to_text(summary(write_run.load()))
 
 
-def test_a_mean_of_fewer_seeds_than_the_row_has_says_so(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_mean_of_fewer_seeds_than_the_row_has_says_so(write_run: WriteRun) -> None:
     """Personal models were evaluated with three of the five seeds."""
     for seed in range(5):
         personal = [0.6 + 0.01 * seed] if seed < 3 else None
         write_run(f"r{seed}", [0.5], personal=personal, seed=seed)
-    titles, rows = cells(summary(load_runs([tmp_path])))
+    titles, rows = cells(summary(write_run.load()))
     shown = dict(zip(titles, rows[0], strict=True))
     assert shown["Seeds"] == "5"
     assert shown["Personalization, last %"].endswith("(of 3)")
     assert "(of" not in shown["Aggregation, last %"]
 
 
-def test_unfinished_runs_of_unequal_length_have_no_interval(tmp_path: Path, write_run: WriteRun) -> None:
+def test_unfinished_runs_of_unequal_length_have_no_interval(write_run: WriteRun) -> None:
     for seed, scores in enumerate([[0.5] * 4, [0.1], [0.2] * 2]):
         write_run(f"r{seed}", scores, seed=seed, state="running", planned=50)
-    table = summary(load_runs([tmp_path]))
+    table = summary(write_run.load())
     assert math.isnan(table["accuracy_last_ci"][0])
     titles, rows = cells(table)
     assert rows[0][titles.index("Rounds")] == "1–4/50"
 
 
-def test_the_columns_of_the_text_table_line_up_and_a_run_without_rows_has_dashes(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_the_columns_of_the_text_table_line_up_and_a_run_without_rows_has_dashes(write_run: WriteRun) -> None:
     write_run("a", [1.0], method="a_method_with_a_long_name")
     write_run("b", [], planned=5, state="failed", method="b")
-    table = summary(load_runs([tmp_path]))
+    table = summary(write_run.load())
     title, first, second = to_text(table).splitlines()
     dashes = ["–"] * 7
     assert second.split()[:13] == ["b", "digits", "p10c2", "1", *dashes, "0/5", "failed"]
@@ -119,16 +117,16 @@ def test_the_columns_of_the_text_table_line_up_and_a_run_without_rows_has_dashes
     assert (first[:right].endswith(" 100.00"), second[:right].endswith(" –")) == (True, True)
     assert title.index("Data set") == first.index("digits") == second.index("digits")
     assert "<strong>" not in to_html(table)
-    each = summary(load_runs([tmp_path]), over_seeds=False)
+    each = summary(write_run.load(), over_seeds=False)
     assert list(zip(each["run"], each["seed"], each["state"], strict=True)) == [
         ("a", 0, "finished"),
         ("b", 0, "failed"),
     ]
 
 
-def test_markdown_and_latex_and_html_escape_what_is_theirs(tmp_path: Path, write_run: WriteRun) -> None:
+def test_markdown_and_latex_and_html_escape_what_is_theirs(write_run: WriteRun) -> None:
     write_run("a", [0.5], method="a|b_c & <b> \\x")
-    table = summary(load_runs([tmp_path]))
+    table = summary(write_run.load())
     assert "| a\\|b\\_c &amp; &lt;b&gt; \\\\x |" in to_markdown(table)
     assert r"a\textbar{}b\_c \& \textless{}b\textgreater{} \textbackslash{}x & digits" in to_latex(table)
     assert "<td>a|b_c &amp; &lt;b&gt; \\x</td>" in to_html(table)
@@ -145,13 +143,13 @@ def test_markdown_and_latex_and_html_escape_what_is_theirs(tmp_path: Path, write
     ],
 )
 def test_what_a_client_sends_is_a_round_s_bytes_by_the_clients_that_upload_in_it(
-    tmp_path: Path, write_run: WriteRun, changed: dict[str, object], uploads: int
+    write_run: WriteRun, changed: dict[str, object], uploads: int
 ) -> None:
     """Of ten clients half take part. A round uploads 2 MB, which is half a million numbers of four bytes."""
     folder = write_run("a", [0.5], clients=10)
     for name, value in {"federation.participation": 0.5, **changed}.items():
         change(folder, f"config.{name}", value)
-    assert measures(load_runs([tmp_path]))["floats_up"].item() == pytest.approx(0.5 / uploads)
+    assert measures(write_run.load())["floats_up"].item() == pytest.approx(0.5 / uploads)
 
 
 def runs_in(folder: Path, asked: str) -> list[Path]:
@@ -198,7 +196,7 @@ def test_a_method_is_shown_by_its_title_with_its_reference_on_hover(
 ) -> None:
     write_run("a", [0.3])
     write_run("b", [0.4], method="./prox.py:myprox", title='My "Prox"')
-    runs = load_runs(tmp_path)
+    runs = write_run.load()
     assert {group.label: group.reference for group in groups(runs)} == {
         "fedavg": "",
         'My "Prox"': "./prox.py:myprox",
@@ -213,11 +211,11 @@ def test_a_method_is_shown_by_its_title_with_its_reference_on_hover(
 
 @pytest.mark.parametrize("title", ["FedAvg", "./prox.py:other", "", "Other"])
 def test_a_title_that_could_be_another_method_s_does_not_stand_for_it(
-    tmp_path: Path, write_run: WriteRun, title: str
+    write_run: WriteRun, title: str
 ) -> None:
     write_run("b", [0.4], method="./prox.py:myprox", title=title)
     write_run("c", [0.4], method="./prox.py:other", title="Other")
-    labels = [group.label for group in groups(load_runs(tmp_path).called(METHOD_NAMES))]
+    labels = [group.label for group in groups(write_run.load().called(METHOD_NAMES))]
     assert "./prox.py:myprox" in labels
 
 
@@ -272,7 +270,7 @@ def test_a_report_says_what_was_run_when_by_which_version_and_with_which_command
     write_run("a", [0.5], segments=[part(late, both)], commit="0123456789abcdef+")
     write_run("b", [0.5], method="map", segments=[part(early, both), part(late, "raffed resume b", "0.2.0")])
     write_run("c", [0.5], method="map", seed=1, versions={"raffed": "0.1.0"}, started=early, commit=None)
-    found = heading(load_runs([tmp_path]).called(METHOD_NAMES))
+    found = heading(write_run.load().called(METHOD_NAMES))
     assert found.title == "FedAvg and MAP on digits · p10c2"
     assert found.when == "2026-11-25 10:12 UTC to 2026-11-26 07:00 UTC"
     assert found.versions == [
@@ -292,10 +290,10 @@ def test_the_names_of_methods_are_those_of_the_methods() -> None:
     assert {name: method_info(name).title for name in METHODS} == METHOD_NAMES
 
 
-def test_a_chart_has_the_values_and_the_looks_of_its_picture(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_chart_has_the_values_and_the_looks_of_its_picture(write_run: WriteRun) -> None:
     for seed in (0, 1):
         write_run(f"s{seed}", [0.25, 0.5 + seed / 4], seed=seed)
-    figure = panel_figure(load_runs([tmp_path]), ("digits", "p10c2"), "Aggregation accuracy")
+    figure = panel_figure(write_run.load(), ("digits", "p10c2"), "Aggregation accuracy")
     assert figure is not None
     ((chart,), (one,)) = (charts(figure), charts(figure)[0].series)
     assert (chart.below, chart.points, chart.percent_below) == ("Round", False, False)
@@ -328,7 +326,7 @@ def test_pdflatex_prints_every_character_and_every_kind_of_table(tmp_path: Path,
     assert "Missing character" not in compiles(tmp_path, rf"\tiny {as_latex(every)}")
     for seed, method in enumerate(("fedavg", "fedprox")):
         write_run(method, [0.5], method=method, seed=seed)
-    compiles(tmp_path, rf"\tiny {to_latex(summary(load_runs([tmp_path])))}")
+    compiles(tmp_path, rf"\tiny {to_latex(summary(write_run.load()))}")
     cells = [MatrixCell("86.20 ± 0.40", "+1.90", "agrees"), MatrixCell("", "88.40", "–", note="a")]
     matrix = Matrix(
         "Ours, 50 % printed", ["FedAvg", "α & β"], ["FaMnist MLPNet", "FaMnist LeNet"], [cells, cells], {}, {}

@@ -84,7 +84,7 @@ def test_where_nothing_can_stand_in_the_place_of_others_the_null_rate_says_so(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, write_run: WriteRun, write_table: WriteTable) -> Path:
+def folder(write_run: WriteRun, write_table: WriteTable) -> Path:
     """FedAvg 51 and FedRS 55 over three seeds, where 51 and 52 are printed; the margin is 2."""
     gain = [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]
     claims = [{"text": f"above by {more}", "terms": gain, "minus": more} for more in (0.0, 2.0)]

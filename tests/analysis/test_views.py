@@ -56,16 +56,15 @@ def test_head_and_tail_are_thirds_by_samples_and_equal_classes_have_none() -> No
     assert class_groups([100, 90, 100]) == {}
 
 
-def test_class_curves_are_rounds_by_classes(tmp_path: Path, write_run: WriteRun) -> None:
+def test_class_curves_are_rounds_by_classes(write_run: WriteRun) -> None:
     write_run("a", [0.5, 0.25], classes=2)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     # Accuracy · (0.6 + 0.8 c / 2)
     assert class_curves(runs, "a").to_numpy().tolist() == [
         [0.3, 0.5],
         [0.15, 0.25],
     ]
     table = class_table(runs, groups(runs))
-    assert table is not None
     assert table.rows == [["fedavg", "20.0"]]
     assert table.titles[-1] == "forgetting, points"
 
@@ -78,9 +77,8 @@ def test_a_run_that_knows_its_classes_shows_head_tail_held_and_missing(
     about = json.loads(file.read_text())
     classes = {"samples": [90, 50, 10], "holders": [4, 2, 2]}
     file.write_text(json.dumps(sealed({**about, "classes": classes})))
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     table = class_table(runs, groups(runs))
-    assert table is not None
     assert list(table.titles) == ["Method", "head %", "medium %", "tail %", "held %", "missing %"]
     accuracy = [50 * (0.6 + 0.8 * c / 3) for c in range(3)]
     held = (4 * accuracy[0] + 2 * accuracy[1] + 2 * accuracy[2]) / 8
@@ -100,12 +98,11 @@ def test_what_a_small_network_sends_is_not_rounded_to_nothing(tmp_path: Path) ->
         write_json(tmp_path / name / "run.json", {"run_id": name, "state": "finished", "config": config})
     runs = load_runs([tmp_path])
     table = target_table(runs, groups(runs))
-    assert table is not None
     assert [row[3] for row in table.rows] == ["0.092", "0.092"]
 
 
 def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed_have_no_mean_where_a_seed_never_reaches_it(
-    tmp_path: Path, write_run: WriteRun
+    write_run: WriteRun,
 ) -> None:
     """A mean over the seeds that reach it would praise a method that seldom does. A round costs 2 MB up and
     4 MB down.
@@ -115,9 +112,8 @@ def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed_have_no_mean_where_a
         write_run(f"p{seed}", [0.2, 0.5, 0.6], method="fedprox", seed=seed)
         write_run(f"m{seed}", [0.6 if seed == 0 else 0.2, 0.3, 0.3], method="map", seed=seed)
         write_run(f"r{seed}", [0.2, 0.3, 0.3], method="fedrs", seed=seed)
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     table = target_table(runs, groups(runs))
-    assert table is not None
     assert {row[0]: row[1:] for row in table.rows} == {
         "fedavg": ["2/2", "3.0", "18.0"],
         "fedprox": ["2/2", "2.0", "12.0"],
@@ -127,12 +123,12 @@ def test_rounds_and_bytes_to_fedavg_s_best_of_the_same_seed_have_no_mean_where_a
 
 
 def test_a_client_s_gain_is_the_difference_of_its_last_personal_models_on_one_split(
-    tmp_path: Path, write_run: WriteRun
+    write_run: WriteRun,
 ) -> None:
     write_run("a", [0.1, 0.1], personal=[0.4, 0.5], method="fedavg")
     write_run("m", [0.1, 0.1], personal=[0.4, 0.75], method="map")
     write_run("n", [0.1, 0.1], personal=[0.4, 0.9], method="fedmr", partition_sha256="another split")
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     by_label = {group.label: group for group in groups(runs)}
     assert client_gains(runs, by_label["map"].used, by_label["fedavg"].used) == [pytest.approx([0.25, 0.25])]
     assert client_gains(runs, by_label["fedmr"].used, by_label["fedavg"].used) == []
@@ -162,12 +158,10 @@ def test_a_search_is_drawn_with_what_asha_ended_and_with_the_best_so_far() -> No
     ]
     trials = searched_trials(records)
     figure = pruning(trials)
-    assert figure is not None
     ends = [line for line in figure.axes[0].lines if line.get_linestyle() == "None"]
     assert [(line.get_marker(), line.get_xdata()[0]) for line in ends] == [("o", 3), ("X", 1), ("o", 3)]
     assert pruning([one for one in trials if one.state == "finished"]) is None
     figure = history(trials)
-    assert figure is not None
     best, every = figure.axes[0].lines
     assert list(best.get_ydata()) == [0.5, 0.7]
     assert list(every.get_xdata()) == [1, 3], "the trial that was ended has no score"
@@ -179,7 +173,7 @@ def test_what_differs_between_the_methods_of_a_task_besides_their_arguments_is_s
 ) -> None:
     write_run("a", [0.5])
     write_run("b", [0.6, 0.7], method="fedmr", args={"mu1": 0.1})
-    runs = load_runs([tmp_path])
+    runs = write_run.load()
     assert differing(runs, groups(runs)) == [("federation.rounds", {"1": ["fedavg"], "2": ["fedmr"]})]
     page = write_loaded(runs, tmp_path / "out").read_text()
     assert "Not the same for all of these" in page
@@ -212,7 +206,6 @@ def test_a_curve_against_bytes_ends_where_all_of_them_were_sent(tmp_path: Path) 
     assert chart_of(tmp_path, "bytes") is None
     run(tmp_path / "short", compression="quantize")
     chart = chart_of(tmp_path, "bytes")
-    assert chart is not None
     assert chart.below.startswith("Megabytes sent")
     ends = sorted(series.x[-1] for series in chart.series)
     weights = 64 * 8 + 8 + 8 * 10 + 10
@@ -225,9 +218,7 @@ def test_a_curve_against_time_has_the_seconds_of_the_clock(tmp_path: Path) -> No
     run(tmp_path / "waits", Clock(speeds="constant", work="round", seconds=2.0))
     run(tmp_path / "async", Clock(speeds="constant", work="round", seconds=2.0, server="fedbuff", buffer=5))
     chart = chart_of(tmp_path, "time")
-    assert chart is not None
     assert sorted(series.x for series in chart.series) == [[2.0, 2.0, 4.0], [2.0, 4.0, 6.0]]
     runs = load_runs(tmp_path)
     table = target_table(runs, next(iter(tasks(runs).values())))
-    assert table is not None
     assert table.titles[-1] == "Virtual seconds to it"

@@ -17,7 +17,7 @@ from raffed.analysis.loading import load_runs
 from raffed.analysis.report import find_items, write_loaded
 
 from raffed.results import write_json
-from tests.analysis.conftest import runs_into
+from tests.analysis.conftest import WriteRun
 from tests.browser.chromium import Chromium, Tab, find_chromium
 
 HOSTILE = '<img src=x onerror="document.title=1">'
@@ -68,7 +68,7 @@ def accuracies(top: float, rounds: int) -> list[float]:
 def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of four runs. One method's name is markup."""
     folder = tmp_path_factory.mktemp("four")
-    write = runs_into(folder / "runs")
+    write = WriteRun(folder / "runs")
     for number, method in enumerate(("fedavg", "fedprox", "map", HOSTILE)):
         curve = accuracies(0.9 - 0.1 * number, 10)
         write(f"r{number}", curve, personal=curve[::-1], method=method, classes=4)
@@ -79,7 +79,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of runs and an item, of which every name is a program for a browser that obeys it."""
     folder = tmp_path_factory.mktemp("strangers")
-    write = runs_into(folder / "runs")
+    write = WriteRun(folder / "runs")
     for number, name in enumerate(PROGRAMS):
         more: dict[str, object] = {
             "title": name,
@@ -127,7 +127,7 @@ def unlike(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     Names are so long that charts cut them.
     """
     folder = tmp_path_factory.mktemp("unlike")
-    write = runs_into(folder / "runs")
+    write = WriteRun(folder / "runs")
     for number in range(request.param):
         curve = accuracies(0.5 + 0.006 * number, 8)
         method, digest = f"method number {number} with a name that is cut in charts", "ab"[number % 2] * 64
@@ -139,7 +139,7 @@ def unlike(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def sixty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of sixty runs that end close together. Names of methods are as long as those of papers."""
     folder = tmp_path_factory.mktemp("sixty")
-    write = runs_into(folder / "runs")
+    write = WriteRun(folder / "runs")
     for number in range(60):
         method = f"a method with a long name, {number}" if number % 7 == 0 else f"method{number}"
         curve = accuracies(0.5 + 0.006 * number, 8)

@@ -30,7 +30,6 @@ def test_pfllib_reads_back_what_was_written(tmp_path: Path) -> None:
     rows, tests = np.concatenate(TRAIN), np.concatenate(TEST)
     assert np.array_equal(found.x, X[rows].astype(np.float32) / np.float32(255))
     assert (found.y.tolist(), found.y_test.tolist()) == (Y[rows].tolist(), Y[tests].tolist())
-    assert found.clients is not None
     assert found.clients.tolist() == [0] * 5 + [1] * 7
     with (path / "train" / "1.npz").open("rb") as file:
         data = np.load(file, allow_pickle=True)["data"].tolist()

@@ -160,8 +160,6 @@ def test_fedrep_shards_give_every_class_equally_many_slots_and_sorted_shards_equ
     assert [sum(c in own for own in held) for c in range(10)] == [20 * 3 // 10] * 10
     assert p.recipe["leftovers"] == 5000 - schemes.long_tail(np.full(10, 500), 10).sum()
     q = made("stages:4:3:5:if10:sorted_shards")[0]
-    assert p.stages is not None
-    assert q.stages is not None
     assert len(set(p.stages.train.flatten().tolist())) > 1 == len(set(q.stages.train.flatten().tolist()))
     assert min(len(set(labels[q.train_at(k, m)].tolist())) for k in range(4) for m in range(5)) < 3 * 2
     with pytest.raises(UsageError, match="not a multiple of the 10 classes"):
@@ -173,7 +171,6 @@ def test_a_stage_s_test_part_has_its_size_and_the_mix_of_its_training_part_or_eq
     """A stage is tested on all parts up to its own."""
     p, labels, tests = made(f"stages:4:4:5:if10{mix}")
     assert p.test_pool == "test"
-    assert p.stages is not None
     assert set(p.stages.test.flatten().tolist()) == {1000 // 20}
     for client in range(4):
         assert np.array_equal(np.concatenate([p.train_at(client, m) for m in range(5)]), p.train[client])

@@ -99,7 +99,6 @@ def test_the_samples_of_the_test_part_follow_those_of_the_training_part() -> Non
     assert pool.x[:, 0].tolist() == list(range(6))
     assert pool.y.tolist() == [0, 1, 0, 1, 1, 0]
     assert len(pool.x_test) == len(pool.y_test) == 0
-    assert pool.clients is not None
     assert pool.clients.tolist() == [0, 0, 1, 1, 1, 0]
     for more in ({"test_clients": [1, -1]}, {}):
         assert joined(tiny(clients=[0, 0, 1, 1], **more)).clients is None

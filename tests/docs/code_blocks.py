@@ -19,10 +19,10 @@ LANGUAGES = {"sh", "python", "toml", "text"}
 # Pages whose own tests run all their blocks
 OWN_TESTS = {
     "docs/metrics.md": "test_own_pages.py",
-    "docs/own_data.md": "test_own_data.py",
+    "docs/own_data.md": "test_own_pages.py",
     "docs/own_loss.md": "test_own_pages.py",
-    "docs/own_model.md": "test_own_model_page.py",
-    "docs/own_table.md": "test_own_table_page.py",
+    "docs/own_model.md": "test_own_pages.py",
+    "docs/own_table.md": "test_own_pages.py",
     "docs/partition_file.md": "test_readme.py",
 }
 CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"

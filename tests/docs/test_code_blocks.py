@@ -32,12 +32,6 @@ TREE = typer.main.get_command(app)
 CHEAP = "runtime=raffed.Runtime(execution='serial'), local=raffed.Local(epochs=1), "
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_block_says_its_language(page: str) -> None:
-    found = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
-    assert {language for language, _ in found} <= LANGUAGES
-
-
 def test_a_block_is_run_or_has_a_reason_and_no_reason_is_idle() -> None:
     odd = [one for one in EVERY if one.language == "sh" and one.reason is None and one.text[:7] != "raffed "]
     assert odd == []
@@ -47,7 +41,10 @@ def test_a_block_is_run_or_has_a_reason_and_no_reason_is_idle() -> None:
         assert any(one.text.startswith(head) and page in ("", one.page) for one in EVERY), head
 
 
-def test_the_tests_that_are_named_exist_and_name_their_page() -> None:
+def test_every_block_says_its_language_and_the_tests_that_are_named_name_their_page() -> None:
+    for page in PAGES:
+        found = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+        assert {language for language, _ in found} <= LANGUAGES, page
     for page, test in OWN_TESTS.items():
         assert Path(page).name in (ROOT / "tests" / "docs" / test).read_text(encoding="utf-8")
 

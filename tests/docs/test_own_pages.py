@@ -1,36 +1,130 @@
-"""The pages on splits, losses and metrics of one's own: their files and commands run as they stand."""
+"""The pages on data, models, splits, losses, metrics and tables of one's own: what they show runs as it
+stands.
+"""
 
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from raffed.cli.app import app
+from raffed.data.importers.reference import KINDS
+from raffed.tables.catalogue import own_item
+from raffed.tables.items import MEASURES
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILES = {"own_split.md": "splits.py", "own_loss.md": "losses.py", "metrics.md": "mymetrics.py"}
 
 
-@pytest.mark.parametrize("page", FILES)
-def test_every_command_of_a_page_runs_on_the_file_that_it_shows(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    [program] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+def text(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", text(page), re.DOTALL)
+
+
+def command(line: str, *more: str) -> None:
+    done = CliRunner().invoke(app, [*shlex.split(line)[1:], *more], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("RAFFED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", FILES)
+def test_every_command_of_a_page_runs_on_the_file_that_it_shows(page: str) -> None:
+    [program] = blocks(page, "python")
     Path(FILES[page]).write_text(program, encoding="utf-8")
-    commands = [
-        line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        quick = ["--execution", "serial", "--epochs", "1"] if line.startswith("raffed run") else []
+        command(line, *quick)
+
+
+def test_every_block_on_own_models_runs() -> None:
+    models = {}
+    for kind, block in re.findall(r"```(python|sh)\n(.*?)```", text("own_model.md"), re.DOTALL):
+        if kind == "sh":
+            command(block)
+            continue
+        name = block.splitlines()[0].removeprefix("# ")
+        Path(name).write_text(block, encoding="utf-8")
+        models[name] = runpy.run_path(name).get("model")
+    sys.modules.pop("net", None)
+    x = torch.rand(3, 1, 8, 8)
+    assert torch.equal(models["load.py"].eval()(x), models["use.py"](x))
+
+
+def test_the_commands_and_programs_on_own_data_run_and_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    """Red wines have less acid than white ones in the table that this test writes."""
+    draws = np.random.RandomState(0)
+    rows = [f"{draws.normal() + n % 2},{('red', 'white')[n % 2]},{('a', 'b')[n % 3 > 0]}" for n in range(60)]
+    Path("wine.csv").write_text("acid,kind,site\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    for label, number in ((label, number) for label in ("cat", "dog") for number in range(10)):
+        images = Path("images") / label
+        images.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.randint(0, 256, (9, 8, 3)).astype(np.uint8)).save(images / f"{number}.png")
+    table, pictures = [line for block in blocks("own_data.md", "sh") for line in block.splitlines()]
+    command(pictures, "--execution", "serial")
+    command(table.replace("--rounds 5", "--rounds 20"), "--execution", "serial")
+    capsys.readouterr()
+    learns, names = blocks("own_data.md", "python")
+    exec(compile(names, "own_data.md", "exec"), {})
+    assert capsys.readouterr().out == "['red', 'white']\n"
+    exec(compile(learns, "own_data.md", "exec"), {})
+    assert float(capsys.readouterr().out.splitlines()[-1]) > 0.8
+
+
+def test_the_page_on_own_data_names_every_kind_of_reference_and_its_options() -> None:
+    page = text("own_data.md")
+    assert [kind for kind in KINDS if f"`{kind}:" not in page] == []
+    options = ("label", "client", "features", "drop", "categorical", "test", "seed", "size", "colour")
+    assert [option for option in options if f"`{option}`" not in page] == []
+
+
+@pytest.mark.slow
+def test_the_table_on_own_tables_runs_as_it_stands_and_gives_verdicts(folder: Path) -> None:
+    Path("items.py").write_text(blocks("own_table.md", "python")[0], encoding="utf-8")
+    [lines] = blocks("own_table.md", "sh")
+    for line in lines.splitlines():
+        command(line)
+    table = (folder / "tables" / "own" / "prox" / "full" / "table.md").read_text()
+    assert "not printed" in table
+    assert "Skew costs accuracy" in table
+
+
+def test_the_table_on_own_tables_has_cells_and_measures_and_its_program_prints_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table, program = blocks("own_table.md", "python")
+    Path("items.py").write_text(table, encoding="utf-8")
+    item = own_item("./items.py:TABLE", None)
+    printed = [(*cell.place, cell.printed.get("value")) for cell in item.cells]
+    assert printed == [
+        ("FedAvg", "digits", None),
+        ("FedProx", "digits", None),
+        ("FedAvg", "digits, iid", "92.5"),
+        ("FedProx", "digits, iid", "92.7"),
     ]
-    assert commands
-    for line in commands:
-        words = shlex.split(line)[1:]
-        extra = ["--execution", "serial", "--epochs", "1"] if words[0] == "run" else []
-        found = CliRunner().invoke(app, [*words, *extra], catch_exceptions=False)
-        assert found.exit_code == 0, found.output
+    line = text("own_table.md").partition("- **`measure`**")[2].partition("\n- ")[0]
+    named = re.findall(r"`(\w+_\w+)`", line)
+    assert len(named) >= 5
+    assert set(named) <= set(MEASURES)
+    exec(compile(program, "own_table.md", "exec"), {})
+    assert float(capsys.readouterr().out) >= 0

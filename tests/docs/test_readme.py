@@ -43,19 +43,12 @@ def test_readme_is_short_enough_to_be_read() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
-    inside = [link for link in links if "://" not in link]
+def test_every_link_to_a_file_leads_to_one_and_every_module_that_is_named_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    inside = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
     assert [link for link in inside if not (page.parent / link).exists()] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_module_that_a_page_names_is_there(page: Path) -> None:
-    named = re.findall(
-        r"(?<![\w/])((?:raffed|analysis|reproductions|cluster|tests|benchmarks)/[\w/]+\.py)\b",
-        page.read_text(encoding="utf-8"),
-    )
-    assert [path for path in named if not (ROOT / path).is_file()] == []
+    module = r"(?<![\w/])((?:raffed|analysis|reproductions|cluster|tests|benchmarks)/[\w/]+\.py)\b"
+    assert [path for path in re.findall(module, text) if not (ROOT / path).is_file()] == []
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:

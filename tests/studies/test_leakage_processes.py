@@ -45,7 +45,6 @@ def test_nothing_is_left_of_them_when_their_parent_is_killed() -> None:
         "    list(found)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         assert parent.stdout.readline().strip() == "3"
         children = psutil.Process(parent.pid).children(recursive=True)
         assert len(children) >= 2

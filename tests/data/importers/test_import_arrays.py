@@ -64,9 +64,7 @@ def test_clients_are_numbered_by_their_names_and_unknown_test_clients_are_minus_
     tests = {"x_test": X[:3], "y_test": [0, 1, 2], "test_clients": ["b", "z", "a"]}
     found = made(clients=["b", "a", "b", "a", "b", "a"], **tests)
     assert found.client_names == ("a", "b")
-    assert found.clients is not None
     assert found.clients.tolist() == [1, 0, 1, 0, 1, 0]
-    assert found.test_clients is not None
     assert found.test_clients.tolist() == [1, -1, 0]
     assert made(clients=[10, 9, 10, 9, 2, 2]).client_names == ("2", "9", "10"), "numbers by their size"
 
@@ -192,7 +190,6 @@ def test_a_torch_data_set_is_read_item_by_item_and_its_images_get_their_channels
 
 def test_a_reference_has_a_kind_a_place_and_options_and_other_names_are_none() -> None:
     found = parse_reference("csv:data/a table.csv?label=x%26y&client=c++&drop=id,name&test=0.3&seed=7")
-    assert found is not None
     assert (found.kind, found.place) == ("csv", "data/a table.csv")
     options = {"label": "x&y", "client": "c++", "drop": ("id", "name"), "test": 0.3, "seed": 7}
     assert found.options == options

@@ -70,8 +70,6 @@ def pfllib(tmp_path: Path) -> Path:
 def test_a_folder_of_pfllib_has_a_client_for_each_file(pfllib: Path) -> None:
     found = import_pfllib(pfllib)
     assert np.array_equal(found.x, np.concatenate([X, X + 1, X + 2]))
-    assert found.clients is not None
-    assert found.test_clients is not None
     assert found.clients.tolist() == found.test_clients.tolist() == [0] * 20 + [1] * 20 + [2] * 20
     assert found.client_names == ("0", "1", "2")
 

@@ -48,7 +48,6 @@ def test_folders_above_the_classes_are_the_clients(tmp_path: Path) -> None:
         save(tmp_path / client / label / "a.jpg", value)
     found = import_folder(tmp_path, test=0.0)
     assert found.client_names == ("s1", "s2")
-    assert found.clients is not None
     assert found.clients.tolist() == [0, 0, 1, 1]
     assert found.y.tolist() == [0, 1, 0, 1]
 

@@ -53,7 +53,6 @@ def test_partitions_of_flwr_datasets_are_the_clients_and_token_ids_and_tables_ar
 ) -> None:
     parts = [images.select(range(0, 3)), images.select(range(3, 8))]
     found = import_flwr(parts, label="y", test_data=images)
-    assert found.clients is not None
     assert found.clients.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
     assert (len(found.y_test), found.test_clients) == (8, None)
     data = hf.Dataset.from_dict({"ids": [[1, 2], [3, 4]] * 4, "age": list(range(8)), "label": ["a", "b"] * 4})
@@ -76,7 +75,6 @@ def test_the_classes_and_clients_of_a_test_part_are_known_by_their_names(
     found = import_hf(data, label="y", client="writer", test_data=tests)
     assert found.class_names == ("cat", "dog")
     assert found.y_test.tolist() == [1, 0]
-    assert found.test_clients is not None
     assert found.test_clients.tolist() == [0, 1]
 
 

@@ -1,0 +1,186 @@
+"""Pages and notebooks say what the code says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from raffed.reproductions.checker.items import ITEMS
+from raffed.reproductions.pages.checker_page import written
+
+import raffed
+from raffed.cli.options import FLAGS
+from raffed.config.optimizers import SCHEDULES, schedule_arguments
+from raffed.config.run import RunConfig
+from raffed.config.toml import parse_toml
+from raffed.config.training import Local
+from raffed.config.validation import declarations
+from raffed.core.training.rates import RoundRates
+from raffed.methods import METHODS, build_method
+from tests.docs import checker, methods, reference, training
+from tests.docs.notebooks import CODE, NOTEBOOKS, notebook
+from tests.tiny import over_methods
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+MADE = {  # `python -m tests.docs.reference`, `tests.docs.methods` and so on write them
+    **{f"reference/{name}": make for name, make in reference.PAGES.items()},
+    "methods.md": methods.written,
+    "training.md": training.written,
+    "checker.md": checker.page,
+    **{f"notebooks/{name}.ipynb": partial(notebook, cells) for name, cells in NOTEBOOKS.items()},
+}
+
+
+def text(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", MADE)
+def test_a_page_is_the_one_that_the_code_makes(page: str) -> None:
+    assert MADE[page]() == text(page)
+
+
+def test_there_is_no_other_notebook_and_none_has_outputs() -> None:
+    assert {path.stem for path in (DOCS / "notebooks").iterdir()} == set(NOTEBOOKS)
+    books = [json.loads(text(f"notebooks/{name}.ipynb")) for name in NOTEBOOKS]
+    assert [one for book in books for one in book["cells"] if one.get("outputs")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_every_cell_of_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a kernel of this Python, which `make extras` installs."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    path = tmp_path / f"{name}.ipynb"
+    shutil.copy(DOCS / "notebooks" / path.name, path)
+    spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]}
+    spec |= {"display_name": "Python 3", "language": "python"}
+    kernel = tmp_path / "jupyter" / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    book = nbformat.read(path, as_version=4)
+    nbclient.NotebookClient(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [out for cell in book.cells if cell.cell_type == CODE for out in cell.outputs]
+    assert outputs
+    assert [out for out in outputs if out.output_type == "error"] == []
+
+
+def test_every_public_name_is_on_the_python_page_once() -> None:
+    found = re.findall(r"^::: raffed\.(\w+)$", text("reference/python.md"), re.MULTILINE)
+    assert sorted(found) == sorted(name for name in raffed.__all__ if name != "__version__")
+
+
+def test_the_page_on_events_lists_those_of_the_command_line() -> None:
+    folders = (ROOT / "raffed" / "cli", ROOT / "raffed" / "api")
+    sources = [path.read_text(encoding="utf-8") for folder in folders for path in folder.glob("*.py")]
+    emitted = {name for one in sources for name in re.findall(r'(?:_emit\(\s*|"event": )"([a-z_]+)"', one)}
+    assert len(emitted) > 15
+    listed = set(re.findall(r"^\| `([a-z_]+)` \|", text("events.md"), re.MULTILINE))
+    assert listed == emitted - {"begin", "said", "ended"}  # only people see the first two
+
+
+# Methods
+
+
+@over_methods
+def test_every_departure_that_a_docstring_names_is_on_the_page(name: str) -> None:
+    """It stands in a paragraph of its own, which begins with this word, and the page quotes it."""
+    doc = METHODS[name].described().doc
+    told = [note for note in methods.notes(doc) if note.startswith("Departure")]
+    assert len(re.findall("departure", doc, re.IGNORECASE)) == len(told)
+    page = text("methods.md")
+    assert all(f"- {note}" in page for note in methods.notes(doc))
+
+
+def test_fedavg_is_global_ditto_and_fedala_are_both_and_solo_is_personal() -> None:
+    found = {name: methods.for_whom(build_method(name, {})) for name in ("fedavg", "ditto", "fedala", "solo")}
+    assert found == {"fedavg": "global", "ditto": "both", "fedala": "both", "solo": "personal"}
+    assert methods.batchnorm(build_method("solo", {})) == "statistics stay with the client"
+    assert [name for name, _ in methods.wires()["fedavg"]["up"]] == ["n", "w", "b"]
+
+
+def test_the_page_on_own_methods_shows_that_of_a_new_project_and_names_public_functions() -> None:
+    page = text("own_method.md")
+    template = ROOT / "raffed" / "api" / "project" / "methods.py.in"
+    assert f"```python\n{template.read_text(encoding='utf-8')}```" in page
+    named = set(re.findall(r"raffed\.([a-z]+)\(", page))
+    assert named >= {"compare", "iterate", "report", "reproduce", "resume", "tune", "verify"}
+    assert named <= {*raffed.__all__, "iterate"}
+
+
+# Training
+
+
+def test_every_schedule_with_its_defaults_every_way_to_count_and_no_other_option_is_on_the_page() -> None:
+    page = text("training.md")
+    for name, schedule in SCHEDULES.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        for one in schedule_arguments(schedule).values():
+            default = one.shown_default.replace(" ", "").strip("()")
+            assert f"`{one.name}={default}`" in row.replace(" ", "")
+    for word in declarations(Local)["schedule_by"].choices:
+        assert f"\n| `{word}`" in page
+    known = {one for flag in FLAGS for one in re.findall(r"--[\w-]+", flag.flag)} | {"--grid", "--out"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page)) <= known
+
+
+def test_the_configuration_and_the_schedules_that_the_page_shows_do_what_it_says() -> None:
+    page = text("training.md")
+    for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
+        assert RunConfig.from_dict(parse_toml(block, "docs/training.md")).local.optimizer == "adam"
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    space: dict[str, object] = {}
+    exec(block, space)
+    halves = space["halves"]
+    assert [halves(done, 60) for done in (0, 19, 20, 40)] == [1.0, 1.0, 0.5, 0.25]  # type: ignore[operator]
+    local = Local(lr=1.0, schedule="polynomial", warmup_rounds=5)  # a warm-up shortens the schedule
+    assert RoundRates(local, 14, 15).first() == pytest.approx(1 / 10)
+    assert RoundRates(replace(local, warmup_rounds=0), 9, 10).first() == pytest.approx(1 / 10)
+
+
+# The results of other people's tables
+
+RESULTS = Path("docs") / "checker_results.md"
+RECORDS = re.findall(r"reproductions/records/[\w-]+", text("checker_results.md").split("```")[0])
+
+
+@pytest.mark.more
+def test_the_page_is_made_from_the_records_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command in its head makes it again, with a picture for each table.
+
+    The bytes of a picture depend on the version of matplotlib, so only its name is compared.
+    """
+    monkeypatch.chdir(ROOT)
+    files = written([Path(name) for name in RECORDS], RESULTS)
+    assert files.pop(RESULTS) == text("checker_results.md")
+    assert {path.name for path in files} == {path.name for path in DOCS.glob("checker-*.svg")}
+
+
+def test_the_page_names_tables_that_exist_and_says_something_about_each() -> None:
+    page = text("checker_results.md")
+    keys = re.findall(r"^## (checker/[\w-]+), ", page, re.MULTILINE)
+    assert keys
+    assert set(keys) <= {item.key for item in ITEMS}
+    assert "Nothing was written about this table yet" not in page
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "reproductions" / "pages" / "prose").glob("*.md")))
+def test_a_measured_number_stands_in_prose_as_an_expression_alone(file: Path) -> None:
+    """So the page has it from the records. Settings, and names of rows and columns, may have digits."""
+    item = next(item for item in ITEMS if item.key.replace("/", "-") == file.stem)
+    said = re.sub(r"\{\{.+?\}\}|`.+?`", "", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+    said = " ".join(said.split())
+    names = {name for cell in item.cells for name in (cell.row, cell.column)}
+    for name in sorted(names, key=len, reverse=True):
+        said = said.replace(name, "")
+    said = re.sub(r"([λμ] =|momentum) [\d.]+\d", "", said)
+    assert not re.findall(r"\S*\d\.\d\S*|[+−±] ?\d\S*|\d\S* (?:%|points?\b)", said)
