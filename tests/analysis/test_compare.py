@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +27,6 @@ from raffed.analysis.metrics.equivalence import PrintedNumber, agreement, differ
 from raffed.analysis.metrics.holm import benjamini_hochberg, holm
 from raffed.analysis.metrics.intervals import t_tail
 from raffed.analysis.metrics.summary import summary, to_text
-from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.report import write_report
 from raffed.analysis.runs.comparable import classes, notices
 from raffed.analysis.runs.groups import groups
@@ -114,9 +112,7 @@ def test_nothing_is_established_while_a_seed_has_failed_and_that_is_said(write_r
     assert established_best(whole, groups(whole), "accuracy_last")
 
 
-def test_the_best_round_is_not_compared_with_that_of_runs_that_are_evaluated_less_often(
-    write_run: WriteRun,
-) -> None:
+def test_the_best_round_is_not_compared_with_runs_evaluated_less_often(write_run: WriteRun) -> None:
     """A maximum over ten times as many rounds is higher by chance alone. The last round may be compared."""
     for method, every in (("fedavg", 1), ("map", 10)):
         for seed in range(3):
@@ -139,22 +135,6 @@ def test_corrected_p_values_are_those_of_a_worked_example_without_the_tests_that
     assert holm(given_values) == pytest.approx([0.03, math.nan, 0.06, 0.06, 0.02], nan_ok=True)
     assert benjamini_hochberg(given_values) == pytest.approx([0.02, math.nan, 0.04, 0.04, 0.02], nan_ok=True)
     assert (holm([0.04]), holm([]), benjamini_hochberg([])) == ([0.04], [], [])
-
-
-def closed_testing(p_values: Sequence[float]) -> list[float]:
-    """The largest Bonferroni p-value min(1, |I| · min p) over all sets I of tests that contain the test.
-
-    Marcus, Peritz and Gabriel (1976): Holm's method is the closure of Bonferroni's.
-    """
-    tests = range(len(p_values))
-    sets = [one for size in range(1, len(p_values) + 1) for one in combinations(tests, size)]
-    bonferroni = {one: min(1.0, len(one) * min(p_values[i] for i in one)) for one in sets}
-    return [max(value for one, value in bonferroni.items() if i in one) for i in tests]
-
-
-@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=6))
-def test_holm_s_p_values_are_those_of_the_closed_bonferroni_test(p_values: list[float]) -> None:
-    assert holm(p_values) == pytest.approx(closed_testing(p_values), abs=1e-12)
 
 
 SCORES = {
@@ -213,14 +193,9 @@ def test_methods_are_compared_with_fedavg_too_if_it_was_run(write_run: WriteRun)
 
 @pytest.mark.parametrize(
     ("seeds", "rows"),
-    [
-        (2, [["fedprox", "2", "−8.00", "–", "–", "–"], ["fedavg", "2", "−11.50", "–", "–", "–"]]),
-        (1, None),
-    ],
+    [(2, [["fedprox", "2", "−8.00", "–", "–", "–"], ["fedavg", "2", "−11.50", "–", "–", "–"]]), (1, None)],
 )
-def test_fewer_than_three_seeds_have_neither_interval_nor_p_value_and_it_is_said_of_two(
-    write_run: WriteRun, seeds: int, rows: list[list[str]] | None
-) -> None:
+def test_two_seeds_are_too_few(write_run: WriteRun, seeds: int, rows: list[list[str]] | None) -> None:
     written(write_run, seeds)
     runs = write_run.load()
     assert "±" not in to_text(summary(runs))
@@ -244,9 +219,7 @@ def write_seeds(write_run: WriteRun, method: str, scores: dict[int, list[float]]
     return [write_run(f"{method}{seed}", score, method=method, seed=seed) for seed, score in scores.items()]
 
 
-def test_the_best_over_common_seeds_is_bold_although_another_one_also_has_easy_seeds(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_the_best_over_common_seeds_is_bold(tmp_path: Path, write_run: WriteRun) -> None:
     """MAP is 10 points above FedAvg with each seed of both. FedAvg's mean is higher for its further seeds."""
     write_seeds(write_run, "map", {seed: [0.6 + 0.01 * seed] for seed in range(3)})
     lower = {seed: [0.5 + 0.0101 * seed] for seed in range(3)}
@@ -262,32 +235,6 @@ def test_the_best_over_common_seeds_is_bold_although_another_one_also_has_easy_s
     rows = {row[0]: row[1:3] for row in paired_tables(runs, groups(runs))["Differences, paired by seed"].rows}
     assert rows["moon"] == ["0", "–"]
     assert not established_best(runs, groups(runs), "accuracy_last"), "nothing is known of MOON's difference"
-
-
-def test_what_was_not_tested_is_not_bold(tmp_path: Path, write_run: WriteRun) -> None:
-    """MOON was evaluated in other rounds, so its best round was compared with nobody's."""
-    write_seeds(write_run, "map", {seed: [0.5 + 0.01 * seed, 0.6 + 0.01 * seed] for seed in range(3)})
-    write_seeds(write_run, "fedavg", {seed: [0.4 + 0.01 * seed, 0.5 + 0.0101 * seed] for seed in range(3)})
-    moon = {seed: [0.7 + 0.01 * seed, 0.55 + 0.0102 * seed] for seed in range(3)}
-    for folder in write_seeds(write_run, "moon", moon):
-        change(folder, "config.federation.eval_every", 5)
-    found = bold(tmp_path)
-    assert set(found) == {"MAP"}
-    assert [cell.partition(" ")[0] for cell in found["MAP"]] == ["61.00", "61.00", "56.00"]
-
-
-def test_of_several_fedavgs_that_is_the_baseline_which_may_be_compared_with_most(write_run: WriteRun) -> None:
-    """The label of the one with fewer epochs comes first, but no other method has its budget."""
-    odd = write_seeds(write_run, "fedavg", {7: [0.5, 0.7]})[0]
-    change(odd, "config.local.epochs", 0.5)
-    write_run("usual", [0.4, 0.6])
-    write_run("map", [0.6, 0.8], method="map")
-    runs = write_run.load()
-    members = groups(runs)
-    assert [group.label for group in members] == ["fedavg epochs=0.5", "fedavg epochs=1", "map"]
-    table = target_table(runs, members)
-    assert table.titles[2] == "Rounds to fedavg epochs=1's best"
-    assert [row[2] for row in table.rows] == ["not comparable", "2.0", "1.0"]
 
 
 NAN = math.nan
@@ -311,9 +258,7 @@ def test_the_interval_is_welch_s_of_the_two_means(ours: list[float], spread: flo
 
 
 @pytest.mark.parametrize(("spread", "runs"), [(0.5, 0), (NAN, 3), (0.5, 1), (NAN, 0)])
-def test_a_print_of_unknown_spread_or_runs_adds_nothing_and_leaves_student_s_interval(
-    spread: float, runs: int
-) -> None:
+def test_a_print_of_unknown_spread_leaves_student_s_interval(spread: float, runs: int) -> None:
     ours = [80.0, 81.0, 80.4]
     found = difference(ours, PrintedNumber(80.0, spread, runs))
     assert found.freedom == 2
@@ -338,38 +283,13 @@ NARROW = [-0.1, 0.0, 0.1]  # error 0.1 / √3, so half of the 90 % interval is 2
         (-1.25, 1.0, "differs"),
     ],
 )
-def test_a_number_agrees_inside_differs_outside_and_needs_more_seeds_in_between(
-    off: float, margin: float, word: str
-) -> None:
+def test_a_number_agrees_inside_and_differs_outside(off: float, margin: float, word: str) -> None:
     assert agreement([80.0 + off + value for value in NARROW], EXACT, margin) == word
 
 
 @pytest.mark.parametrize("ours", [[], [97.0], [80.0, 80.0, 80.0], [80.0, math.inf, 80.0], [80.0, NAN, 80.0]])
-def test_one_seed_seeds_that_are_alike_and_values_that_are_not_finite_are_never_a_verdict(
-    ours: list[float],
-) -> None:
+def test_seeds_that_say_nothing_of_their_spread_are_never_a_verdict(ours: list[float]) -> None:
     """Counts may be alike in all seeds."""
     assert agreement(ours, EXACT, 50.0) == "too few seeds"
     assert agreement([80.5] * 3, EXACT, 1.0, counted=True) == "agrees"
     assert agreement([81.5] * 3, EXACT, 1.0, counted=True) == "differs"
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 10])
-@pytest.mark.parametrize(("spread", "runs", "more"), [(NAN, 0, 0.0), (0.5, 3, 0.02)])
-def test_a_coin_on_the_edge_of_the_margin_agrees_in_5_and_differs_in_2_5_per_cent_of_tables(
-    seeds: int, spread: float, runs: int, more: float
-) -> None:
-    """The true difference is the margin, so every verdict is wrong. Of 1,500 tables, four deviations more.
-
-    Without a printed spread the tests are exact; Welch's freedom is an approximation for so few runs.
-    """
-    random = np.random.default_rng(59)
-    words = []
-    for _ in range(1500):
-        told = PrintedNumber(0.0)
-        if runs:
-            drawn = random.normal(0.0, spread, runs)
-            told = PrintedNumber(float(drawn.mean()), float(drawn.std(ddof=1)), runs)
-        words.append(agreement(list(random.normal(1.0, 0.5, seeds)), told, 1.0))
-    assert words.count("agrees") / 1500 <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 1500) + more
-    assert words.count("differs") / 1500 <= 0.025 + 4 * math.sqrt(0.025 * 0.975 / 1500) + more

@@ -13,7 +13,7 @@ from raffed.analysis.loading import load_runs
 from raffed.analysis.reproduction.averages import ScorePair, averages_view, front
 from raffed.analysis.reproduction.differences import KINDS, added, difference_table, gain, to_best_other
 from raffed.analysis.reproduction.item_runs import Reproduction, load_item
-from raffed.analysis.reproduction.item_views import item_view, showable
+from raffed.analysis.reproduction.item_views import item_view
 from raffed.analysis.reproduction.printed import printed_values
 from raffed.analysis.runs.load import Runs, read_runs
 from raffed.analysis.table import TextTable
@@ -166,22 +166,6 @@ def written(parent: Path, name: str, accuracy: float, personal: float) -> Path:
     return parent / name
 
 
-def test_a_figure_without_printed_numbers_shows_ours_alone(tmp_path: Path) -> None:
-    """Fig. 11: its FedAvg is no row of a table, though Tables I and II have averages of a FedAvg."""
-    item = find_item("map/fig11")
-    found = load_item(write_item(item, "full", tmp_path, planned_runs(item, "full", tmp_path, [], 1)))
-    assert averages_view(found, load_runs([])) == ([], {})
-    assert not showable(found)
-    for cell in found.about["cells"]:
-        if cell["row"] in ("FedAvg", "MAP (lam = 0.5)") and cell["column"] == "FaMnist LeNet":
-            cell["runs"].append(str(written(tmp_path, cell["row"].partition(" ")[0], 0.5, 0.25)))
-    (drawn,), tables = averages_view(found, load_runs([tmp_path]))
-    (table,) = tables.values()
-    assert table.titles == ["Method", "Ours: aggregation %", "Ours: personalization %", "Ours: front"]
-    assert next(line for line in table.rows if line[0] == "MAP (lam = 0.5)")[1:] == ["50.0", "25.0", "yes"]
-    assert "MAP (lam = 0.5)" in svg(drawn.figure)
-
-
 @pytest.fixture
 def figure(tmp_path: Path) -> Reproduction:
     item = find_item("map/fig9")
@@ -189,9 +173,7 @@ def figure(tmp_path: Path) -> Reproduction:
     return load_item(path)
 
 
-def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_are_on_the_front(
-    figure: Reproduction,
-) -> None:
+def test_printed_averages_are_drawn_without_a_run_with_their_front(figure: Reproduction) -> None:
     """docs/papers/map.md §E6, Fig. 9: MAP and ScaMAP; all 21 methods of Table I are there."""
     (drawn,), tables = averages_view(figure, load_runs([]))
     (table,) = tables.values()
@@ -204,9 +186,7 @@ def test_printed_averages_are_drawn_without_a_run_and_the_paper_s_two_methods_ar
     assert front({name: ScorePair(*pair) for name, pair in pairs.items()}) == {"a", "b", "d", "e"}
 
 
-def test_ours_are_means_over_the_columns_that_all_methods_with_runs_have(
-    figure: Reproduction, tmp_path: Path
-) -> None:
+def test_ours_are_means_over_the_columns_that_all_have(figure: Reproduction, tmp_path: Path) -> None:
     for cell in figure.about["cells"]:
         at = {
             ("FedAvg", "FaMnist LeNet"): (0.8, 0.9),

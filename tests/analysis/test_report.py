@@ -55,9 +55,7 @@ def report(some_runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report([some_runs], tmp_path_factory.mktemp("report") / "new")
 
 
-def test_a_report_has_its_page_its_tables_and_its_picture_and_always_the_same_bytes(
-    report: Path, some_runs: Path, tmp_path: Path
-) -> None:
+def test_a_report_is_whole_and_has_the_same_bytes(report: Path, some_runs: Path, tmp_path: Path) -> None:
     assert report.name == "report.html"
     files = {"curves.png", "report.html", "summary.csv", "summary.md"}
     assert {path.name for path in report.parent.iterdir()} == files
@@ -261,9 +259,7 @@ def test_a_report_of_hostile_names_obeys_none(tmp_path: Path, write_run: WriteRu
     assert len(to_markdown(table).splitlines()) == len(names) + 2
 
 
-def test_tables_and_errors_of_the_terminal_read_no_markup_and_pass_no_escape_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_terminal_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in HOSTILE:
         show((name, "b"), [(name, "x")], title=name)
         show_pairs([(name, name)], title=name)

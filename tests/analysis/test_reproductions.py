@@ -16,7 +16,7 @@ from raffed.analysis.loading import load_runs
 from raffed.analysis.metrics.equivalence import PrintedNumber
 from raffed.analysis.report import find_items, write_loaded
 from raffed.analysis.reproduction.cell_values import cell_values
-from raffed.analysis.reproduction.claims import claim_results
+from raffed.analysis.reproduction.claims import ClaimResult, claim_results, claim_table
 from raffed.analysis.reproduction.item_runs import Reproduction, best_setting, run_folders, strays
 from raffed.analysis.reproduction.numbers import shown
 from raffed.analysis.reproduction.verdicts import Line, paper_table, result_lines, verdict
@@ -53,9 +53,7 @@ def line(
         (line([80.0], target=False), "not printed"),
     ],
 )
-def test_at_full_scale_a_number_agrees_if_its_whole_interval_is_within_the_margin(
-    found: Line, word: str
-) -> None:
+def test_a_number_agrees_if_its_whole_interval_is_in_the_margin(found: Line, word: str) -> None:
     assert verdict(found, "full", 0.5) == word
 
 
@@ -72,9 +70,7 @@ def test_at_full_scale_a_number_agrees_if_its_whole_interval_is_within_the_margi
         (2.0, (-3.0, -3.1, -2.9), False, "no target"),
     ],
 )
-def test_a_proxy_is_judged_by_the_sign_of_its_gain_over_the_baseline(
-    gain: float, gains: tuple[float, ...], target: bool, word: str
-) -> None:
+def test_a_proxy_is_judged_by_signs(gain: float, gains: tuple[float, ...], target: bool, word: str) -> None:
     found = line([50.0], 90.0, gain, gains, target)
     assert verdict(found, "proxy", 0.5) == word
     assert verdict(found, "smoke", 0.5) == "runs"
@@ -117,9 +113,7 @@ def rows_of(item: Reproduction, runs: Runs) -> list[dict[str, str]]:
     return [dict(zip(table.titles, row, strict=True)) for row in table.rows]
 
 
-def test_a_cell_is_the_mean_of_its_seeds_best_rounds_beside_the_print_and_gains_are_paired(
-    item: Reproduction,
-) -> None:
+def test_a_cell_is_the_mean_of_its_seeds_beside_the_print(item: Reproduction) -> None:
     """Of 60 and 62 half the 90 % interval is t(1) · √2 / √2 = 6.314."""
     runs = load_runs(run_folders(item))
     fedavg, fedmr = result_lines(item, runs)
@@ -143,11 +137,7 @@ def test_a_cell_is_the_mean_of_its_seeds_best_rounds_beside_the_print_and_gains_
 
 def test_an_average_needs_every_column_of_a_seed_and_says_if_it_is_of_a_part(item: Reproduction) -> None:
     second = [{**cell, "column": "FMNIST P10C2", "runs": cell["runs"][:1]} for cell in item.about["cells"]]
-    average = {
-        "column": "avg",
-        "of": ["FMNIST P5C2", "FMNIST P10C2"],
-        "printed": {**WHERE, "split": "avg"},
-    }
+    average = {"column": "avg", "of": ["FMNIST P5C2", "FMNIST P10C2"], "printed": {**WHERE, "split": "avg"}}
     lines = result_lines(*changed(item, cells=[*item.about["cells"], *second], averages=[average]))
     found = {(one.row, one.column): one for one in lines}
     assert found["FedAvg", "avg"].ours == pytest.approx([60.0])
@@ -157,9 +147,7 @@ def test_an_average_needs_every_column_of_a_seed_and_says_if_it_is_of_a_part(ite
     assert (row["Column"], row["Paper"], row["Ours"]) == ("avg of 1 of 5 columns", "–", "61.00")
 
 
-def test_a_cell_that_is_no_target_says_so_in_its_own_line_in_its_average_s_and_in_the_report(
-    item: Reproduction, tmp_path: Path
-) -> None:
+def test_a_cell_that_is_no_target_says_so_everywhere(item: Reproduction, tmp_path: Path) -> None:
     """A file without the word, as all were before it, is of targets."""
     about = json.loads((item.folder / "item.json").read_text())
     about["averages"] = [
@@ -219,9 +207,7 @@ def test_of_several_settings_the_best_by_the_mean_over_its_seeds_counts(tuned: A
         ({0: 0.9}, {1: 0.7, 2: 0.7}, "b"),  # without a common seed the one with most of them
     ],
 )
-def test_settings_are_compared_over_common_seeds_and_the_one_with_most_seeds_goes_first(
-    a: dict[int, float], b: dict[int, float], best: str, tuned: Any
-) -> None:
+def test_one_seed_chooses_no_setting(a: dict[int, float], b: dict[int, float], best: str, tuned: Any) -> None:
     of_a, of_b = ({seed: (score, 0.5) for seed, score in one.items()} for one in (a, b))
     item, runs = tuned("accuracy_last", a=of_a, b=of_b)
     assert best_setting(item, item.about["cells"][0], runs) == best
@@ -235,9 +221,7 @@ def test_settings_are_compared_over_common_seeds_and_the_one_with_most_seeds_goe
         (["FedAvg, c, b: diverged: a value is not finite"], "not printed", "holds"),
     ],
 )
-def test_a_best_of_settings_is_judged_once_all_of_them_were_tried(
-    left_out: list[str], word: str, claimed: str, tuned: Any
-) -> None:
+def test_a_best_needs_all_of_its_settings(left_out: list[str], word: str, claimed: str, tuned: Any) -> None:
     item, _ = tuned("accuracy_last", a={0: (0.80, 0.5), 1: (0.90, 0.5), 2: (0.90, 0.5)}, b={})
     claim = {"text": "it is good", "terms": [[1.0, "FedAvg", "c"]]}
     item, runs = changed(item, left_out=left_out, claims=[claim])
@@ -259,9 +243,7 @@ def test_another_measure_and_another_row_of_the_same_runs_follow_the_choice_of_t
     assert cell_values(both, place, runs) == pytest.approx({0: 78.0})
 
 
-def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
-    tmp_path: Path, write_run: WriteRun
-) -> None:
+def test_rounds_to_the_baseline_s_best_may_never_come(tmp_path: Path, write_run: WriteRun) -> None:
     curves = {"FedAvg": [0.1, 0.5, 0.4], "Quick": [0.6, 0.7, 0.7]}
     curves |= {"Late": [0.1, 0.2, 0.5], "Never": [0.1, 0.2, 0.49]}
     cells = [
@@ -273,9 +255,7 @@ def test_rounds_to_the_baseline_s_best_count_from_one_and_may_never_come(
 
 
 @pytest.mark.parametrize("about", [{}, {"search": {"grid": {}}}], ids=["a table", "a tuned table"])
-def test_a_seed_of_other_code_or_with_lacking_rows_is_left_out_of_its_cell(
-    tmp_path: Path, write_run: WriteRun, about: dict[str, object]
-) -> None:
+def test_strays_are_left_out_of_cells(tmp_path: Path, write_run: WriteRun, about: dict[str, object]) -> None:
     names = []
     for seed, digest in enumerate((ONE, OTHER, ONE, ONE)):
         code = [{"role": "method", "reference": "./own.py:own", "files": {"own.py": digest}}]
@@ -292,9 +272,7 @@ def test_a_seed_of_other_code_or_with_lacking_rows_is_left_out_of_its_cell(
     assert paper_table(item, runs).titles[-1] == "Runs left out"
 
 
-def test_a_paper_s_cell_counts_runs_that_were_rounded_in_several_ways(
-    tmp_path: Path, write_table: WriteTable
-) -> None:
+def test_a_cell_counts_runs_rounded_in_several_ways(tmp_path: Path, write_table: WriteTable) -> None:
     """FedAvg was begun with the machine's bits and ended with portable ones; FedMR has portable ones only."""
     item, _ = write_table({row: (None, [0.5, 0.6, 0.7]) for row in ("FedAvg", "FedMR")}, scale="proxy")
     for folder in ("FedAvg-2", "FedMR-0", "FedMR-1", "FedMR-2"):
@@ -359,3 +337,66 @@ def test_rows_may_differ_in_what_the_table_declares_and_in_nothing_else(
     last = str(paper_table(*changed(published, cells=cells, published=said)).rows[-1])
     assert left in last
     assert ("not comparable" in last) == bool(left)
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ([], "not run"),
+        ([1.0, 1.1], "too few seeds"),
+        ([1.0, 1.1, 0.9], "holds"),
+        ([-1.0, -1.1, -0.9], "fails"),
+        ([1.0, -1.0, 0.5], "not separated"),
+        ([0.5, 0.5, 0.5], "not separated"),  # without any spread nothing is known of it
+        ([60.0, 45.0, math.inf], "not separated"),
+        ([60.0, 45.0, math.nan], "not separated"),
+    ],
+)
+def test_a_claim_holds_or_fails_only_where_its_whole_interval_does(values: list[float], word: str) -> None:
+    assert ClaimResult("", values).verdict == word
+    given = "holds" if word in ("holds", "not run") else "says nothing: its premise does not hold"
+    assert ClaimResult("", [1.0, 1.1, 0.9], given=values).verdict == given
+
+
+@pytest.mark.parametrize(
+    ("values", "within", "word"),
+    [
+        ([0.0], 0.0, "holds"),
+        ([0.0, 1e-9], 0.0, "fails"),
+        ([], 0.0, "not run"),
+        ([0.1, 0.1], 0.3, "too few seeds"),
+        ([-0.1, -0.1, -0.1], 0.3, "holds"),
+        ([0.4, 0.4, 0.4], 0.3, "fails"),
+        ([-0.4, -0.4, -0.4], 0.3, "fails"),
+        ([0.0, 0.0, 0.3], 0.3, "not separated"),
+    ],
+)
+def test_what_is_near_holds_where_the_whole_interval_is(
+    values: list[float], within: float, word: str
+) -> None:
+    """The interval of 0, 0 and 0.3 is 0.1 ± 0.43. Counts that are alike in all seeds separate."""
+    assert ClaimResult("", values, (), within).verdict == word
+    assert ClaimResult("", [2.0, 2.0, 2.0], counted=True).verdict == "holds"
+
+
+def test_seeds_that_all_cells_have_are_paired(write_table: WriteTable) -> None:
+    """b has one more seed. The column m is the mean of IID; the last accuracy is the best one here."""
+    claims = [
+        {"text": "a above b", "terms": [[1.0, "a", "IID"], [-1.0, "b", "IID"]]},
+        {"text": "half", "terms": [[0.5, "a", "m"], [-1.0, "b", "IID", "accuracy_best"]], "minus": 20.0},
+        {"text": "a is a", "terms": [[1.0, "a", "IID"], [-1.0, "a", "IID"]], "within": 0.0},
+        {"text": "b", "terms": [[1.0, "b", "IID"]], "given": [[1.0, "a", "IID"], [-1.0, "b", "IID"]]},
+        {"text": "elsewhere", "terms": [[1.0, "a", "nowhere"]]},
+    ]
+    averages = [{"column": "m", "of": ["IID"], "whole": 1, "printed": {}}]
+    rows = {"a": (None, [0.8, 0.7]), "b": (None, [0.5, 0.6, 0.1])}
+    item, runs = write_table(rows, scale="proxy", baseline="b", claims=claims, averages=averages)
+    above, half, same, given, absent = claim_results(item, runs)
+    assert above.values == pytest.approx([30.0, 10.0])
+    assert half.values == pytest.approx([-30.0, -45.0])
+    assert (given.values, given.given) == (pytest.approx([50.0, 60.0]), pytest.approx([30.0, 10.0]))
+    assert (same.verdict, absent.verdict) == ("holds", "not run")
+    table = claim_table(item, runs)
+    assert table.rows[0] == ["a above b", "+20.00", "2", "too few seeds"]
+    smoke = claim_table(item._replace(about={**item.about, "scale": "smoke"}), runs)
+    assert [(row[0], row[-1]) for row in smoke.rows] == [("a is a", "runs, and the bits are equal")]

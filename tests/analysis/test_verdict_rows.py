@@ -30,9 +30,7 @@ AT_50, AT_54 = [0.499, 0.500, 0.501], [0.539, 0.540, 0.541]
 ALIKE = {"FedAvg": 50.0, "FedProx": 50.2, "FedRS": 49.8, "MOON": 55.0}
 
 
-def test_the_count_of_a_table_whose_rows_are_all_fedavg_stands_with_its_null_rate(
-    write_table: WriteTable,
-) -> None:
+def test_a_table_whose_rows_are_all_fedavg_cannot_tell(write_table: WriteTable) -> None:
     """Every row has FedAvg's accuracies: three of four printed numbers are within a point of them."""
     item, runs = write_table({row: (printed, AT_50) for row, printed in ALIKE.items()})
     found = agreement_of(item, runs)

@@ -20,7 +20,6 @@ from raffed.results import write_json
 from tests.analysis.conftest import WriteRun
 from tests.browser.chromium import Chromium, Tab, find_chromium
 
-HOSTILE = '<img src=x onerror="document.title=1">'
 PROGRAMS = (
     '<img src=x onerror="window.sprung=1">',
     "</script><script>window.sprung=1</script>",
@@ -69,7 +68,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of four runs. One method's name is markup."""
     folder = tmp_path_factory.mktemp("four")
     write = WriteRun(folder / "runs")
-    for number, method in enumerate(("fedavg", "fedprox", "map", HOSTILE)):
+    for number, method in enumerate(("fedavg", "fedprox", "map", PROGRAMS[0])):
         curve = accuracies(0.9 - 0.1 * number, 10)
         write(f"r{number}", curve, personal=curve[::-1], method=method, classes=4)
     return write_report([folder / "runs"], folder / "out")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser.chromium import Tab
-from tests.browser.conftest import HOSTILE, ITEM, PROGRAMS, OpenPage
+from tests.browser.conftest import ITEM, PROGRAMS, OpenPage
 
 pytestmark = pytest.mark.browser
 
@@ -263,27 +263,6 @@ def test_sections_fold_and_a_chart_that_was_folded_is_drawn_when_it_is_unfolded(
     assert page.js("[...document.querySelectorAll('details.part')].every(one => one.open)") is True
 
 
-def test_long_tables_and_lists_are_folded_at_first(sixty: Path, tab: OpenPage) -> None:
-    page = tab(sixty)
-    shut = page.js(
-        "[...document.querySelectorAll('details.part:not([open]) > summary')].map(one => one.textContent)"
-    )
-    assert "Classes and forgetting (last global model) (60 rows)" in shut
-    assert "Runs" in shut
-
-
-def test_a_name_with_markup_is_text_wherever_it_is_shown(four: Path, tab: OpenPage) -> None:
-    page = tab(four)
-    shown = page.js(
-        "document.querySelector('.chart').textContent + document.querySelector('.legend').textContent"
-    )
-    assert shown.count(HOSTILE[:4]) >= 2
-    assert HOSTILE in column(page, 0)
-    assert page.js("document.querySelectorAll('img[src=x], [onerror]').length") == 0
-    assert page.js("document.title").startswith("FedAvg, FedProx, MAP and <img")
-    assert page.complaints() == []
-
-
 def test_names_of_methods_runs_splits_classes_and_items_that_are_programs_are_shown_and_not_obeyed(
     strangers: Path, tab: OpenPage
 ) -> None:
@@ -306,16 +285,6 @@ def test_names_of_methods_runs_splits_classes_and_items_that_are_programs_are_sh
     assert page.complaints() == []
     asked = [one for one in page.requests() if not one.startswith("data:")]
     assert len(asked) == 1
-
-
-def test_a_table_scrolls_inside_itself(four: Path, tab: OpenPage) -> None:
-    page = tab(four, 420)
-    wide = page.js(
-        "(one => [one.scrollWidth > one.clientWidth, one.clientWidth <= 420])"
-        f"(document.querySelector('{TABLE}').parentNode)"
-    )
-    assert wide == [True, True]
-    assert page.js("document.documentElement.scrollWidth") == 420
 
 
 def test_without_scripts_the_page_shows_its_pictures_and_tables(four: Path, tab: OpenPage) -> None:

@@ -63,9 +63,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Images:
     return made
 
 
-def test_cinic_10_gives_every_class_folder_its_label_and_leaves_the_validation_part_out(
-    cinic: Images, tmp_path: Path
-) -> None:
+def test_cinic_10_s_folders_are_labels_without_the_validation_part(cinic: Images, tmp_path: Path) -> None:
     got, names = load_dataset("cinic-10", tmp_path), DATASETS["cinic10"].class_names
     assert names == tuple(sorted(names))
     wanted = [cinic[f"CINIC-10/train/{label}/{file}"] for label in names for file in ("a.png", "b.png")]
@@ -76,9 +74,7 @@ def test_cinic_10_gives_every_class_folder_its_label_and_leaves_the_validation_p
     assert (got.x.dtype, got.y.dtype, got.clients) == (np.uint8, np.int64, None)
 
 
-def test_tiny_imagenet_s_labels_are_the_sorted_wnids_and_its_test_set_the_validation_part(
-    tiny: Images, tmp_path: Path
-) -> None:
+def test_tiny_imagenet_is_tested_on_its_validation_part(tiny: Images, tmp_path: Path) -> None:
     got = load_dataset("tiny-imagenet", tmp_path)
     order = sorted(WNIDS)
     assert got.y.tolist() == [0, 0, 1, 1, 2, 2]
@@ -169,9 +165,7 @@ def test_the_counts_are_the_sheet_s_centre_by_centre_and_class_by_class() -> Non
 
 
 @pytest.mark.parametrize("name", ["train_test_split", "train_test_split.csv"])
-def test_images_labels_and_centres_come_in_the_table_s_order(
-    name: str, small: dict[str, np.ndarray], tmp_path: Path
-) -> None:
+def test_the_table_has_the_order_of_images(name: str, small: dict[str, np.ndarray], tmp_path: Path) -> None:
     (tmp_path / "ISIC2019" / "train_test_split").rename(tmp_path / "ISIC2019" / name)
     got = load_dataset("isic", tmp_path)
     assert got.x.shape == (3, 3, 224, 224)
@@ -181,9 +175,7 @@ def test_images_labels_and_centres_come_in_the_table_s_order(
     np.testing.assert_array_equal(got.x[1].transpose(1, 2, 0), small["ISIC_1"][:, 34:258])
 
 
-def test_images_as_published_are_preprocessed_as_in_flamby(
-    small: dict[str, np.ndarray], tmp_path: Path
-) -> None:
+def test_published_images_are_prepared_as_in_flamby(small: dict[str, np.ndarray], tmp_path: Path) -> None:
     """A uniform 448 x 600 image stays uniform: resized, its colour becomes the grey of the same norm,
     (R²+G²+B²)^½ / √3.
     """
@@ -213,9 +205,7 @@ def test_colour_constancy_evens_the_channels_sixth_order_norms_and_leaves_grey_a
 @pytest.mark.parametrize(
     ("shape", "wanted"), [((448, 600), (224, 300)), ((1024, 767), (299, 224)), ((100, 100), (224, 224))]
 )
-def test_the_shorter_side_becomes_224_and_the_other_follows_rounded_down(
-    shape: tuple[int, int], wanted: tuple[int, int]
-) -> None:
+def test_the_shorter_side_becomes_224(shape: tuple[int, int], wanted: tuple[int, int]) -> None:
     assert folders.shorter_side(picture(*shape, 0)).shape[:2] == wanted
 
 
@@ -240,9 +230,7 @@ def test_a_table_that_is_not_the_published_one_is_refused(
 
 
 @pytest.mark.slow
-def test_a_round_over_the_centres_trains_efficientnet_on_bent_200x200_crops_and_repeats_to_the_bit(
-    small: dict[str, np.ndarray], tmp_path: Path
-) -> None:
+def test_a_round_over_the_centres_repeats_to_the_bit(small: dict[str, np.ndarray], tmp_path: Path) -> None:
     import raffed
     from raffed import Data, Federation, Local, Model, RunConfig, Runtime
 

@@ -62,9 +62,7 @@ TABLE = np.linspace(-1, 1, 18).reshape(6, 3)
         (np.zeros((6, 2, 3, 4, 5)), np.float32),
     ],
 )
-def test_inputs_of_any_shape_are_stored_as_pixels_floats_or_numbers_of_words(
-    given: np.ndarray, stored: type
-) -> None:
+def test_inputs_are_stored_as_pixels_floats_or_numbers_of_words(given: np.ndarray, stored: type) -> None:
     found = made(x=given, x_test=given[:2]).x
     assert found.dtype == stored
     np.testing.assert_array_equal(found, given.astype(stored))

@@ -251,7 +251,7 @@ EMPTY = dict.fromkeys(("train_lengths", "train_indices", "test_lengths", "test_i
         ({"sha256": np.str_("0" * 64)}, "do not have the stored sha256"),
     ],
 )
-def test_the_file_of_a_stranger_with_one_fault_is_refused(
+def test_a_stranger_s_file_with_a_fault_is_refused(
     changes: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.npz"

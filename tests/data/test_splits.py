@@ -223,9 +223,7 @@ def test_every_family_of_splits_is_tried() -> None:
 
 @pytest.mark.usefixtures("digits_of_writers")
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_partition_by_name_and_as_file_gives_every_client_the_same_images(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_partition_by_name_and_as_file_gives_the_same_images(name: str, tmp_path: Path) -> None:
     text, style = FAMILIES[name]
     named = prepared(text)
     named.partition.save(tmp_path / "p.npz")

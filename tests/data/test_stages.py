@@ -68,9 +68,7 @@ def made(
 
 
 @pytest.mark.parametrize(("classes", "n_max", "imbalance", "total", "last"), LONG_TAILS)
-def test_long_tails_have_the_sheet_s_totals(
-    classes: int, n_max: int, imbalance: int, total: int, last: int
-) -> None:
+def test_long_tails_are_the_sheet_s(classes: int, n_max: int, imbalance: int, total: int, last: int) -> None:
     counts = schemes.long_tail(np.full(classes, n_max), imbalance)
     assert (counts[0], counts[-1], counts.sum()) == (n_max, last, total)
 
@@ -230,7 +228,7 @@ def test_a_saved_partition_with_stages_or_foreign_tests_comes_back_whole(text: s
         ({"stage_order": np.str_("outer")}, "do not have the stored sha256"),
     ],
 )
-def test_a_stranger_s_file_with_wrong_stages_is_refused(
+def test_wrong_stages_of_a_file_are_refused(
     changes: dict[str, np.ndarray], said: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.npz"
@@ -266,9 +264,7 @@ def test_what_the_data_cannot_give_in_stages_is_refused(text: str, said: str) ->
         ([45, 35, 20], 8, [4, 3, 1]),  # 3.6, 2.8, 1.6: two seats to .8 and .6
     ],
 )
-def test_seats_by_largest_remainder_with_one_for_each_class_held(
-    counts: list[int], size: int, seats: list[int]
-) -> None:
+def test_seats_go_by_largest_remainder(counts: list[int], size: int, seats: list[int]) -> None:
     assert stages.apportioned(np.array(counts), size).tolist() == seats
     with pytest.raises(UsageError, match="2 test samples a stage for 3 classes"):
         stages.apportioned(np.array([1, 1, 1]), 2)
@@ -276,9 +272,7 @@ def test_seats_by_largest_remainder_with_one_for_each_class_held(
 
 @settings(deadline=None)
 @given(shares=st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any), extra=st.integers(0, 60))
-def test_seats_add_up_and_are_within_one_of_exact_shares_where_one_seat_is_not_forced(
-    shares: list[int], extra: int
-) -> None:
+def test_seats_add_up_and_are_within_one_of_exact_shares(shares: list[int], extra: int) -> None:
     counts = np.array(shares)
     size = int((counts > 0).sum()) + extra
     seats = stages.apportioned(counts, size)

@@ -76,9 +76,7 @@ def every_crop(raw: np.ndarray, t: Transform) -> torch.Tensor:
 
 @pytest.mark.parametrize("mode", ["zeros", "reflect"])
 @pytest.mark.parametrize("flip", [False, True])
-def test_every_augmented_image_is_one_of_torchvisions_crops_and_all_of_them_occur(
-    mode: str, flip: bool
-) -> None:
+def test_augmented_images_are_torchvisions_crops_and_all_of_them_occur(mode: str, flip: bool) -> None:
     t = Transform(**COLOUR, crop_padding=2, padding_mode=mode, flip=flip)
     raw = images(1, side=8)
     possible = every_crop(raw[0], t)
@@ -238,7 +236,7 @@ class Watched(nn.Module):
 
 
 @pytest.mark.parametrize("x", [TABLE, WORDS], ids=["table", "words"])
-def test_a_table_and_numbers_of_words_reach_the_client_s_batches_unchanged(
+def test_inputs_reach_batches_unchanged(
     x: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def network(*_: object, **__: object) -> Net:
@@ -275,9 +273,7 @@ def test_a_table_and_numbers_of_words_reach_the_client_s_batches_unchanged(
         (np.zeros((0, 7), np.int32), torch.zeros((0, 7), dtype=torch.int64)),
     ],
 )
-def test_without_a_transform_inputs_are_prepared_as_their_type_says(
-    given: np.ndarray, prepared: Tensor
-) -> None:
+def test_without_a_transform_inputs_are_as_their_type_says(given: np.ndarray, prepared: Tensor) -> None:
     found = prepare_inputs(given, AS_IT_IS)
     assert found.dtype == prepared.dtype
     torch.testing.assert_close(found, prepared, rtol=0, atol=1e-7)

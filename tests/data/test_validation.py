@@ -28,9 +28,7 @@ def whole() -> Partition:
     return make_partition(parse_split("p10c2"), data.y, 10, None, seed=3, local_test=0.2)
 
 
-def test_every_client_gives_a_share_of_its_training_samples_and_the_others_keep_their_order(
-    whole: Partition,
-) -> None:
+def test_every_client_gives_a_share_and_the_others_keep_their_order(whole: Partition) -> None:
     """The order decides the batches; what leaves must not move the others."""
     divided = held_out(whole, 0.25, seed=3)
     assert divided.num_clients == 10
@@ -43,9 +41,7 @@ def test_every_client_gives_a_share_of_its_training_samples_and_the_others_keep_
     assert divided.sha256() == held_out(whole, 0.25, 3).sha256() != held_out(whole, 0.25, 4).sha256()
 
 
-def test_a_share_of_zero_changes_no_bit_of_a_partition_its_file_or_an_identity(
-    whole: Partition, tmp_path: Path
-) -> None:
+def test_a_share_of_zero_changes_no_bit(whole: Partition, tmp_path: Path) -> None:
     """The hash is the one that a default FedMR run had before validation parts existed."""
     assert held_out(whole, 0.0, 3) is whole
     identity = "0ed7dbb099793a1975d878b06f36a2d9f7c0b046cab411a2b705683c3ed4e811"

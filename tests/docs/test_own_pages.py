@@ -109,9 +109,7 @@ def test_the_table_on_own_tables_runs_as_it_stands_and_gives_verdicts(folder: Pa
     assert "Skew costs accuracy" in table
 
 
-def test_the_table_on_own_tables_has_cells_and_measures_and_its_program_prints_an_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_page_on_own_tables_has_cells_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
     table, program = blocks("own_table.md", "python")
     Path("items.py").write_text(table, encoding="utf-8")
     item = own_item("./items.py:TABLE", None)

@@ -57,9 +57,7 @@ def test_every_page_is_in_the_list_of_pages() -> None:
     assert listed == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
 
 
-def test_the_division_that_a_page_writes_is_one_that_a_run_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_takes_the_division_that_a_page_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clients with even and with odd numerals, a fifth of either kept for its own tests."""
     monkeypatch.chdir(tmp_path)
     page = DOCS / "partition_file.md"

@@ -33,9 +33,7 @@ def test_an_npz_file_without_a_test_set_gives_a_fifth_of_each_class(tmp_path: Pa
     assert np.bincount(found.y_test).tolist() == [2, 2]
 
 
-def test_a_fault_of_an_npz_file_is_named_with_file_and_array_and_no_pickle_is_carried_out(
-    tmp_path: Path,
-) -> None:
+def test_a_fault_of_an_npz_file_is_named_and_no_pickle_is_carried_out(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     with pytest.raises(DataFileError, match=r"a\.npz is missing"):
         import_npz(path)

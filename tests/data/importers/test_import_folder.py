@@ -62,9 +62,7 @@ def test_grey_images_have_one_channel_and_one_colour_image_makes_all_colour(clas
     assert import_folder(classes, colour="grey").x.shape[1] == 1
 
 
-def test_a_size_makes_images_of_all_sizes_alike_and_they_are_turned_as_their_camera_says(
-    classes: Path,
-) -> None:
+def test_a_size_makes_images_alike_and_they_are_turned_as_their_camera_says(classes: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by 90 degrees
     turned = save(classes / "cat" / "turned.jpg", 9, (4, 6))
@@ -171,9 +169,7 @@ VALIDATION = "'val' is the test set (there is no part for tests)"
         (("seg_train/seg_train", "seg_test/seg_test"), None),
     ],
 )
-def test_images_of_the_test_folder_are_the_test_set_in_any_spelling(
-    tmp_path: Path, parts: tuple[str, str], note: str | None
-) -> None:
+def test_a_test_folder_has_any_spelling(tmp_path: Path, parts: tuple[str, str], note: str | None) -> None:
     folder(tmp_path, *of_parts(*parts))
     (tmp_path / "__MACOSX" / "train").mkdir(parents=True)
     (tmp_path / "__MACOSX" / "train" / "._a.png").write_bytes(b"x")
@@ -254,9 +250,7 @@ def test_arrays_are_known_by_the_usual_names_of_their_parts(tmp_path: Path, name
     assert notes == [*told, "not used: mean"]
 
 
-def test_arrays_of_medmnist_have_labels_in_a_column_and_a_validation_part_that_is_not_used(
-    tmp_path: Path,
-) -> None:
+def test_arrays_of_medmnist_have_labels_in_a_column_and_an_unused_part(tmp_path: Path) -> None:
     parts = {"train": X, "val": X[:6], "test": X[:4]}
     made = {f"{part}_images": x for part, x in parts.items()}
     made |= {f"{part}_labels": Y[: len(x), None] for part, x in parts.items()}

@@ -48,9 +48,7 @@ def test_a_place_on_disk_is_read_without_a_network(images: hf.Dataset, tmp_path:
     assert len(found.x_test) == (8 if form == "parts" else 0)
 
 
-def test_partitions_of_flwr_datasets_are_the_clients_and_token_ids_and_tables_are_columns_too(
-    images: hf.Dataset,
-) -> None:
+def test_partitions_are_the_clients_and_token_ids_are_columns_too(images: hf.Dataset) -> None:
     parts = [images.select(range(0, 3)), images.select(range(3, 8))]
     found = import_flwr(parts, label="y", test_data=images)
     assert found.clients.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
@@ -62,9 +60,7 @@ def test_partitions_of_flwr_datasets_are_the_clients_and_token_ids_and_tables_ar
 
 
 @pytest.mark.parametrize("order", [["cat", "dog"], ["dog", "cat"], ["bat", "dog", "cat"]])
-def test_the_classes_and_clients_of_a_test_part_are_known_by_their_names(
-    images: hf.Dataset, order: list[str]
-) -> None:
+def test_classes_and_clients_of_a_test_part_have_names(images: hf.Dataset, order: list[str]) -> None:
     """A part that was saved by itself may number the same names differently."""
     kinds = images.features.copy()
     kinds["y"] = hf.ClassLabel(names=order)

@@ -135,9 +135,7 @@ def test_a_fault_is_refused_in_one_line_that_names_the_column_and_row(case: str)
         ("bytes.csv", b"a,y\n\xff\xfe\x00,0\n1,1\n", "bytes.csv is not UTF-8: line 2 holds the byte 0xFF"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(
-    tmp_path: Path, name: str, content: bytes | None, words: str
-) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=words):
@@ -160,11 +158,7 @@ def test_a_test_file_of_other_columns_types_or_labels_is_refused_by_its_column(t
 
 @pytest.mark.parametrize(
     "tests",
-    [
-        "site,y,code,b,a\nn,z,8,30,1\n",
-        "y;b;a;code;site\nz;30;1;8;n\n",
-        "y,b,more,a,code\nz,30,5,1,8\n",
-    ],
+    ["site,y,code,b,a\nn,z,8,30,1\n", "y;b;a;code;site\nz;30;1;8;n\n", "y,b,more,a,code\nz,30,5,1,8\n"],
     ids=["other order", "other separator", "one more and no clients"],
 )
 def test_a_second_table_has_its_features_by_their_names(tmp_path: Path, tests: str) -> None:

@@ -85,9 +85,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_keeps_the_name_of_its_file_when_the_cache_had_the_same_arrays_from_another(
-    table: Path, tmp_path: Path
-) -> None:
+def test_a_run_keeps_the_name_of_its_file_whatever_the_cache_had(table: Path, tmp_path: Path) -> None:
     """The name is a column of the rows, so a resumed run had two names and other hashes."""
     copy = tmp_path / "copy.csv"
     copy.write_bytes(table.read_bytes())
@@ -100,9 +98,7 @@ def test_a_run_keeps_the_name_of_its_file_when_the_cache_had_the_same_arrays_fro
     assert read_metrics(tmp_path / "part")["dataset"].unique().to_pylist() == [str(copy)]
 
 
-def test_a_run_is_verified_from_the_cache_or_from_the_same_file_only(
-    table: Path, tmp_path: Path, cache: ArrayCache
-) -> None:
+def test_a_run_is_verified_from_cache_or_same_file(table: Path, tmp_path: Path, cache: ArrayCache) -> None:
     content = table.read_text()
     raffed.run(config(f"csv:{table}?label=target"), tmp_path / "run")
     sha256 = read_run(tmp_path / "run")["data_sha256"]
@@ -132,9 +128,7 @@ def test_a_stopped_run_of_arrays_resumes_to_the_same_bits(tmp_path: Path, cache:
         raffed.resume(tmp_path / "other")
 
 
-def test_a_data_set_comes_back_from_the_cache_with_everything_that_decides_results(
-    cache: ArrayCache,
-) -> None:
+def test_a_data_set_comes_back_whole_from_the_cache(cache: ArrayCache) -> None:
     """What is told of a table beside its arrays is kept too, and does not change the hash."""
     x, y = np.arange(160, dtype=np.uint8).reshape(40, 1, 2, 2), np.arange(40) % 2
     owners = {"clients": np.arange(40) % 3, "test_clients": [0, 1, 2, -1]}
@@ -163,9 +157,7 @@ def test_a_run_never_downloads_because_its_folder_says_so() -> None:
         load_own("hf:somebody/something", "0" * 64)
 
 
-def test_a_function_of_the_users_gives_the_data_and_anything_else_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_of_the_users_gives_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(
         "import numpy as np, raffed\n"
         "def load():\n"

@@ -38,9 +38,7 @@ def refusal(path: Path, **more: str | tuple[str, ...]) -> str:
 @pytest.mark.parametrize(
     ("mark", "notes"), [(";", ("semicolons",)), ("\t", ("tabs",)), ("|", ("bars",)), (",", ())]
 )
-def test_columns_that_other_characters_separate_are_read_and_named(
-    write: Write, mark: str, notes: tuple[str, ...]
-) -> None:
+def test_other_separators_are_read_and_named(write: Write, mark: str, notes: tuple[str, ...]) -> None:
     path = write("age,city,y\n1.5,a b,x\n2.5,c,z\n".replace(",", mark))
     found = import_table(path, label="y", test=0.0)
     assert found.x.tolist() == [[-1, 1, 0], [1, 0, 1]]
@@ -48,8 +46,7 @@ def test_columns_that_other_characters_separate_are_read_and_named(
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["a;b;y\n0,25;3;x\n-1,5;4;z\n0,25;3;x\n", 'a,b,y\n"0,25",3,x\n"-1,5",4,z\n"0,25",3,x\n'],
+    "content", ["a;b;y\n0,25;3;x\n-1,5;4;z\n0,25;3;x\n", 'a,b,y\n"0,25",3,x\n"-1,5",4,z\n"0,25",3,x\n']
 )
 def test_decimal_commas_are_the_numbers_that_points_would_give(write: Write, content: str) -> None:
     found = import_table(write(content), label="y", test=0.0)
@@ -57,17 +54,13 @@ def test_decimal_commas_are_the_numbers_that_points_would_give(write: Write, con
     assert np.array_equal(found.x, import_table(frame, label="y", test=0.0).x)
 
 
-def test_commas_that_may_separate_thousands_are_refused_unless_the_column_holds_categories(
-    write: Write,
-) -> None:
+def test_commas_that_may_separate_thousands_are_refused_but_for_categories(write: Write) -> None:
     path = write("a;y\n1,100;x\n2,200;z\n1,100;x\n")
     assert "column 'a' may separate decimals or thousands, as in line 2" in refusal(path)
     assert import_table(path, label="y", test=0.0, categorical=("a",)).x.shape == (3, 2)
 
 
-def test_text_in_another_encoding_is_refused_with_its_line_and_the_command_that_converts_it(
-    write: Write,
-) -> None:
+def test_text_in_another_encoding_is_refused_with_the_converting_command(write: Write) -> None:
     said = refusal(write("a,city,y\n1,Bonn,x\n2,Zürich,z\n".encode("latin-1")))
     assert "is not UTF-8: line 3 holds the byte 0xFC, which is 'ü'" in said
     assert "iconv -f WINDOWS-1252 -t UTF-8 t.csv" in said
@@ -91,9 +84,7 @@ def test_a_fault_of_a_csv_file_is_named_by_the_line_that_an_editor_shows(write: 
     assert words in refusal(write(content))
 
 
-def test_numbers_longer_than_a_float_holds_are_refused_as_features_and_exact_as_categories_and_labels(
-    write: Write,
-) -> None:
+def test_numbers_longer_than_a_float_holds_are_exact_or_refused(write: Write) -> None:
     number, other = "9007199254740993", "9007199254740999"
     path = write(f"id,a,y\n{number},1,x\n{other},2,z\n")
     said = refusal(path)
@@ -143,9 +134,7 @@ def test_what_names_something_keeps_its_letters_and_numbers_are_in_their_order(r
     assert read(sites, "a,s,y", client="s").client_names == tuple(f"site {n}" for n in range(1, 13))
 
 
-def test_line_breaks_in_quotes_blanks_and_separators_at_the_ends_of_lines_do_not_count(
-    read: Read, tmp_path: Path
-) -> None:
+def test_line_breaks_in_quotes_blanks_and_last_separators_are_none(read: Read, tmp_path: Path) -> None:
     """The file is of several blocks for its parser."""
     remark, towns = "seen twice\nlast in May, by phone", ("Bonn", "Jena", "Ulm")
     found = read(
@@ -220,9 +209,7 @@ def test_one_bad_value_among_numbers_and_a_label_that_is_a_quantity_are_refused(
         read([(n % 7, 1000 + 3 * n) for n in range(80)], "a,y")
 
 
-def test_a_file_with_tests_has_the_clients_and_categories_of_training_by_their_letters(
-    write: Write, tmp_path: Path
-) -> None:
+def test_clients_and_categories_are_known_by_their_letters(write: Write, tmp_path: Path) -> None:
     """A column is numbers in one csv file and text in another one, because of one value."""
     test = tmp_path / "test.csv"
     test.write_text("y,site,zip\na,01,01\nb,1,1\nb,2,2\n")
