@@ -1,4 +1,4 @@
-"""What is counted of verdicts, and where it stands: the null rate, files for programs, the checker's page."""
+"""What is counted of verdicts, and where it stands: the null rate and files for programs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.reproduction.null_rate import CANNOT_TELL, Agreement, agreement_of
 from raffed.analysis.reproduction.verdict_rows import VERDICT_COLUMNS, verdict_rows, write_verdicts
 from raffed.analysis.sections import paper_section
-from raffed.reproductions.pages.checker_page import _line, main
+from raffed.reproductions.pages.checker_page import _line
 from raffed.reproductions.pages.packed.files import pack_folder, read_records
 
 from tests.analysis.conftest import WriteRun, WriteTable
-from tests.analysis.written_item import written_item
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_50, AT_54 = [0.499, 0.500, 0.501], [0.539, 0.540, 0.541]
@@ -135,70 +134,3 @@ def test_json_and_csv_have_the_same_rows_and_the_documented_columns(folder: Path
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.MULTILINE)) == VERDICT_COLUMNS
     pack_folder(folder, folder / "packed")
     assert not [name for name in read_records(folder / "packed").objects if "verdicts" in name]
-
-
-# The page on what came out of other people's tables
-
-PUBLISHED = {
-    **{"source": "someone", "protocol": "the last round", "needs": "nothing", "cost": "nothing"},
-    **{"defects": ["It is misprinted."], "absent": {}, "lacks": []},
-}
-
-
-@pytest.fixture
-def checked(tmp_path: Path, write_run: WriteRun) -> Path:
-    """Two methods with three seeds: one at the printed level, and one ten points above it."""
-    cells = []
-    for row, scores in {"FedAvg": [0.5, 0.501, 0.502], "FedRS": [0.6, 0.602, 0.604]}.items():
-        runs = [
-            f"../{write_run(f'{row}-{seed}', [score], method=row.lower(), seed=seed).name}"
-            for seed, score in enumerate(scores)
-        ]
-        cells.append({"row": row, "column": "IID", "printed": {"value": 50.0}, "runs": runs})
-    claims = [{"text": "FedRS is above FedAvg", "terms": [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]}]
-    about = {"picture": "", "study": "", "studies": [], "published": PUBLISHED, "claims": claims}
-    written_item(tmp_path / "item", cells, name="t", title="A table", unit="accuracy, %", **about)
-    (tmp_path / "prose").mkdir()
-    return tmp_path
-
-
-def page_with(table: Path, prose: str) -> int:
-    (table / "prose" / "own-t.md").write_text(prose, encoding="utf-8")
-    return main([str(table), "--out", str(table / "page.md"), "--prose", str(table / "prose")])
-
-
-COUNTED = f"agrees 1, differs 1. 1 of 2 agree; FedAvg in their place: 2 of 2. {CANNOT_TELL}"
-NUMBERS = {
-    "FedRS | IID": "60.20 ± 0.50",  # 60.0, 60.2, 60.4: t = 4.303, s/√3 = 0.1155
-    "FedRS | IID | mean": "60.20",
-    "FedRS | IID | printed": "50.00",
-    "FedRS | IID | off": "+10.20",
-    "FedRS | IID | span": "0.40",
-    "FedRS | IID | seed 2": "60.40",
-    "FedRS | IID | gain": "+10.10 ± 0.25",
-    "FedAvg | IID | − FedRS": "−10.10 ± 0.25",
-    "FedRS | IID | order": "above",
-    "FedRS | IID | diverged": "0",
-    "cells": COUNTED,
-    "claims": "holds 1",
-}
-
-
-def test_the_page_counts_verdicts_and_puts_numbers_in_the_place_of_expressions(checked: Path) -> None:
-    prose = "\n".join(f"[{number}] is {{{{{expression}}}}}." for expression, number in NUMBERS.items())
-    assert page_with(checked, prose) == 0
-    text = (checked / "page.md").read_text(encoding="utf-8")
-    assert [number for number in NUMBERS.values() if f"[{number}] is {number}." not in text] == []
-    assert f"| own/t | full | {COUNTED} | holds 1 | 6 | 0, 1, 2 |" in text
-    assert "`raffed reproduce own/t --scale full --out checker --execution serial` makes them again" in text
-    assert "It is misprinted." in text
-
-
-@pytest.mark.parametrize(
-    "expression", ["FedProx | IID", "FedRS | IID | seed 9", "FedRS | IID | gian", "FedRS"]
-)
-def test_an_expression_without_a_number_is_refused(
-    checked: Path, expression: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert page_with(checked, f"It is {{{{{expression}}}}}.\n") == 2
-    assert "own/t, full: A table: " in capsys.readouterr().err
