@@ -6,7 +6,6 @@ import hashlib
 import io
 import random
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
-from raffed.data.dataset import Dataset
 from raffed.data.partition import make_partition
 from raffed.data.partition_file import Partition
 from raffed.data.picture import _canvas, _draw_counts, _round_numbers, draw_partition
@@ -184,18 +182,6 @@ def test_the_hash_is_of_roles_lengths_and_indices_and_not_of_the_recipe() -> Non
     numbers = b"".join(number.to_bytes(8, "little") for number in (2, 1, 1, 2, 3))
     assert base.lists_sha256() == held.lists_sha256() == hashlib.sha256(numbers).hexdigest()
     assert base.lists_sha256() not in [other.lists_sha256() for other in others[:3]]
-
-
-@pytest.mark.realdata
-def test_femnist_has_a_client_for_each_of_240_writers(real: Callable[[str], Dataset]) -> None:
-    data = real("femnist")
-    p = make_partition(parse_split("natural"), data.y, 62, data.clients, seed=0)
-    assert p.num_clients == 240
-    for client, (train, test) in enumerate(zip(p.train, p.test, strict=True)):
-        own = np.concatenate([train, test])
-        assert set(data.clients[own].tolist()) == {client}
-        assert len(test) == len(own) // 5
-    assert p.recipe["leftovers"] == 0
 
 
 def stored(**changes: Any) -> bytes:

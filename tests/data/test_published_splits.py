@@ -167,16 +167,6 @@ def test_a_client_that_has_its_share_gets_no_sample_of_a_later_class() -> None:
     assert (sizes(few), few.recipe["leftovers"]) == ([50] * 4, 300), "classes without an owner are left over"
 
 
-def test_a_common_test_part_is_taken_first_and_dealt_to_the_clients() -> None:
-    labels = classes_of(100)
-    found = divided("capped-dirichlet:4:1.0:10:pfllib:0.25:3", labels)
-    assert sum(map(len, found.test)) == 250
-    assert sum(sizes(found)) == 750
-    assert max(map(len, found.test)) - min(map(len, found.test)) <= 1
-    first = np.random.RandomState(3).permutation(1000)[:250]  # as train_test_split
-    np.testing.assert_array_equal(np.concatenate(found.test), first)
-
-
 @pytest.mark.parametrize(
     ("text", "local_test", "said"),
     [
