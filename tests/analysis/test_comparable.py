@@ -19,6 +19,7 @@ from raffed.analysis.runs.comparable import MARK, apart, comparability, differen
 from raffed.analysis.runs.conditions import ALIKE
 from raffed.analysis.runs.groups import groups
 from raffed.analysis.runs.load import Runs
+from raffed.analysis.sections import task_sections
 from raffed.analysis.sweeps import Sweep, tuning_table
 from raffed.analysis.table import as_markdown
 from raffed.reproductions.pages.pack_records import main as pack
@@ -161,8 +162,8 @@ def three(write_run: WriteRun) -> Runs:
     return write_run.load()
 
 
-def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, write_run: WriteRun) -> None:
-    runs = three(write_run, tmp_path)
+def test_every_view_keeps_or_marks_what_may_not_be_compared(write_run: WriteRun) -> None:
+    runs = three(write_run)
     members = tasks(runs)["digits", "p10c2"]
     table = comparison_table(runs, members)
     assert [line[0] for line in table.rows] == ["fedavg", "map"]
@@ -179,6 +180,7 @@ def test_every_view_keeps_or_marks_what_may_not_be_compared(tmp_path: Path, writ
     assert "<strong>90.00" not in best
     assert f"<td>map{MARK}</td>" in best
     assert apart(runs, members) == "≠ marks 1 of 3 rows: it may not be compared with the other 2."
+    assert "Last aggregation against last personalization accuracy" in task_sections(runs, members)
 
 
 def test_sets_that_may_be_compared_are_tested_among_themselves_only(write_run: WriteRun) -> None:

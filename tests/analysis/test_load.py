@@ -394,3 +394,10 @@ def test_python_gives_the_rows_that_the_page_has(tmp_path: Path) -> None:
         lines = (tmp_path / "report" / "summary.md").read_text(encoding="utf-8").splitlines()
         assert [line for line in lines if line.startswith("| FedAvg")] == lines[2:3]
         assert lines[3:] == []
+
+
+def test_fewer_rounds_of_a_seed_are_told_with_both_numbers(tmp_path: Path, write_run: WriteRun) -> None:
+    for name, rounds in (("a", 2), ("b", 3)):
+        write_run(name, [0.5] * rounds, state="stopped", planned=9)
+    why = "seed 0 is there already with more rounds: b has 3, this run 2"
+    assert (only(tmp_path).used, only(tmp_path).left_out) == (("b",), (("a", why),))

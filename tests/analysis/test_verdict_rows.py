@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from raffed.analysis.item_tables import item_markdown
 from raffed.analysis.loading import load_runs
+from raffed.analysis.reproduction.filled import filled
 from raffed.analysis.reproduction.item_runs import load_item, run_folders
 from raffed.analysis.reproduction.null_rate import CANNOT_TELL, Agreement, agreement_of
 from raffed.analysis.reproduction.verdict_rows import VERDICT_COLUMNS, verdict_rows, write_verdicts
@@ -134,3 +135,31 @@ def test_json_and_csv_have_the_same_rows_and_the_documented_columns(folder: Path
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", part, re.MULTILINE)) == VERDICT_COLUMNS
     pack_folder(folder, folder / "packed")
     assert not [name for name in read_records(folder / "packed").objects if "verdicts" in name]
+
+
+# Expressions in prose, which the numbers of a table replace
+
+NUMBERS = {
+    "FedRS | IID": "60.20 ± 0.50",  # 60.0, 60.2, 60.4: t = 4.303, s/√3 = 0.1155
+    "FedRS | IID | mean": "60.20",
+    "FedRS | IID | printed": "50.00",
+    "FedRS | IID | off": "+10.20",
+    "FedRS | IID | span": "0.40",
+    "FedRS | IID | seed 2": "60.40",
+    "FedRS | IID | gain": "+10.10 ± 0.25",
+    "FedAvg | IID | − FedRS": "−10.10 ± 0.25",
+    "FedRS | IID | order": "above",
+    "FedRS | IID | diverged": "0",
+    "claims": "holds 1",
+}
+
+
+def test_an_expression_is_replaced_by_its_number_and_refused_without_one(write_table: WriteTable) -> None:
+    claim = {"text": "above", "terms": [[1.0, "FedRS", "IID"], [-1.0, "FedAvg", "IID"]]}
+    rows = {"FedAvg": (50.0, [0.5, 0.501, 0.502]), "FedRS": (50.0, [0.6, 0.602, 0.604])}
+    item, runs = write_table(rows, claims=[claim])
+    found = {expression: filled(f"{{{{{expression}}}}}", item, runs) for expression in NUMBERS}
+    assert found == NUMBERS
+    for wrong in ("FedProx | IID", "FedRS | IID | seed 9", "FedRS | IID | gian", "FedRS"):
+        with pytest.raises(ValueError, match="t: "):
+            filled(f"It is {{{{{wrong}}}}}.", item, runs)

@@ -27,6 +27,7 @@ from raffed.analysis.metrics.classes import (
 from raffed.analysis.metrics.gains import client_gains
 from raffed.analysis.metrics.measures import measures
 from raffed.analysis.metrics.stages import a_glo, a_loc, a_sel, stage_counts, stage_forgetting
+from raffed.analysis.metrics.stages import forgetting as forgetting_of_stages
 from raffed.analysis.metrics.targets import target_table
 from raffed.analysis.report import write_loaded
 from raffed.analysis.runs.differing import differing
@@ -326,7 +327,7 @@ def test_a_run_s_forgetting_is_the_mean_over_clients_at_their_last_visits(tmp_pa
     first = [(1, 0, 0, 1.0), (2, 1, 0, 0.0), (3, 0, 0, 0.9), (4, 1, 0, 0.5), (1, 0, 1, 0.6), (2, 1, 1, 0.7)]
     rows = [own(*one, "accuracy_stage0") for one in [*first, (1, 0, 2, 0.3)]]
     rows.append(own(4, 1, 0, 0.8, "accuracy_stage1"))
-    assert forgetting(written(tmp_path, rows))["run"] == pytest.approx((0.4 - 0.1) / 2)
+    assert forgetting_of_stages(written(tmp_path, rows))["run"] == pytest.approx((0.4 - 0.1) / 2)
 
 
 def test_mpfedcon_s_accuracy_is_over_all_parties_and_the_last_ten_rounds(tmp_path: Path) -> None:

@@ -315,7 +315,10 @@ def broken_leaf() -> dict[str, Any]:
     return {
         "not json": "{",
         "too deep": "[" * 100_000,
+        "a list": [],
         "no users": {"num_samples": [], "user_data": {}},
+        "no samples": one([], [], 0),
+        "more images": one(image * 2, [1]),
         "user missing": {**one(image, [1]), "users": ["a", "b"], "num_samples": [1, 1]},
         "users twice": {**one(image, [1]), "users": ["a", "a"], "num_samples": [1, 1]},
         "unhashable user": {**one(image, [1]), "users": [["a"]]},
@@ -371,3 +374,10 @@ def test_leaf_s_own_tree_is_found_and_its_test_rows_are_the_writers_own(tmp_path
     assert [part.tolist() for part in own.test] == [[0], [1]]
     cut = make_partition(*request, 0.0, got.y_test, got.test_clients)
     assert [part.tolist() for part in cut.test] == [[], []]
+
+
+def test_every_data_set_but_the_digits_has_a_loader_that_names_the_missing_file(tmp_path: Path) -> None:
+    assert len(DATASETS) == 11
+    for name in set(DATASETS) - {"digits"}:
+        with pytest.raises(DataFileError, match=str(tmp_path)):
+            load_dataset(name, tmp_path)

@@ -195,11 +195,15 @@ def test_the_hash_is_that_of_types_shapes_bytes_and_class_names_and_of_nothing_e
     assert len({one.sha256() for one in [first, *other]}) == 6
 
 
-@pytest.mark.parametrize("spoil", ["cut", "no about", "other arrays"])
+@pytest.mark.parametrize("spoil", ["bit", "cut", "no about", "other arrays"])
 def test_a_damaged_file_is_refused_and_says_how_to_replace_it(cache: ArrayCache, spoil: str) -> None:
     sha256 = cache.put(stored())
     file = cache.file_of(sha256)
-    if spoil == "cut":
+    if spoil == "bit":
+        raw = bytearray(file.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        file.write_bytes(bytes(raw))
+    elif spoil == "cut":
         file.write_bytes(file.read_bytes()[:500])
     elif spoil == "no about":
         np.savez(file, x=WHOLE)

@@ -122,6 +122,7 @@ def test_as_many_clients_as_samples_allow_is_possible_and_one_more_is_refused(sc
     ("text", "changes", "said"),
     [
         ("p10c11", {}, "11 classes a client, but the data has 10"),
+        ("p4c2", {}, "4 x 2 places cannot hold 10 classes"),
         ("p500c3", {}, "use fewer clients"),
         ("shards:10:100", {}, "1000 shards need more than 700 samples"),
         ("natural", {"groups": None}, "does not say who made which sample"),
@@ -221,6 +222,7 @@ EMPTY = dict.fromkeys(("train_lengths", "train_indices", "test_lengths", "test_i
     [
         ({"format": np.int64(3)}, "partition format 3"),
         ({"format": np.int64(2)}, "lacks the arrays stage_order, test_pool, test_stages, train_stages"),
+        ({"format": np.array([1])}, "format is int64 (1,)"),
         ({"num_classes": np.int64(0)}, "num_classes = 0"),
         ({"test_indices": np.array([1])}, "listed twice"),
         ({"train_indices": np.array([5, 1, -2])}, "must not be below 0"),

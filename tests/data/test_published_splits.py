@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyarrow import parquet
+from typer.testing import CliRunner
 
+from raffed.cli.app import app
 from raffed.data.dataset import Dataset
 from raffed.data.files import IntArray
 from raffed.data.importers.pfllib import DividedData, export, import_pfllib
@@ -175,6 +177,7 @@ def test_a_client_that_has_its_share_gets_no_sample_of_a_later_class() -> None:
         ("capped-dirichlet:10:0.5:60", None, "500 samples cannot give 10 clients 60 each"),
         ("capped-dirichlet:10:0.00001:45", None, "use a larger alpha, fewer clients or a smaller"),
         ("capped-dirichlet:10:0.5:10:pfllib:0.2", 0.2, "set local_test to 0"),
+        ("class-groups:500:2", None, "use fewer clients"),
         ("class-groups:40:2:fedvls:1", None, "use pfllib or another seed"),
         ("power-law:15:2", None, "must be a multiple of the 10 classes"),
         ("power-law:50:2", None, "class 0 has 50 samples for 10 clients"),
@@ -267,3 +270,9 @@ def test_an_export_that_is_not_possible_is_refused_in_one_line(
     data = np.zeros((40, 5000)) if "wide" in target else X
     with pytest.raises(UsageError, match=words):
         export(exported(data, tests=False), target)
+
+
+def test_the_command_exports_digits_in_0_to_1(tmp_path: Path) -> None:
+    words = ["splits", "iid:2", "--local-test", "0.2", "--export", f"pfllib:{tmp_path / 'out'}"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert import_pfllib(tmp_path / "out").x.max() == 1.0

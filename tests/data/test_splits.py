@@ -80,6 +80,7 @@ def test_a_text_means_one_split(text: str, split: Split) -> None:
     [
         ("dirichlet:100", "dirichlet:CLIENTS:ALPHA"),
         ("lognormal:150:3:duplicates", "lognormal:CLIENTS:CLASSES"),
+        ("stages:20:4:5", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
         ("stages:20:4:5:ifx", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
         ("stages:20:4:5:if50:outer:outer", "stages:CLIENTS:CLASSES:STAGES:ifIMBALANCE"),
         ("natural:", "natural or natural:CLIENTS"),

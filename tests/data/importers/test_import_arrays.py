@@ -74,6 +74,7 @@ REFUSED: dict[str, tuple[Given, str]] = {
     "a label too few": ({"y": Y[:5]}, "y has 5 labels for 6 samples"),
     "whole numbers as floats": ({"y": Y.astype(float)}, r"give whole numbers: y\.astype\(int\)"),
     "labels as one-hot rows": ({"y": np.eye(3)[Y]}, r"y is float64 \(6, 3\).* one-hot, .*: y\.argmax\(1\)"),
+    "scores of classes": ({"y": np.full((6, 3), 0.3)}, "several labels per sample do not fit"),
     "a number with a fraction": ({"y": Y + 0.5}, r"row 0 has 0\.5, and raffed classifies"),
     "labels as bytes": ({"y": Y.astype("S1")}, r"y\.astype\(str\)"),
     "a missing label": ({"y": np.array(["a", None, "b"] * 2, dtype=object)}, "no label in row 1"),
@@ -179,6 +180,9 @@ def test_a_torch_data_set_is_read_item_by_item_and_its_images_get_their_channels
     pixels = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
     image = Image.fromarray(pixels)
     assert np.array_equal(import_torch([(image, 0), (image, 1)]).x[1], pixels.transpose(2, 0, 1))
+    palette = Image.new("P", (2, 3))
+    palette.putpalette([200, 100, 50])
+    assert import_torch([(palette, 0), (palette, 1)]).x[1, :, 0, 0].tolist() == [200, 100, 50]
     for items, words in (
         ([torch.zeros(3)], "item 0 is a Tensor, but must be"),
         ([(torch.zeros(3), 0), (torch.zeros(4), 1)], r"item 1 has shape \(4,\), item 0 \(3,\)"),
