@@ -1,4 +1,4 @@
-"""The report is whole, opens without a network, and trusts nothing it shows."""
+"""The report is whole, opens without a network, and obeys no name that it shows."""
 
 from __future__ import annotations
 
@@ -268,7 +268,8 @@ def test_the_terminal_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixtur
         if name.startswith("[bold"):
             assert said.count("[bold red]x[/]") == 6
     (tmp_path / "run.json").write_text(json.dumps({"run_id": "x", "hashes": {"\x1b[2J": 1}}))
-    for argv in (["verify", str(tmp_path)], ["resume", f"{tmp_path}/\x1b]0;x\x07"]):
+    report = ["report", f"{tmp_path}/\x1b[2J", "--out", str(tmp_path / "out")]
+    for argv in (["verify", str(tmp_path)], report, ["resume", f"{tmp_path}/\x1b]0;x\x07"]):
         with pytest.raises(SystemExit) as ended:
             command(argv)
         assert ended.value.code == 2
