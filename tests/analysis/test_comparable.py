@@ -1,5 +1,5 @@
-"""Runs are compared only where all but the method is equal; what differs is named wherever they stand
-side by side.
+"""Runs are compared only where all but the method is equal, also own code, data and versions; what differs is
+named wherever they stand side by side.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Paired tests and ranks: values of tables and of small sums done by hand."""
+"""Paired tests, ranks, Holm's correction and agreement with a printed number: values of tables and of sums
+by hand.
+"""
 
 from __future__ import annotations
 

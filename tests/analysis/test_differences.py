@@ -1,5 +1,5 @@
-"""Gains, distances to the best other method and costs: as printed, as the printed numbers give them, and
-ours.
+"""Gains, distances to the best other method, costs and averages: as printed, as the printed numbers give
+them, and ours.
 """
 
 from __future__ import annotations

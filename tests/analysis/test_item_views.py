@@ -1,5 +1,5 @@
-"""What stands beside a paper's table: rounds with their speed-up and traffic, gains, forgetting, cost;
-what it is answered by.
+"""What stands beside a paper's table: rounds with their speed-up and traffic, gains, forgetting, cost,
+strengths of the terms; what it is answered by.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Whatever lies in the folders: what can be read is reported, what cannot is named."""
+"""Whatever lies in the folders, also runs of one seed and sweeps: what can be read is reported, the rest is
+named.
+"""
 
 from __future__ import annotations
 

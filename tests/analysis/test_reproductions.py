@@ -1,5 +1,5 @@
-"""Paper beside ours: which numbers agree, in which order methods stand, which runs and settings count in a
-cell, and that a proxy is never compared by its level.
+"""Paper beside ours: which numbers agree, which claims hold, which runs and settings count in a cell, and
+that a proxy is never compared by its level.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The numbers of a summary, worked out by hand, and how they are shown."""
+"""The numbers of a summary, worked out by hand, and how they are shown: text, LaTeX, own metrics and names,
+heads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Views of a task: forgetting, classes, targets, who gains; the pictures draw what they are given."""
+"""Measures of a run and views of a task: stages, forgetting, classes, targets, gains, budgets, and their
+pictures.
+"""
 
 from __future__ import annotations
 

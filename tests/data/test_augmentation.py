@@ -1,4 +1,6 @@
-"""AutoAugment: every change gives the pixels of PIL or scipy, and the pairs are drawn as published."""
+"""AutoAugment gives the pixels of PIL or scipy, and FLamby's changes happen as often and as far as
+published.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Data sets: only the published bytes are read, and whatever is wrong is said with file, md5 and remedy."""
+"""Data sets, also FEMNIST's files of strangers: only right bytes are read, and what is wrong is said with a
+remedy.
+"""
 
 from __future__ import annotations
 

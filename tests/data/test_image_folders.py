@@ -1,4 +1,4 @@
-"""CINIC-10 and Tiny-ImageNet as unpacked: tiny copies in the published layout, and one thing wrong at a
+"""CINIC-10, Tiny-ImageNet and ISIC2019 as unpacked: tiny copies in the published layout, and one fault at a
 time.
 """
 

@@ -1,6 +1,4 @@
-"""A data set made from a user's own arrays: whatever the type or the layout, the right numbers or a
-refusal in one line.
-"""
+"""A data set from a user's own arrays, whatever type or layout, and the cache that stores it by content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Partitions: what holds whatever the scheme, what is refused, and what a saved file guarantees."""
+"""Partitions: what holds whatever the scheme, what is refused, what a file guarantees, and what a picture
+shows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The schemes against docs/papers/map.md and fedmr.md, and against the distributions they claim."""
+"""The schemes against docs/papers/map.md, fedmr.md and mpfedcon.md, and against the distributions they
+claim.
+"""
 
 from __future__ import annotations
 

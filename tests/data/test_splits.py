@@ -1,4 +1,6 @@
-"""Split texts: each has one canonical spelling, and nonsense is answered with the syntax."""
+"""Split texts have one canonical spelling, own splits are like others, and a partition gives the same
+images as file.
+"""
 
 from __future__ import annotations
 

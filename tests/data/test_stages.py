@@ -1,5 +1,5 @@
-"""GLDP's split [N, S, M]: the counts, slots and constraints of docs/papers/gldp.md §EA2, its test mixes,
-and when a client has which part.
+"""GLDP's split [N, S, M]: the counts, slots and constraints of docs/papers/gldp.md §EA2, seats of its
+tests, and when a client has which part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transforms against torchvision, image by image: same numbers, drawn for the whole batch at once."""
+"""Transforms against torchvision, image by image, by given numbers, and of inputs that are no images."""
 
 from __future__ import annotations
 

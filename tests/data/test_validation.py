@@ -1,6 +1,4 @@
-"""The validation part: training data of a client that it does not train on, so that nothing is chosen on
-test data.
-"""
+"""What is held out: validation parts of clients, samples of the server, test parts of a joined pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every study at smoke scale: it runs, it is drawn in both colour schemes, and a seed gives the same bits."""
+"""Every study at smoke scale runs, is drawn and repeats its bits; its folder tells the truth, its metrics
+have closed forms.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Arrays from a person's own code: right numbers, or one line that names array, sample and remedy."""
+"""Arrays of a person's own code and what is typed for files: right numbers, or one line that names the
+fault.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Folders of images: the folders' names are classes and clients, and a fault names the file."""
+"""Folders of images, and the names of a data set's parts: classes, clients and test sets, and what is
+ambiguous.
+"""
 
 from __future__ import annotations
 

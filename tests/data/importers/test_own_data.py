@@ -1,4 +1,4 @@
-"""Data of one's own in whole runs: text, table, image folder, arrays; resumed and verified from the cache."""
+"""Data of one's own in whole runs: table, image folder, arrays; resumed and verified from the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""csv files as programs of other countries and habits write them, and where a fault is said to lie."""
+"""csv files as programs of other countries and habits write them: what a column is, where a fault lies."""
 
 from __future__ import annotations
 
