@@ -295,3 +295,32 @@ def test_seeds_that_say_nothing_of_their_spread_are_never_a_verdict(ours: list[f
     assert agreement(ours, EXACT, 50.0) == "too few seeds"
     assert agreement([80.5] * 3, EXACT, 1.0, counted=True) == "agrees"
     assert agreement([81.5] * 3, EXACT, 1.0, counted=True) == "differs"
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+@pytest.mark.parametrize(("spread", "runs", "more"), [(NAN, 0, 0.0), (0.5, 3, 0.02)])
+def test_a_coin_on_the_edge_of_the_margin_agrees_in_5_and_differs_in_2_5_per_cent_of_tables(
+    seeds: int, spread: float, runs: int, more: float
+) -> None:
+    """The true difference is the margin, so every verdict is wrong. Of 1,500 tables, four deviations more.
+
+    Without a printed spread the tests are exact; Welch's freedom is an approximation for so few runs.
+    """
+    random = np.random.default_rng(59)
+    words = []
+    for _ in range(1500):
+        told = PrintedNumber(0.0)
+        if runs:
+            drawn = random.normal(0.0, spread, runs)
+            told = PrintedNumber(float(drawn.mean()), float(drawn.std(ddof=1)), runs)
+        words.append(agreement(list(random.normal(1.0, 0.5, seeds)), told, 1.0))
+    assert words.count("agrees") / 1500 <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 1500) + more
+    assert words.count("differs") / 1500 <= 0.025 + 4 * math.sqrt(0.025 * 0.975 / 1500) + more
+
+
+def test_few_seeds_of_much_noise_decide_nothing() -> None:
+    """With three seeds and an error as large as the margin, hardly any table of equal numbers agrees."""
+    random = np.random.default_rng(59)
+    words = [agreement(list(random.normal(0.0, 1.0, 3)), PrintedNumber(0.0), 1.0) for _ in range(1000)]
+    assert words.count("differs") <= 10
+    assert words.count("agrees") < 250
