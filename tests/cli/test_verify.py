@@ -22,6 +22,7 @@ from raffed.runs.verify import sampled, verify
 from tests.cli.conftest import Cli, contents
 from tests.cli.damages import Damage, in_short, instead, told_once
 from tests.forging import edited, resealed, sha256
+from tests.runtime.conftest import small
 
 
 def test_an_untouched_run_is_verified_and_left_as_it_was(cli: Cli, copied: Path) -> None:
@@ -305,3 +306,12 @@ def test_an_edited_checkpoint_is_not_gone_on_from(cli: Cli, stopped: Path, chang
 def test_a_file_of_the_final_weights_that_was_changed_is_told(cli: Cli, whole: Path) -> None:
     flip_at(whole / "final.safetensors", -1)
     assert cli("verify", whole, "--rounds", "0").code == 1
+
+
+def test_other_vector_instructions_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raffed.run(small(rounds=1), tmp_path / "run")
+    assert verify(tmp_path / "run").differs == ()
+    monkeypatch.setattr("raffed.runs.verify.hardware", lambda: {"vectors": "ABACUS", "system": "other"})
+    (said,) = verify(tmp_path / "run").differs
+    assert said.startswith("vectors ")
+    assert said.endswith(" → ABACUS")
