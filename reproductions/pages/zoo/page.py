@@ -105,7 +105,7 @@ def _summary(
     """
     names = [name for name in found if compared[name]]
     if not names:
-        return ["There are no runs yet."]
+        return [f"No method has been compared with {baseline} yet."]
     lines = ["### In short"]
     for verdict, title in (
         ("above", f"Gain over {baseline}"),
