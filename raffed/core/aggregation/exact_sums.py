@@ -71,6 +71,8 @@ class Mask:
 
 
 BITS = 44
+# Fraction bits that an error advises for messages of larger numbers, such as sums over samples
+WIDE = 24
 # Numbers of small points that are rounded at a time; with fewer, calling costs more than computing
 BLOCK = 1 << 18
 # Numbers of a large point that are rounded at a time on a CPU; with more, they leave its cache
@@ -84,7 +86,7 @@ def together(size: int) -> int:
     return max(1, BLOCK // size)
 
 
-def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Tensor:
+def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str, message: bool = False) -> Tensor:
     """Return round(weight · values · 2^bits) as int64, in the shape of `values`.
 
     The values are checked and not the products. Means of values inside the range stay inside it, so weights
@@ -94,16 +96,17 @@ def to_fixed(values: Tensor, weight: float | Tensor, bits: int, what: str) -> Te
         values: Numbers of any shape.
         weight: A number in [0, 1], or float64 weights that broadcast to `values`.
         bits: Number of fractional bits.
-        what: Name of the values in the message.
+        what: Name of the values in errors.
+        message: Whether the values are those of a `Summable`, which can have a wider range.
 
     Raises:
         NumericsError: A value is not finite or outside ±2^(62-bits).
     """
-    _largest(values.detach(), bits, what)
+    _largest(values.detach(), bits, what, message=message)
     return _rounded(values.detach(), weight, bits).to(torch.int64)
 
 
-def _largest(values: Tensor, bits: int, what: str, whole: float = 1.0) -> float:
+def _largest(values: Tensor, bits: int, what: str, whole: float = 1.0, message: bool = False) -> float:
     """Return max |values|, or 0 if there are no values. Raises NumericsError as `to_fixed` does.
 
     If the weights of a sum may add up to `whole`, which is more than 1, the range is so many times smaller.
@@ -113,7 +116,8 @@ def _largest(values: Tensor, bits: int, what: str, whole: float = 1.0) -> float:
     low, high = (float(end) for end in torch.aminmax(values))
     end = 2.0 ** (62 - bits) / max(whole, 1.0)
     if not (low >= -end and high <= end):  # NaN fails both comparisons
-        raise _outside(what, end)
+        widens = message and bits > WIDE and math.isfinite(low) and math.isfinite(high)
+        raise _outside(what, end, widens)
     return max(-low, high)
 
 
@@ -122,8 +126,15 @@ def _rounded(values: Tensor, weight: float | Tensor, bits: int) -> Tensor:
     return values.to(torch.float64, copy=True).mul_(weight * 2.0**bits).round_()
 
 
-def _outside(what: str, end: float) -> NumericsError:
+def _outside(what: str, end: float, widens: bool = False) -> NumericsError:
+    """Return the error about a value out of range; `widens` says that its message could have a wider one."""
     shown = f"2^{round(math.log2(end))}" if math.log2(end).is_integer() else f"{end:.1f}"
+    if widens:
+        return NumericsError(
+            f"{what}: a value is outside ±{shown}, the range of exact sums: set fraction_bits = {WIDE} in "
+            f"its class for ±2^{62 - WIDE}; or the training has diverged: try a smaller learning rate or "
+            "clip_norm"
+        )
     return NumericsError(
         f"{what}: a value is not finite or outside ±{shown}, the range of exact sums; "
         "the training has diverged: try a smaller learning rate or clip_norm"
@@ -268,7 +279,8 @@ class WireSum:
         leaves = [torch.as_tensor(leaf) for leaf in _leaves(wire)]
         bits = wire.fraction_bits
         fixed = [
-            to_fixed(x, 1.0, bits, where) if x.is_floating_point() else x.to(torch.int64) for x in leaves
+            to_fixed(x, 1.0, bits, where, True) if x.is_floating_point() else x.to(torch.int64)
+            for x in leaves
         ]
         self._add(wire, [x.cpu() for x in fixed], 1, where)
 
@@ -302,7 +314,7 @@ class WireSum:
             fixed = [a + b for a, b in zip(self._totals, fixed, strict=True)]
             if not self.hidden and _excess(fixed):
                 # Two sums in range cannot overflow, so every excess is seen here
-                raise _outside(where, 2.0 ** (62 - wire.fraction_bits))
+                raise _too_large(where, wire)
         self._totals = fixed
         self._like = self._like or _template(wire)
         self.count += count
@@ -315,12 +327,16 @@ class WireSum:
         """Return the sum as a message of the same class."""
         assert self._like is not None
         if self.hidden and _excess(self._totals):
-            raise _outside(f"the sum of {type(self._like).__name__}", self._like.fraction_bits)
+            raise _too_large(f"the sum of {type(self._like).__name__}", self._like)
         leaves, spec = pytree.tree_flatten(self._like)
         bits = self._like.fraction_bits
         restored = [_restore(t, x, bits) for t, x in zip(self._totals, leaves, strict=True)]
         total: Summable = pytree.tree_unflatten(restored, spec)
         return total
+
+
+def _too_large(what: str, wire: Summable) -> NumericsError:
+    return _outside(what, 2.0 ** (62 - wire.fraction_bits), wire.fraction_bits > WIDE)
 
 
 def _excess(totals: Sequence[Tensor]) -> bool:

@@ -242,6 +242,37 @@ def test_a_sum_of_messages_beyond_the_range_never_wraps_round_silently(grouped: 
         third()
 
 
+class Narrow(Summable):
+    """A message with the usual 44 fraction bits."""
+
+    total: Tensor
+
+
+def add_narrow(values: list[float], masked: bool = False) -> None:
+    total = WireSum()
+    total.hidden = masked  # then only the whole sum can be looked at
+    for value in values:
+        total.add(Narrow(torch.tensor([value])), "client 4")
+    total.value()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("values", [[2.0**18 + 1], [2.0**18, 1.0]])
+def test_a_finite_message_beyond_the_usual_range_is_told_of_fraction_bits(
+    values: list[float], masked: bool
+) -> None:
+    with pytest.raises(NumericsError, match=r"Narrow: a value is outside ±2\^18.*or the training") as found:
+        add_narrow(values, masked)
+    assert "set fraction_bits = 24 in its class for ±2^38" in str(found.value)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_message_that_is_not_finite_is_told_of_divergence_alone(bad: float) -> None:
+    with pytest.raises(NumericsError, match="sums; the training has diverged: try a smaller") as found:
+        add_narrow([bad])
+    assert "fraction_bits" not in str(found.value)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), 2.0**39])
 def test_a_message_out_of_range_names_its_class(bad: float) -> None:
     wire = Sums(torch.tensor([bad]), torch.zeros(1, dtype=torch.int64), Params({}), 0, 0.0)
