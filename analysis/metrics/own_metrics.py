@@ -11,7 +11,8 @@ from .measures import Measure
 from .stages import recent
 
 OWN = "own"  # what the names of these columns begin with
-SHOWN = {"global": "test", "personal": "local_test"}  # model → samples on which its last value is shown
+# Models and samples of which the last value is shown; on "train" is what a method reports of itself
+SHOWN = (("global", "test"), ("global", "train"), ("local", "train"), ("personal", "local_test"))
 ARROWS = {"higher": " ↑", "lower": " ↓"}
 
 
@@ -27,7 +28,7 @@ def own_measures(runs: Runs) -> pd.DataFrame:
 def _own_measures(runs: Runs) -> pd.DataFrame:
     columns: dict[str, pd.Series[float]] = {}
     for (name, better, unit), those in sorted(_described(runs).items()):
-        for model, split in SHOWN.items():
+        for model, split in SHOWN:
             rows = runs.metrics
             kept = (rows["metric"] == name) & (rows["model"] == model) & (rows["split"] == split)
             kept &= rows["run"].isin(those)  # others may call another metric so

@@ -14,11 +14,13 @@ from torch import Tensor
 from raffed.config.slots import described
 from raffed.core.aggregation.robust_means import robust_mean
 from raffed.core.context import ClientData, Context, Received, ServerContext, Spec
-from raffed.core.ingredients import Personal
+from raffed.core.ingredients import Ingredient, Personal
 from raffed.core.ingredients.base import fault, is_raffeds, remembers
+from raffed.core.measures.own_metric import NAME
 from raffed.core.messages import Broadcast, ClientState, Private, ServerState, Upload, Wire, moved
 from raffed.core.method import Method
 from raffed.core.params import Params, Record, State, fields_of
+from raffed.core.server import ServerRule
 from raffed.core.training.network import Network, batch_gradients, reestimated
 from raffed.core.training.optimizers import SgdRule
 from raffed.core.training.phases import make_opening, train, train_private
@@ -415,6 +417,45 @@ def _extra(m: Method, own: Any) -> dict[str, Wire]:
                 f"has a message for the slot {slot!r}, which nothing reads; the slots of {m.name} are "
                 f"{', '.join(known) or 'empty'}",
             )
+    return found
+
+
+def reported(m: Method, s: ServerState) -> dict[str, float]:
+    """Return the numbers that the ingredients and the server's rule report of their memories.
+
+    Args:
+        m: The method.
+        s: The server's state after a round.
+
+    Raises:
+        UserCodeError: A name cannot be that of a metric or occurs twice, or a value is not a number.
+    """
+    everyone: list[tuple[str, Ingredient | ServerRule]] = [*m.ingredients(), ("server", m.server)]
+    return _numbers("report", [(one, one.report(s.slots.get(slot))) for slot, one in everyone])
+
+
+def client_reported(m: Method, models: ClientModels) -> dict[str, float]:
+    """Return the numbers that the ingredients report of a client after its round, as `reported` does."""
+    found = [(one, one.report_client(models.views[slot])) for slot, one in m.ingredients()]
+    return _numbers("report_client", found)
+
+
+def _numbers(
+    hook: str, told: Sequence[tuple[Ingredient | ServerRule, Mapping[str, float]]]
+) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one, numbers in told:
+        for name, value in numbers.items():
+            why = ""
+            if not (isinstance(name, str) and NAME.fullmatch(name)):
+                why = f"has the name {name!r}; write it in small letters, digits and _, with a letter first"
+            elif name in found:
+                why = f"has the name {name!r}, which another ingredient reports; choose another"
+            elif not isinstance(value, int | float) or math.isinf(value):
+                why = f"has {described(value)} for {name}; it must be a finite number or NaN: write float(…)"
+            if why:
+                raise fault(one, hook, why)
+            found[name] = float(value)
     return found
 
 

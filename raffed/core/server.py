@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Generic, Literal
 
@@ -208,6 +208,14 @@ class ServerRule(Record, Generic[ServerMemory]):
             w: The weights that are broadcast.
         """
         return w
+
+    def report(self, own: ServerMemory) -> Mapping[str, float]:
+        """Return numbers to record after each round, as `Ingredient.report` does.
+
+        Args:
+            own: The rule's memory after the round.
+        """
+        return {}
 
 
 class Assign(ServerRule[None]):

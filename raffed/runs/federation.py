@@ -309,6 +309,7 @@ class RoundLoop:
             made += self._closing_rows(scoring)
         rows = made if stage is None else [row._replace(stage=stage) for row in made]
         with self._watch.part("disk"):
+            self.folder.describe(self._own.reported.values())
             self.folder.rows(rows)
         self._safe = self._reached()
         event = round_event(done, self.setup.config.federation.rounds, reports, rows, seconds)
@@ -326,6 +327,7 @@ class RoundLoop:
         if self._clean is not None and test is not None and whole is not None:
             made += self._clean.rows(done, whole, test)
         made += self._own.rows(done, whole if training.plan.measure else None, scoring.reports)
+        made += self._own.of_method(self.server, scoring.reports)
         for metric, asked in ((BROADCAST_ACCURACY, scoring.sent), (TRAINING_ACCURACY, scoring.train)):
             if asked is not None:
                 counts = asked()

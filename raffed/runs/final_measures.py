@@ -19,13 +19,15 @@ from raffed.core.measures import final
 from raffed.core.measures.final import calibration_error, footprint, spread, worst_decile
 from raffed.core.measures.own_metric import FRACTION as FRACTION_WORD
 from raffed.core.measures.own_metric import OwnMetric
-from raffed.core.messages import Broadcast
+from raffed.core.messages import Broadcast, ServerState
 from raffed.core.method import Method
 from raffed.core.params import State
-from raffed.core.round import EVAL_CHUNK, joined
+from raffed.core.round import EVAL_CHUNK, joined, reported
 from raffed.core.training.network import Network
 from raffed.core.training.session import TrainingSession
 from raffed.data.transforms import prepare_inputs
+from raffed.errors import UsageError
+from raffed.own.user_code import user_errors
 from raffed.results import metrics
 from raffed.results.metric import FRACTION, Level, Metric, Row, Unit
 from raffed.results.metrics import CALIBRATION, METRICS, SPREAD, WORST_DECILE
@@ -122,6 +124,8 @@ def _test_chunks(data: FederatedData, net: Network) -> Iterator[tuple[Tensor, Te
 
 
 EACH: tuple[Level, ...] = ("client", "mean")
+REPORTED = Unit("number")
+LEVELS: Mapping[str, tuple[Level, str]] = {"global": ("global", "none"), "local": ("mean", "clients")}
 WHERE: Mapping[tuple[str, str], tuple[tuple[Level, ...], str]] = {
     ("global", "test"): (("global",), "the aggregated model on the test set"),
     ("global", "val"): (("global",), "the aggregated model on the validation parts of all clients"),
@@ -187,6 +191,8 @@ class OwnMeasures:
     def __init__(self, setup: Setup, device: ServerDevice) -> None:
         self._setup, self._device = setup, device
         self._metrics = {one: declared(one) for one in setup.own_metrics}
+        self._names = {own.name for own in self._metrics}
+        self.reported: dict[tuple[str, str], Metric] = {}
 
     def rows(self, done: int, whole: Broadcast | None, reports: Sequence[Report]) -> list[Row]:
         """Return the rows of an evaluated round.
@@ -205,9 +211,41 @@ class OwnMeasures:
                 made += _of_clients(done, functions["personal", split], own.name, split, reports)
         return made
 
+    def of_method(self, server: ServerState, reports: Sequence[Report]) -> list[Row]:
+        """Return the rows of what the method's hooks report: the server's numbers, and the clients' means.
+
+        Raises:
+            UsageError: Another metric has one of the names.
+            UserCodeError: A hook raised an error, or does not give numbers by name.
+        """
+        with user_errors():
+            found = reported(self._setup.method, server)
+        rows = [self._number("global", name).row(server.round, value) for name, value in found.items()]
+        for name in dict.fromkeys(name for one in reports for name in one.numbers):
+            values = [one.numbers[name] for one in reports if not math.isnan(one.numbers.get(name, math.nan))]
+            mean = math.fsum(values) / len(values) if values else math.nan
+            rows.append(self._number("local", name).row(server.round, mean, n=len(values)))
+        return rows
+
+    def _number(self, model: str, name: str) -> Metric:
+        """Return the metric of a number that the method reports of its server or of its clients."""
+        if (model, name) not in self.reported:
+            method = self._setup.method.name
+            if name in self._names or METRICS.named(name):
+                raise UsageError(
+                    f"{method}: a hook reports {name!r}, which is the name of another metric; choose another"
+                )
+            level, n = LEVELS[model]
+            when, meaning = "every round, if the method reports it", f"{name}, as {method} reports it"
+            metric = Metric(name, model, "train", REPORTED, (level,), "neither", when, meaning, n)
+            self.reported[model, name] = METRICS.admit(metric)
+        return self.reported[model, name]
+
     def means(self, rows: Sequence[Row]) -> dict[str, float]:
-        """Return "MODEL SPLIT METRIC" → value, of the rows of these metrics that are of no single client."""
-        names = {own.name for own in self._metrics}
+        """Return "MODEL SPLIT METRIC" → value, of the rows of these metrics, and of what the method reports,
+        that are of no single client.
+        """
+        names = self._names | {name for _, name in self.reported}
         kept = (row for row in rows if row.metric in names and row.client is None)
         return {f"{row.model} {row.split} {row.metric}": row.value for row in kept}
 

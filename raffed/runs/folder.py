@@ -18,7 +18,7 @@ from raffed.data.splits import parse_split
 from raffed.errors import RunFolderError, UsageError
 from raffed.results.files import file_sha256, sync_file
 from raffed.results.lock import LOCK_FILE, make_folder
-from raffed.results.metric import Row
+from raffed.results.metric import Metric, Row
 from raffed.results.runfile import RUN_FILE, Noted, read_run
 from raffed.results.writer import MetricsWriter, read_metrics, rows_sha256
 from raffed.runs.best_model import BEST, BestModel
@@ -146,6 +146,15 @@ class RunFolder:
     def rows(self, rows: Iterable[Row]) -> None:
         """Keep a round's rows until the next checkpoint."""
         self._writer.add(rows)
+
+    def describe(self, metrics: Iterable[Metric]) -> None:
+        """Describe metrics of the method's own in run.json, which the next checkpoint writes."""
+        contents = self._record.contents
+        known = {one["name"] for one in contents.get("metrics", [])}
+        for one in metrics:
+            if one.name not in known:
+                said = {"name": one.name, "better": one.better, "unit": one.unit.name, "meaning": one.meaning}
+                contents.setdefault("metrics", []).append({**said, "reference": contents["config"]["method"]})
 
     def note_placement(self, placement: Noted) -> None:
         """Record where the work is done."""

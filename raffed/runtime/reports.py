@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from raffed.core.measures.scores import NO_SCORES, ClientScores
@@ -148,6 +148,7 @@ class Report(NamedTuple):
         scores: What was measured of its models.
         share: Seconds of all the work that its worker did for this round, the same for all clients of it.
         idle: Names of the user's own terms whose value had no gradient at this client.
+        numbers: What the method's ingredients report of it.
     """
 
     client: int
@@ -160,6 +161,7 @@ class Report(NamedTuple):
     scores: ClientScores = NO_SCORES
     share: ShareSeconds = NOT_TIMED
     idle: tuple[str, ...] = ()
+    numbers: Mapping[str, float] = {}
 
 
 class SurveyedClient(NamedTuple):

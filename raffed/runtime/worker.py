@@ -25,7 +25,14 @@ from raffed.core.measures.scores import NO_SCORES, ClientScores, ExtraMeasure, S
 from raffed.core.measures.term_strength import term_strengths
 from raffed.core.messages import Broadcast, Upload, moved
 from raffed.core.params import State
-from raffed.core.round import ClientRound, between_rounds, client_rounds, explained, joined
+from raffed.core.round import (
+    ClientRound,
+    between_rounds,
+    client_reported,
+    client_rounds,
+    explained,
+    joined,
+)
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
 from raffed.core.training.task import Augmentation
@@ -226,6 +233,7 @@ class ClientWorker:
                         spent,
                         score,
                         idle=done.idle,
+                        numbers=client_reported(self.method, done),
                     )
                 )
         with explained(self.method), watch.part("sums"):

@@ -26,7 +26,15 @@ from raffed.core.context import ClientData, Received, ServerContext, Spec
 from raffed.core.messages import Broadcast, ClientState, ServerState, brought_back
 from raffed.core.method import Method
 from raffed.core.params import Params
-from raffed.core.round import ClientRound, client_round, client_rounds, server_init, server_round
+from raffed.core.round import (
+    ClientRound,
+    client_reported,
+    client_round,
+    client_rounds,
+    reported,
+    server_init,
+    server_round,
+)
 from raffed.core.stacked.executor import stacked
 from raffed.core.training.network import Network
 from raffed.core.training.session import Participant, TrainingSession, one_by_one
@@ -194,6 +202,7 @@ class TinyFederation:
         for client, visit in done.items():
             if not visit.client_state.empty:
                 self.client_states[client] = visit.client_state
+            client_reported(self.method, visit)  # as a run does, which refuses what is not a number
         self.receive(*accumulator.finish(self.server), chosen)
         self.last = done
         return done
@@ -210,6 +219,7 @@ class TinyFederation:
         net = lambda state, x: self.net.differentiable(state, x.to(state.w.dtype))  # noqa: E731
         k = ServerContext(*told, net, public, (_shaped(labelled.x, shape), labelled.y))
         self.server = server_round(self.method, self.server, mean_w, mean_b, k)
+        reported(self.method, self.server)
 
     def run(self, rounds: int, participants: Sequence[int] | None = None) -> Self:
         """Execute several rounds and return this federation."""

@@ -280,3 +280,43 @@ def test_weights_that_a_rule_evaluates_are_looked_at_too() -> None:
     tiny.step()
     with pytest.raises(NumericsError, match="weights for evaluation after round 1"):
         evaluated_broadcast(tiny.method, tiny.server)
+
+
+@pytest.mark.parametrize("hook", ["report", "report_client"])
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (0.3, r"returned 0\.3; it must return a Mapping"),
+        ({"Mu": 1.0}, "has the name 'Mu'; write it in small letters"),
+        ({3: 1.0}, "has the name 3; write it"),
+        ({"mu": torch.ones(())}, r"has a Tensor for mu; it must be a finite number or NaN: write float"),
+        ({"mu": float("inf")}, "has inf for mu; it must be a finite number or NaN"),
+    ],
+)
+def test_numbers_that_could_not_be_recorded_are_refused(hook: str, made: Any, words: str) -> None:
+    with pytest.raises(UserCodeError, match=rf"test_hook_results\.py:\d+: Mine\.{hook} {words}"):
+        tiny_federation(Method("Mine", **_message(hook, made))).step()
+
+
+def test_two_ingredients_cannot_report_the_same_name() -> None:
+    twice = {**_message("report", {"mu": 1.0}), **_rule("report", {"mu": 2.0})}
+    with pytest.raises(UserCodeError, match="'mu', which another ingredient reports; choose another"):
+        tiny_federation(Method("Mine", **twice)).step()
+
+
+def server_w(self: Any, *given: Any) -> Any:
+    memory = given[0] if len(given) != 2 else given[1].server
+    return (memory.w - memory.w).sq_norm()
+
+
+@pytest.mark.parametrize(("hook", "name"), [("loss", "k.server"), ("server_step", "s"), ("report", "s")])
+def test_a_server_s_memory_that_nobody_made_is_named(hook: str, name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'w'; {name} is None unless Mine\.server_init\(.* a Wire"):
+        tiny_federation(Method("Mine", **_term(hook, server_w))).step()
+
+
+def test_another_none_is_not_blamed_on_the_server() -> None:
+    kept = _term("loss", lambda self, f, k: k.mine.w, server_init=lambda self, w, spec: Told(w))
+    with pytest.raises(AttributeError) as found:
+        tiny_federation(Method("Mine", **kept)).step()
+    assert "server_init" not in str(found.value)

@@ -6,11 +6,14 @@ import importlib.metadata
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import raffed
+from raffed import Numerics
 from raffed.cli.submitting import own_references
 from raffed.config.run import RunConfig
 from raffed.core.measures.own_metric import own_metric
@@ -18,13 +21,14 @@ from raffed.core.method import Method
 from raffed.core.training.own_loss import criterion_of
 from raffed.data.own_data import checked_name, is_own, load_own
 from raffed.data.splits import parse_split, split_name
-from raffed.errors import UnknownNameError, UsageError
+from raffed.errors import RaffedError, UnknownNameError, UsageError
 from raffed.methods import METHODS, build_method, method_info, method_name
 from raffed.methods.own import method
 from raffed.own.gate import entry_points
 from raffed.own.resolve import load
 from raffed.results import read_run
 from raffed.results.runfile import folder_name
+from raffed.runs.result import RunResult
 from raffed.runtime.setup import prepare_run
 from tests.cli.conftest import QUICK, Cli
 from tests.laws.test_selected_runs import config, took_part
@@ -304,3 +308,121 @@ def test_the_code_that_a_file_names_travels_with_a_job(installed: Path) -> None:
         "./mylab.py:right",
         "mylab:nll",
     }
+
+
+# Numbers that a method reports of itself
+
+NUMBERS = """
+from raffed import Method, Params, Private, Summable, Term
+class Sent(Summable):
+    n: float
+class Seen(Private):
+    n: float
+    w: Params
+class Counts(Term):
+    def loss(self, f, k):
+        return f.logits.square().mean()
+    def finish(self, k):
+        return None, Sent(float(k.class_counts.sum()))
+    def server_init(self, w, spec):
+        return Seen(0.0, w)
+    def server_step(self, s, got, spec):
+        return Seen(s.n + got.sum.n, s.w)
+    def report(self, s):
+        return {"seen": s.n, "unknown": float("nan")}
+    def report_client(self, k):
+        return {"samples": int(k.class_counts.sum())} if k.client else {"samples": float("nan")}
+class Reads(Term):
+    def loss(self, f, k):
+        return (f.w - k.server.w).sq_norm()
+class Clash(Counts):
+    def report(self, s):
+        return {"accuracy": 1.0}
+def counts() -> Method: return Method("Counts", terms=(Counts(),))
+def reads() -> Method: return Method("Reads", terms=(Reads(),))
+def clash() -> Method: return Method("Clash", terms=(Clash(),))
+"""
+
+
+@pytest.fixture
+def numbers(lab: Path) -> Path:
+    (lab / "numbers.py").write_text(NUMBERS.lstrip(), encoding="utf-8")
+    return lab
+
+
+COUNTS = RunConfig(
+    method="./numbers.py:counts",
+    data=raffed.Data(split="p4c5"),
+    federation=raffed.Federation(2),
+    local=raffed.Local(epochs=1),
+    runtime=raffed.Runtime(execution="serial", checkpoint_every=1),
+)
+
+
+def reported(result: RunResult) -> dict[tuple[str, str], list[float]]:
+    rows = result.to_pandas().sort_values("round")
+    rows = rows[rows["metric"].isin(["seen", "unknown", "samples"])]
+    assert rows["client"].isna().all()
+    assert set(rows["split"]) == {"train"}
+    keys = rows["model"].astype(str), rows["metric"].astype(str)
+    return {key: part["value"].tolist() for key, part in rows.groupby(list(keys))}
+
+
+@pytest.mark.usefixtures("numbers")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"numerics": Numerics(cohort=4)},
+        pytest.param({"runtime": raffed.Runtime(execution="ray", actors=2)}, marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_method_reports_is_recorded_each_round_alike_everywhere(changes: dict[str, Any]) -> None:
+    """All clients take part, so each round the server sees all samples once more."""
+    serial = raffed.run(COUNTS)
+    sizes = prepare_run(COUNTS).partition.train
+    total, known = sum(map(len, sizes)), [len(one) for one in sizes[1:]]
+    found = reported(serial)
+    assert found["global", "seen"] == [total, 2 * total]
+    assert found["local", "samples"] == [sum(known) / len(known)] * 2  # without the client that says NaN
+    assert [value != value for value in found["global", "unknown"]] == [True, True]
+    assert str(reported(raffed.run(replace(COUNTS, **changes)))) == str(found)
+
+
+def test_it_is_shown_by_events_and_reports_and_stays_after_resume(numbers: Path, cli: Cli) -> None:
+    whole = raffed.run(COUNTS, out="whole")
+    done: list[dict[str, Any]] = []
+    raffed.run(COUNTS, "run", watch=lambda event: done.append(event.as_dict()), stop=lambda: bool(done))
+    assert done[0]["global train seen"] == reported(whole)["global", "seen"][0]
+    assert done[0]["local train samples"] == reported(whole)["local", "samples"][0]
+    again = raffed.resume("run")
+    assert again.hashes == whole.hashes
+    described = read_run(numbers / "run")["metrics"]
+    assert [one["name"] for one in described] == ["seen", "unknown", "samples"]
+    assert described[0] == {
+        "name": "seen",
+        "better": "neither",
+        "unit": "number",
+        "meaning": "seen, as Counts reports it",
+        "reference": "./numbers.py:counts",
+    }
+    assert cli("verify run").code == 0
+    assert cli("report", "run", "--out", "report").code == 0
+    summary = (numbers / "report" / "summary.md").read_text("utf-8")
+    assert "seen, global" in summary
+    assert "samples, local" in summary
+
+
+@pytest.mark.usefixtures("numbers")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("clash", "a hook reports 'accuracy', which is the name of another metric"),
+        (
+            "reads",
+            r"numbers\.py:22: AttributeError: .*k\.server is None unless Reads\.server_init\(",
+        ),
+    ],
+)
+def test_a_name_of_raffed_s_and_a_memory_that_nobody_made_are_told(name: str, words: str) -> None:
+    with pytest.raises(RaffedError, match=words):
+        raffed.run(replace(COUNTS, method=f"./numbers.py:{name}"))

@@ -110,7 +110,12 @@ def _kinds(hook: types.FunctionType) -> tuple[type, ...]:
 def _watched(hook: str, function: Callable[..., Any], kinds: tuple[type, ...]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(self: Any, *given: Any, **named: Any) -> Any:
-        result = function(self, *given, **named)
+        try:
+            result = function(self, *given, **named)
+        except AttributeError as error:
+            if error.name and error.obj is None:
+                error.args = (f"{error}{_why_none(self, hook, given)}",)
+            raise
         if why := _why_wrong(hook, result, kinds, given):
             raise fault(self, hook, why)
         try:
@@ -120,6 +125,15 @@ def _watched(hook: str, function: Callable[..., Any], kinds: tuple[type, ...]) -
 
     setattr(call, _MARK, True)
     return call
+
+
+def _why_none(one: Any, hook: str, given: tuple[Any, ...]) -> str:
+    """Return why a hook may have met None: its ingredient has no memory at the server. "" if it has one."""
+    made = f"is None unless {type(one).__name__}.server_init(self, w, spec) returns"
+    if hook in ("server_step", "report") and isinstance(one, Ingredient):
+        return f"; s {made} a Wire or a Private record" if given and given[0] is None else ""
+    without = any(isinstance(k, Context) and k.server is None for k in given)
+    return f"; k.server {made} a Wire" if without else ""
 
 
 def _why_wrong(hook: str, result: Any, kinds: tuple[type, ...], given: tuple[Any, ...]) -> str:
@@ -290,6 +304,25 @@ class Ingredient(Record, Generic[Memory, Message, ServerMemory]):
             A `Wire`, which is broadcast in the next round, or a `Private` record, or None.
         """
         return s
+
+    def report(self, s: ServerMemory) -> Mapping[str, float]:
+        """Return numbers to record after each round: names → values, which become rows and are shown.
+
+        Args:
+            s: The server's memory after the round.
+
+        Returns:
+            Names of small letters, digits and _, which no other metric has, and finite numbers or NaN.
+        """
+        return {}
+
+    def report_client(self, k: Context[Memory, ServerMemory]) -> Mapping[str, float]:
+        """Return a participant's numbers, of which the mean over participants is recorded after each round.
+
+        Args:
+            k: What the client knows after training. `k.mine` is what it keeps.
+        """
+        return {}
 
 
 def remembers(one: Ingredient) -> bool:

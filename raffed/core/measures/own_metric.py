@@ -25,7 +25,7 @@ FRACTION: Final = "fraction"
 BETTER: Final = ("higher", "lower", "neither")
 Better = Literal["higher", "lower", "neither"]
 F = TypeVar("F")
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def metric(
             return (scores.topk(2).indices == labels[:, None]).any(1).float().mean()
     """
     check_choice("better", better, BETTER)
-    if name and not _NAME.fullmatch(name):
+    if name and not NAME.fullmatch(name):
         raise UsageError(f"metric {name!r}: a name has small letters, digits and _, and begins with a letter")
 
     def decorated(one: F) -> F:
@@ -161,7 +161,7 @@ def own_metric(typed: str) -> OwnMetric:
     function = where.load()
     said = mark_of(function, KIND, MetricMark())
     name = said.name or function.__name__
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise UsageError(
             f"{where.where}: the metric {name!r} needs a name of small letters, digits and _: "
             f"@raffed.metric(name=...)"
