@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raffed.api.progress import Shown, make_progress
+from raffed.api.reporting import reported
 from raffed.results.storage import fetched
 
 if TYPE_CHECKING:
@@ -17,15 +18,16 @@ if TYPE_CHECKING:
 
 
 def bundle(place: Path | str, out: Path | str, *, license: str = "") -> Bundled:
-    """Write a run, a sweep or a reproduced table into one zip for reviewers, as `raffed bundle` does.
+    """Write a run, a comparison, a sweep or a reproduced table into one zip, as `raffed bundle` does.
 
-    The zip holds configurations, partitions, measurements, hashes, the versions of all packages, and the
-    source code of the user's own. It holds no data and no weights. The folder of the data and the machines
-    are left out; other texts are not searched for names or secrets. The same results in the same environment
-    give the same bytes.
+    The zip holds configurations, partitions, measurements, hashes, the versions of all packages, the source
+    code of the user's own, and, unless it is a single run, report.html. It holds no data and no weights. The
+    folder of the data and the machines are left out; other texts are not searched for names or secrets. The
+    same results in the same environment give the same bytes.
 
     Args:
-        place: Folder or URL of a run, a sweep, or an item of `raffed reproduce`; finished runs are bundled.
+        place: Folder or URL of a run, of several such as a comparison, of a sweep, or of an item of
+            `raffed reproduce`; finished runs are bundled.
         out: The new file.
         license: Terms of use of the results, as a text or a URL.
 
@@ -42,7 +44,12 @@ def bundle(place: Path | str, out: Path | str, *, license: str = "") -> Bundled:
     from raffed.bundles.making import bundle as bundled
 
     with fetched(place, whole=True) as folder:
-        return bundled(folder, Path(out), license)
+        return bundled(
+            folder,
+            Path(out),
+            license,
+            lambda runs, report: reported([runs], report, lambda line: None).path,
+        )
 
 
 def replay(

@@ -29,6 +29,7 @@ from raffed.results.runfile import SEAL, CodeRecord
 BUNDLE_FILE: Final = "bundle.json"
 LOCK_FILE: Final = "environment.txt"
 README_FILE: Final = "README.md"
+REPORT_FILE: Final = "report.html"
 RESULTS: Final = "results"
 CODE: Final = "code"
 TRACES: Final = "traces"  # files of `clock.trace`, named by their SHA-256
@@ -38,7 +39,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold; a bundle does no
 _MODE = stat.S_IFREG | 0o644
 _UNIX = 3
 _KNOWN = re.compile(
-    rf"{BUNDLE_FILE}|{LOCK_FILE}|{README_FILE}"
+    rf"{BUNDLE_FILE}|{LOCK_FILE}|{README_FILE}|{REPORT_FILE}"
     rf"|{RESULTS}/(.+/)?(run\.json|sweep\.json|item\.json|partition\.npz|metrics/part-\d+-\d+\.parquet)"
     rf"|{CODE}/[0-9a-f]{{12}}/(.+/)?[^/]+\.py"
     rf"|{TRACES}/[0-9a-f]{{64}}\.csv"
@@ -57,6 +58,14 @@ def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
             about = zipfile.ZipInfo(name, _DATE)
             about.create_system, about.external_attr = _UNIX, _MODE << 16
             archive.writestr(about, members[name])
+
+
+def write_members(top: Path, members: Mapping[str, bytes]) -> None:
+    """Write the members as files below a folder."""
+    for name, data in members.items():
+        target = within(top, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
 
 
 def read_archive(path: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,18 +17,21 @@ from raffed.bundles.archive import (
     BUNDLE_FILE,
     LOCK_FILE,
     README_FILE,
+    REPORT_FILE,
     RESULTS,
     shared_code,
     shared_record,
     shared_run,
     trace_member,
     write_archive,
+    write_members,
 )
 from raffed.config.validation import Json, table_of
 from raffed.errors import RunFolderError, UsageError, check_new_file, writing
 from raffed.own.gate import is_below, within
 from raffed.results.files import check_tree
 from raffed.results.origin import commit
+from raffed.results.run_list import run_folders
 from raffed.results.runfile import (
     RUN_FILE,
     SWEEP_FILE,
@@ -44,6 +47,7 @@ from raffed.results.sweep_file import FINALS, TRIALS, read_sweep
 from raffed.results.writer import METRICS_FOLDER, parts_of
 from raffed.runs.folder import check_unedited, run_config
 from raffed.runs.integrity import PARTITION, check_finished
+from raffed.scratch import scratch_folder
 from raffed.tables.planner import ITEM_FILE
 
 # What belongs to a run, a sweep or a reproduced table: its record and the folders of its runs.
@@ -57,10 +61,10 @@ class Contents:
     """What goes into a bundle.
 
     Attributes:
-        kind: "run", "sweep" or "item".
+        kind: "run", "comparison", "sweep" or "item".
         top: The folder to which all names are relative.
         runs: Names of the folders of runs below it, each with a run.json.
-        record: Name of the sweep.json or item.json below it; "" for a run.
+        record: Name of the sweep.json or item.json below it; "" without one.
         about: What that file holds.
         notes: What is left out, and why.
     """
@@ -74,7 +78,7 @@ class Contents:
 
 
 def contents_of(place: Path) -> Contents:
-    """Return what belongs to the run, sweep or item in a folder, or to the item of an item.json.
+    """Return what belongs to the run, comparison, sweep or item in a folder, or to the item of an item.json.
 
     Raises:
         UsageError: There is none of them, or its runs lie elsewhere.
@@ -84,6 +88,15 @@ def contents_of(place: Path) -> Contents:
         return _sweep(folder)
     if (folder / ITEM_FILE).exists():
         return _item(folder)
+    items = sorted(folder.glob(f"*/*/*/{ITEM_FILE}"))  # as `raffed reproduce --out` leaves them
+    if len(items) > 1:
+        places = ", ".join(str(one.parent) for one in items)
+        raise UsageError(f"{folder} holds {len(items)} reproductions; bundle one at a time: {places}")
+    if items:
+        return _item(items[0].parent)
+    runs = [one.relative_to(folder).as_posix() for one in run_folders(folder)]
+    if runs and runs != ["."]:
+        return _below(folder, "comparison", runs, "", {})
     read_run(folder)
     return Contents("run", folder, (".",), "", {})
 
@@ -218,7 +231,7 @@ Execute the runs again and compare them, with raffed installed and the data sets
 `--rounds 5` executes the first five rounds only. If there is a folder `code`, its files are
 executed, so read them first and give `--trust-code`. The exit code is 0 if everything has the recorded bits,
 1 if something differs, and 2 if the bundle or the request is refused. `raffed report` reads the folder
-`results` of the bundle.
+`results` of the bundle; report.html, if there is one, was made in this way.
 """
 
 
@@ -228,7 +241,7 @@ class Bundled:
 
     Attributes:
         path: The zip.
-        kind: "run", "sweep" or "item".
+        kind: "run", "comparison", "sweep" or "item".
         runs: Names of the runs in it.
         files: Number of files in it.
         size: Its size in bytes.
@@ -245,8 +258,16 @@ class Bundled:
     left_out: tuple[str, ...] = ()
 
 
-def bundle(place: Path, out: Path, license: str = "") -> Bundled:
-    """Write the run, sweep or reproduced table in a folder into a zip. `raffed.bundle` explains the rest."""
+def bundle(place: Path, out: Path, license: str, write_report: Callable[[Path, Path], Path]) -> Bundled:
+    """Write the results in a folder into a zip. `raffed.bundle` explains the rest.
+
+    Args:
+        place: The folder.
+        out: The new file.
+        license: Terms of use.
+        write_report: Writes the report on the runs in its first folder into its second, and returns its page.
+            It is called for everything but a single run.
+    """
     check_new_file(out)
     contents = contents_of(place)
     members: dict[str, bytes] = {}
@@ -259,6 +280,11 @@ def bundle(place: Path, out: Path, license: str = "") -> Bundled:
         about = shared_record(contents.about)
         about = sealed(about) if contents.record.endswith(SWEEP_FILE) else about
         members[f"{RESULTS}/{contents.record}"] = json_text(about).encode()
+    if contents.kind != "run":
+        with scratch_folder() as top:
+            write_members(top, members)
+            page = write_report(top / RESULTS, top / "report").read_text(encoding="utf-8")
+            members[REPORT_FILE] = page.replace(f"{top}/", "").encode()
     members |= _described(contents, records, members, f"Licence: {license}." if license else UNSTATED)
     for name in members:
         if not is_below(name):
@@ -337,8 +363,8 @@ def _title(contents: Contents, records: Sequence[RunContents]) -> str:
         return (
             f"A run of raffed: {config['method']}, {data['dataset']}, {data['split']}, seed {config['seed']}"
         )
-    if contents.kind == "sweep":
-        return f"A sweep of raffed with {len(records)} finished runs"
+    if contents.kind != "item":
+        return f"A {contents.kind} of raffed with {len(records)} finished runs"
     about = contents.about
     return f"{about.get('paper')}/{about.get('name')} ({about.get('scale')}), reproduced by raffed"
 

@@ -25,6 +25,7 @@ from raffed.bundles.archive import (
     clock_here,
     place_in,
     read_archive,
+    write_members,
 )
 from raffed.bundles.making import BUNDLE_SCHEMA
 from raffed.config.portable import check_set
@@ -134,10 +135,7 @@ def opened(path: Path) -> Iterator[OpenedBundle]:
     members = read_archive(path)
     contents = _contents(path, members)
     with scratch_folder() as made:
-        for name, data in members.items():
-            target = within(made, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+        write_members(made, members)
         with _told_as(path, made):
             runs = tuple(_run(made, name) for name in contents["runs"])
             if contents["record"].endswith(SWEEP_FILE):

@@ -25,14 +25,14 @@ SHORT = 16
 
 
 def bundle(place: str, *, out: Path, license: str = "", as_json: AsJson = False) -> None:
-    """Write a run, a sweep or a reproduced table into one zip for reviewers.
+    """Write a run, a comparison, a sweep or a reproduced table into one zip for reviewers.
 
-    It has configurations, partitions, rows, hashes, versions of packages and own code, but no data and no
-    weights. Texts are not searched for names or secrets, so read it before you publish it. The same results
-    give the same bytes.
+    It has configurations, partitions, rows, hashes, versions of packages, own code and, unless it is a single
+    run, report.html, but no data and no weights. Texts are not searched for names or secrets, so read it
+    before you publish it. The same results give the same bytes.
 
     Args:
-        place (PLACE): Folder or URL of a run, a sweep or a reproduced table.
+        place (PLACE): Folder or URL of a run, a comparison, a sweep or a reproduced table.
         out (FILE): New file for the zip, such as map.zip.
         license: Terms of use of the results, as a text or a URL.
 

@@ -51,18 +51,20 @@ def run_lines(folder: Path) -> Iterator[RunLine]:
     """
     if not folder.is_dir():
         raise RunFolderError(f"{folder}: there is no such folder; give one that holds runs, such as runs/")
-    for path in sorted(_run_folders(folder)):
+    for path in run_folders(folder):
         yield _line(path, folder)
 
 
-def _run_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders with a run.json. The inside of a run is left out, and links are not followed."""
+def run_folders(folder: Path) -> list[Path]:
+    """Return the folders with a run.json. The inside of a run is left out, and links are not followed."""
+    found = []
     for where, below, files in os.walk(folder):
         if RUN_FILE in files:
             below.clear()
-            yield Path(where)
+            found.append(Path(where))
         elif len(Path(where).relative_to(folder).parts) >= DEEPEST:
             below.clear()
+    return sorted(found)
 
 
 def _line(path: Path, top: Path) -> RunLine:

@@ -50,6 +50,19 @@ def test_a_bundle_killed_while_written_is_made_again(archive: Path, run_folder: 
     assert [one.name for one in tmp_path.iterdir()] == ["run.zip"]
 
 
+def test_a_comparison_is_bundled_with_its_report_and_replayed(tmp_path: Path) -> None:
+    raffed.compare(["fedavg", "fedprox"], small(rounds=1), out=tmp_path / "both", progress=False)
+    made = raffed.bundle(tmp_path / "both", tmp_path / "both.zip")
+    assert (made.kind, made.runs) == ("comparison", ("fedavg", "fedprox"))
+    page = contents(made.path)["report.html"].decode()
+    assert "FedAvg and FedProx on digits" in page
+    assert "results/fedprox" in page
+    assert str(tmp_path) not in page
+    moved = Path(shutil.move(tmp_path / "both", tmp_path / "moved"))
+    assert raffed.bundle(moved, tmp_path / "moved.zip").sha256 == made.sha256
+    assert raffed.replay(made.path, tmp_path / "again", progress=False).ok
+
+
 def test_the_lock_lists_what_raffed_needs_and_no_place(archive: Path) -> None:
     lines = contents(archive)["environment.txt"].decode().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))

@@ -211,11 +211,14 @@ def test_a_sweep_and_a_table_are_bundled_and_replayed_whole(tmp_path: Path, cli:
     assert cli(*sweep, "--epochs", "1", "--out", tmp_path / "s").code == 0
     table = ("reproduce", "map/table1", "--scale", "smoke", "--only", "fedavg", "--out", tmp_path / "r")
     assert cli(*table).code == 0
-    item = next((tmp_path / "r").glob("*/*/*/item.json"))
-    for place, kind in ((tmp_path / "s", "sweep"), (item.parent, "item")):
+    for place, kind, shown in (
+        (tmp_path / "s", "sweep", "FedProx"),
+        (tmp_path / "r", "item", "map/table1, smoke"),
+    ):
         made = cli("bundle", place, "--out", tmp_path / f"{kind}.zip", "--json")
         assert made.code == 0, made.err
         assert made.events[0]["kind"] == kind
+        assert shown in contents(tmp_path / f"{kind}.zip")["report.html"].decode()
         done = cli("replay", tmp_path / f"{kind}.zip", "--out", tmp_path / f"{kind}-again", "--json")
         assert done.code == 0, done.err
         assert [one["name"] for one in done.events[-1]["runs"]] == made.events[0]["runs"]

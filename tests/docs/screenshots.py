@@ -1,6 +1,6 @@
 """The pictures in docs/images, made anew by `python -m tests.docs.screenshots [REPORT.html]` with Chromium.
 
-Without a report it first runs the demo of the Makefile, in one process. A picture shows the top of the page.
+Without a report it first runs the demo of the Makefile. A picture shows the top of the page.
 The picture of the terminal has what a run prints. docs/images/round.svg is drawn by hand.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,11 +21,6 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = ROOT / "docs" / "images"
-DEMO = (
-    *("--method", "fedavg", "--method", "fedrs", "--method", "fedmr", "--method", "map"),
-    *("--dataset", "digits", "--split", "p10c2", "--local-test", "0.2", "--rounds", "20", "--epochs", "5"),
-    *("--batch-size", "16", "--execution", "serial"),
-)
 COLUMNS = 104
 RUN = (
     *("run", "--method", "map", "--dataset", "digits", "--split", "p10c2", "--local-test", "0.2"),
@@ -32,12 +28,16 @@ RUN = (
 )
 
 
+def demo_words() -> list[str]:
+    """Return the words of `make demo` behind `raffed`."""
+    made = subprocess.run(["make", "-n", "demo"], check=True, cwd=ROOT, capture_output=True, text=True)
+    return shlex.split(made.stdout.replace("\\\n", "").rpartition("/raffed ")[2])
+
+
 def demo_report(folder: Path) -> Path:
-    """Run the demo and return its page."""
-    subprocess.run(
-        [sys.executable, "-m", "raffed", "compare", *DEMO, "--out", str(folder)], check=True, cwd=ROOT
-    )
-    return folder / "report" / "report.html"
+    """Run the demo in a folder and return its page."""
+    subprocess.run([sys.executable, "-m", "raffed", *demo_words()], check=True, cwd=folder)
+    return folder / "demo" / "report" / "report.html"
 
 
 def picture(page: Path, target: Path, width: int = 1280, height: int = 880) -> None:
@@ -81,7 +81,7 @@ def terminal(target: Path) -> None:
 def main() -> None:
     terminal(IMAGES / "terminal.png")
     with tempfile.TemporaryDirectory() as place:
-        page = Path(sys.argv[1]) if sys.argv[1:] else demo_report(Path(place) / "demo")
+        page = Path(sys.argv[1]) if sys.argv[1:] else demo_report(Path(place))
         IMAGES.mkdir(parents=True, exist_ok=True)
         picture(page, IMAGES / "report.png")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,11 @@ import pytest
 import raffed
 from raffed import Data, Federation, RunConfig, Runtime
 from raffed.cli.app import EPILOG
+from raffed.config.portable import flags_of
 from raffed.data.datasets import load_dataset
 from raffed.results import read_run
+from tests.cli.conftest import shell
+from tests.docs.screenshots import demo_words
 from tests.warm import python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +100,30 @@ def test_the_method_that_readme_writes_runs_by_reference_and_as_an_object(tmp_pa
     one, other = (read_run(tmp_path / name) for name in ("prox", "a"))
     assert one["hashes"] == other["hashes"]
     assert one["identity"] == other["identity"]
+
+
+def test_readme_writes_the_command_of_make_demo() -> None:
+    [block] = re.findall(r"raffed (compare .*?--out demo)", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert shlex.split(block.replace("\\\n", "")) == demo_words()
+
+
+@pytest.mark.skipif("avx2" not in flags_of(), reason="this processor has no AVX2")
+@pytest.mark.parametrize(
+    "kept", [["map"], pytest.param(["fedmr", "fedavg", "fedrs"], marks=pytest.mark.slow)]
+)
+def test_make_demo_has_the_numbers_of_readme_s_picture(kept: list[str], tmp_path: Path) -> None:
+    """The text for those who do not see the picture has its numbers. They are portable, and the same for any
+    number of actors.
+    """
+    text = README.read_text(encoding="utf-8").partition("](docs/images/report.png)")[0].rpartition("![")[2]
+    shown = {name.lower(): value for value, name in re.findall(r"([\d.]+) %\s+for (\w+)", text)}
+    words = " ".join(demo_words()).replace("--clients-per-actor 1", "--execution serial")
+    words = re.sub(r"--method (\w+) ", lambda found: found[0] if found[1] in kept else "", words)
+    done = shell(*words.split(), cwd=tmp_path, fresh=True)
+    assert done.returncode == 0, done.stderr
+    rows = csv.DictReader((tmp_path / "demo/report/summary.csv").read_text().splitlines())
+    found = {row["method"]: f"{100 * float(row['accuracy_last']):.2f}" for row in rows}
+    assert found == {name: shown[name] for name in kept}
 
 
 def test_a_page_states_the_exit_codes_of_help() -> None:
