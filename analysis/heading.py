@@ -34,19 +34,25 @@ class Heading(NamedTuple):
     unnamed: int
 
 
-def heading(runs: Runs, items: Sequence[Reproduction] = ()) -> Heading:
-    """Return what stands above a report on these runs and items."""
+def heading(runs: Runs, items: Sequence[Reproduction] = (), whole: Runs | None = None) -> Heading:
+    """Return what stands above a report on these runs and items; `whole` also has the trials of sweeps, whose
+    command may be the first request that the others continue.
+    """
     files = [runs.files[str(name)] for name in runs.runs.index]
-    parts = sorted(
-        (part for file in files for part in segments(file)), key=lambda part: _text(part, "started")
-    )
-    begun = [started for part in parts if (started := _text(part, "started"))]
+    begun = [started for part in _parts(files) if (started := _text(part, "started"))]
     return Heading(
         title(runs, items),
         _span(begun),
         few_versions(_each(_version(part, file) for file in files for part in segments(file)[-1:])),
-        _each(_text(part, "command") for part in parts),
+        _each(_text(part, "command") for part in _parts((whole or runs).files.values())),
         sum(not any(_text(part, "command") for part in segments(file)) for file in files),
+    )
+
+
+def _parts(files: Iterable[JsonObject]) -> list[JsonObject]:
+    """Return the parts of runs in the order of time."""
+    return sorted(
+        (part for file in files for part in segments(file)), key=lambda part: _text(part, "started")
     )
 
 

@@ -152,7 +152,7 @@ def _html(
         _readable(partial(_task, runs, table, task, members), f"a run of {' · '.join(task)}")
         for task, members in tasks(runs).items()
     ]
-    about = heading(runs, items)
+    about = heading(runs, items, whole)
     ordered = runs.runs.sort_values(["dataset", "partition", "method", "seed"]).index
     return render(
         "report.html.j2",

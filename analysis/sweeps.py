@@ -269,7 +269,7 @@ def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]
     scores = _final_scores(sweep, method, about, runs)
     return [
         _title(method, scores, runs),
-        settings_text(chosen.get("settings")),
+        settings_text(chosen.get("settings")) + _tied(about),
         f"{cost.get('trials', 0):.0f}/{about.get('budget', 0)}",
         str(failed),
         str(pruned) if pruned else "–",
@@ -280,6 +280,16 @@ def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]
         _percent(scores["accuracy_last"]),
         _percent(scores["personal_last"]),
     ]
+
+
+def _tied(about: JsonObject) -> str:
+    """Return the settings that have the chosen one's score too; "" without any."""
+    scored = trials_frame(about)
+    best = scored[scored["score"] == scored["score"].max()] if len(scored) else scored
+    named = [settings_text(row) for row in best.drop(columns="score", errors="ignore").to_dict("records")]
+    chosen = settings_text(section(about, "chosen").get("settings"))
+    others = [one for one in named if one != chosen]
+    return f" (as good: {'; '.join(others)})" if chosen in named and others else ""
 
 
 def _title(method: str, finals: pd.DataFrame, runs: Runs) -> str:

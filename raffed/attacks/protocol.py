@@ -399,8 +399,7 @@ def leakage(
     named = method_name(config.method)
     setting = Setting("own", named, config.args, model=model, model_args=network_args(config))
     chosen = chosen_images(torch.from_numpy(data.y), images, config.seed)
-    transform, _ = data.transform_in("plain")
-    x = prepare_inputs(data.x[chosen], transform, data.max_value)
+    x = prepare_inputs(data.x[chosen], data.transform_in("plain"), data.max_value)
     effort = Effort(iterations=iterations, restarts=restarts)
     found = [
         attack(setting, image, int(data.y[place]), data.num_classes, number, config.seed, effort)

@@ -5,20 +5,22 @@ Neither torch nor pandas is imported, unless something of the user's own must be
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raffed.cli.messages import counted, percent
-from raffed.cli.options import AsJson, documented
+from raffed.cli.options import AsJson, completed, documented
 from raffed.cli.tables import show, show_pairs
 from raffed.config.source import described
 from raffed.errors import check_choice
+from raffed.methods import METHODS, method_name
 from raffed.results.text import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 # `raffed datasets TEXT` for data of one's own: what was read, and how.
 
 
+MethodName = Annotated[str | None, typer.Argument(autocompletion=completed(METHODS))]
 SHOWN = 50
 SHOWN_CATEGORIES = 8
 THINGS = {"images": "image", "table": "row", "arrays": "sample"}
@@ -111,13 +114,12 @@ def _encoding(column: EncodedColumn) -> str:
     return f"0 or 1 for each of {len(column.categories)} categories: {shown}{more}"
 
 
-def methods(name: str | None = None) -> None:
+def methods(name: MethodName = None) -> None:
     """List the methods, those of installed packages too, or show the arguments of one.
 
     Args:
         name: Method, or reference to yours, whose arguments are shown.
     """
-    from raffed.methods import METHODS, method_name
     from raffed.methods.own import GROUP
 
     if name is not None:
@@ -212,10 +214,11 @@ def models(name: str | None = None) -> None:
     """List the networks and their layers, or show one.
 
     Args:
-        name: Network to show.
+        name: Network to show, or reference to yours.
     """
     from raffed.models import MODELS
     from raffed.models.catalogue import GROUP
+    from raffed.own.names import reference_of
 
     rows = {
         key: (
@@ -232,6 +235,8 @@ def models(name: str | None = None) -> None:
         show(titles, rows.values())
         show_installed(GROUP, MODELS, "--model")
         typer.echo("raffed models NAME shows arguments and defaults.")
+    elif reference_of(name.strip(), GROUP, MODELS):
+        _show_own_model(name.strip())
     else:
         key = check_choice("model", name.strip().lower(), MODELS)
         found = described(f"raffed.models.{MODELS[key].module}", key)
@@ -241,6 +246,13 @@ def models(name: str | None = None) -> None:
         _show_arguments([*found.arguments, *every])
         first = found.arguments[0]
         typer.echo(f"Use it: raffed run --model {key} --model-arg {first.name}={first.shown_default}")
+
+
+def _show_own_model(name: str) -> None:
+    from raffed.models.own.factories import factory_of
+
+    typer.echo(visible(f"{name}{inspect.signature(factory_of(name))}"))
+    typer.echo(f"Check it: raffed check {name}\nUse it: raffed run --model {name}")
 
 
 def metrics(name: str | None = None) -> None:

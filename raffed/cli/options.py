@@ -105,11 +105,35 @@ METAVARS = {  # field → the word that stands for its value, where that is neit
     "score": "METRIC",
 }
 REPEATED = ("federation.metrics",)  # texts of which several may be given
-_NAMES: dict[str, Collection[str]] = {
-    "method": METHODS,
-    "data.dataset": DATASETS,
-    "model.name": MODELS,
-    "local.schedule": SCHEDULES,
+
+
+def completed(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return what the shell asks for the names that begin with what was typed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def _splits(incomplete: str) -> list[str]:
+    from raffed.data.splits import SPLITS  # late, because it loads NumPy
+
+    written = {"natural": "natural", "pXcY": "p10c2"}
+    return completed(written.get(name, f"{name}:") for name in SPLITS)(incomplete)
+
+
+def _arguments(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the arguments of the methods that were typed before, without executing code of the user's."""
+    typed = ctx.params.get("method") or ctx.params.get("methods") or "fedavg"
+    known = [METHODS[name] for name in ([typed] if isinstance(typed, str) else typed) if name in METHODS]
+    every = dict.fromkeys(f"{one.name}=" for info in known for one in info.described().arguments)
+    return completed(every)(incomplete)
+
+
+_COMPLETERS: dict[str, Callable[..., list[str]]] = {
+    "method": completed(METHODS),
+    "args": _arguments,
+    "data.dataset": completed(DATASETS),
+    "data.split": _splits,
+    "model.name": completed(MODELS),
+    "local.schedule": completed(SCHEDULES),
 }
 
 
@@ -276,7 +300,7 @@ def _option(flag: Flag) -> inspect.Parameter:
         rich_help_panel=flag.panel,
         metavar=METAVARS.get(flag.field, shown) or None,
         show_default=False,
-        autocompletion=_completer(flag.field),
+        autocompletion=_COMPLETERS.get(flag.field),
     )
     return inspect.Parameter(
         flag.parameter,
@@ -303,10 +327,3 @@ def shown_default(declared: Declaration, flag: str) -> str:
         return flag.split("/")[declared.default == "False"].lstrip("-")
     empty = declared.default in ("None", "''", "{}") or not any(kind in TYPED for kind in declared.kinds)
     return "none" if empty else declared.shown_default
-
-
-def _completer(field: str) -> Callable[[str], list[str]] | None:
-    names = _NAMES.get(field)
-    return (
-        None if names is None else lambda incomplete: [name for name in names if name.startswith(incomplete)]
-    )

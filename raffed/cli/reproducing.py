@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,7 +27,17 @@ from raffed.cli.config import ACTORS, placed
 from raffed.cli.execution import execute as run_one
 from raffed.cli.execution import execute_stoppable
 from raffed.cli.messages import counted, duration
-from raffed.cli.options import FLAGS, AcceptChangedCode, AsJson, Flags, Plan, TrustCode, run_options, text_of
+from raffed.cli.options import (
+    FLAGS,
+    AcceptChangedCode,
+    AsJson,
+    Flags,
+    Plan,
+    TrustCode,
+    completed,
+    run_options,
+    text_of,
+)
 from raffed.cli.planning import item_rows, plan_event, stated
 from raffed.cli.screen import Overall, Screen, make_screen
 from raffed.cli.tables import show
@@ -37,7 +47,7 @@ from raffed.errors import NumericsError, RaffedError, UsageError, check_choice
 from raffed.results.runfile import check_unpacked
 from raffed.results.storage import fetched, mirrored
 from raffed.results.text import visible, visible_lines
-from raffed.tables.catalogue import all_items, as_released, own_items
+from raffed.tables.catalogue import all_items, as_released, items_of, own_items, papers
 from raffed.tables.items import SCALES
 from raffed.tables.planner import Planned, PlannedRun, PlannedStudy, computed, run_name, state, unchosen
 from raffed.tables.studies import studies
@@ -50,10 +60,19 @@ KEPT = ("data.root", *(f"numerics.{name}" for name in NUMERICS))
 PLACES = [flag.field for flag in FLAGS if not flag.field.startswith("runtime.") and flag.field not in KEPT]
 
 
+def _items(incomplete: str) -> list[str]:
+    paper = incomplete.partition("/")[0]
+    known = items_of(paper) if paper in papers() else all_items()
+    return completed(known)(incomplete)
+
+
+ItemName = Annotated[str | None, typer.Argument(autocompletion=_items)]
+
+
 @run_options(without=PLACES)
 def reproduce(
     flags: Flags,
-    item: str | None = None,
+    item: ItemName = None,
     *,
     own: str | None = None,
     scale: str = "smoke",

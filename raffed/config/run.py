@@ -118,6 +118,11 @@ class RunConfig:
     ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if type(self.method).__name__ == "Method":
+            raise UsageError(
+                "method is a Method, which has no name that other processes know; give the function that "
+                "returns it, at the top level of a file or notebook: def mine(): return Method(...)"
+            )
         keep(self, method=as_name(self.method), loss=as_name(self.loss))
         check_fields("", self)
         for name, kind in SECTIONS.items():

@@ -19,7 +19,7 @@ from raffed.data.importers.pfllib import import_pfllib
 from raffed.data.importers.reference import import_flwr, import_hf, import_reference
 from raffed.data.importers.tables import import_table
 from raffed.data.importers.values import check_unmasked
-from raffed.data.preparation import ChosenTransform, Transform, transform_from, transform_in, transform_text
+from raffed.data.preparation import Transform, transform_from, transform_in, transform_text
 from raffed.data.randomness import stream
 from raffed.errors import UsageError, check_range
 
@@ -356,13 +356,13 @@ class Dataset:
         """Former name of `test_clients`."""
         return self._renamed("test_groups", "test_clients", self.test_clients)
 
-    def transform_in(self, style: str) -> ChosenTransform:
-        """Return how the inputs are prepared in a style, and a note if the style has no entry of its own.
+    def transform_in(self, style: str) -> Transform:
+        """Return how the inputs are prepared in a style.
 
         Args:
             style: "plain", "map", "map-authors" or "fedmr".
         """
-        return transform_in(style, self.transforms, self.transform, self.name or "the data set")
+        return transform_in(style, self.transforms, self.transform)
 
     @staticmethod
     def _renamed(old: str, new: str, value: V) -> V:

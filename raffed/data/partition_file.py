@@ -125,7 +125,15 @@ def read_partition(path: Path, pool_size: int | None, test_size: int | None) -> 
     Raises:
         UsageError: The file is not a complete and possible partition.
     """
-    version = _one_integer(path, "format", read_npz(path, ("format",), UsageError))
+    try:
+        version = _one_integer(path, "format", read_npz(path, ("format",), UsageError))
+    except UsageError as error:
+        if not path.is_file():
+            raise
+        raise UsageError(
+            f"{error}; divisions of other programs (FedML, FL-bench, FedLab) are not read: give the lists of "
+            "indices to raffed.data.partition.Partition(train, test, num_classes), and save it"
+        ) from error
     if version not in (FORMAT, TIMED):
         raise UsageError(
             f"{path}: partition format {version}; this version of raffed reads {FORMAT} and {TIMED}"

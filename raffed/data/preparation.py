@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
 
 from raffed.config.validation import Value, declarations
 from raffed.errors import UnknownNameError, UsageError, check_choice, check_range
@@ -135,13 +134,6 @@ class Transform:
 AS_IT_IS = Transform(mean=(), std=())  # floats and numbers of words stay; pixels in uint8 become [0, 1]
 
 
-class ChosenTransform(NamedTuple):
-    """A transform, and a sentence about it where a data set does not have what was asked for (else "")."""
-
-    transform: Transform
-    note: str = ""
-
-
 def check_numbers_given(numbers: Mapping[str, Value]) -> None:
     """Raise a UsageError unless these are numbers of a transform, by their names and types.
 
@@ -190,9 +182,7 @@ def _per_channel(name: str, value: Value) -> tuple[float, ...]:
     return numbers
 
 
-def transform_in(
-    style: str, transforms: Mapping[str, Transform], own: Transform | None, data: str
-) -> ChosenTransform:
+def transform_in(style: str, transforms: Mapping[str, Transform], own: Transform | None) -> Transform:
     """Return how a data set is prepared in a style. There is an answer for every data set and every style.
 
     Args:
@@ -200,23 +190,13 @@ def transform_in(
         transforms: The data set's transforms by style.
         own: The data set's transform for every other style. None: floats and integers stay as they are, and
             uint8 is divided by its largest value.
-        data: The data set's name, for the note.
 
     Raises:
         UnknownNameError: The style does not exist.
     """
     if style not in STYLES:
         raise UnknownNameError("transform style", style, STYLES)
-    if style in transforms:
-        return ChosenTransform(transforms[style])
-    if own is not None:
-        return ChosenTransform(own, f"{data} has no {style} preparation, so its own transform is used")
-    if style == "plain":
-        return ChosenTransform(AS_IT_IS)
-    return ChosenTransform(
-        AS_IT_IS,
-        f"{data} has no {style} preparation: floats and integers stay as they are, uint8 becomes [0, 1]",
-    )
+    return transforms.get(style, own or AS_IT_IS)
 
 
 def transform_text(transform: Transform | None) -> str:

@@ -180,4 +180,4 @@ def transform_for(dataset: str, style: str) -> Transform:
         UnknownNameError: The data set or the style is unknown.
     """
     name = dataset_name(dataset)
-    return transform_in(style, DATASETS[name].transforms, None, name).transform
+    return transform_in(style, DATASETS[name].transforms, None)

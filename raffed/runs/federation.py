@@ -73,8 +73,6 @@ def warn(setup: Setup, resumed: bool = False) -> None:
         log.warning("%s", line)
     for line in () if resumed else (*setup.dataset.facts.notes, *_about_network(setup)):
         log.warning("%s", line)
-    if note := setup.dataset.transform_in(setup.style).note:
-        log.warning("%s", note)
     if config.faults.takes_all:
         log.warning(
             "faults: with drop, late or corrupt = 1 no upload ever counts, so the server's model never "

@@ -148,9 +148,11 @@ def _plain(value: torch.Tensor, where: str) -> torch.Tensor:
     """Return a tensor of a file as NumPy can hold it. Numbers in bfloat16 are the same in float32.
 
     Raises:
-        UsageError: It is sparse, quantised or complex.
+        UsageError: It is sparse, quantised or complex, or has NaN in it.
     """
     if value.layout != torch.strided or value.is_quantized or value.is_complex():
         raise UsageError(f"{where} is not a plain table of real numbers; save it as float32")
+    if value.isnan().any():
+        raise UsageError(f"{where} has NaN in it, so no run can start from it; give another file")
     value = value.float() if value.dtype == torch.bfloat16 else value
     return value.detach().contiguous()

@@ -84,7 +84,7 @@ class Setup:
     @property
     def transform(self) -> Transform:
         """How the inputs are prepared."""
-        return with_numbers(self.dataset.transform_in(self.style).transform, self.config.data.transform_args)
+        return with_numbers(self.dataset.transform_in(self.style), self.config.data.transform_args)
 
     @property
     def style(self) -> str:

@@ -263,7 +263,8 @@ def _check_axes(request: Request) -> None:
             methods = ", ".join(request.methods)
             raise UsageError(
                 f"--grid {name}: none of {methods} has this argument; write a field of the configuration "
-                "with its section, such as local.lr"
+                "with its section, such as local.lr, and an argument of one method as METHOD.NAME, such as "
+                "fedmr.mu1"
             )
 
 

@@ -86,8 +86,7 @@ class DatasetContract(Contract):
 
     def check_prepared(self) -> str:
         """Its transform makes finite inputs."""
-        transform, _ = self.data.transform_in("plain")
-        inputs = prepare_inputs(self.data.x[:2].copy(), transform, self.data.max_value)
+        inputs = prepare_inputs(self.data.x[:2].copy(), self.data.transform_in("plain"), self.data.max_value)
         if inputs.is_floating_point() and not bool(inputs.isfinite().all()):
             return "its transform makes values that are not finite"
         return ""

@@ -152,7 +152,7 @@ def check_model(
     called, shape = name or named(model), tuple(in_shape)
     if dataset is not None:
         data, _ = load_data(RunConfig(data=Data(dataset)))
-        inputs = prepare_inputs(data.x[:BATCH], data.transform_in("plain").transform)
+        inputs = prepare_inputs(data.x[:BATCH], data.transform_in("plain"))
         num_classes = data.num_classes
     if inputs is None:
         kind = ModelInputs(shape)

@@ -155,7 +155,8 @@ def _kind_of_code(reference: str) -> Kind:
         kind = _kind_of_function(thing)
     if kind is None:
         raise UsageError(
-            f"{reference} is a {type(thing).__name__}; it must be {WANTED}; `--kind loss` says what it is"
+            f"{reference} is a {type(thing).__name__}; it must be {WANTED}; of a "
+            f"function without `-> Method` or the like, say what it is: --kind {'|'.join(KINDS)}"
         )
     return kind
 

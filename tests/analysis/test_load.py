@@ -285,6 +285,15 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_mean(tmp_path: Path, write_r
     assert trials_frame(about).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
 
 
+def test_settings_as_good_as_the_chosen_one_are_named_beside_it(tmp_path: Path, write_run: WriteRun) -> None:
+    write_run("fedmr/final/seed-1", [0.6], seed=1, method="fedmr")
+    scores = {1.0: 0.5, 9.0: 0.4}
+    others = [{**CHOSEN, "settings": {"mu1": mu}, "score": score} for mu, score in scores.items()]
+    write_sweep(tmp_path, trials=[CHOSEN, *others], final=finals("finished"))
+    (sweep,) = find_sweeps([tmp_path])
+    assert tuning_table(sweep).rows[0][1] == "mu1=0.1 (as good: mu1=1.0)"
+
+
 def test_a_map_of_settings_has_their_means_over_the_seeds_as_the_choice_has() -> None:
     """mu = 0.1 has the best single seed, mu = 1.0 the best mean. A setting that failed once has no score."""
     scores = {(0.1, 0): 0.9, (0.1, 1): 0.3, (1.0, 0): 0.7, (1.0, 1): 0.8, (9.0, 0): 0.9, (9.0, 1): None}

@@ -255,7 +255,10 @@ def test_a_report_says_what_was_run_when_and_with_what(tmp_path: Path, write_run
     ]
     assert found.commands == [both, "raffed resume b"]
     assert found.unnamed == 1
-    page = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
+    write_run("trial", [0.5], seed=2, segments=[part("2026-11-24T10:12:33+00:00", "raffed tune --out s")])
+    continued = heading(write_run.load().without(["trial"]), whole=write_run.load())
+    assert continued.commands[0] == "raffed tune --out s"
+    page = write_report([tmp_path / "a", tmp_path / "b"], tmp_path / "out").read_text(encoding="utf-8")
     assert "<h1>FedAvg and MAP on digits · p10c2</h1>" in page
     assert f"<code>{both}</code>" in page
     assert "<title>FedAvg and MAP on digits · p10c2 – raffed report</title>" in page

@@ -60,6 +60,35 @@ def test_listings_name_everything_and_import_nothing_heavy(words: str, listed: l
     assert [name for name in listed if name not in done.stdout] == []
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("run --split dir", "dirichlet: dirichlet-client:"),
+        ("run --split p1", "p10c2"),
+        ("run --method fedmr --set mu", "mu1= mu2="),
+        ("compare --method fedavg --method fedprox --set m", "mu="),
+        ("methods fedm", "fedmmd fedmr"),
+        ("reproduce fedmr/table1", "fedmr/table1"),
+    ],
+)
+def test_the_shell_completes_names(typed: str, offered: str) -> None:
+    """As bash asks, with the number of the word that is being typed."""
+    asked = {"COMP_WORDS": f"raffed {typed}", "COMP_CWORD": str(len(typed.split()))}
+    done = CliRunner().invoke(app, [], env={"_RAFFED_COMPLETE": "complete_bash", **asked}, prog_name="raffed")
+    assert done.stdout.split() == offered.split()
+
+
+def test_a_network_of_one_s_own_is_shown_with_what_to_type(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "from torch import nn\n\n\ndef wide(num_classes: int, width: int = 8) -> nn.Module: ...\n"
+    Path("net.py").write_text(text, encoding="utf-8")
+    out = cli("models", "./net.py:wide").out
+    assert "width" in out
+    assert "raffed run --model ./net.py:wide" in out
+
+
 def test_version_is_the_packages_with_its_commit(cli: Cli) -> None:
     import raffed
     from raffed.results.origin import commit

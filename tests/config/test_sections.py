@@ -13,6 +13,7 @@ from raffed.config.run import RunConfig
 from raffed.config.sections import SECTIONS
 from raffed.config.toml import parse_toml
 from raffed.config.validation import Declaration, Value, declarations
+from raffed.core.method import Method
 from raffed.data.preparation import STYLES
 from raffed.errors import UnknownNameError, UsageError
 from raffed.search.request import PROTOCOLS, Request
@@ -58,6 +59,11 @@ def test_every_field_says_what_it_means_and_every_number_has_a_range(kind: type)
         assert one.doc.endswith("."), one
         assert one.summary, one
         assert (one.range is not None) == (one.kinds[0] in ("int", "float")), one
+
+
+def test_a_method_without_a_name_is_refused_with_what_to_give() -> None:
+    with pytest.raises(UsageError, match="give the function that returns it"):
+        RunConfig(method=Method("Mine"))  # type: ignore[arg-type]
 
 
 def test_a_word_that_is_no_choice_is_refused_with_the_nearest_also_among_several() -> None:

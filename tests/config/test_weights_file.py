@@ -49,6 +49,8 @@ def test_numbers_in_bfloat16_are_read_as_the_same_numbers_in_float32(tmp_path: P
 
 def test_what_is_no_table_of_real_numbers_is_refused_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
-    torch.save({"fc.weight": torch.ones(2) * 1j}, path)
-    with pytest.raises(UsageError, match=r"fc\.weight is not a plain table of real numbers"):
-        read_initial(Model(init=str(path), init_sha256=sha256(path.read_bytes()).hexdigest()))
+    wrong = {"is not a plain table of real numbers": 1j, "has NaN in it": float("nan")}
+    for said, number in wrong.items():
+        torch.save({"fc.weight": torch.ones(2) * number}, path)
+        with pytest.raises(UsageError, match=rf"fc\.weight {said}"):
+            read_initial(Model(init=str(path), init_sha256=sha256(path.read_bytes()).hexdigest()))

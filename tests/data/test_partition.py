@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import pickle
 import random
 import zipfile
 from pathlib import Path
@@ -250,6 +251,17 @@ def test_a_stranger_s_file_with_a_fault_is_refused(
         Partition.load(path, pool_size=10)
     assert said in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["pickle", "npz"])
+def test_a_division_of_another_program_is_refused_with_what_to_do(kind: str, tmp_path: Path) -> None:
+    """FedLab and FL-bench pickle a dictionary client → indices. Another way is one array for each client."""
+    path = tmp_path / "division"
+    lists = {"0": [0, 1], "1": [2, 3]}
+    with path.open("wb") as file:
+        pickle.dump(lists, file) if kind == "pickle" else np.savez(file, **lists)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"FL-bench, FedLab\) are not read: give the lists of indices to"):
+        Partition.load(path)
 
 
 @pytest.mark.parametrize(

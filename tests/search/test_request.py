@@ -100,7 +100,7 @@ RULE = "val.accuracy no better for 2 rounds"
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"grid": {"mu3": [1.0]}}, "--grid mu3: none of fedmr has this argument"),
+        ({"grid": {"mu3": [1.0]}}, "--grid mu3: none of fedmr has.*METHOD.NAME, such as fedmr.mu1"),
         ({"grid": {"local.lrr": [1.0]}}, "lrr"),
         ({"grid": {"mu1": [-1.0]}}, r"mu1 = -1\.0 is outside"),
         # The same run twice, in two folders

@@ -128,7 +128,7 @@ def test_good_ones_are_recognised_by_their_form_and_hold(lab: Path, name: str, k
 
 def test_what_cannot_be_recognised_can_be_named(lab: Path, cli: Cli) -> None:
     (lab / "mine.py").write_text(GOOD, encoding="utf-8")
-    with pytest.raises(UsageError, match="--kind"):
+    with pytest.raises(UsageError, match=r"or the like, say what it is: --kind method\|model"):
         check("./mine.py:unnamed")
     refused, taken = cli("check", "./mine.py:unnamed"), cli("check", "./mine.py:unnamed", "--kind", "loss")
     assert (refused.code, taken.code) == (2, 1)
