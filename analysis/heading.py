@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from .metrics.compare import LEVEL, Compared, differences_to, p_text, signed
+from .metrics.intervals import LEAST_SEEDS
+from .metrics.targets import baseline_of
 from .reproduction.item_runs import Reproduction
+from .runs.comparable import differences
 from .runs.files import JsonObject
 from .runs.groups import Group, groups
 from .runs.load import Runs, section
@@ -14,6 +19,7 @@ from .runs.titles import method_titles
 
 NAMED = 4  # methods, tasks or items that are named one by one
 COMMIT = 10  # letters of a commit
+TESTED = {"accuracy_last": "aggregation", "personal_last": "personalization"}
 
 
 class Heading(NamedTuple):
@@ -54,6 +60,63 @@ def _parts(files: Iterable[JsonObject]) -> list[JsonObject]:
     return sorted(
         (part for file in files for part in segments(file)), key=lambda part: _text(part, "started")
     )
+
+
+def first_lines(runs: Runs) -> list[tuple[str, list[str]]]:
+    """Return for each task the sentences with which a report begins: who is above FedAvg and who is below."""
+    tasks: dict[tuple[str, str], list[Group]] = {}
+    for group in groups(runs):
+        tasks.setdefault(group.task, []).append(group)
+    told = ((" · ".join(task), _verdicts(runs, members)) for task, members in tasks.items())
+    return [(task, lines) for task, lines in told if lines]
+
+
+def _verdicts(runs: Runs, members: Sequence[Group]) -> list[str]:
+    """Return a sentence about each of the two accuracies, and one about what so few seeds cannot show."""
+    baseline = baseline_of(runs, members)
+    if len(members) < 2 or baseline is None:
+        return ["FedAvg was not run, so no method is tested against a baseline."] if len(members) > 1 else []
+    found = {name: differences_to(runs, members, one, baseline.label) for one, name in TESTED.items()}
+    lines = [_verdict(name, rows, baseline.label) for name, rows in found.items() if rows]
+    unlike = [one.label for one in members if differences(runs, one, baseline)]
+    if unlike:
+        lines.append(f"Not comparable with {baseline.label}: {listed(unlike, 'rows')}.")
+    seeds = max((row.difference.seeds for rows in found.values() for row in rows), default=1)
+    least = 2 / 2**seeds
+    if seeds < LEAST_SEEDS and len(unlike) < len(members) - 1:
+        few = "one seed is" if seeds == 1 else "two seeds are"
+        return [*lines, f"What differs cannot be known: {few} too few for a test, and three are the least."]
+    if LEVEL < least < 1:
+        lines.append(f"With {seeds} seeds the p-value of the sign test cannot be below {least:.2g}.")
+    return lines
+
+
+def _verdict(name: str, rows: Sequence[Compared], baseline: str) -> str:
+    sure = [row for row in rows if row.p_holm < LEVEL]
+    above = [_numbers(row) for row in sure if row.difference.mean > 0]
+    below = [_numbers(row) for row in sure if row.difference.mean < 0]
+    parts = [
+        f"{listed(those, 'methods', '; ')} {'is' if len(those) == 1 else 'are'} {where} {baseline}"
+        for those, where in ((above, "above"), (below, "below"))
+        if those
+    ]
+    rest = [row for row in rows if not row.p_holm < LEVEL]
+    if rest:
+        least = min((row.p_holm for row in rest if row.p_holm == row.p_holm), default=math.nan)
+        tested = "not tested" if math.isnan(least) else f"p ≥ {p_text(least)}"
+        seeds = _each(f"{row.difference.seeds}" for row in rest)
+        who = listed([row.label for row in rest], "methods")
+        parts.append(
+            f"no difference to {baseline} is shown for {who} ({tested}, {' or '.join(seeds)} seed"
+            f"{'' if seeds == ['1'] else 's'})"
+        )
+    return f"In {name}, {'; '.join(parts)}."
+
+
+def _numbers(row: Compared) -> str:
+    p = p_text(row.p_holm)
+    equal = "" if p.startswith("<") else "= "
+    return f"{row.label} ({signed(row.difference.mean)} points, p {equal}{p}, {row.difference.seeds} seeds)"
 
 
 def title(runs: Runs, items: Sequence[Reproduction] = ()) -> str:

@@ -17,10 +17,10 @@ from raffed.results.storage import named
 
 from .figures.budget_curves import BUDGETS, budget_figure
 from .figures.curves import NAMED, PANELS, class_heat_map, curves, panel_figure, tasks
-from .heading import heading, segments, title
+from .heading import first_lines, heading, segments, title
 from .metrics.compare import established_best, seeds_note
 from .metrics.measures import MEASURES
-from .metrics.summary import marked, summary, to_markdown, write_csv
+from .metrics.summary import EFFORT, marked, shared_effort, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
 from .reproduction.item_runs import Reproduction, load_item, tried_names
 from .reproduction.item_views import showable
@@ -158,6 +158,7 @@ def _html(
         "report.html.j2",
         title=f"{about.title} – {TITLE}",
         about=about,
+        first=first_lines(runs),
         reload=reload,
         facts=_facts(runs),
         lost=list({**runs.unreadable, **damaged_sweeps(sweeps)}.items()),
@@ -196,13 +197,16 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
     better = {name: one for name, one in MEASURES.items() if one.higher_is_better}
     rows = table[(table["dataset"] == dataset) & table["partition"].isin(names)].reset_index(drop=True)
     labels = list(enumerate(rows["method"]))
+    hidden = ["dataset", *(["partition"] if len(names) == 1 else [])]
+    hidden += [name for name in EFFORT if name in rows and rows[name].nunique() == 1]
     best = {one.title: established_best(runs, members, name) for name, one in better.items()}
     sure = {(row, title) for title, found in best.items() for row, label in labels if label in found}
     return render(
         "task.html.j2",
         dataset=dataset,
         partition=partition,
-        summary=marked(rows, ["dataset", *(["partition"] if len(names) == 1 else [])], sure),
+        summary=marked(rows, hidden, sure),
+        effort=shared_effort(runs, members),
         apart=apart(runs, members),
         comparable=grouped_notices(runs, members),
         differing=differing(runs, members),
@@ -212,7 +216,7 @@ def _task(runs: Runs, table: pd.DataFrame, task: tuple[str, str], members: list[
         panels=[(panel, _panel(runs, task, panel)) for panel in PANELS],
         budgets=[one for budget in BUDGETS for one in _budget(runs, task, budget)],
         classes=_classes(runs, task),
-        views=task_sections(runs, members),
+        views=task_sections(runs, members, list(rows["method"])),
     )
 
 

@@ -166,17 +166,23 @@ def ranking_section(runs: Runs) -> Markup:
     return render("ranking.html.j2", diagram=drawing(rank_diagram(found), caption, css="classes"))
 
 
-def task_sections(runs: Runs, members: Sequence[Group]) -> Markup:
-    """Show the views of a task that follow its summary.
+def task_sections(runs: Runs, members: Sequence[Group], order: Sequence[str] = ()) -> Markup:
+    """Show the views of a task that follow its summary. Their tables have the methods in this order.
 
     They are: differences paired by seed (to the best method, and to FedAvg), rounds and bytes to a target,
     accuracy by class, the plane of the two accuracies, and which clients gain.
     """
     paired = paired_tables(runs, members)
-    tables = {
+    found = {
         **paired,
         "Rounds and bytes to a target": target_table(runs, members),
         "Classes and forgetting (last global model)": class_table(runs, members),
+    }
+    places = {label: place for place, label in enumerate(order)}
+    tables = {
+        name: one._replace(rows=sorted(one.rows, key=lambda row: places.get(row[0], 0)))
+        for name, one in found.items()
+        if one is not None
     }
     plane, gaining = _plane(runs, members), _gains(runs, members)
     note = HOLM_NOTE if any(HOLM in table.titles for table in paired.values()) else ""

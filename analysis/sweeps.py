@@ -194,6 +194,7 @@ def tuning_table(sweep: Sweep, runs: Runs | None = None) -> TextTable:
         "Failed",
         "Pruned",
         "Rounds to choose",
+        "Steps to choose",
         "Hours to choose",
         _score_title(sweep, finals),
         "Seeds",
@@ -274,6 +275,7 @@ def _line(sweep: Sweep, method: str, about: JsonObject, runs: Runs) -> list[str]
         str(failed),
         str(pruned) if pruned else "–",
         f"{cost.get('rounds', 0):.0f}",
+        _steps(sweep, method, cost, runs),
         f"{cost.get('seconds', 0) / 3600:.3f}",
         _percent([chosen.get("score")]),
         _seeds(about, scores),
@@ -290,6 +292,17 @@ def _tied(about: JsonObject) -> str:
     chosen = settings_text(section(about, "chosen").get("settings"))
     others = [one for one in named if one != chosen]
     return f" (as good: {'; '.join(others)})" if chosen in named and others else ""
+
+
+def _steps(sweep: Sweep, method: str, cost: JsonObject, runs: Runs) -> str:
+    """Return the steps of shared training of a client in all trials; a dash if not all trials are known."""
+    place = (sweep.folder / folder_name(method) / TRIALS).resolve()
+    tried = [str(name) for name, one in runs.runs["folder"].items() if Path(one).resolve().parent == place]
+    steps = [section(runs.files[name], "effective").get("steps") for name in tried]
+    done = runs.runs.loc[tried, "rounds_done"].tolist()
+    if None in steps or sum(done) != cost.get("rounds"):
+        return "–"
+    return f"{sum(one * rounds for one, rounds in zip(steps, done, strict=True)):.0f}"
 
 
 def _title(method: str, finals: pd.DataFrame, runs: Runs) -> str:

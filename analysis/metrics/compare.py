@@ -149,7 +149,7 @@ def comparison_table(
     return TextTable(titles, lines, frozenset({"Method", "Compared with", "Comparable"}))
 
 
-class _Compared(NamedTuple):
+class Compared(NamedTuple):
     """A method, the one it is compared with, their difference, and its p-value after Holm's correction."""
 
     label: str
@@ -161,14 +161,14 @@ class _Compared(NamedTuple):
         """Return seeds, difference and p-values. Two seeds are too few for an interval and a p-value."""
         seeds, mean, half, p_t, p_signs = self.difference
         if seeds < LEAST_SEEDS:
-            return [str(seeds), _signed(mean, math.nan), *(["–"] if several else []), "–", "–"]
+            return [str(seeds), signed(mean), *(["–"] if several else []), "–", "–"]
         holm_p = [p_text(self.p_holm)] if several else []
-        return [str(seeds), _signed(mean, half), p_text(p_t), *holm_p, p_text(p_signs)]
+        return [str(seeds), signed(mean, half), p_text(p_t), *holm_p, p_text(p_signs)]
 
 
 def _compared(
     runs: Runs, sets: Sequence[Sequence[Group]], measure: str, against: str
-) -> list[list[_Compared]]:
+) -> list[list[Compared]]:
     """Return the methods of each set against its best one, or against the one with the label `against`.
 
     The list of a set is empty if no method shares two seeds with that one. Holm's correction is over all sets
@@ -193,7 +193,13 @@ def _compared(
         rows.append(pairs)
         tests += [one.p_t if one.seeds >= LEAST_SEEDS else math.nan for _, _, one in pairs]
     adjusted = iter(holm(tests))
-    return [[_Compared(*pair, next(adjusted)) for pair in pairs] for pairs in rows]
+    return [[Compared(*pair, next(adjusted)) for pair in pairs] for pairs in rows]
+
+
+def differences_to(runs: Runs, members: Sequence[Group], measure: str, label: str) -> list[Compared]:
+    """Return the methods of a task that may be compared with the one of this label, with their tests."""
+    found = _compared(runs, classes(runs, members, measure=measure), measure, label)
+    return [row for rows in found for row in rows]
 
 
 def _sharing(scores: Mapping[str, Mapping[int, float]]) -> Mapping[str, Mapping[int, float]]:
@@ -340,7 +346,8 @@ def range_quantile(count: int, inside: float = 0.95) -> float:
     return float(studentized_range.ppf(inside, count, math.inf))
 
 
-def _signed(mean: float, half: float) -> str:
+def signed(mean: float, half: float = math.nan) -> str:
+    """Write a difference with its sign, and half the width of its interval if it is known."""
     if math.isnan(mean):
         return "–"
     text = f"{mean:+.2f}".replace("-", "−")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..render.cells import for_csv
 from ..render.page import render
 from ..runs.comparable import MARK, PREFIX, stated
 from ..runs.groups import Group, groups
-from ..runs.load import Runs
+from ..runs.load import Runs, section
 from ..table import TextTable, as_latex, as_markdown, as_text
 from .intervals import reported_interval
 from .measures import MEASURES, Measure, measures
@@ -30,6 +30,7 @@ _TITLES = {
     "rounds": "Rounds",
     "state": "State",
 }
+EFFORT = {"local_epochs": "Local epochs", "steps_round": "Steps/round", "overrides": "Overrides"}
 
 
 def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
@@ -59,6 +60,7 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
         - own:NAME:MODEL:BETTER:UNIT: last value of a metric of the user's own, if a run has any.
         - reference: the method's reference, if a method of the user's own is shown by its title.
         - rounds_done, rounds_most: the rounds of the shortest and of the longest run that is used.
+        - local_epochs, steps_round, overrides: what `effort` returns; each is present if it differs.
         - comparable, comparable_set: present if some row may not be compared with most of its task. The first
           is "yes" or the reason; rows of a task with the same number in the second may be compared.
     """
@@ -75,6 +77,7 @@ def summary(runs: Runs, over_seeds: bool = True) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     if not frame["reference"].any():
         frame = frame.drop(columns=["reference"])
+    frame = frame.drop(columns=[name for name in EFFORT if frame[name].nunique() == 1])
     if (frame["comparable"] == "yes").all():
         frame = frame.drop(columns=["comparable", "comparable_set"])
     order = ["dataset", "partition", "accuracy_last", "method"]
@@ -94,6 +97,7 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
         row[measure] = sum(values) / len(values) if values else math.nan
         row[f"{measure}_ci"] = reported_interval(values) if alike else math.nan
         row[f"{measure}_seeds"] = len(values)
+    row |= effort(runs, group)
     row["reference"] = group.reference
     row["rounds_done"] = int(done.min())
     row["rounds_most"] = int(done.max())
@@ -101,6 +105,37 @@ def _group_row(group: Group, measured: pd.DataFrame, runs: Runs) -> dict[str, ob
     row["state"] = group.state
     row["comparable"], row["comparable_set"] = stated(runs, group)
     return row
+
+
+def effort(runs: Runs, group: Group) -> dict[str, str]:
+    """Return how long a client of a group trains in a round, and what the method overrides, as texts.
+
+    local_epochs has the epochs of each pass of shared training, and says whether private training follows.
+    steps_round is the mean over clients and seeds of the steps of shared training. overrides has the settings
+    of the run that the method does not follow. What no run.json says is a dash.
+    """
+    about = [section(runs.files[name], "effective") for name in group.used]
+    epochs = [f"{one['epochs']:g}" for one in about[0].get("shared", []) if "epochs" in one]
+    steps = [one["steps"] for one in about if "steps" in one]
+    settings = section(about[0], "overridden").items()
+    used = [f"{name} = {'own rule' if one['used'] is None else one['used']}" for name, one in settings]
+    private = ["private"] if epochs and "private" in about[0] else []
+    return {
+        "local_epochs": " + ".join(epochs + private) or "–",
+        "steps_round": f"{sum(steps) / len(steps):.4g}" if steps else "–",
+        "overrides": ", ".join(used) or ("none" if epochs else "–"),
+    }
+
+
+def shared_effort(runs: Runs, members: Sequence[Group]) -> str:
+    """Return a sentence about the effort that all groups of a task have in common; "" without any."""
+    told = [effort(runs, group) for group in members]
+    common = [
+        f"{title[0].lower()}{title[1:]} {told[0][name]}"
+        for name, title in EFFORT.items()
+        if len({one[name] for one in told}) == 1 and told[0][name] != "–"
+    ]
+    return f"The same for every row: {', '.join(common)}." if common else ""
 
 
 def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -117,6 +152,9 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     }
     titles = [_TITLES[name] for name in names] + [m.title for m in shown.values()] + ["Rounds", "State"]
     said = "comparable" in table
+    spent = [name for name in EFFORT if name in table]
+    at = len(names) + len(shown)
+    titles[at:at] = [EFFORT[name] for name in spent]
     titles += [COMPARABLE] if said else []
     lines = []
     for _, row in table.iterrows():
@@ -125,6 +163,7 @@ def cells(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
             for name in names
         ]
         line += [_measured(row, name, measure) for name, measure in shown.items()]
+        line += [str(row[name]) for name in spent]
         line += [_rounds(row["rounds_done"], row["rounds_most"], row["rounds_planned"]), str(row["state"])]
         lines.append([*line, *([str(row["comparable"])] if said else [])])
     return titles, lines
@@ -259,7 +298,9 @@ def to_latex(table: pd.DataFrame) -> str:
 def _text_table(table: pd.DataFrame) -> TextTable:
     titles, lines = cells(table)
     return TextTable(
-        titles, lines, frozenset({"Run", "Method", "Data set", "Partition", "State", COMPARABLE})
+        titles,
+        lines,
+        frozenset({"Run", "Method", "Data set", "Partition", EFFORT["overrides"], "State", COMPARABLE}),
     )
 
 

@@ -177,5 +177,10 @@ class Local:
             epochs: Passes over these samples, or None for the run's `epochs`, or for their expected number if
                 they are drawn.
         """
-        usual = (self.epochs + self.epochs_to) / 2 if self.epochs_to else self.epochs  # of a drawn number
-        return max(int((usual if epochs is None else epochs) * self.batches(n)), self.min_steps)
+        times = self.expected_epochs if epochs is None else epochs
+        return max(int(times * self.batches(n)), self.min_steps)
+
+    @property
+    def expected_epochs(self) -> float:
+        """The passes over a client's samples; if their number is drawn, its expectation."""
+        return (self.epochs + self.epochs_to) / 2 if self.epochs_to else self.epochs

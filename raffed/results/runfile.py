@@ -273,8 +273,9 @@ class RunContents(TypedDict, total=False):
         Noted,
         Doc(
             "How clients really train. `shared` has a table for each pass, `private` is one for private "
-            "training, and `overridden` holds the settings that the method does not follow. `network` has "
-            "the network's arguments if the method requires some."
+            "training, and `overridden` holds the settings that the method does not follow. `steps` is the "
+            "mean over clients of their steps of shared training in the first round. `network` has the "
+            "network's arguments if the method requires some."
         ),
     ]
     clients: Annotated[Count, Doc("Number of clients of the partition.")]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from raffed.config.validation import Value
-from raffed.core.training.overrides import effective
+from raffed.core.training.overrides import effective, steps_of
 from raffed.data.importers.images import read_images
 from raffed.data.importers.imported import DataFacts
 from raffed.data.importers.tables import encoded_rows
@@ -186,7 +186,9 @@ def new_run(setup: Setup) -> RunContents:
 def _effective(setup: Setup) -> dict[str, Value]:
     """Return how clients train, and the network's arguments if the method requires some."""
     required = setup.method.network
-    found = effective(setup.method, setup.config.local)
+    local, sizes = setup.config.local, setup.data.sizes_at(0)
+    steps = [steps_of(setup.method, local, sizes[client]) for client in setup.data.trainable]
+    found = effective(setup.method, local) | {"steps": sum(steps) / len(steps)}
     return {**found, "network": network_args(setup.config, setup.method)} if required else found
 
 

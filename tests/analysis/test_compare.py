@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from raffed.analysis.heading import first_lines
 from raffed.analysis.metrics.compare import (
     Ranking,
     comparison_table,
@@ -191,6 +192,44 @@ def test_methods_are_compared_with_fedavg_too_if_it_was_run(write_run: WriteRun)
     runs = runs.without([str(name) for name, method in runs.runs["method"].items() if method == "fedavg"])
     assert list(paired_tables(runs, groups(runs))) == ["Differences, paired by seed"]
     assert "p (Holm)" not in task_sections(runs, groups(runs)), "one test needs no correction"
+
+
+def test_a_report_begins_with_who_is_above_the_baseline_and_what_its_seeds_cannot_show(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    """Two tests against FedAvg: Holm doubles the smaller p. A sign test of four seeds has 2/2⁴ at least."""
+    written(write_run, 4)
+    write_run("fednova", [0.5, 0.5], method="fednova")
+    p = {name: float(reference.ttest_rel(SCORES[name], SCORES["fedavg"]).pvalue) for name in SCORES}
+    assert 2 * p["map"] < 0.05 < p["fedprox"] < 2 * p["fedprox"]
+    [(task, lines)] = first_lines(write_run.load())
+    assert task == "digits · p10c2"
+    assert lines == [
+        f"In aggregation, map (+11.50 points, p = {2 * p['map']:.3f}, 4 seeds) is above fedavg; "
+        f"no difference to fedavg is shown for fedprox (p ≥ {p['fedprox']:.3f}, 4 seeds).",
+        "Not comparable with fedavg: fednova.",
+        "With 4 seeds the p-value of the sign test cannot be below 0.12.",
+    ]
+    page = write_report([tmp_path], tmp_path / "out").read_text(encoding="utf-8")
+    assert page.index("<h1>") < page.index("In aggregation, MAP (+11.50 points") < page.index('class="facts"')
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [(1, "one seed is too few for a test"), (2, "(not tested, 2 seeds)"), (4, "cannot be below 0.12")],
+)
+def test_what_cannot_be_known_with_few_seeds_is_said(write_run: WriteRun, seeds: int, said: str) -> None:
+    written(write_run, seeds)
+    [(_, lines)] = first_lines(write_run.load())
+    assert said in " ".join(lines)
+
+
+def test_without_the_baseline_a_report_says_that_nothing_is_tested_against_it(write_run: WriteRun) -> None:
+    write_run("map", [0.5], method="map")
+    assert first_lines(write_run.load()) == []
+    write_run("fedprox", [0.5], method="fedprox")
+    [(_, lines)] = first_lines(write_run.load())
+    assert lines == ["FedAvg was not run, so no method is tested against a baseline."]
 
 
 @pytest.mark.parametrize(

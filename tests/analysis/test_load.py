@@ -271,7 +271,11 @@ def finals(*states: str) -> list[dict[str, Any]]:
 
 
 def test_a_sweep_s_table_has_choice_budget_cost_and_mean(tmp_path: Path, write_run: WriteRun) -> None:
-    """Two seeds have no interval: t(1) = 12.706, s = 14.142 would give ± 127.06."""
+    """Two seeds have no interval: t(1) = 12.706, s = 14.142 would give ± 127.06. Trials of 4 and 3 rounds, of
+    2.5 and 10 steps a round, are 4·2.5 + 3·10 = 40 steps.
+    """
+    for name, rounds, steps in (("mu1=0.1", 4, 2.5), ("mu1=9.0", 3, 10)):
+        write_run(f"fedmr/trials/{name}", [0.1] * rounds, method="fedmr", effective={"steps": steps})
     for seed, last in ((1, 0.6), (2, 0.8)):
         write_run(f"fedmr/final/seed-{seed}", [0.1, last], seed=seed, method="fedmr")
     failed = {"name": "mu1=9.0", "settings": {"mu1": 9.0}, "state": "failed", "score": None}
@@ -280,9 +284,11 @@ def test_a_sweep_s_table_has_choice_budget_cost_and_mean(tmp_path: Path, write_r
     about = write_sweep(tmp_path, trials=[CHOSEN, failed], budget=2, cost=cost, final=ends)
     (sweep,) = find_sweeps([tmp_path])
     assert tuning_table(sweep).rows == [
-        ["fedmr", "mu1=0.1", "2/2", "1", "7", "0.500", "50.00", "2", "70.00", "–"]
+        ["fedmr", "mu1=0.1", "2/2", "1", "7", "40", "0.500", "50.00", "2", "70.00", "–"]
     ]
     assert trials_frame(about).to_dict("records") == [{"mu1": 0.1, "score": 0.5}]
+    shutil.rmtree(tmp_path / "fedmr" / "trials" / "mu1=9.0")
+    assert tuning_table(sweep).rows[0][5] == "–", "the steps of a trial that is not there are not known"
 
 
 def test_settings_as_good_as_the_chosen_one_are_named_beside_it(tmp_path: Path, write_run: WriteRun) -> None:

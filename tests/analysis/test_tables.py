@@ -133,6 +133,43 @@ def test_a_client_sends_its_share(write_run: WriteRun, changed: dict[str, object
     assert measures(write_run.load())["floats_up"].item() == pytest.approx(0.5 / uploads)
 
 
+def trained(*epochs: float, steps: float, **more: Any) -> dict[str, Any]:
+    return {"shared": [{"epochs": one} for one in epochs], "overridden": {}, "steps": steps} | more
+
+
+def test_how_long_clients_train_stands_in_the_table_where_methods_differ(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    given = {"momentum": {"given": 0.9, "used": 0.0}, "schedule": {"given": "cosine", "used": None}}
+    write_run("a", [0.3], effective=trained(1, steps=2.5))
+    write_run("a1", [0.3], seed=1, effective=trained(1, steps=3.5))
+    write_run("b", [0.4], method="gldp", effective=trained(10, 20, steps=69, overridden=given))
+    write_run("c", [0.5], method="map", effective=trained(1, steps=3, private={}))
+    titles, lines = cells(summary(write_run.load()))
+    at = titles.index("Local epochs")
+    assert titles[at : at + 4] == ["Local epochs", "Steps/round", "Overrides", "Rounds"]
+    assert {line[0]: line[at : at + 3] for line in lines} == {
+        "fedavg": ["1", "3", "none"],
+        "gldp": ["10 + 20", "69", "momentum = 0.0, schedule = own rule"],
+        "map": ["1 + private", "3", "none"],
+    }
+    assert "The same for every row" not in write_report([tmp_path], tmp_path / "out").read_text()
+
+
+def test_what_all_methods_have_in_common_is_a_sentence_and_what_is_not_recorded_is_not_said(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    write_run("a", [0.3], effective=trained(2, steps=5))
+    other = write_run("b", [0.4], method="map", effective=trained(2, steps=5))
+    page = write_report([tmp_path], tmp_path / "out").read_text()
+    assert "The same for every row: local epochs 2, steps/round 5, overrides none." in page
+    assert ">Local epochs<" not in page
+    change(other, "effective", {})
+    assert "The same for every row" not in write_report([tmp_path], tmp_path / "out").read_text()
+    change(tmp_path / "a", "effective", {})
+    assert not {"Local epochs", "Overrides"} & {*cells(summary(write_run.load()))[0]}
+
+
 def runs_in(folder: Path, asked: str) -> list[Path]:
     """Two runs of FedAvg, which differ in their seeds."""
     for seed in range(2):

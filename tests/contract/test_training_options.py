@@ -17,7 +17,7 @@ import pytest
 
 import raffed
 from raffed.config.training import Local
-from raffed.core.training.overrides import effective, override_line, overrides, with_optimizer
+from raffed.core.training.overrides import effective, override_line, overrides, steps_of, with_optimizer
 from raffed.methods import METHODS, build_method
 from tests.contract.test_cohort import agree_in_all, pair
 from tests.contract.test_options import sets_its_epochs
@@ -251,6 +251,21 @@ def test_what_is_recorded_is_what_is_overridden_and_nothing_else(name: str) -> N
     for field in ("lr", "weight_decay", "schedule", "clip_norm", "label_smoothing"):
         if field not in overridden:
             assert all(table[field] == getattr(local, field) for table in shared)
+
+
+@pytest.mark.parametrize(
+    ("method", "epochs", "steps"),
+    [("fedavg", [3], 12), ("gldp", [10, 20], 120), ("perfedavg", [3], 6)],
+)
+def test_the_record_has_the_epochs_and_the_steps_of_shared_training(
+    method: str, epochs: list[float], steps: int
+) -> None:
+    """32 samples are 4 batches of 8; a step of first-order Per-FedAvg takes two of them."""
+    local, built = Local(epochs=3, batch_size=8), build_method(method)
+    shared = effective(built, local)["shared"]
+    assert isinstance(shared, list)
+    assert [one["epochs"] for one in shared] == epochs
+    assert steps_of(built, local, 32) == steps
 
 
 QUICK = {"dataset": "digits", "split": "iid:4", "samples": 80}

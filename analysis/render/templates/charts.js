@@ -1,3 +1,5 @@
+const FEW = 6, BEST = 4; // of more lines than FEW, the BEST and the baseline are shown at first
+
 // Charts that stand side by side share which lines are shown, which one is looked at, and one list of names.
 const groups = new Map();
 
@@ -19,14 +21,18 @@ class Group {
 
   // Shows these lines and hides all others.
   only(shown) {
+    this.choose(shown);
+    for (const chart of this.charts) chart.draw();
+    remember();
+  }
+
+  choose(shown) {
     for (const [name, one] of this.buttons) {
       const seen = shown.has(name);
       one.setAttribute("aria-pressed", String(seen));
       if (seen) this.hidden.delete(name);
       else this.hidden.add(name);
     }
-    for (const chart of this.charts) chart.draw();
-    remember();
   }
 
   toggle(name) {
@@ -60,6 +66,7 @@ class Group {
     const foot = html("div", { class: "choose" });
     foot.append(button("Show all", all), button("Hide all", () => this.only(new Set())));
     this.place.append(list, foot);
+    if (series.length > FEW) this.choose(new Set(series.filter((one, i) => i < BEST || /^fedavg\b/i.test(one.label)).map((one) => one.label)));
   }
 }
 

@@ -44,6 +44,7 @@ function loadAgain() {
 
 foldSections();
 sortTables();
+sayWhatScrolls();
 drawCharts();
 if (every) {
   recall();

@@ -63,3 +63,15 @@ function sortTables() {
     sortable.push(table);
   }
 }
+
+// Says of a table that is wider than its place that it goes on.
+function sayWhatScrolls() {
+  for (const place of document.querySelectorAll(".scroll")) {
+    const told = html("p", { class: "more", hidden: "" }, "This table goes on to the right: scroll it →");
+    place.before(told);
+    new ResizeObserver(() => {
+      told.hidden = place.scrollWidth <= place.clientWidth + 1;
+      place.classList.toggle("wider", !told.hidden);
+    }).observe(place);
+  }
+}

@@ -106,6 +106,7 @@ def _used(m: Method, one: Pass, local: Local) -> dict[str, Value]:
     smoothing = local.label_smoothing if m.head is None or m.head.smooths else 0.0
     return {
         "part": one.part,
+        "epochs": local.expected_epochs if one.epochs is None else one.epochs,
         "optimizer": "sgd" if sgd else local.optimizer,
         "optimizer_args": _arguments(local, sgd, solver.momentum),
         "lr": local.lr,
@@ -168,6 +169,12 @@ def effective(m: Method, local: Local) -> dict[str, Value]:
     if m.personal is not None and type(m.personal).budget is not Personal.budget:
         found["private"] = _private(m.personal, local)
     return found
+
+
+def steps_of(m: Method, local: Local, samples: int) -> int:
+    """Return how many steps of shared training a client with so many samples makes in a round."""
+    steps = [local.steps(samples, one.epochs) for one in m.passes]
+    return sum(steps) if m.solver is None else m.solver.iterations(steps[0])
 
 
 def _private(personal: Personal, local: Local) -> dict[str, Value]:
