@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .metrics.compare import LEVEL, Compared, differences_to, p_text, signed
+from .metrics.compare import LEVEL, MethodDifference, differences_to, p_text, signed
 from .metrics.intervals import LEAST_SEEDS
 from .metrics.targets import baseline_of
 from .reproduction.item_runs import Reproduction
@@ -91,7 +91,7 @@ def _verdicts(runs: Runs, members: Sequence[Group]) -> list[str]:
     return lines
 
 
-def _verdict(name: str, rows: Sequence[Compared], baseline: str) -> str:
+def _verdict(name: str, rows: Sequence[MethodDifference], baseline: str) -> str:
     sure = [row for row in rows if row.p_holm < LEVEL]
     above = [_numbers(row) for row in sure if row.difference.mean > 0]
     below = [_numbers(row) for row in sure if row.difference.mean < 0]
@@ -113,7 +113,7 @@ def _verdict(name: str, rows: Sequence[Compared], baseline: str) -> str:
     return f"In {name}, {'; '.join(parts)}."
 
 
-def _numbers(row: Compared) -> str:
+def _numbers(row: MethodDifference) -> str:
     p = p_text(row.p_holm)
     equal = "" if p.startswith("<") else "= "
     return f"{row.label} ({signed(row.difference.mean)} points, p {equal}{p}, {row.difference.seeds} seeds)"

@@ -149,7 +149,7 @@ def comparison_table(
     return TextTable(titles, lines, frozenset({"Method", "Compared with", "Comparable"}))
 
 
-class Compared(NamedTuple):
+class MethodDifference(NamedTuple):
     """A method, the one it is compared with, their difference, and its p-value after Holm's correction."""
 
     label: str
@@ -168,7 +168,7 @@ class Compared(NamedTuple):
 
 def _compared(
     runs: Runs, sets: Sequence[Sequence[Group]], measure: str, against: str
-) -> list[list[Compared]]:
+) -> list[list[MethodDifference]]:
     """Return the methods of each set against its best one, or against the one with the label `against`.
 
     The list of a set is empty if no method shares two seeds with that one. Holm's correction is over all sets
@@ -193,10 +193,10 @@ def _compared(
         rows.append(pairs)
         tests += [one.p_t if one.seeds >= LEAST_SEEDS else math.nan for _, _, one in pairs]
     adjusted = iter(holm(tests))
-    return [[Compared(*pair, next(adjusted)) for pair in pairs] for pairs in rows]
+    return [[MethodDifference(*pair, next(adjusted)) for pair in pairs] for pairs in rows]
 
 
-def differences_to(runs: Runs, members: Sequence[Group], measure: str, label: str) -> list[Compared]:
+def differences_to(runs: Runs, members: Sequence[Group], measure: str, label: str) -> list[MethodDifference]:
     """Return the methods of a task that may be compared with the one of this label, with their tests."""
     found = _compared(runs, classes(runs, members, measure=measure), measure, label)
     return [row for rows in found for row in rows]

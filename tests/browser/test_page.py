@@ -132,8 +132,12 @@ def test_the_pointer_shows_a_value_and_sets_its_line_off(four: Path, tab: OpenPa
     assert page.js("document.querySelector('.focused')") is None
 
 
-def test_of_sixty_lines_twelve_are_named_and_the_pointer_names_any_other(sixty: Path, tab: OpenPage) -> None:
+def test_of_sixty_lines_the_best_four_are_shown_and_of_all_twelve_are_named_and_the_pointer_names_any_other(
+    sixty: Path, tab: OpenPage
+) -> None:
     page = tab(sixty)
+    assert page.js("document.querySelector('.chart').querySelectorAll('.series').length") == 4, "no FedAvg"
+    page.js("document.querySelector('.choose button').click()")
     names = page.js(
         "[...document.querySelector('.chart').querySelectorAll('.name text')].map(one => one.textContent)"
     )
