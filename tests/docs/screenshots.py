@@ -30,7 +30,8 @@ RUN = (
 
 def demo_words() -> list[str]:
     """Return the words of `make demo` behind `raffed`."""
-    made = subprocess.run(["make", "-n", "demo"], check=True, cwd=ROOT, capture_output=True, text=True)
+    command = ["make", "--no-print-directory", "-n", "demo"]  # also within another make
+    made = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
     return shlex.split(made.stdout.replace("\\\n", "").rpartition("/raffed ")[2])
 
 
