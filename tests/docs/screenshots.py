@@ -30,9 +30,8 @@ RUN = (
 
 def demo_words() -> list[str]:
     """Return the words of `make demo` behind `raffed`."""
-    command = ["make", "--no-print-directory", "-n", "demo"]  # also within another make
-    made = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
-    return shlex.split(made.stdout.replace("\\\n", "").rpartition("/raffed ")[2])
+    text = subprocess.check_output(["make", "--no-print-directory", "-n", "demo"], cwd=ROOT, text=True)
+    return shlex.split(text.replace("\\\n", "").rpartition("/raffed ")[2])
 
 
 def demo_report(folder: Path) -> Path:
