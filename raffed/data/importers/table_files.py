@@ -109,8 +109,12 @@ class Table:
             )
 
     def without_gaps(self, names: Sequence[str]) -> Table:
-        """Return the rows that have a value in each of these columns."""
-        return self._rows(self.frame[list(names)].notna().all(axis=1).to_numpy())
+        """Return the rows that have a value in each of these columns, and a note about how many have not."""
+        whole = self.frame[list(names)].notna().all(axis=1).to_numpy()
+        if not whole.any():
+            raise UsageError(f"{self.where}: every row has a missing value; use missing=mean or drop=COLUMN")
+        note = f"{self.where}: rows with a missing value are not used ({int((~whole).sum()):,})"
+        return self if whole.all() else replace(self._rows(whole), notes=(*self.notes, note))
 
     def _rows(self, wanted: npt.NDArray[np.bool_]) -> Table:
         kept = np.flatnonzero(wanted)

@@ -147,9 +147,7 @@ def import_table(
     spare = {} if features else _without_values(whole, rest)
     used = [column for column in rest if column not in spare]
     if missing == "drop":
-        everything, whole = whole, whole.without_gaps([*used, *ends])
-        if lost := len(everything.frame) - len(whole.frame):
-            notes = (*notes, f"{where}: {lost:,} rows with a missing value are not used")
+        whole = whole.without_gaps([*used, *ends])
     whole.check_complete(ends if missing else [*used, *ends])
     whole.check_complete(used, missing)
     held = {

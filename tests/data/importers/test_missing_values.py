@@ -34,9 +34,11 @@ def test_rows_with_a_missing_value_are_left_out_in_both_parts() -> None:
     found, age = read("drop", "&drop=town"), math.sqrt(2 / 3)
     assert np.allclose(found.x[:, 0], [-1 / age, 1 / age, 0])
     assert np.allclose(found.x_test[:, 0], [3 / age])
+    notes = [f"{name}.csv: rows with a missing value are not used (1)" for name in "tu"]
+    assert [note for note in found.facts.notes if "missing" in note] == notes
     both = import_reference("csv:t.csv?label=y&missing=drop&test=0")
     assert np.allclose(both.x, [[-1, 1], [1, 1]])
-    assert "2 rows with a missing value are not used" in both.facts.notes[0]
+    assert "rows with a missing value are not used (2)" in both.facts.notes[0]
 
 
 @pytest.mark.usefixtures("here")
@@ -67,6 +69,9 @@ def test_without_a_rule_all_columns_are_named_at_once_and_no_rule_invents_a_clas
     assert len(read("drop", "&drop=age").y) == 3
     with pytest.raises(UsageError, match="missing"):
         read("median")
+    Path("t.csv").write_text("age,town,y\n1,,a\n,Ulm,b\n")
+    with pytest.raises(UsageError, match="every row has a missing value"):
+        read("drop")
 
 
 @pytest.mark.usefixtures("here")
