@@ -211,7 +211,7 @@ def read_images(
 ) -> tuple[ByteArray, tuple[str, ...]]:
     """Read image files as uint8 [n, channels, H, W], turned upright as their EXIF data say.
 
-    The second result are notes about what the files hold beside the colours of one picture.
+    The second result holds notes about what the files have beside the colours of one picture.
 
     Raises:
         DataFileError: A file is not an image, has pixels of more than 8 bits, or differs in size from the
@@ -268,7 +268,7 @@ def not_colours(images: Sequence[Image.Image], names: Sequence[str]) -> tuple[st
     """
     found = [image.info.get(BESIDE) or _beside_colours(image) for image in images]
     return tuple(
-        f"{names[found.index(what)]}: {what}, as of {found.count(what)} images in {len(images)}"
+        f"{names[found.index(what)]}: {what} ({found.count(what)} of {len(images)} images)"
         for what in sorted(set(found) - {""})
     )
 

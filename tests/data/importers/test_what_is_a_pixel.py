@@ -41,8 +41,8 @@ def saved(folder: Path, modes: dict[str, int]) -> str:
 @pytest.mark.parametrize(
     ("modes", "note"),
     [
-        ({"RGBA": 0}, "transparency is not used, as of 4 images in 4"),
-        ({"LA": 254, "L": 255}, "transparency is not used, as of 4 images in 8"),
+        ({"RGBA": 0}, "transparency is not used (4 of 4 images)"),
+        ({"LA": 254, "L": 255}, "transparency is not used (4 of 8 images)"),
         ({"RGBA": 255}, ""),
         ({"RGB": 255}, ""),
     ],
@@ -63,4 +63,4 @@ def test_pictures_with_several_frames_give_their_first_one_with_a_note(tmp_path:
             frames[0].save(tmp_path / label / f"{number}.gif", save_all=True, append_images=frames[1:])
     found = import_reference(f"folder:{tmp_path}")
     assert set(np.unique(found.x)) == {10}
-    assert found.facts.notes[0].endswith("only the first frame is used, as of 4 images in 4")
+    assert found.facts.notes[0].endswith("only the first frame is used (4 of 4 images)")
