@@ -124,6 +124,9 @@ class _FromOneStream(TorchDispatchMode):
     ) -> pytree.PyTree:
         given = dict(kwargs or {})
         random = torch.Tag.nondeterministic_seeded in func.tags and not _drops_nothing(func, args, given)
+        filled = args[0] if random and args and func._schema.name.endswith("_") else None
+        if isinstance(filled, torch.Tensor) and filled.is_meta:
+            return filled  # it has no numbers, and torch's own rule for `normal_` imports its compiler
         if random and given.get("generator") is None:
             func, given["generator"] = _taking_a_generator(func), self._generator
         return func(*args, **given)
