@@ -11,6 +11,7 @@ import typer
 from raffed import __version__
 from raffed.api.many_runs import COMMAND
 from raffed.cli import (
+    adopting,
     bundling,
     checking,
     config,
@@ -99,7 +100,12 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {  # panel of the help →
         "bundle": bundling.bundle,
         "replay": bundling.replay,
     },
-    "Your own": {"new": user_code.new, "check": user_code.check, "leakage": user_code.leakage},
+    "Your own": {
+        "new": user_code.new,
+        "check": user_code.check,
+        "leakage": user_code.leakage,
+        "adopt": adopting.adopt,
+    },
     "Look around": {
         "methods": listing.methods,
         "datasets": listing.datasets,

@@ -49,7 +49,9 @@ BELOW: dict[
     "search": ABOVE_RUNS,
     "tables": ABOVE_RUNS | {"search"},
     "bundles": ABOVE_RUNS | {"search", "tables"},
-    "api": ABOVE_RUNS | {"search", "tables", "bundles", "analysis", "testing"},  # all but the command line
+    "adopted": {"errors", "own.gate", "results"},
+    # all but the command line
+    "api": ABOVE_RUNS | {"search", "tables", "bundles", "analysis", "testing", "adopted"},
     "analysis": {"results", "own.gate"},
     "cluster": set(),
     "budget": {"errors"},

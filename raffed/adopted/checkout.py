@@ -1,0 +1,457 @@
+"""An author's checkout as data: its files as syntax trees, its family, methods, flags, and what it lacks.
+
+Nothing in it is imported or executed, and git is not called, because a checkout's own settings may name
+programs for git to start.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import hashlib
+import importlib.util
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
+
+from raffed.errors import UsageError
+from raffed.own.gate import within
+from raffed.results.files import read_regular
+
+Kind = TypeVar("Kind", bound=ast.AST)
+LARGEST = 4 * 2**20  # bytes of one source file
+DEEPEST = 3  # folders above a main file
+
+
+class Family(NamedTuple):
+    """A kind of engine: how its releases are laid out.
+
+    Attributes:
+        name: The word before the colon of a method, such as `pfllib:PATH#NAME`.
+        main: The name of the file that the author starts.
+        flag: The flag of its parser that names the method.
+        servers: The package that holds the servers.
+        clients: The package that holds the clients.
+    """
+
+    name: str
+    main: str
+    flag: str
+    servers: str
+    clients: str
+
+
+FAMILIES = (
+    Family("pfllib", "main.py", "algorithm", "flcore.servers", "flcore.clients"),
+    Family("flsim", "train.py", "method", "server", "client"),
+)
+
+
+class CodeLine(NamedTuple):
+    """A line of a file, by its path below the checkout."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class AuthorFlag:
+    """An option of the author's parser. `default` and `kind` are as the source has them."""
+
+    names: tuple[str, ...]
+    kind: str
+    default: str
+    choices: tuple[str, ...]
+    place: CodeLine
+
+
+@dataclass(frozen=True)
+class AuthorMethod:
+    """A method that the main file compares its flag with. `server` is None if no file defines its server."""
+
+    name: str
+    server: str | None
+    place: CodeLine
+
+
+@dataclass(frozen=True, order=True)
+class Missing:
+    """A package that is not installed, a file that is not released, or a name that nothing defines."""
+
+    name: str
+    place: CodeLine
+
+
+@dataclass
+class Source:
+    """One file of the author's.
+
+    Attributes:
+        path: Its path below the main file's folder, from which modules are named.
+        shown: Its path below the checkout.
+        tree: Its syntax tree.
+        around: The classes and functions around each node, outermost first.
+    """
+
+    path: str
+    shown: str
+    tree: ast.Module
+    around: dict[ast.AST, tuple[ast.ClassDef | ast.FunctionDef, ...]] = field(default_factory=dict)
+    _kinds: dict[type[ast.AST], list[ast.AST]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._enter(self.tree, ())
+
+    def _enter(self, node: ast.AST, around: tuple[ast.ClassDef | ast.FunctionDef, ...]) -> None:
+        self.around[node] = around
+        self._kinds.setdefault(type(node), []).append(node)
+        inner = (*around, node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else around
+        for child in ast.iter_child_nodes(node):
+            self._enter(child, inner)
+
+    def at(self, node: ast.AST) -> CodeLine:
+        """Return the place of a node."""
+        return CodeLine(self.shown, getattr(node, "lineno", 1))
+
+    def function(self, node: ast.AST) -> str:
+        """Return the name of the function around a node, or ""."""
+        names = [outer.name for outer in self.around[node] if isinstance(outer, ast.FunctionDef)]
+        return names[-1] if names else ""
+
+    def all(self, kind: type[Kind]) -> list[Kind]:
+        """Return all nodes of one kind."""
+        return cast("list[Kind]", self._kinds.get(kind, []))
+
+    def imports(self) -> Iterator[tuple[ast.Import | ast.ImportFrom, str, tuple[str, ...]]]:
+        """Yield each import: its statement, the module, with leading dots resolved, and the names taken."""
+        package = self.path.split("/")[:-1]
+        for plain in self.all(ast.Import):
+            yield from ((plain, alias.name, ()) for alias in plain.names)
+        for node in self.all(ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield node, module, tuple(alias.name for alias in node.names)
+
+
+class Checkout:
+    """What a folder of an author's code says about itself.
+
+    Args:
+        folder: The folder, or one above the main file.
+
+    Raises:
+        UsageError: If it is no folder, or holds no main file of a known family.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder; give the folder of an author's code")
+        self.family, self.main = _main_of(folder)
+        self.root = self.main.parent
+        self.unreadable: list[Missing] = []
+        self.sources = self._reached()
+
+    @functools.cached_property
+    def hashes(self) -> dict[str, str]:
+        """Return the SHA-256 of every Python file of the checkout by its path."""
+        files = sorted(path for path in self.folder.rglob("*.py") if path.is_file())
+        return {self.named(path): hashlib.sha256(_bytes(self.folder, path)).hexdigest() for path in files}
+
+    def named(self, path: Path) -> str:
+        """Return a path below the checkout as text."""
+        return path.relative_to(self.folder).as_posix()
+
+    def file_of(self, module: str) -> Path | None:
+        """Return the file of a module of the author's, or None."""
+        path = self.root.joinpath(*module.split(".")) if module else self.root
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file
+        return None
+
+    def is_local(self, module: str) -> bool:
+        """Return whether a module's first part is a folder or file beside the main file."""
+        first = self.root / module.split(".")[0]
+        return first.is_dir() or first.with_suffix(".py").is_file()
+
+    def _parsed(self, path: Path) -> Source | None:
+        """Return a file's source with paths below the main file's folder, or note that it is not Python."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as odd escapes in strings of the author's
+                tree = ast.parse(_bytes(self.folder, path))
+            return Source(path.relative_to(self.root).as_posix(), self.named(path), tree)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            line = getattr(error, "lineno", None) or 1
+            self.unreadable.append(Missing(str(error), CodeLine(self.named(path), line)))
+            return None
+
+    def _reached(self) -> dict[str, Source]:
+        """Return the files that the main file imports, directly or not, by their paths below its folder."""
+        found: dict[str, Source] = {}
+        waiting, seen = [self.main], {self.main}
+        while waiting:
+            source = self._parsed(waiting.pop(0))
+            if source is None:
+                continue
+            found[source.path] = source
+            for _, module, names in source.imports():
+                for name in (module, *(f"{module}.{name}" for name in names)):
+                    file = self.file_of(name) if self.is_local(name) else None
+                    if file is not None and file not in seen:
+                        seen.add(file)
+                        waiting.append(file)
+        return found
+
+    @property
+    def entry(self) -> Source:
+        """Return the main file's source."""
+        if self.main.name not in self.sources:
+            problem = self.unreadable[0]
+            raise UsageError(f"{self.main} is not Python of this version: {problem.name}")
+        return self.sources[self.main.name]
+
+    def flags(self) -> list[AuthorFlag]:
+        """Return the options of the author's parser, in their order."""
+        found = []
+        for node in self.entry.all(ast.Call):
+            if last_name(node.func) != "add_argument":
+                continue
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            names = tuple(str(name.value) for name in node.args if isinstance(name, ast.Constant))
+            kind = text_of(given.get("type")) or text_of(given.get("action")).strip("'") or "str"
+            choices = given.get("choices")
+            listed = choices.elts if isinstance(choices, ast.List | ast.Tuple) else []
+            values = tuple(str(choice.value) for choice in listed if isinstance(choice, ast.Constant))
+            default = text_of(given.get("default")) or "None"
+            found.append(AuthorFlag(names, kind, default, values, self.entry.at(node)))
+        return sorted(found, key=lambda flag: flag.place)
+
+    def methods(self) -> list[AuthorMethod]:
+        """Return the methods that the main file knows, each with the file of its server."""
+        found: dict[str, AuthorMethod] = {}
+        for node in sorted(self.entry.all(ast.If), key=position):
+            compared = node.test
+            if not (isinstance(compared, ast.Compare) and last_name(compared.left) == self.family.flag):
+                continue
+            names = [c.value for c in compared.comparators if isinstance(c, ast.Constant)]
+            used = [name.id for line in node.body for name in ast.walk(line) if isinstance(name, ast.Name)]
+            servers = [file for name in used if (file := self._server(name))]
+            for name in names:
+                if isinstance(name, str) and name not in found:
+                    found[name] = AuthorMethod(name, next(iter(servers), None), self.entry.at(node))
+        return list(found.values())
+
+    def _server(self, name: str) -> str | None:
+        """Return the file below the package of servers that defines a class, as the main file names it."""
+        folder = self.family.servers.replace(".", "/") + "/"
+        for _, module, names in self.entry.imports():
+            renamed = {a.asname or a.name: a.name for a in _aliases(self.entry, module)}
+            if name in renamed and self.file_of(module) and module.startswith(self.family.servers):
+                return module.replace(".", "/") + ".py"
+            if names == ("*",) and module == self.family.servers:
+                for path, source in self.sources.items():
+                    if path.startswith(folder) and any(c.name == name for c in source.all(ast.ClassDef)):
+                        return path
+        return None
+
+    def packages(self) -> list[Missing]:
+        """Return the packages that are imported and not installed here, each where it is imported first."""
+        found: dict[str, Missing] = {}
+        for source in self.sources.values():
+            for node, module, _ in source.imports():
+                first = module.split(".")[0]
+                if first and not self.is_local(first) and not _installed(first):
+                    found.setdefault(first, Missing(first, source.at(node)))
+        return sorted(found.values())
+
+    def files(self) -> list[Missing]:
+        """Return the modules of the author's that are imported and not released."""
+        found: dict[str, Missing] = {}
+        for source in self.sources.values():
+            for node, module, _ in source.imports():
+                lost = module and self.is_local(module) and self.file_of(module) is None
+                if lost and not self.root.joinpath(*module.split(".")).is_dir():
+                    found.setdefault(module, Missing(module, source.at(node)))
+        return sorted(found.values())
+
+    def names(self) -> list[Missing]:
+        """Return names that are used and defined nowhere, and methods called on self that no class has."""
+        found: dict[tuple[str, str], Missing] = {}
+        defined = {name for source in self.sources.values() for name in _attributes(source)}
+        for source in self.sources.values():
+            known = self._known(source, {source.path})
+            for node in sorted(source.all(ast.Name), key=position):
+                if known is not None and node.id not in known:
+                    found.setdefault((node.id, source.path), Missing(node.id, source.at(node)))
+            for call in sorted(source.all(ast.Call), key=position):
+                method = call.func
+                if isinstance(method, ast.Attribute) and last_name(method.value) == "self":
+                    name = method.attr
+                    if name not in defined and name[:2] != "__" and self._all_bases(source, call):
+                        found.setdefault((name, source.path), Missing(f"self.{name}", source.at(call)))
+        return sorted(found.values(), key=lambda missing: missing.place)
+
+    def _known(self, source: Source, seen: set[str]) -> set[str] | None:
+        """Return every name that a file binds, or None if it takes all names of an installed package."""
+        known = {*dir(builtins), "__file__", "__name__", "__class__"}
+        known |= {node.id for node in source.all(ast.Name) if not isinstance(node.ctx, ast.Load)}
+        known |= {node.arg for node in source.all(ast.arg)}
+        named = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler)
+        known |= {str(getattr(node, "name", "")) for kind in named for node in source.all(kind)}
+        for alias in source.all(ast.alias):
+            known.add((alias.asname or alias.name).split(".")[0])
+        for _, module, names in source.imports():
+            if names != ("*",):
+                continue
+            file = self.file_of(module) if self.is_local(module) else None
+            star = self.sources.get(file.relative_to(self.root).as_posix()) if file else None
+            if star is None:
+                return None
+            if star.path not in seen:
+                more = self._known(star, seen | {star.path})
+                if more is None:
+                    return None
+                known |= more
+        return known
+
+    @functools.cached_property
+    def _classes(self) -> dict[str, ast.ClassDef]:
+        return {node.name: node for each in self.sources.values() for node in each.all(ast.ClassDef)}
+
+    def _all_bases(self, source: Source, node: ast.AST) -> bool:
+        """Return whether all classes above the one around a node are the author's own."""
+        outer = [about for about in source.around[node] if isinstance(about, ast.ClassDef)]
+        waiting, seen = outer[-1:], set()
+        while waiting:
+            current = waiting.pop()
+            for base in current.bases:
+                name = last_name(base)
+                if name == "object" or name in seen:
+                    continue
+                if name not in self._classes:
+                    return False
+                seen.add(name)
+                waiting.append(self._classes[name])
+        return bool(outer)
+
+    def commit(self) -> str | None:
+        """Return the commit that is checked out, as the files of git have it."""
+        for folder in (self.folder, *self.folder.resolve().parents[:2]):
+            head = _line_of(folder / ".git", "HEAD")
+            if head is not None:
+                name = head.removeprefix("ref: ")
+                if name == head:
+                    return head
+                packed = _line_of(folder / ".git", "packed-refs", f" {name}")
+                return _line_of(folder / ".git", name) or (packed.split()[0] if packed else None)
+        return None
+
+    def licence(self) -> str | None:
+        """Return the licence by the first lines of the file that holds it, or None if there is none."""
+        for file in sorted(self.folder.glob("*")):
+            if re.match(r"(licen[cs]e|copying)(\.|$)", file.name, re.IGNORECASE) and file.is_file():
+                text = _bytes(self.folder, file)[:2000].decode("utf-8", "replace")
+                words = " ".join(text.split())
+                return next((name for sign, name in LICENCES.items() if re.search(sign, words)), file.name)
+        return None
+
+    def versions(self) -> list[Missing]:
+        """Return the lines of the release that say which versions it was written for."""
+        found = []
+        for path in sorted(self.folder.rglob("*")):
+            if re.fullmatch(r"(requirements.*\.txt|env.*\.ya?ml)", path.name) and path.is_file():
+                for number, line in enumerate(
+                    _bytes(self.folder, path).decode("utf-8", "replace").splitlines(), 1
+                ):
+                    stated = re.match(
+                        r"[\s-]*((python|torch|pytorch|numpy|torchvision)\s*[=<>~!]=?[^\s]*)", line
+                    )
+                    if stated:
+                        found.append(Missing(stated[1], CodeLine(self.named(path), number)))
+        return found
+
+
+LICENCES = {
+    "Apache License Version 2.0": "Apache 2.0",
+    "GNU GENERAL PUBLIC LICENSE Version 3": "GPL 3",
+    "GNU GENERAL PUBLIC LICENSE Version 2": "GPL 2",
+    "Permission is hereby granted, free of charge": "MIT",
+    "Redistribution and use in source and binary forms": "BSD",
+}
+
+
+def _main_of(folder: Path) -> tuple[Family, Path]:
+    """Return the family of a checkout and its main file, the one with the shortest path."""
+    for depth in range(DEEPEST + 1):
+        for family in FAMILIES:
+            for path in sorted(folder.glob("*/" * depth + family.main)):
+                text = _bytes(folder, path).decode("utf-8", "replace")
+                servers = re.escape(family.servers)
+                if re.search(rf"^(from|import)\s+{servers}\b", text, re.MULTILINE):
+                    return family, path
+    known = ", ".join(f"{family.name} ({family.main} that imports {family.servers})" for family in FAMILIES)
+    raise UsageError(f"{folder} holds no main file of a known family; known are {known}")
+
+
+def _bytes(folder: Path, path: Path) -> bytes:
+    """Return a file of the checkout. A link out of it, a pipe or a file that is too large is refused."""
+    path = within(folder, path.relative_to(folder).as_posix())
+    if path.stat().st_size > LARGEST:
+        raise UsageError(f"{path} has more than {LARGEST:,} bytes, which no source file needs")
+    return read_regular(path)
+
+
+def _line_of(folder: Path, name: str, ending: str = "") -> str | None:
+    """Return the first line of a file that has an ending, or None if there is none."""
+    if not (folder / name).is_file():
+        return None
+    lines = _bytes(folder, folder / name).decode("utf-8", "replace").splitlines()
+    return next((line.strip() for line in lines if line.endswith(ending)), None)
+
+
+def _aliases(source: Source, module: str) -> list[ast.alias]:
+    nodes = source.all(ast.ImportFrom)
+    return [alias for node in nodes if node.module == module for alias in node.names]
+
+
+def _attributes(source: Source) -> Iterator[str]:
+    """Yield the names of functions and classes of a file, and what it assigns as an attribute."""
+    yield from (node.name for node in source.all(ast.FunctionDef))
+    yield from (node.name for node in source.all(ast.ClassDef))
+    yield from (node.attr for node in source.all(ast.Attribute) if isinstance(node.ctx, ast.Store))
+    yield from (node.id for node in source.all(ast.Name) if isinstance(node.ctx, ast.Store))
+
+
+def _installed(package: str) -> bool:
+    """Return whether a package can be imported here. It is looked for, and not imported."""
+    if package in sys.stdlib_module_names:
+        return True
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def position(node: ast.AST) -> tuple[int, int]:
+    """Return the line and column of a node, to sort by."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def text_of(node: ast.AST | None) -> str:
+    """Return an expression as it is written, or "" for None."""
+    return "" if node is None else ast.unparse(node)
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the last name of a dotted expression, such as `algorithm` of `args.algorithm`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
