@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -25,25 +24,18 @@ from raffed.cli import (
     user_code,
 )
 from raffed.cli.config import Hinting
-from raffed.cli.options import documented, escaped, sections_of
+from raffed.cli.options import BriefCommand, documented, escaped, sections_of
 from raffed.results.origin import commit
 
 EPILOG = """[bold]Examples[/bold]
-
 raffed run --method fedmr --set mu1=0.1 --split p10c2 --out runs/a
-
 raffed run experiment.toml --seed 1
-
 raffed compare --method fedavg --method map --out runs/both
-
 raffed verify runs/a
-
 raffed tune --method fedmr --out sweeps/fedmr
-
 raffed report runs/ --out report/
 
 [bold]Exit codes[/bold]
-
 0: done, 1: failed, 2: the request was refused, 129, 130 or 143: stopped and can be resumed"""
 
 app = typer.Typer(
@@ -122,20 +114,29 @@ HINTING = ("run", "compare", "tune", "resume")  # their options may be confused 
 def below_options(command: Callable[..., None]) -> str | None:
     """Return what the help shows below the options: the sections of the command's docstring."""
     parts = [
-        f"[bold]{title}[/bold]\n{re.sub('^    ', '', escaped(text), flags=re.MULTILINE)}"
+        f"[bold]{title}[/bold]\n{unwrapped(escaped(text)).replace(BETWEEN_EXAMPLES, EXAMPLE)}"
         for title, text in sections_of(command).items()
         if title not in ("", "Args")
     ]
-    return "".join(parts) or None
+    return "\n\n".join(parts) or None
+
+
+EXAMPLE = "\nraffed "
+BETWEEN_EXAMPLES = f"\n{EXAMPLE}"
+
+
+def unwrapped(text: str) -> str:
+    """Return a text with a line for each paragraph, which a terminal of any width can wrap."""
+    return "\n\n".join(" ".join(one.split()) for one in text.strip().split("\n\n"))
 
 
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
         app.command(
             name,
-            cls=Hinting if name in HINTING else None,
+            cls=Hinting if name in HINTING else BriefCommand,
             rich_help_panel=panel,
-            help=sections_of(command)[""],
+            help=unwrapped(sections_of(command)[""]),
             epilog=below_options(command),
             context_settings=submitting.PASSED if name == "submit" else None,
         )(documented(command))

@@ -12,9 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from typer.core import TyperCommand
-
-from raffed.cli.options import FLAGS, Flags, Typed
+from raffed.cli.options import FLAGS, BriefCommand, Flags, Typed
 from raffed.config.portable import set_where_possible
 from raffed.config.run import RunConfig
 from raffed.config.sections import Runtime
@@ -81,7 +79,7 @@ def _arguments(method: str) -> set[str]:
     return {one.name for one in method_info(method).described().arguments}
 
 
-class Hinting(TyperCommand):
+class Hinting(BriefCommand):
     """A command that says where an argument of a method belongs, if it is typed as an option."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
@@ -322,5 +320,5 @@ def args_for(methods: Iterable[str], given: Tables) -> dict[str, Tables]:
 
 
 def schema() -> None:
-    """Print the JSON schema of a configuration, by which editors complete and check a TOML file."""
+    """Print the JSON schema of a configuration, by which editors complete and check a file."""
     print(schema_text(), end="")

@@ -7,9 +7,10 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
 from raffed.config.optimizers import SCHEDULES
 from raffed.config.run import RunConfig
@@ -20,6 +21,10 @@ from raffed.methods import METHODS
 from raffed.methods.registry import Variant
 from raffed.models import MODELS
 from raffed.own.gate import trust_typed
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
+    from typer._click.formatting import HelpFormatter
 
 Typed: TypeAlias = str | int | float | bool | list[str] | None  # what typer makes of an option
 Flags: TypeAlias = Mapping[str, Typed]  # dotted field of RunConfig → value, for options that were typed
@@ -73,6 +78,18 @@ PANELS = {  # section, or a field of it → the panel of the help
     "runtime.threads": NUMBERS,
     "runtime.gpu_fraction": NUMBERS,
 }
+# What --help shows of a run. Its other options, and these parameters of commands, are shown by --help-all.
+USUAL = (
+    *("method", "args", "seed", "data.dataset", "data.split", "data.local_test", "model.name"),
+    *("local.lr", "local.batch_size", "local.epochs", "federation.rounds"),
+    "runtime.execution",
+)
+RARE = (
+    *("board", "tracker", "project", "on_round", "profile", "at_once", "released", "tables"),
+    *("accept", "trust"),
+)
+HELP_ALL = "--help-all"
+_NAMED = inspect.Parameter.KEYWORD_ONLY
 SPELT = {  # field → its option, where that is not made from the name of the field
     "args": "--set",
     "data.root": "--data-root",
@@ -192,12 +209,34 @@ FLAGS: tuple[Flag, ...] = tuple(_run_flags())
 PRESET = Flag("preset", "--preset", WHAT, declarations(_with_preset)["preset"])
 
 
-def run_options(without: Collection[str] = (), asked: Collection[Flag] = ()) -> Callable[[Command], Command]:
+def _show_all(context: typer.Context, asked: bool) -> None:
+    if asked:
+        context.meta[HELP_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HelpAll: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        HELP_ALL,
+        help="Show all options, also the rare ones, with remarks, and exit.",
+        is_eager=True,
+        callback=_show_all,
+        expose_value=False,
+    ),
+]
+
+
+def run_options(
+    without: Collection[str] = (), asked: Collection[Flag] = (), usual: Collection[str] = USUAL
+) -> Callable[[Command], Command]:
     """Give a command the options of a run, which it receives together as its argument `flags`.
 
     Args:
         without: Fields that get no option.
         asked: More options. The command receives those that were typed as its argument `asked`.
+        usual: Fields whose options --help shows. The others are shown by --help-all.
     """
     wanted = [flag for flag in FLAGS if flag.field not in without]
     every = [*wanted, *([PRESET] if "args" not in without else []), *asked]
@@ -212,9 +251,23 @@ def run_options(without: Collection[str] = (), asked: Collection[Flag] = ()) -> 
             command(flags=typed_flags(given, wanted), **more, **received)
 
         wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
-        return _with_parameters(wrapper, [*own.values(), *map(_option, every)])
+        options = [_option(flag, flag.field in usual) for flag in every]
+        rare = inspect.Parameter("help_all", _NAMED, default=False, annotation=HelpAll)
+        return _with_parameters(wrapper, [*map(_shown, own.values()), rare, *options])
 
     return decorate
+
+
+def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter of a command, which --help leaves out if it is rare."""
+    if parameter.name not in RARE:
+        return parameter
+    kind, info = parameter.annotation, typer.Option()
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+    info = copy.copy(info)
+    info.hidden = True
+    return parameter.replace(annotation=Annotated[kind, info])
 
 
 def documented(command: Command) -> Command:
@@ -244,7 +297,7 @@ def _documented(parameter: inspect.Parameter, spelling: str, text: str) -> inspe
     if get_origin(kind) is Annotated:
         kind, info = get_args(kind)
     words = spelling.split()
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+    if parameter.kind is _NAMED:
         info = copy.copy(info or typer.Option())
         spelt = tuple(word for word in words if word.startswith("--"))
         info.param_decls = spelt or (f"--{parameter.name.replace('_', '-')}",)
@@ -253,6 +306,21 @@ def _documented(parameter: inspect.Parameter, spelling: str, text: str) -> inspe
     info.help = escaped(" ".join(text.split()))
     info.metavar = escaped(" ".join(word for word in words if not word.startswith("--"))) or None
     return parameter.replace(annotation=Annotated[kind, info])
+
+
+class BriefCommand(TyperCommand):
+    """A command whose --help leaves out rare options and remarks; --help-all shows them, too."""
+
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the help. The first section below the options has the examples, and the others remarks."""
+        shown = copy.copy(self)
+        if HELP_ALL in ctx.meta:
+            shown.params = [copy.copy(one) for one in self.params]
+            for one in shown.params:
+                one.hidden = False  # type: ignore[attr-defined]
+        elif self.epilog and any(one.opts == [HELP_ALL] for one in self.params):
+            shown.epilog = "[bold]".join(self.epilog.split("[bold]")[:2])
+        TyperCommand.format_help(shown, ctx, formatter)
 
 
 def escaped(text: str) -> str:
@@ -285,7 +353,7 @@ def text_of(flags: Flags, field: str) -> str | None:
     return None if typed is None else str(typed)
 
 
-def _option(flag: Flag) -> inspect.Parameter:
+def _option(flag: Flag, usual: bool) -> inspect.Parameter:
     """Return the parameter of a command that holds an option, as typer reads it.
 
     Its choices, meaning, range and default are in the help.
@@ -298,13 +366,14 @@ def _option(flag: Flag) -> inspect.Parameter:
         flag.flag,
         help=help_text(declared, flag.flag),
         rich_help_panel=flag.panel,
+        hidden=not usual,
         metavar=METAVARS.get(flag.field, shown) or None,
         show_default=False,
         autocompletion=_COMPLETERS.get(flag.field),
     )
     return inspect.Parameter(
         flag.parameter,
-        inspect.Parameter.KEYWORD_ONLY,
+        _NAMED,
         default=None,
         annotation=Annotated[typed | None, option],
     )

@@ -208,6 +208,8 @@ def compare(
 
         raffed compare --method fedavg --method map --seeds 5 --out runs/five
 
+    Seeds:
+
         All methods get the same split, participants and batches.
 
         Repeat the same command to continue; finished runs are kept.
@@ -325,7 +327,7 @@ def extend(
     accept: AcceptChangedCode = False,
     trust: TrustCode = False,
 ) -> None:
-    """Continue a run to more rounds; it gets the bits of a run that had them from the start.
+    """Continue a run to more rounds, with the bits of one that had them from the start.
 
     Args:
         place (RUN): Folder or URL of a run.

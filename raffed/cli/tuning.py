@@ -51,6 +51,10 @@ from raffed.search.request import Request
 HERE = ("data.root", "data.download")
 SWEEP = "The search"
 SEARCHED = flags_of(Request, SWEEP, without=("base", "methods", "args", "grid"))
+SHOWN = (
+    *("trials", "seeds", "search", "args", "data.dataset", "data.split"),
+    *("local.lr", "local.epochs", "federation.rounds"),
+)
 GRID_HELP = (
     "Values instead of the method's own, or one more axis: mu1=0.1,1 or local.lr=0.01,0.1, also of "
     "model.args.NAME and seed. LOW..HIGH\\[:log]\\[:POINTS] is a range, such as mu=1e-4..1:log:9; a grid "
@@ -58,7 +62,7 @@ GRID_HELP = (
 )
 
 
-@run_options(without=["method"], asked=SEARCHED)
+@run_options(without=["method"], asked=SEARCHED, usual=SHOWN)
 def tune(
     flags: Flags,
     asked: Flags,

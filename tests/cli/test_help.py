@@ -31,6 +31,7 @@ from raffed.methods import METHODS
 from raffed.models import MODELS
 from tests.cli.conftest import Cli, shell
 
+ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 HEAVY = ("torch", "ray", "pandas", "pyarrow", "numpy", "matplotlib", "sklearn")
 
 
@@ -116,13 +117,35 @@ def test_every_field_of_a_run_has_one_flag() -> None:
 
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_help_shows_every_flag_with_its_default_and_all_its_choices(command: str) -> None:
-    text = shell(command, "--help").stdout
+    text = shell(command, "--help-all").stdout
     missing = [flag.flag for flag in (*FLAGS, PRESET) if flag.flag.split("/")[0] not in text]
     assert missing == []
     assert "(0.03)" in text  # the learning rate of Local
     words = [(flag.flag, one) for flag in (*FLAGS, PRESET) for one in flag.declared.choices if one]
     assert len(words) > 15
     assert [(flag, word) for flag, word in words if word not in text] == []
+
+
+def every_command() -> dict[str, typer.core.TyperCommand]:
+    """The name of each command that people type → the command."""
+    top = typer.main.get_command(app)
+    below = [
+        (name, one, getattr(one, "commands", {})) for name, one in top.commands.items() if not one.hidden
+    ]
+    inner = {f"{name} {word}": command for name, _, inner in below for word, command in inner.items()}
+    return {"": top, **{name: command for name, command, _ in below}, **inner}
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_the_help_of_every_command_fits_a_screen_and_help_all_has_every_option(name: str) -> None:
+    """A screen has 60 lines of 100 columns."""
+    lines = CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "100"}).output.splitlines()
+    assert 5 < len(lines) <= 60
+    assert max(cell_len(ANSI.sub("", line)) for line in lines) <= 100
+    command = every_command()[name]
+    asked = "--help-all" if any(one.opts == ["--help-all"] for one in command.params) else "--help"
+    text = CliRunner().invoke(app, [*name.split(), asked], env={"COLUMNS": "240"}).output
+    assert [one.opts[0] for one in command.params if one.opts[0][0] == "-" and one.opts[0] not in text] == []
 
 
 def test_every_option_and_argument_of_every_command_says_what_it_does() -> None:
@@ -165,7 +188,6 @@ def test_a_picture_needs_a_split_and_a_known_ending(cli: Cli, tmp_path) -> None:
 
 LISTINGS = ("methods", "datasets", "splits", "models", "metrics", "reproduce --list", "doctor")
 DETAILS = ("methods fedmr", "models mlp", "datasets digits", "metrics accuracy", "splits dirichlet:10:0.5")
-ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 @pytest.fixture
