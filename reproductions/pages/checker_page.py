@@ -29,6 +29,8 @@ from raffed.analysis.table import TextTable, as_markdown
 from raffed.results.storage import DamagedRecordsError, unpacked
 from raffed.results.text import visible
 
+from .zoo.page import folded
+
 PROSE = Path("reproductions") / "pages" / "prose"  # below the root of the repository
 RUN_FILE = "run.json"
 HEAD = """# Other people's tables: what came out
@@ -128,8 +130,9 @@ def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
     text = said or UNWRITTEN.format(file=name)
     first = for_markdown(first_sentence(item, runs))
     opening = f"{first}\n\n{text}" if first else text
-    rest = tables.removeprefix(first).strip()
-    return f"## {title}\n\n{opening}\n\n{drawn}{rest}\n\n{_made(item)}\n"
+    rest = tables.removeprefix(first).strip().replace("<details>", '<details markdown="1">')
+    behind = folded("Tables, claims, what is printed, and how the runs were made", f"{rest}\n\n{_made(item)}")
+    return f"## {title}\n\n{opening}\n\n{drawn}{behind}\n"
 
 
 def _made(item: Reproduction) -> str:

@@ -49,7 +49,6 @@ def faults(site: Path) -> list[str]:
     found = [
         f"{path.relative_to(site.resolve())}: {fault}"
         for path, page in pages.items()
-        if path.name != "404.html"  # its links begin at the root of a server
         for fault in _of_page(path, page, pages)
     ]
     for path in sorted(site.rglob("*.css")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from raffed.reproductions.checker.items import ITEMS
+from raffed.reproductions.pages.zoo.page import folded
 
 from raffed.tables.items import Item
 
@@ -83,7 +84,8 @@ def section(item: Item) -> str:
         *(f"- Defect: {what}" for what in about.defects),
         *(f"- Absent, {row}: {why}." for row, why in about.absent.items()),
     ]
-    return "\n".join(lines) + "\n"
+    above, below = "\n".join(lines[:4]), "\n".join(lines[4:])
+    return f"{above}\n{folded('Rows, columns, command, claims and defects', below)}\n"
 
 
 def page() -> str:

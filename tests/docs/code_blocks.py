@@ -23,7 +23,6 @@ OWN_TESTS = {
     "docs/own_loss.md": "test_own_pages.py",
     "docs/own_model.md": "test_own_pages.py",
     "docs/own_table.md": "test_own_pages.py",
-    "docs/partition_file.md": "test_readme.py",
 }
 CLUSTER = "it needs a cluster or a bucket; tests/cluster runs its parts"
 ENVIRONMENT = "it makes an environment or installs into one, as CI does"
@@ -41,27 +40,22 @@ NOT_RUN = {
     ("docs/install.md", "uv pip install"): FLOOR,
     ("docs/install.md", "PYTHONPATH=. floor"): FLOOR,
     ("", ".venv/bin/raffed compare"): "it is `make demo`, which CI runs",
-    ("", ".venv/bin/python -m pytest"): "it is the suite itself",
     ("", "raffed methods | datasets"): "it stands for four commands, which tests/cli/test_help.py runs",
     ("", "raffed doctor"): "it measures the machine; tests/cli runs it on a small one",
     ("README.md", "raffed run --dataset"): "docs/own_data.md has the same command, which its test runs",
     ("", "raffed reproduce map/table1 --scale full"): HOURS,
     ("", "raffed reproduce zoo/"): HOURS,
-    ("docs/reproducing.md", "raffed reproduce checker/"): "it needs a GPU, and hours without one",
     ("docs/reproducing.md", "raffed reproduce fedmr/paper-cell"): "it needs a GPU",
     ("docs/bundles.md", "raffed bundle"): "tests/bundles makes bundles of runs, sweeps and tables",
     ("docs/bundles.md", "raffed replay"): "tests/bundles replays them",
     ("docs/checker.md", "raffed reproduce checker/fedvls-mnist --scale full --out"): HOURS,
     ("docs/checker_results.md", "raffed reproduce checker/lr-mnist --scale full"): HOURS,
-    ("docs/reliability.md", "python -m tests.reliability"): "it takes hours; its own tests try a few cases",
     (
         "",
         "python -m reproductions.pages.",
     ): "it packs the results of the command before it; tests/analysis runs it",
     ("", "raffed reproduce fedmr/table6 --only fmnist"): "tests/contract runs every item at smoke scale",
-    ("docs/reproducing.md", "raffed reproduce --items"): "docs/own_table.md has it, which its test runs",
-    ("docs/reports.md", "raffed report"): "docs/tutorials/tune_and_report.md has it for a sweep of its own",
-    ("docs/reports.md", "from raffed.analysis"): "docs/tutorials/tune_and_report.md has the same program",
+    ("docs/reports.md", "raffed report"): "docs/tuning.md has it for a sweep of its own",
     ("docs/portable.md", "raffed "): PORTABLE,
     ("docs/portable.md", "import raffed"): PORTABLE,
     ("docs/portable.md", "apt-get"): ENVIRONMENT,
@@ -73,15 +67,13 @@ NOT_RUN = {
     ("", "raffed submit"): CLUSTER,
     ("", "ray "): CLUSTER,
     ("", "export RAY_AUTH_MODE"): CLUSTER,
-    ("", "raffed report s3:"): CLUSTER,
     ("", "raffed report /shared"): CLUSTER,
 }
 # Blocks of Python that are files for later commands: page, first words of the block → name of the file
 FILES = {
     ("README.md", "import raffed\nfrom raffed import Method, Term"): "prox.py",
-    ("docs/own_method.md", "# anchor.py"): "anchor.py",
-    ("docs/own_split.md", "import numpy"): "splits.py",
-    ("docs/tutorials/own_data_and_model.md", "# wardnet.py"): "wardnet.py",
+    ("docs/own_method.md", "# tally.py"): "tally.py",
+    ("docs/own_split.md", "import numpy as np\n\n\ndef hospitals"): "splits.py",
 }
 
 

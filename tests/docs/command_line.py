@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 import typer
 
 from raffed.cli.app import app
+from raffed.cli.options import HELP_ALL
 
 HEAD = """# Command line
 
-`python -m tests.docs.reference` made this page from the commands. `raffed COMMAND --help` prints the same for
-one of them. Exit codes: 0 done; 1 failed; 2 the request was refused; 129, 130 or 143 stopped, and can be
-resumed.
+`python -m tests.docs.reference` made this page from the commands. `raffed COMMAND --help` prints the usual
+options of one of them, and `--help-all` all that stand here. Exit codes: 0 done; 1 failed; 2 the request was
+refused; 129, 130 or 143 stopped, and can be resumed.
 
 """
 MARKUP = re.compile(r"(?<!\\)\[/?(?:dim|bold)\]")
@@ -58,7 +59,7 @@ def _summary(command) -> str:
 
 
 def _is_option(param) -> bool:
-    return param.opts[0].startswith("-")
+    return param.opts[0].startswith("-") and param.opts != [HELP_ALL]
 
 
 def _key(param) -> tuple[str, str]:
@@ -68,7 +69,7 @@ def _key(param) -> tuple[str, str]:
 def _section(name: str, command, shared: Mapping[tuple[str, str], object]) -> str:
     taken = [one for one in command.params if _is_option(one) and _key(one) in shared]
     taken = taken if len(taken) > MANY else []
-    given = [one for one in command.params if not _is_option(one)]
+    given = [one for one in command.params if not one.opts[0].startswith("-")]
     options = [one for one in command.params if _is_option(one) and one not in taken]
     usage = " ".join([name, "[OPTIONS]", *(one.metavar or one.name.upper() for one in given)])
     lines = [f"## {name}", "", f"`{usage}`", "", " ".join(plain(command.help or "").split()), ""]
@@ -89,7 +90,7 @@ def _section(name: str, command, shared: Mapping[tuple[str, str], object]) -> st
 def _epilog(text: str) -> list[str]:
     """Return the examples as a list, and what else the help ends with as paragraphs."""
     lines = []
-    for paragraph in filter(None, (" ".join(part.split()) for part in text.split("\n\n"))):
+    for paragraph in filter(None, (" ".join(line.split()) for line in text.splitlines())):
         if paragraph.startswith("raffed "):
             lines.append(f"- `{paragraph}`")
             continue

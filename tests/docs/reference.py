@@ -1,13 +1,18 @@
 """The pages of docs/reference, made from the code: `python -m tests.docs.reference` writes them.
 
-docs/methods.md is made by tests/docs/methods.py, and the Python pages by mkdocstrings when the site is built.
+docs/methods.md is made by tests/docs/methods.py. The Python pages name what mkdocstrings fills in when
+the site is built.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
+import raffed
 from raffed.cli.options import FLAGS
 from raffed.config.optimizers import OPTIMIZERS
 from raffed.config.run import RunConfig
@@ -74,7 +79,7 @@ def metrics() -> str:
     head = f"""# Metrics
 
 {MADE}
-Every row of a run's Parquet files is one of these metrics. [What a run measures](../metrics.md) says how to
+Every row of a run's Parquet files is one of these metrics. [What a run leaves](../metrics.md) says how to
 ask for more of them, and how to add your own. *n* is the number of samples or clients behind a value.
 """
     rows = []
@@ -162,7 +167,71 @@ published is refused if it has another one. `raffed doctor` says which data sets
     return "\n".join(parts)
 
 
+# Package below raffed → title of its page
+PYTHON = {
+    "api": "Commands as functions",
+    "runs": "Run, resume, and what comes out",
+    "config": "Describe a run",
+    "core": "Parts of a method",
+    "methods": "Declare a method",
+    "data": "Data and splits",
+    "models": "Networks",
+    "tables": "Tables",
+    "analysis": "Rows and reports",
+    "attacks": "Attacks on uploads",
+    "testing": "Checks for your own tests",
+}
+OF_PACKAGES = {  # package → its module → the names that are shown; analysis/ is raffed.analysis
+    "analysis": {"analysis": sorted(import_module("raffed.analysis").__all__, key=str.lower)},
+    "attacks": {"raffed.attacks.protocol": ["leakage"]},
+    "testing": {"raffed.testing": sorted(import_module("raffed.testing").__all__, key=str.lower)},
+}
+
+
+SHOWN_AS = {
+    "analysis": "raffed.analysis",
+    "attacks": "raffed.attacks.protocol",
+    "testing": "raffed.testing",
+}
+
+
+def names_of(package: str) -> dict[str, list[str]]:
+    """Return the modules of a package that have public names → these names."""
+    homes = {home: list(names) for home, names in raffed._NAMES.items() if home.split(".")[1] == package}
+    return homes or OF_PACKAGES[package]
+
+
+def python_index() -> str:
+    """Return the page that says where each public name is."""
+    rows = [
+        (
+            f"[{title}]({package}.md)",
+            f"`{SHOWN_AS.get(package, 'raffed')}`",
+            ", ".join(f"`{name}`" for names in names_of(package).values() for name in names),
+        )
+        for package, title in PYTHON.items()
+    ]
+    head = (
+        f"# Python\n\n{MADE}\nThere is a page for each package, in the order in which a user meets them.\n\n"
+    )
+    return head + markdown_table(("page", "import from", "names"), rows)
+
+
+def python_page(package: str) -> str:
+    """Return the page of a package: its modules, each with its purpose and its public names."""
+    parts = [f"# {PYTHON[package]}\n\n{MADE}"]
+    for home, names in names_of(package).items():
+        file = import_module(SHOWN_AS.get(package, home)).__file__
+        doc = ast.get_docstring(ast.parse(Path(str(file)).read_text(encoding="utf-8"))) or ""
+        above = home if package in OF_PACKAGES else "raffed"
+        parts += [f"## {home.removeprefix('raffed.')}", " ".join(doc.partition("\n\n")[0].split())]
+        parts += [f"::: {above}.{name}" for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
 PAGES = {
+    "python/index.md": python_index,
+    **{f"python/{package}.md": partial(python_page, package) for package in PYTHON},
     "cli.md": command_line,
     "configuration.md": configuration,
     "metrics.md": metrics,

@@ -1,4 +1,4 @@
-"""What the site has beyond docs/: a page for each packed record. mkdocs.yml names this file.
+"""What the site has beyond docs/: a page for each packed record, and what a search finds first.
 
 Pages of docs/ link to `../reproductions/records/NAME/README.md`, which works where the repository is browsed.
 On the site the same link leads to the page that is made here from that file.
@@ -20,6 +20,15 @@ TO_DOCS = re.compile(r"\]\((?:\.\./)+docs/([\w/-]+\.md)(#[\w-]+)?\)")
 TO_SOURCE = re.compile(
     r"\[([^\]]*)\]\((?:\.\./)+((?:raffed|analysis|reproductions|tests|cluster)/[\w./-]+)\)"
 )
+
+BOOST = {"": 2, "records": 0.2}  # folder of a page → how much a word of it weighs in a search; 1 for others
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Let the page of a missing address find its styles if the site is not at the root of a server."""
+    page = Path(config.site_dir) / "404.html"
+    text = re.sub(r'((?:href|src)=)"/', r'\1"', page.read_text(encoding="utf-8"))
+    page.write_text(text.replace('"base": "/"', '"base": "."'), encoding="utf-8")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -45,6 +54,8 @@ def record_page(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links to records into links to their pages."""
+    """Turn links to records into links to their pages, and let a search find pages to read before records."""
+    folder, _, _ = page.file.src_uri.rpartition("/")
+    page.meta["search"] = {"boost": BOOST.get(folder, 1)}
     up = "../" * page.file.src_uri.count("/")
     return TO_RECORD.sub(lambda found: f"]({up}records/{found[1] or 'index'}.md{found[2] or ''})", markdown)

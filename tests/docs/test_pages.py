@@ -23,7 +23,7 @@ from raffed.config.training import Local
 from raffed.config.validation import declarations
 from raffed.core.training.rates import RoundRates
 from raffed.methods import METHODS, build_method
-from tests.docs import checker, methods, reference, training
+from tests.docs import checker, methods, reference, speed_chart, training
 from tests.docs.notebooks import CODE, NOTEBOOKS, notebook
 from tests.tiny import over_methods
 
@@ -34,6 +34,7 @@ MADE = {  # `python -m tests.docs.reference`, `tests.docs.methods` and so on wri
     "methods.md": methods.written,
     "training.md": training.written,
     "checker.md": checker.page,
+    "images/speed.svg": speed_chart.drawn,
     **{f"notebooks/{name}.ipynb": partial(notebook, cells) for name, cells in NOTEBOOKS.items()},
 }
 
@@ -45,6 +46,18 @@ def text(page: str) -> str:
 @pytest.mark.parametrize("page", MADE)
 def test_a_page_is_the_one_that_the_code_makes(page: str) -> None:
     assert MADE[page]() == text(page)
+
+
+MEASURED = {"zoo.md", "checker_results.md", "cost.md", "torchvision-models.md"}  # made from records
+
+
+def test_the_pages_that_people_write_are_few_and_short() -> None:
+    """Pages that are made from the code or from records do not count. training.md is partly made."""
+    made = {*MADE, *MEASURED} - {"training.md"}
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert pages > {name for name in made if name.endswith(".md")}
+    assert 20 < len(pages - made) <= 35
+    assert sum(len(text(page).split()) for page in pages - made) <= 60_000
 
 
 def test_there_is_no_other_notebook_and_none_has_outputs() -> None:
@@ -74,8 +87,9 @@ def test_every_cell_of_a_notebook_runs(name: str, tmp_path: Path, monkeypatch: p
     assert [out for out in outputs if out.output_type == "error"] == []
 
 
-def test_every_public_name_is_on_the_python_page_once() -> None:
-    found = re.findall(r"^::: raffed\.(\w+)$", text("reference/python.md"), re.MULTILINE)
+def test_every_public_name_is_on_one_python_page_once() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "reference" / "python").glob("*.md")]
+    found = re.findall(r"^::: raffed\.(\w+)$", "\n".join(pages), re.MULTILINE)
     assert sorted(found) == sorted(name for name in raffed.__all__ if name != "__version__")
 
 

@@ -3,7 +3,7 @@
     python -m tests.reliability --kills 300 --damages 1000 --log reliability.jsonl --seed 0
 
 The log has one JSON line a case. A suite that was interrupted goes on where its log ends. At the end a table
-is printed; the exit code is 1 if a goal is missed. docs/reliability.md describes what is promised.
+is printed; the exit code is 1 if a goal is missed. tests/reliability/README.md describes what is promised.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The figures of docs/reliability.md, from the logs of the suite.
+"""The figures of tests/reliability/README.md, from the logs of the suite.
 
-    python -m tests.reliability.figures reliability.jsonl --into docs/reliability.md
+    python -m tests.reliability.figures reliability.jsonl --into tests/reliability/README.md
 
 They are printed, or put between the two comments of a page.
 """

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from raffed.analysis.metrics.compare import LEVEL, best_of
 from raffed.analysis.metrics.intervals import reported_interval
+from raffed.analysis.render.cells import for_markdown
 from raffed.analysis.render.page import sentence
 from raffed.analysis.reproduction.item_runs import Reproduction, cell_at, measure_of
 from raffed.analysis.reproduction.verdicts import seeds_in_words
@@ -61,15 +62,51 @@ def item_page(item: Reproduction, runs: Runs, records: Records = (), docs: str =
         f"## {item.title}",
         _protocol(item, found),
         *_summary(found, compared, costs, baseline, docs, item.about["left_out"], lost),
+        _overview(baseline, {name: found[name] for name in names if found[name]}, compared),
         *(
-            f"{_column(item, name, found[name], compared[name], costs[name], lost[name])}\n\n"
-            f"{details(item, runs, name, found[name], records)}"
+            folded(
+                f"{name}: differences, p, bytes, settings, and what is behind each number",
+                f"{_column(item, name, found[name], compared[name], costs[name], lost[name])}\n\n"
+                f"{details(item, runs, name, found[name], records)}",
+            )
             for name in names
             if found[name]
         ),
-        _left_out(item),
+        folded("What is left out, what to keep in mind, and trials that diverged", _left_out(item)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def folded(title: str, text: str) -> str:
+    """Return a part of a page that a click on its title opens, or "" if there is no text."""
+    opening = f'<details markdown="1">\n<summary>{for_markdown(title)}</summary>'
+    return f"{opening}\n\n{text}\n\n</details>" if text else ""
+
+
+def _overview(
+    baseline: str, found: Mapping[str, Scores], compared: Mapping[str, Mapping[str, Compared]]
+) -> str:
+    """Return the table of all splits: each row's mean over seeds, and its verdict against the baseline."""
+
+    def cell(row: str, name: str) -> str:
+        if row not in found[name]:
+            return "–"
+        verdict = compared[name][row].verdict if row in compared[name] else ""
+        shown = f", {verdict}" if verdict and verdict != "not separated" else ""
+        return f"{_percent(found[name][row].values())}{shown}"
+
+    where = {
+        row: [mean(found[name][row]) for name in found if row in found[name]]
+        for one in found.values()
+        for row in one
+    }
+    ordered = sorted(where, key=lambda row: -statistics.fmean(where[row]))
+    lines = [[row, *(cell(row, name) for name in found)] for row in ordered]
+    if not lines:
+        return ""
+    head = "Accuracy in %, mean over seeds ± 95 % interval. A row without a word is not separated from"
+    table: str = as_markdown(TextTable(["Method", *found], lines, frozenset({"Method"})))
+    return f"{head} {baseline}.\n\n{table.strip()}"
 
 
 def _protocol(item: Reproduction, found: Mapping[str, Scores]) -> str:
