@@ -130,7 +130,7 @@ def _part(item: Reproduction, runs: Runs, prose: Path, picture: str) -> str:
     text = said or UNWRITTEN.format(file=name)
     first = for_markdown(first_sentence(item, runs))
     opening = f"{first}\n\n{text}" if first else text
-    rest = tables.removeprefix(first).strip().replace("<details>", '<details markdown="1">')
+    rest = tables.removeprefix(first).strip()
     behind = folded("Tables, claims, what is printed, and how the runs were made", f"{rest}\n\n{_made(item)}")
     return f"## {title}\n\n{opening}\n\n{drawn}{behind}\n"
 

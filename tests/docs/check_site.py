@@ -1,7 +1,8 @@
 """Check a built site: `python -m tests.docs.check_site site` finds broken links and loads from elsewhere.
 
-Every link to a page, a picture or a place in a page must lead to one. No page may load a script, a style
-sheet, a font or a picture from a network. Links of text to other sites are allowed and not followed.
+No table may be shown as text. Every link to a page, a picture or a place in a page must lead to one. No page
+may load a script, a style sheet, a font or a picture from a network. Links of text to other sites are allowed
+and not followed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 
 LOADED = {"img": "src", "script": "src", "link": "href", "source": "src", "iframe": "src"}
 IN_STYLE = re.compile(r"(?:@import\s+|url\()\s*['\"]?(?:https?:)?//[^'\")\s]+")
+
+RAW_TABLE = re.compile(r"\|\s*:?-{2,}:?\s*\|")  # the line below the head of a table in Markdown
 
 
 class Reference(NamedTuple):
@@ -32,7 +35,12 @@ class Read(HTMLParser):
         super().__init__()
         self.references: list[Reference] = []
         self.anchors: set[str] = set()
+        self.raw = ""
         self.feed(text)
+
+    def handle_data(self, data: str) -> None:
+        if RAW_TABLE.search(data):
+            self.raw = data.strip().partition("\n")[0]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -58,6 +66,8 @@ def faults(site: Path) -> list[str]:
 
 
 def _of_page(path: Path, page: Read, pages: dict[Path, Read]) -> Iterator[str]:
+    if page.raw:
+        yield f"shows a table as text: {page.raw}"
     for address, loaded in page.references:
         parts = urlsplit(address)
         if parts.scheme == "data" or address in ("", "."):

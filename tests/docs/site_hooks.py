@@ -54,8 +54,9 @@ def record_page(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links to records into links to their pages, and let a search find pages to read before records."""
+    """Turn links to records into links to their pages, let tables be folded, and rank pages in a search."""
     folder, _, _ = page.file.src_uri.rpartition("/")
     page.meta["search"] = {"boost": BOOST.get(folder, 1)}
     up = "../" * page.file.src_uri.count("/")
+    markdown = markdown.replace("<details>", '<details markdown="1">')
     return TO_RECORD.sub(lambda found: f"]({up}records/{found[1] or 'index'}.md{found[2] or ''})", markdown)

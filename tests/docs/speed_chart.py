@@ -26,7 +26,7 @@ STYLE = """
   """
 
 
-def measured() -> dict[str, dict[str, float]]:
+def measured() -> dict[str, dict[str, str]]:
     """Return workload, with its description → simulator → time of a round over that of the bare loop."""
     lines = (DOCS / "measured.md").read_text(encoding="utf-8").splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("| |"))
@@ -41,7 +41,7 @@ def measured() -> dict[str, dict[str, float]]:
             for title, cell in zip(titles[1:], cells, strict=True)
         }
         del ratios["compiled convolutions"]
-        rows[name] = {title.partition(",")[0]: float(found[1]) for title, found in ratios.items() if found}
+        rows[name] = {title.partition(",")[0]: found[1] for title, found in ratios.items() if found}
     return rows
 
 
@@ -52,31 +52,35 @@ def drawn() -> str:
         parts.append(f'<text x="{LEFT}" y="{y}" font-weight="600">{escape(name)}</text>')
         parts += _bars(ratios, y + 12)
         y += GAP + ROW * len(ratios)
-    one, height = _place(1.0), y + 4
+    height = y + 4
     title = "Seconds of a round, in units of a bare PyTorch loop with the same steps (shorter is faster)"
+    notes = ((_place(1.0), "middle", "1 = bare loop"), (RIGHT, "end", "logarithmic axis, shorter is faster"))
+    parts += [
+        f'<text class="note" x="{x:.0f}" y="{height - 10}" text-anchor="{anchor}">{text}</text>'
+        for x, anchor, text in notes
+    ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-size="14" '
         f'font-family="system-ui, sans-serif">\n  <title>{title}</title>\n  <style>{STYLE}</style>\n'
-        f'  <rect class="page" width="{WIDTH}" height="{height}" rx="8"/>\n'
-        f'  <line class="line" x1="{one:.0f}" y1="{TOP + 8}" x2="{one:.0f}" y2="{height - 26}"/>\n'
-        f'  <text class="note" x="{one:.0f}" y="{height - 10}" text-anchor="middle">1 = bare loop</text>\n'
-        f'  <text class="note" x="{RIGHT}" y="{height - 10}" text-anchor="end">logarithmic axis</text>\n  '
+        f'  <rect class="page" width="{WIDTH}" height="{height}" rx="8"/>\n  '
         + "\n  ".join(parts)
         + "\n</svg>\n"
     )
 
 
-def _bars(ratios: Mapping[str, float], y: int) -> list[str]:
+def _bars(ratios: Mapping[str, str], y: int) -> list[str]:
+    one = _place(1.0)
     parts = []
     for number, (name, ratio) in enumerate(ratios.items()):
-        top, end = y + number * ROW, _place(ratio)
-        kind = "own" if name == "raffed" else "bar"
+        top, end = y + number * ROW, _place(float(ratio))
+        kind, label = ("own" if name == "raffed" else "bar"), (one if end < one else end) + 6
         parts += [
             f'<text x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{escape(name)}</text>',
             f'<rect class="{kind}" x="{LEFT}" y="{top}" width="{end - LEFT:.0f}" height="{ROW - 5}" rx="2"/>',
-            f'<text class="note" x="{end + 6:.0f}" y="{top + 13}">{ratio:g}</text>',
+            f'<text class="note" x="{label:.0f}" y="{top + 13}">{ratio}</text>',
         ]
-    return parts
+    bottom = y + ROW * len(ratios)
+    return [*parts, f'<line class="line" x1="{one:.0f}" y1="{y - 4}" x2="{one:.0f}" y2="{bottom}"/>']
 
 
 def _place(ratio: float) -> float:

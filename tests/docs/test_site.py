@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ('<a href="bad.html#here">x</a><p id="here"></p><a href="https://a.example">a</a>', []),
         ('<a href="gone.html">x</a>', ["bad.html: there is no gone.html"]),
+        ("<details>\n\n| a |\n| --: |\n| 1 |\n</details>", ["bad.html: shows a table as text: | a |"]),
         ('<a href="#gone">x</a>', ["bad.html: this page has no place #gone"]),
         ('<script src="https://cdn.example/x.js"></script>', ["bad.html: loads https://cdn.example/x.js"]),
     ],
