@@ -143,7 +143,7 @@ def _made(item: Reproduction) -> str:
     again = f"raffed reproduce {_key(item)} --scale {scale} --out checker --execution serial"
     return (
         f"{len(files)} runs with the seeds {_seeds(files)}: {ways}. "
-        f"Commits of raffed: {commits}. `{again}` makes them again."
+        f"Commits of raffed: {commits}. The same again:\n\n```sh\n{again}\n```"
     )
 
 

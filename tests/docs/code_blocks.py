@@ -49,7 +49,7 @@ NOT_RUN = {
     ("docs/bundles.md", "raffed bundle"): "tests/bundles makes bundles of runs, sweeps and tables",
     ("docs/bundles.md", "raffed replay"): "tests/bundles replays them",
     ("docs/checker.md", "raffed reproduce checker/fedvls-mnist --scale full --out"): HOURS,
-    ("docs/checker_results.md", "raffed reproduce checker/lr-mnist --scale full"): HOURS,
+    ("docs/checker_results.md", "raffed reproduce checker/"): HOURS,
     (
         "",
         "python -m reproductions.pages.",

@@ -206,7 +206,7 @@ def python_index() -> str:
     rows = [
         (
             f"[{title}]({package}.md)",
-            f"`{SHOWN_AS.get(package, 'raffed')}`",
+            SHOWN_AS.get(package, "raffed"),
             ", ".join(f"`{name}`" for names in names_of(package).values() for name in names),
         )
         for package, title in PYTHON.items()

@@ -60,9 +60,9 @@ def item_page(item: Reproduction, runs: Runs, records: Records = (), docs: str =
     costs = {name: cost(item, runs, name) for name in names}
     parts = [
         f"## {item.title}",
-        _protocol(item, found),
-        *_summary(found, compared, costs, baseline, docs, item.about["left_out"], lost),
         _overview(baseline, {name: found[name] for name in names if found[name]}, compared),
+        *_summary(found, compared, costs, baseline, docs, item.about["left_out"], lost),
+        folded("How every row was tuned and compared", _protocol(item, found)),
         *(
             folded(
                 f"{name}: differences, p, bytes, settings, and what is behind each number",
