@@ -128,7 +128,8 @@ file.
     rows = []
     for one in SPLITS.values():
         test = "made by the split" if one.brings_tests else f"{one.default_local_test:g}"
-        rows.append((f"[{one.name}](#{one.name.lower()})", f"`{one.syntax}`", one.meaning, test, one.style))
+        written = f"`{one.syntax}`".replace("[", "` `[", 1)  # a narrow column breaks there
+        rows.append((f"[{one.name}](#{one.name.lower()})", written, one.meaning, test, one.style))
     parts = [head, markdown_table(("split", "write", "meaning", "local test", "style"), rows)]
     for one in SPLITS.values():
         doc = " ".join((one.__doc__ or "").partition("\n\n")[0].split())
