@@ -93,6 +93,7 @@ METHODS: dict[str, MethodInfo] = {
             "Ditto with restricted softmax in shared training",
             module="ditto",
         ),
+        MethodInfo("fedacg", "FedACG", "Kim et al. 2024", "clients begin where the server's momentum leads"),
         MethodInfo("fedadagrad", "FedAdagrad", "Reddi et al. 2021", "Adagrad on the server", module="fedopt"),
         MethodInfo("fedadam", "FedAdam", "Reddi et al. 2021", "Adam on the server", module="fedopt"),
         MethodInfo(
@@ -108,11 +109,13 @@ METHODS: dict[str, MethodInfo] = {
             module="fedopt",
             revision=2,  # since revision 2 the mean has the weights n_k/n, as in the paper
         ),
+        MethodInfo("fedawa", "FedAWA", "Shi et al. 2025", "the server learns the weights of the mean"),
         MethodInfo("fedaws", "FedAwS", "Yu et al. 2020", "server spreads the class proxies"),
         MethodInfo(
             "fedbabu", "FedBABU", "Oh et al. 2022", "the head keeps its initial draw, the body learns"
         ),
         MethodInfo("fedbn", "FedBN", "Li et al. 2021", "BatchNorm layers stay with their client"),
+        MethodInfo("fedcm", "FedCM", "Xu et al. 2021", "steps mixed with the last round's mean update"),
         MethodInfo(
             "feddbe", "FedDBE", "Zhang et al. 2023", "features translated privately, their means pulled"
         ),
@@ -146,6 +149,7 @@ METHODS: dict[str, MethodInfo] = {
         ),
         MethodInfo("fedlmd", "FedLMD", "Lu et al. 2023", "the download teaches the minority classes"),
         MethodInfo("fedloge", "FedLoGe", "Xiao et al. 2024", "body under a sparse ETF, two heads beside it"),
+        MethodInfo("fedlws", "FedLWS", "Shi et al. 2025", "the mean shrunk layer by layer"),
         MethodInfo("fedmmd", "FedMMD", "Yao et al. 2018", "features kept near the global model's by MMD"),
         MethodInfo("fedmr", "FedMR", "Fan et al. 2023", "decorrelated classes, margins to prototypes"),
         MethodInfo("fednh", "FedNH", "Dai et al. 2023", "cosine head that moves towards the class means"),
@@ -177,6 +181,7 @@ METHODS: dict[str, MethodInfo] = {
         ),
         MethodInfo("feduv", "FedUV", "Son et al. 2024", "varied predictions and spread features"),
         MethodInfo("fedvls", "FedVLS", "Guo et al. 2025", "the download teaches the classes a client lacks"),
+        MethodInfo("fedwmsam", "FedWMSAM", "Li et al. 2025", "personal momentum that also looks ahead"),
         MethodInfo("fedyogi", "FedYogi", "Reddi et al. 2021", "Yogi on the server", module="fedopt"),
         MethodInfo("finetune", "FedAvg+FT", "Collins et al. 2021", "FedAvg, then local fine-tuning"),
         MethodInfo(
@@ -191,6 +196,7 @@ METHODS: dict[str, MethodInfo] = {
             "FedRS on the server, inherited private model at home",
             factory="map_",
         ),
+        MethodInfo("mofedsam", "MoFedSAM", "Qu et al. 2022", "FedCM's steps with FedSAM's gradients"),
         MethodInfo("moon", "MOON", "Li et al. 2021", "features contrasted with the previous model's"),
         MethodInfo("mpfedcon", "MpFedcon", "MpFedcon 2022", "encoder contrasted with class centres"),
         MethodInfo("noisygrad", "FedAvg with noise", "Zhu et al. 2019", "noise on every gradient"),

@@ -23,6 +23,7 @@ from tests.tiny import over_methods
 # Arguments that the papers divide by or that scale a whole step, so that zero is refused
 NOT_ZERO = """
     fedadagrad.server_lr fedadagrad.tau fedadam.server_lr fedadam.tau fedala.share fedavgm.server_lr
+    fedcm.alpha fedwmsam.alpha mofedsam.alpha
     feddf.server_lr feddf.tau feddyn.alpha fedetf.scale fedgamma.server_lr fedgela.temperature
     fedic.server_lr fedlmd.tau fedloge.length fednh.scale fedntd.tau fedphp.kd_student_tau
     fedyogi.server_lr fedyogi.tau gldp.temperature map.kd_student_tau moon.tau mpfedcon.tau
@@ -31,6 +32,7 @@ NOT_ZERO = """
 """
 # Weights of two things that add up to one, decays and shares
 AT_MOST_ONE = """
+    fedacg.lam fedcm.alpha fedwmsam.adapt fedwmsam.alpha mofedsam.alpha
     apfl.alpha dittors.alpha fedadagrad.beta1 fedadam.beta1 fedadam.beta2 fedala.share fedavgm.beta
     fedaws.nu feddbe.mu fedic.rho fedmr.share fednh.rho fednova.gmf fedphp.lam fedphp.mu fedrs.alpha
     fedyogi.beta1 fedyogi.beta2 gldp.beta gldp.lam map.alpha map.lam map.mu scamap.alpha scamap.lam

@@ -66,6 +66,7 @@ OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "fedntd, train": ("fedntd", {"teacher": "train", "tau": 3.0}),
     "fedlmd, train": ("fedlmd", {"teacher": "train"}),
     "fedsam, both": ("fedsam", {"rho": 0.5, "stats": "both"}),
+    "fedwmsam, displacement": ("fedwmsam", {"rho": 0.3, "sign": "descent", "target": "displacement"}),
     "feddbe, running mean": ("feddbe", {"mu": 0.5}),
 }
 STAGE_2: dict[str, dict[str, Any]] = {

@@ -101,6 +101,12 @@ TRAFFIC: dict[str, tuple[int, int, int, int]] = {
     "fedexp": (P + B, P + B + 2, 0, 0),  # n_k and n_k ‖Δ_k‖²
     "fedmmd": (P + B, P + B + 1, 0, 0),
     "fedgamma": (2 * P + B, 2 * P + B, P, P),
+    "fedacg": (P + B, P + B, 0, 0),
+    "fedawa": (P + B, P + B + 2, 0, 0),  # n_k and the client's number
+    "fedcm": (2 * P + B, P + B + 1, 0, P),  # m down, Σ_j η_j up
+    "fedlws": (P + B, P + B + 1, 0, 0),
+    "fedwmsam": (3 * P + B + 1, P + B + 2, P, 2 * P + 1),  # m, c and α down, two numbers up, c_k kept
+    "mofedsam": (2 * P + B, P + B + 1, 0, P),
     "fedlesam": (P + B, P + B + 1, P, 0),
     "fedlmd": (P + B, P + B + 1, 0, 0),
     "fedntd": (P + B, P + B + 1, 0, 0),
