@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from raffed.config.validation import Doc, Length, Range
 from raffed.own.names import reference_of, spelled
@@ -30,6 +30,15 @@ MoonProjection = Annotated[
 ]
 ProjectionHidden = Annotated[
     int, Range(0, 65536), Doc("Width of the projection's hidden layer; 0: that of the last layer before it.")
+]
+Norm = Annotated[
+    Literal["none", "layer"],
+    Doc(
+        "What follows each hidden layer: nothing (none), or LayerNorm over a sample, without weights (layer)."
+    ),
+]
+NormPlace = Annotated[
+    Literal["after", "before"], Doc("Whether this LayerNorm stands after or before the activation.")
 ]
 DropoutRate = Annotated[float, Range(0.0, 0.99), Doc("Probability of dropout.")]
 

@@ -13,13 +13,28 @@ import torch
 from torch import Tensor, nn
 
 from raffed.config.validation import Doc, checked
-from raffed.models.catalogue import AnyShape, Classes, DropoutRate, HeadBias, ImageShape, MoonProjection
-from raffed.models.net import Dropout, GridMean, Net, init_map, refuse_shape, with_projection
+from raffed.models.catalogue import (
+    AnyShape,
+    Classes,
+    DropoutRate,
+    HeadBias,
+    ImageShape,
+    MoonProjection,
+    Norm,
+    NormPlace,
+)
+from raffed.models.net import Dropout, GridMean, Net, init_map, refuse_shape, with_norm, with_projection
 
 
 @checked
 def lenet(
-    in_shape: ImageShape, num_classes: Classes, *, projection: MoonProjection = 0, head_bias: HeadBias = False
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    projection: MoonProjection = 0,
+    norm: Norm = "none",
+    norm_place: NormPlace = "after",
+    head_bias: HeadBias = False,
 ) -> Net:
     """Make LeNet-5 with ReLU and max-pooling.
 
@@ -36,13 +51,15 @@ def lenet(
         A network [B, *in_shape] -> (logits [B, C], z [B, 84]); z [B, projection] with a projection.
 
     Raises:
-        UsageError: The network does not take images of this shape.
+        UsageError: The network does not take images of this shape; or the place of a norm is given, and there
+            is none.
     """
     channels, height, width = in_shape
     if height != width or height not in (28, 32):
         raise refuse_shape("lenet", in_shape, "Kx28x28 and Kx32x32 for any number of channels K")
     body = _lenet_body(channels, 400, padding=2 if height == 28 else 0)
-    net = with_projection(Net(body, nn.Linear(84, num_classes, bias=head_bias)), projection)
+    net = with_norm(Net(body, nn.Linear(84, num_classes, bias=head_bias)), "lenet", norm, norm_place)
+    net = with_projection(net, projection)
     init_map(net)
     return net
 
@@ -118,7 +135,13 @@ def lenet_authors(in_shape: ImageShape, num_classes: Classes, *, head_bias: Head
 
 @checked
 def simplecnn(
-    in_shape: ImageShape, num_classes: Classes, *, projection: MoonProjection = 0, head_bias: HeadBias = True
+    in_shape: ImageShape,
+    num_classes: Classes,
+    *,
+    projection: MoonProjection = 0,
+    norm: Norm = "none",
+    norm_place: NormPlace = "after",
+    head_bias: HeadBias = True,
 ) -> Net:
     """Make the SimpleCNN of FedMR's code (TMLR 2023), with PyTorch's default initialisation.
 
@@ -133,15 +156,15 @@ def simplecnn(
         A network [B, *in_shape] -> (logits [B, C], z [B, 84]); z is after its ReLU, or is the projection.
 
     Raises:
-        UsageError: The network does not take images of this shape.
+        UsageError: The network does not take images of this shape; or the place of a norm is given, and there
+            is none.
     """
     channels, height, width = in_shape
     if min(height, width) < 16:
         raise refuse_shape("simplecnn", in_shape, "KxHxW with H and W of at least 16")
     left_h, left_w = (((side - 4) // 2 - 4) // 2 for side in (height, width))
-    net = Net(
-        _lenet_body(channels, 16 * left_h * left_w, padding=0), nn.Linear(84, num_classes, bias=head_bias)
-    )
+    body = _lenet_body(channels, 16 * left_h * left_w, padding=0)
+    net = with_norm(Net(body, nn.Linear(84, num_classes, bias=head_bias)), "simplecnn", norm, norm_place)
     return with_projection(net, projection)
 
 

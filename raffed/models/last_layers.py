@@ -155,7 +155,7 @@ FRAMES: Mapping[str, Callable[[int, int, int], Tensor]] = {
 }
 # A sparse ETF starts from an ETF and demands the same of a network, but takes a second to compute
 QUICKER = {"sparse_etf": "etf"}
-Features = Literal["raw", "l2", "bn"]
+Features = Literal["raw", "l2", "ln", "bn"]
 HeadInit = Literal["default", "orthogonal", "etf", "sparse_etf"]
 
 
@@ -212,6 +212,8 @@ class LastLayers:
                 _end_body(net, "feature_layer", nn.Linear(net.feature_dim, net.feature_dim))
         if self.features == "l2":
             _end_body(net, "unit", UnitFeatures(self.feature_scale, self.learn_scale))
+        elif self.features == "ln":
+            _end_body(net, "centred", nn.LayerNorm(net.feature_dim, elementwise_affine=False))
         elif self.features == "bn":
             _end_body(net, "feature_norm", FeatureNorm(net.feature_dim))
         if self.head_init != "default":
@@ -244,7 +246,8 @@ def last_layers(
     features: Annotated[
         Features,
         Doc(
-            "The features that the head gets: as they are (raw), of one length (l2), or after BatchNorm (bn)."
+            "The features that the head gets: as they are (raw), of one length (l2), with mean 0 and "
+            "variance 1 in every sample (ln), or after BatchNorm (bn)."
         ),
     ] = "raw",
     feature_scale: Annotated[

@@ -21,9 +21,11 @@ from raffed.models.catalogue import (
     HiddenWidths,
     ImageShape,
     MoonProjection,
+    Norm,
+    NormPlace,
     ProjectionHidden,
 )
-from raffed.models.net import Net, check_projection, init_map, refuse_shape, with_projection
+from raffed.models.net import Net, check_projection, init_map, refuse_shape, with_norm, with_projection
 
 
 @checked
@@ -34,6 +36,8 @@ def mlp(
     hidden: HiddenWidths = (64, 64),
     projection: MoonProjection = 0,
     projection_hidden: ProjectionHidden = 0,
+    norm: Norm = "none",
+    norm_place: NormPlace = "after",
     head_bias: HeadBias = True,
 ) -> Net:
     """Make a small multilayer perceptron for tiny images, with PyTorch's default initialisation.
@@ -51,10 +55,12 @@ def mlp(
         projection.
 
     Raises:
-        UsageError: The hidden layer of a projection has a width, and there is no projection.
+        UsageError: The hidden layer of a projection has a width, and there is no projection; or the place of
+            a norm is given, and there is none.
     """
     check_projection("mlp", projection, projection_hidden)
-    return with_projection(_stack(in_shape, num_classes, hidden, head_bias), projection, projection_hidden)
+    net = with_norm(_stack(in_shape, num_classes, hidden, head_bias), "mlp", norm, norm_place)
+    return with_projection(net, projection, projection_hidden)
 
 
 @checked

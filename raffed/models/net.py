@@ -102,6 +102,39 @@ def check_projection(name: str, width: int, hidden: int) -> None:
         )
 
 
+def with_norm(net: Net, name: str, norm: str, place: str) -> Net:
+    """Put a LayerNorm without weights after or before every ReLU of the body.
+
+    It is over all channels and positions of a sample. The parameters keep their names and their values.
+
+    Args:
+        net: The network, whose body is a chain of layers, without a projection.
+        name: What messages call it.
+        norm: "layer", or "none", which returns `net` as it is.
+        place: "after" or "before" the activation.
+
+    Raises:
+        UsageError: There is no norm, and its place is given.
+    """
+    if norm == "none":
+        if place != "after":
+            raise UsageError(
+                f"{name}: norm_place = {place!r} has no effect with norm = 'none'; also give norm = layer, "
+                f"or leave it out"
+            )
+        return net
+    layers, made = OrderedDict[str, nn.Module](), nn.Module()
+    for child, layer in net.body.named_children():
+        if isinstance(layer, nn.Conv2d):
+            made = nn.GroupNorm(1, layer.out_channels, affine=False)
+        elif isinstance(layer, nn.Linear):
+            made = nn.LayerNorm(layer.out_features, elementwise_affine=False)
+        both = [(child, layer), (child.replace("relu", "norm"), made)]
+        wanted = both if place == "after" else both[::-1]
+        layers.update(wanted if isinstance(layer, nn.ReLU) else both[:1])
+    return Net(nn.Sequential(layers), net.head)
+
+
 def refuse_shape(name: str, in_shape: tuple[int, int, int], takes: str) -> UsageError:
     """Return the error for images that network `name` does not take; `takes` describes those that it does."""
     got = "x".join(map(str, in_shape))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import functional_call, vmap
 
 from raffed.errors import UsageError
 from raffed.models import MODELS, build
@@ -166,6 +168,93 @@ def test_a_user_s_head_loses_its_bias_and_cannot_get_one() -> None:
     assert made(OWN, head_bias=False).head.bias is None
     with pytest.raises(UsageError, match="its head has no bias; leave it out"):
         build("tests.models.own_nets:Biasless", (4,), 2, 0, head_bias=True)
+
+
+# Features and layers that are normalised in every sample (Zhang et al., TMLR 2024)
+
+
+def normalised(features: str, z: Tensor) -> Tensor:
+    """What the head gets of features z [B, D]: of length √D (l2), or also centred (ln)."""
+    more = {"feature_scale": math.sqrt(z.shape[1]), "learn_scale": False} if features == "l2" else {}
+    net = build("linear", (z.shape[1],), 2, 0, features=features, **more)
+    return net(z)[1]
+
+
+def test_features_have_the_worked_numbers() -> None:
+    z = torch.tensor([[3.0, 4.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]])
+    assert normalised("l2", z)[0].tolist() == pytest.approx([1.2, 1.6, 0.0, 0.0], abs=1e-6)
+    assert normalised("ln", z)[0].tolist() == pytest.approx(
+        [0.7001389, 1.2602501, -0.9801945, -0.9801945], abs=1e-6
+    )
+    assert normalised("l2", z)[1].tolist() == pytest.approx([1.0] * 4, abs=1e-6)
+    assert normalised("ln", z)[1].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("features", ["l2", "ln"])
+def test_features_do_not_see_a_scale_and_ln_sees_no_shift(features: str) -> None:
+    """Up to ε, which is 1e-5 beside a variance of about 100; and the gradient is orthogonal to z."""
+    z = 10.0 * torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+    shift = 5.0 if features == "ln" else 0.0
+    torch.testing.assert_close(
+        normalised(features, 7.0 * z + shift), normalised(features, z), rtol=0, atol=1e-5
+    )
+    live = z.clone().requires_grad_()
+    (slope,) = torch.autograd.grad((normalised(features, live) * torch.arange(8.0).sin()).sum(), live)
+    torch.testing.assert_close((slope * z).sum(1), torch.zeros(3), rtol=0, atol=1e-5)
+    assert float(slope.abs().max()) > 1e-2
+
+
+NORMED = {"mlp": {"hidden": (6, 5)}, "lenet": {}, "simplecnn": {}}
+
+
+@pytest.mark.parametrize("name", NORMED)
+def test_a_norm_changes_no_parameter_and_none_is_the_network_without_the_argument(name: str) -> None:
+    plain, none = (made(name, **NORMED[name], **args).state_dict() for args in ({}, {"norm": "none"}))
+    for args in ({"norm": "layer"}, {"norm": "layer", "norm_place": "before"}):
+        other = made(name, **NORMED[name], **args).state_dict()  # type: ignore[arg-type]
+        assert list(plain) == list(none) == list(other)
+        assert all(torch.equal(plain[key], other[key]) for key in plain)
+    assert torch.equal(made(name, norm="none")(inputs(name))[0], made(name)(inputs(name))[0])
+
+
+@pytest.mark.parametrize("place", ["after", "before"])
+@pytest.mark.parametrize("name", NORMED)
+def test_every_hidden_layer_is_normalised_after_or_before_its_activation(name: str, place: str) -> None:
+    """Over all channels and positions of a sample: mean 0 and mean square 1."""
+    net = made(name, norm="layer", norm_place=place)
+    assert isinstance(net.body, nn.Sequential)
+    z, seen, layers = inputs(name), 0, list(net.body.children())
+    for before, layer in itertools.pairwise(layers):
+        z = before(z)
+        if isinstance(layer, nn.GroupNorm | nn.LayerNorm):
+            seen += 1
+            found = layer(z).flatten(1)
+            torch.testing.assert_close(found.mean(1), torch.zeros(len(z)), rtol=0, atol=1e-5)
+            centred = z.flatten(1) - z.flatten(1).mean(1, keepdim=True)
+            spread = (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
+            torch.testing.assert_close(found, centred / spread, rtol=1e-4, atol=1e-5)
+            assert isinstance(before, nn.ReLU) == (place == "after")
+    assert seen == sum(isinstance(one, nn.ReLU) for one in layers) > 1
+
+
+@pytest.mark.parametrize(
+    "args", [{"norm": "layer"}, {"norm": "layer", "norm_place": "before"}, {"features": "ln"}]
+)
+@pytest.mark.parametrize("name", NORMED)
+def test_stacked_networks_with_norms_are_each_alone(name: str, args: dict[str, object]) -> None:
+    net, x = made(name, **args), inputs(name)
+    stacked = {key: torch.stack([t, 1.5 * t]).detach() for key, t in net.named_parameters()}
+    together = vmap(lambda w: functional_call(net, w, (x,)))(stacked)
+    for row in range(2):
+        alone = functional_call(net, {key: t[row] for key, t in stacked.items()}, (x,))
+        for a, b in zip(together, alone, strict=True):
+            torch.testing.assert_close(a[row], b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NORMED)
+def test_a_place_without_a_norm_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name}: norm_place = 'before' has no effect with norm = 'none'"):
+        made(name, norm_place="before")
 
 
 def test_an_argument_of_this_name_in_a_user_s_own_signature_is_the_user_s() -> None:
