@@ -20,6 +20,7 @@ from .figures.curves import NAMED, PANELS, class_heat_map, curves, panel_figure,
 from .heading import first_lines, heading, segments, title
 from .metrics.compare import established_best, seeds_note
 from .metrics.measures import MEASURES
+from .metrics.protocols import Protocols, protocol_table
 from .metrics.summary import EFFORT, marked, shared_effort, summary, to_markdown, write_csv
 from .render.page import Picture, block, render
 from .reproduction.item_runs import Reproduction, load_item, tried_names
@@ -155,16 +156,23 @@ def _html(
     about = heading(runs, items, whole)
     ordered = runs.runs.sort_values(["dataset", "partition", "method", "seed"]).index
     return render(
-        "report.html.j2",
+        "protocols.html.j2",
         title=f"{about.title} – {TITLE}",
         about=about,
         first=first_lines(runs),
         reload=reload,
         facts=_facts(runs),
+        protocols=protocols(runs),
         lost=list({**runs.unreadable, **damaged_sweeps(sweeps)}.items()),
         sections=sections,
         runs=[_run(runs, str(name)) for name in ordered],
     )
+
+
+def protocols(runs: Runs) -> list[tuple[str, Protocols]]:
+    """Return for each task what every method has by each protocol; tasks without a measure are left out."""
+    found = ((" · ".join(task), protocol_table(runs, members)) for task, members in tasks(runs).items())
+    return [(task, one) for task, one in found if one is not None]
 
 
 def _item(item: Reproduction, runs: Runs) -> Markup:

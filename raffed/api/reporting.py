@@ -38,6 +38,7 @@ class WrittenReport:
         differences: Title → differences between methods over common seeds, with their p-values after Holm's
             correction, as texts. Empty unless two methods share two seeds.
         note: A sentence about methods with two seeds, which are too few for an interval; "" without any.
+        protocols: Title of a task → what each method has by every protocol that papers have, as texts.
     """
 
     path: Path
@@ -47,6 +48,7 @@ class WrittenReport:
     whole: bool
     differences: Mapping[str, pd.DataFrame] = field(default_factory=dict, repr=False)
     note: str = ""
+    protocols: Mapping[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def _repr_html_(self) -> str:
         """Return the summary as HTML, which a notebook shows."""
@@ -90,7 +92,7 @@ def reported(
         UsageError: No run can be read, or `out` cannot be written.
     """
     from raffed.analysis.metrics.summary import cells, summary
-    from raffed.analysis.report import find_items, without_trials, write_loaded
+    from raffed.analysis.report import find_items, protocols, without_trials, write_loaded
     from raffed.analysis.reproduction.verdict_rows import verdict_rows, write_verdicts
     from raffed.analysis.runs.load import NoRunsError, read_runs
     from raffed.analysis.sweeps import damaged_sweeps, find_sweeps, with_missing
@@ -124,6 +126,7 @@ def reported(
         not lost,
         differences,
         note,
+        {} if shown.runs.empty else {task: as_frame(one.table) for task, one in protocols(shown)},
     )
 
 

@@ -233,7 +233,14 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def report(runs: list[str], *, place: str, as_json: AsJson = False, watch: bool = False) -> None:
+def report(
+    runs: list[str],
+    *,
+    place: str,
+    protocols: bool = False,
+    as_json: AsJson = False,
+    watch: bool = False,
+) -> None:
     """Summarise runs: tables, curves, one HTML file.
 
     Accuracies are means over seeds with 95 % t-intervals. The HTML file needs no network. The exit code is 1
@@ -242,6 +249,8 @@ def report(runs: list[str], *, place: str, as_json: AsJson = False, watch: bool 
     Args:
         runs (RUNS...): Folders or URLs of runs, or of folders that hold runs.
         place (--out PLACE): Folder for report.html, summary.md, summary.csv and curves.png.
+        protocols: Also show what each method has by the protocols that papers have: of which model, on which
+            test, after which round. report.html holds it, too.
         watch: Write the report again whenever runs change, until Ctrl-C.
     """
     if watch:
@@ -250,14 +259,14 @@ def report(runs: list[str], *, place: str, as_json: AsJson = False, watch: bool 
         return
     with make_screen(as_json, quiet=False) as screen, mirrored(place) as out, contextlib.ExitStack() as stack:
         places = [stack.enter_context(fetched(one)) for one in runs]
-        whole = write_report(stack.enter_context(unpacked(places)), out, screen)
+        whole = write_report(stack.enter_context(unpacked(places)), out, screen, protocols)
     if not whole:
         raise typer.Exit(1)
 
 
-def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
+def write_report(runs: Sequence[Path], out: Path, screen: Screen, protocols: bool = False) -> bool:
     """Write the report on `runs`, and on the sweeps and reproductions among them, to `out`, and show its
-    summary.
+    summary, and with `protocols` what each method has by every protocol.
 
     Returns whether every sweep could be read.
     """
@@ -266,6 +275,9 @@ def write_report(runs: Sequence[Path], out: Path, screen: Screen) -> bool:
     if found.differences or found.note:
         tables = {title: frame.to_dict("records") for title, frame in found.differences.items()}
         screen.show({"event": "differences", "tables": tables, "note": found.note})
+    for title, frame in found.protocols.items() if protocols else ():
+        event = {"event": "table", "path": named(found.path), "title": title}
+        screen.show({**event, "rows": frame.to_dict("records")}, words={"Method"})
     return found.whole
 
 
