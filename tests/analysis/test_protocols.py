@@ -152,7 +152,7 @@ def test_the_report_holds_the_table_once_and_folded(write_run: WriteRun, tmp_pat
     runs = write_run("a", RISING).parent
     write_run("b", FLAT, method="fedprox")
     page = write_report([runs], tmp_path / "out").read_text(encoding="utf-8")
-    heading = "<details><summary>What a paper would have printed, by protocol</summary>"
+    heading = '<details class="list"><summary>What a paper would have printed, by protocol</summary>'
     assert page.count(heading) == 1
     told = page[page.index(heading) :]
     assert "First of 15 protocols: FedProx by 10, FedAvg by 5." in told[: told.index("</details>")]

@@ -73,6 +73,17 @@ def test_a_report_names_seeds_that_are_gone_or_copied(cli: Cli, tmp_path: Path, 
     assert said in done.err
 
 
+def test_a_report_shows_what_papers_would_have_printed_if_asked(cli: Cli, tmp_path: Path) -> None:
+    run, report = tmp_path / "run", ["report", tmp_path / "run", "--out", tmp_path / "report", "--json"]
+    assert cli("run", *SMALL, "--rounds", 1, "--local-test", 0.2, "--out", run).code == 0
+    assert [one["event"] for one in cli(*report).events] == ["report"]
+    _, table = cli(*report, "--protocols").events
+    assert (table["event"], len(table["rows"])) == ("table", 1)
+    (row,) = table["rows"]
+    assert row["server, last %"] == row["server, best %"] == row["server, ten best %"]
+    assert {name.split(",")[0] for name in row} == {"Method", "server", "before", "after"}
+
+
 @pytest.mark.more
 def test_several_methods_have_intervals_and_paired_tests(cli: Cli, tmp_path: Path, in_turn: None) -> None:
     done = cli(*COMPARED, "--seed", 4, "--seeds", 3, "--json", "--out", tmp_path)
